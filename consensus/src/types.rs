@@ -1,0 +1,78 @@
+//! The words of consensus: what is logged, what is voted, who counts.
+
+use bytes::Bytes;
+
+/// One entry of the replicated log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Position in the log, from 1, without gaps.
+    pub index: u64,
+    /// Term of the leader that created the entry.
+    pub term: u64,
+    pub kind: EntryKind,
+    /// Normal: `InternalRaftRequest` bytes, or empty (a new leader's first entry).
+    /// Config: [`ConfChange::encode`].
+    pub data: Bytes,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum EntryKind {
+    Normal = 0,
+    Config = 1,
+}
+
+/// What must be durable before a member may vote or acknowledge (Raft, figure 2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HardState {
+    pub term: u64,
+    /// Member voted for in `term`; 0 = none.
+    pub vote: u64,
+    /// Highest index known to be committed.
+    pub commit: u64,
+}
+
+/// Who votes and who only listens. Both lists ascending.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConfState {
+    pub voters: Vec<u64>,
+    pub learners: Vec<u64>,
+}
+
+/// A change of one member, etcd's numbers (raftpb.ConfChangeType).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ConfChangeKind {
+    AddVoter = 0,
+    Remove = 1,
+    /// Changes attributes only (peer URLs); no effect on voters or learners.
+    Update = 2,
+    AddLearner = 3,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfChange {
+    pub kind: ConfChangeKind,
+    /// The member concerned.
+    pub member: u64,
+    /// Opaque to consensus: the member as the store records it.
+    pub context: Bytes,
+}
+
+/// A point of the log that a snapshot stands for, and the small manifest that names its files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    pub index: u64,
+    pub term: u64,
+    pub conf: ConfState,
+    /// The manifest, opaque to consensus (at most a few hundred KiB).
+    pub manifest: Bytes,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    Follower,
+    /// Pre-candidate or candidate.
+    Candidate,
+    Leader,
+}
