@@ -1,0 +1,323 @@
+//! What goes into a member and what comes out of it. The server's loop and the
+//! simulator's loop are two drivers of the same [`crate::Node`].
+//!
+//! ```text
+//! loop {
+//!     for input in queue { node.step(input, &mut out); }   // many inputs …
+//!     node.flush(&mut out);                                 // … one turn: one save, one read round
+//!     for output in out.drain(..) { carry it out }
+//! }
+//! ```
+//!
+//! Outputs must be carried out in order. The order that matters: `Send` of appends
+//! stands before the `Job::Save` of the same turn.
+
+use crate::frame::Frame;
+use bytes::Bytes;
+use consensus::{Entry, HardState, Role};
+use std::sync::Arc;
+use store::{AlarmMember, Handle, Item, Key, KeyRange, Located, Member, Query, Reply, RevisionEvents};
+
+/// Names one asker of this process; chosen by the driver, never reused in a process.
+pub type Waiter = u64;
+/// Names one piece of disk work; chosen by the node, ascending.
+pub type JobId = u64;
+/// One watch stream of one connection; chosen by the driver.
+pub type StreamId = u64;
+
+#[derive(Debug)]
+pub enum Input {
+    /// 10 ms of the driver's monotonic clock went by.
+    Tick,
+    /// From a peer, over the connection that said hello as `from`.
+    Frame { from: u64, frame: Frame },
+    /// The connection to a peer broke: everything queued on it is gone.
+    Lost { peer: u64 },
+    Request { waiter: Waiter, request: Request },
+    /// The asker went away, or its deadline passed (`timed_out`: it still wants
+    /// the text of the timeout, and gets `Refusal::Timeout…`).
+    Cancel { waiter: Waiter, timed_out: bool },
+    Watch { stream: StreamId, op: WatchOp },
+    Done { job: JobId, result: JobResult },
+    /// Clean stop: hand leadership over, write a checkpoint, then `Output::Stopped`.
+    Stop,
+}
+
+#[derive(Debug)]
+pub enum Request {
+    /// A validated command: `InternalRaftRequest` bytes without header
+    /// (see `store::command`'s builders). Answer: `Applied`.
+    Propose { body: Bytes, cost: u64 },
+    /// Compaction; `physical` answers after the sweep passed and a checkpoint holds it. Answer: `Applied`.
+    Compact { revision: i64, physical: bool },
+    /// Answer: `Range`, or with `stream` directly `Walk`.
+    Range { query: Query, linearizable: bool, stream: bool },
+    /// A transaction of ranges alone (all compares, both branches read only). `body` as for Propose.
+    /// Answer: `Applied` with `Reply::Txn`.
+    ReadTxn { body: Bytes, linearizable: bool },
+    /// The next slice of an accepted walk. Answer: `Slice`.
+    WalkNext { walk: u64 },
+    /// The asker of a walk is done with it or went away. No answer.
+    WalkEnd { walk: u64 },
+    /// Answer: `KeepAlive` (ttl 0 = unknown or expired).
+    KeepAlive { lease: i64 },
+    /// Answer: `TimeToLive`.
+    TimeToLive { lease: i64, keys: bool },
+    /// Answer: `Leases`.
+    Leases,
+    /// Answer: `Members`.
+    Members { linearizable: bool },
+    /// Answer: `Status`. Always at once.
+    Status,
+    /// Answer: `Alarms`. (kind 0 = all)
+    Alarms { kind: i32 },
+    /// Answer: `HashKv`.
+    HashKv { revision: i64 },
+    /// Answer: `Hash` (the logical digest folded to 32 bits).
+    Hash,
+    /// Answer: `Moved`.
+    MoveLeader { target: u64 },
+    /// Answer: `Barrier` once a linearisable read would be served (health checks).
+    Barrier,
+    /// History for behind watches of a stream: every event with main revision >= `from`.
+    /// Answer: `History`.
+    History { from: i64, prev: bool },
+}
+
+/// What a watch stream asks of the core.
+#[derive(Debug)]
+pub enum WatchOp {
+    /// Make `id` live from revision `next` on. Answer: `ToStream::Joined`, `Behind` or `Compacted`.
+    /// `next` may lie in the future.
+    Join { id: i64, spec: WatchSpec, next: i64 },
+    Remove { id: i64 },
+    /// Answer: `ToStream::Progress` behind everything already posted to the stream.
+    Progress { token: u64 },
+    /// The stream is gone with all its watches.
+    Close,
+}
+
+#[derive(Clone, Debug)]
+pub struct WatchSpec {
+    pub range: KeyRange,
+    pub no_put: bool,
+    pub no_delete: bool,
+    pub prev_kv: bool,
+}
+
+/// From the core to a watch stream, in order.
+#[derive(Clone, Debug)]
+pub enum ToStream {
+    /// The watch is live. `missed`: the revisions from `next` to now that the ring still has,
+    /// unfiltered (the stream filters); `revision`: the store's, all below or at it are in `missed` or before `next`.
+    Joined { id: i64, revision: i64, missed: Vec<Arc<RevisionEvents>> },
+    /// `next` is older than the ring: fetch `Request::History` first, then join again.
+    Behind { id: i64, revision: i64 },
+    /// `next` < compacted: ends the watch.
+    Compacted { id: i64, compacted: i64 },
+    /// Matching events of one revision (`picks`: indexes into `events.events`).
+    Events { id: i64, events: Arc<RevisionEvents>, picks: Arc<[u32]> },
+    /// Everything up to `revision` was posted to this stream before this message.
+    Progress { token: u64, revision: i64 },
+    /// The member has had a leader (or none) since some time; for `hasleader` streams.
+    Leader { known: bool },
+    /// A snapshot was installed or the ring was lost: every watch of the stream is behind
+    /// at its own next revision; ask again with Join.
+    AllBehind { revision: i64 },
+}
+
+#[derive(Debug)]
+pub enum Output {
+    /// Work for the disk; answered by `Input::Done` with the same id.
+    Job { job: JobId, work: Job },
+    Send { to: u64, frame: Frame },
+    Answer { waiter: Waiter, revision: i64, term: u64, answer: Answer },
+    /// To one watch stream.
+    Watch { stream: StreamId, message: ToStream },
+    /// Who leads, for logs, metrics and `hasleader`.
+    Leader { term: u64, leader: u64, role: Role },
+    /// One line for the log of the program.
+    Note { level: Level, text: String },
+    /// The clean stop is complete.
+    Stopped,
+    /// This member must stop at once; nothing may be acknowledged after this.
+    Fatal { reason: String },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    Info,
+    Warn,
+    Error,
+}
+
+#[derive(Debug)]
+pub enum Answer {
+    Applied { revision: i64, result: Result<Reply, store::Error> },
+    /// First answer to a range. Either `items` is complete (`walk` None), or `walk` names the
+    /// walk that `WalkNext` continues from its start, and `bytes` is exact.
+    Range(RangeStart),
+    Slice(Slice),
+    KeepAlive { ttl: i64 },
+    TimeToLive { ttl: i64, granted: i64, keys: Vec<Key> },
+    Leases { ids: Vec<i64> },
+    Members { members: Vec<(Member, bool /* learner */)> },
+    Status(Box<Status>),
+    Alarms { alarms: Vec<AlarmMember> },
+    HashKv { hash: u32, compacted: i64, hash_revision: i64 },
+    Hash { hash: u32 },
+    Moved,
+    Barrier,
+    History(History),
+    Refused(Refusal),
+}
+
+#[derive(Debug)]
+pub struct RangeStart {
+    pub query: Query,
+    pub items: Vec<Item>,
+    pub walk: Option<u64>,
+    pub count: i64,
+    pub more: bool,
+    /// Encoded size of all `KeyValue` messages of the answer, without tags and lengths (each: see `kvs`).
+    pub bytes: u64,
+    /// Number of items of the answer.
+    pub kvs: u64,
+}
+
+/// Part of a walk. The last one has `finished` (count, more).
+#[derive(Debug)]
+pub struct Slice {
+    pub items: Vec<Item>,
+    pub finished: Option<(i64, bool)>,
+}
+
+/// A piece of history: whole revisions, ascending. The asker continues at `next`.
+#[derive(Debug)]
+pub struct History {
+    pub revisions: Vec<Arc<RevisionEvents>>,
+    /// First revision not contained; equal to the asked one when nothing was there (then Join).
+    pub next: i64,
+    /// The compacted revision when the history was read: below it nothing is promised.
+    pub compacted: i64,
+}
+
+/// Try elsewhere or later: nothing is known to have been applied (see the timeouts for the exception).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    NoLeader,
+    NotLeader,
+    LeaderChanged,
+    /// Outcome unknown.
+    Timeout,
+    /// Outcome unknown.
+    TimeoutLeaderFail,
+    /// Outcome unknown.
+    TimeoutConnectionLost,
+    TooManyRequests,
+    Stopped,
+    BadLeaderTransferee,
+    LeaderTransferTimeout,
+    /// The user was wrong, found before the log (quota, compacted reads, …).
+    User(store::Error),
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Status {
+    pub cluster: u64,
+    pub member: u64,
+    pub leader: u64,
+    pub term: u64,
+    pub is_leader: bool,
+    pub is_learner: bool,
+    pub committed: u64,
+    pub applied: u64,
+    pub last: u64,
+    pub persisted: u64,
+    pub revision: i64,
+    pub compacted: i64,
+    pub keys: u64,
+    pub live_bytes: u64,
+    /// Bytes of all segments, checkpoints and log files this member holds.
+    pub disk_bytes: u64,
+    pub quota: u64,
+    pub leases: u64,
+    pub watches: u64,
+    pub alarms: Vec<AlarmMember>,
+    pub digest: u128,
+    pub cluster_version: String,
+    /// Followers as the leader sees them: (member, match index, recently active).
+    pub followers: Vec<(u64, u64, bool)>,
+    pub pending: u64,
+    pub leader_changes: u64,
+    pub proposals_failed: u64,
+}
+
+/// Disk work. Log jobs run in order on the disk thread; `Read…` with priority; the rest in
+/// order on the background thread. `crate::work::run` executes any of them against `Files`.
+#[derive(Debug)]
+pub enum Job {
+    /// disk thread: one batch, one flush.
+    Save { number: u64, hard: HardState, entries: Vec<Entry> },
+    /// disk thread: forget entries below.
+    CutLog { below: u64 },
+    /// disk thread: the log restarts behind an installed snapshot.
+    RestartLog { hard: HardState, index: u64, term: u64 },
+    /// disk thread: old entries for a follower far behind.
+    ReadLog { to: u64, from: u64, max_bytes: u64 },
+    /// background: append records to a segment file (not flushed).
+    WriteRecords { segment: u32, offset: u32, parts: Vec<Bytes>, seals: bool },
+    /// reader, first of all: a value that apply waits for.
+    ReadRecord { handle: Handle },
+    /// background, first of its queue: history for watches.
+    ReadHistory { from: i64, until: i64, max_bytes: u64 },
+    /// background: checkpoint in three kinds of steps.
+    CheckpointBegin { index: u64 },
+    CheckpointRows { index: u64, rows: Bytes },
+    CheckpointFinish { index: u64, head: store::ImageHead },
+    /// background: HashKV scan with the keep-set of records at or below `compacted`.
+    HashKv { revision: i64, compacted: i64, keep: Vec<store::Rev> },
+    /// background: a piece of a file for a follower that installs our checkpoint.
+    ReadChunk { file: String, offset: u64, len: u32 },
+    /// background: a piece of a file of the leader's checkpoint.
+    InstallBegin { manifest: Bytes },
+    InstallChunk { file: String, offset: u64, bytes: Bytes },
+    /// background: verify all, rename the manifest, load the state.
+    InstallFinish { manifest: Bytes },
+}
+
+pub enum JobResult {
+    Saved,
+    LogCut,
+    LogRestarted,
+    Log { to: u64, entries: Vec<Entry> },
+    Written { segment: u32, upto: u32 },
+    Record(Bytes),
+    /// Raw records (whole, ascending) up to `next` exclusive.
+    History { records: Vec<Bytes>, next: i64 },
+    CheckpointBegun,
+    RowsWritten,
+    /// Durable. `manifest` is the encoded manifest (for snapshots), `cut`: the log may be cut below.
+    CheckpointDone { manifest: Bytes, cut: u64, disk_bytes: u64 },
+    HashKv { hash: u32 },
+    Chunk { bytes: Bytes, end: bool },
+    InstallBegun { files: Vec<(String, u64)> },
+    ChunkWritten,
+    Installed { store: Box<store::Store> },
+    /// The disk said no. `damage`: bytes were read but are wrong.
+    Failed { fault: disk::Fault },
+}
+
+impl std::fmt::Debug for JobResult {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            JobResult::Failed { fault } => write!(f, "Failed({fault})"),
+            other => write!(f, "{:?}", std::mem::discriminant(other)),
+        }
+    }
+}
+
+/// For reference by drivers that hand items to readers.
+pub fn whole_record(located: &Located) -> Option<&Bytes> {
+    located.bytes.as_ref()
+}
