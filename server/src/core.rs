@@ -1,0 +1,322 @@
+//! The handle that the edge holds on the core thread: ask, watch, read records.
+//!
+//! Nothing here decides anything. A question is queued ([`crate::intake`]), the core thread
+//! ([`crate::driver`]) answers in batches, and the batch is handed out on the runtime of the
+//! connection that asked, so that a thousand answers cost one wake-up.
+
+use crate::intake::{Batch, Intake, NotTaken};
+use crate::readers::Readers;
+use crate::settings::Settings;
+use bytes::Bytes;
+use node::{Answer, Refusal, Request, StreamId, ToStream, Waiter, WatchOp};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// An answer, with the revision and term of the member when it was given.
+#[derive(Debug)]
+pub struct Asked {
+    pub revision: i64,
+    pub term: u64,
+    pub answer: Answer,
+}
+
+/// After a timeout the core is still asked for the text; it answers within a turn. If it
+/// does not, it hangs, and the asker is told the general text.
+const LAST_WORD: Duration = Duration::from_secs(1);
+
+/// What every handle shares: the queue and the small numbers anyone may look at.
+pub struct Shared {
+    pub(crate) cluster: u64,
+    pub(crate) member: u64,
+    pub(crate) intake: Intake,
+    pub(crate) settings: Settings,
+    pub(crate) registry: prometheus::Registry,
+    pub(crate) revision: AtomicI64,
+    pub(crate) term: AtomicU64,
+    pub(crate) leader: AtomicU64,
+    waiters: AtomicU64,
+    streams: AtomicU64,
+    readers: Option<Readers>,
+    stopping: watch::Sender<bool>,
+}
+
+/// A cheap handle; one per connection.
+#[derive(Clone)]
+pub struct Core {
+    shared: Arc<Shared>,
+    runtime: usize,
+}
+
+/// What the core thread hands out to the runtime of a connection.
+pub enum Delivery {
+    Answer(oneshot::Sender<Asked>, Asked),
+    Stream(mpsc::UnboundedSender<ToStream>, ToStream),
+}
+
+pub type Deliveries = mpsc::UnboundedSender<Vec<Delivery>>;
+
+/// The other end of the queue: what the core thread owns (and what a test may play).
+pub struct CoreEnd {
+    pub shared: Arc<Shared>,
+    pub runtimes: Vec<Deliveries>,
+}
+
+/// Hands a runtime's share of the answers out; runs on that runtime until the core ends.
+pub async fn hand_out(mut from_core: mpsc::UnboundedReceiver<Vec<Delivery>>) {
+    while let Some(batch) = from_core.recv().await {
+        for delivery in batch {
+            // Askers and streams that went away want nothing any more.
+            match delivery {
+                Delivery::Answer(to, asked) => drop(to.send(asked)),
+                Delivery::Stream(to, message) => drop(to.send(message)),
+            }
+        }
+    }
+}
+
+impl Core {
+    /// A handle and its other end for `runtimes` connection runtimes, each of which must run
+    /// [`hand_out`] on its receiver. `readers` None: records must be in memory (tests).
+    pub fn new(
+        cluster: u64,
+        member: u64,
+        settings: Settings,
+        registry: prometheus::Registry,
+        readers: Option<Readers>,
+        runtimes: usize,
+    ) -> (Core, CoreEnd, Vec<mpsc::UnboundedReceiver<Vec<Delivery>>>) {
+        let shared = Arc::new(Shared {
+            cluster,
+            member,
+            intake: Intake::default(),
+            settings,
+            registry,
+            revision: AtomicI64::new(1),
+            term: AtomicU64::new(0),
+            leader: AtomicU64::new(0),
+            waiters: AtomicU64::new(1),
+            streams: AtomicU64::new(1),
+            readers,
+            stopping: watch::Sender::new(false),
+        });
+        let (senders, receivers) = (0..runtimes).map(|_| mpsc::unbounded_channel()).unzip();
+        let core = Core { shared: shared.clone(), runtime: 0 };
+        (core, CoreEnd { shared, runtimes: senders }, receivers)
+    }
+
+    /// The same core, answering on another runtime.
+    pub fn on_runtime(&self, runtime: usize) -> Core {
+        Core { shared: self.shared.clone(), runtime }
+    }
+
+    pub fn cluster(&self) -> u64 {
+        self.shared.cluster
+    }
+
+    pub fn member(&self) -> u64 {
+        self.shared.member
+    }
+
+    /// The newest revision seen in an answer; never ahead of the store.
+    pub fn revision(&self) -> i64 {
+        self.shared.revision.load(Ordering::Acquire)
+    }
+
+    pub fn term(&self) -> u64 {
+        self.shared.term.load(Ordering::Acquire)
+    }
+
+    /// 0 = none known.
+    pub fn leader(&self) -> u64 {
+        self.shared.leader.load(Ordering::Acquire)
+    }
+
+    pub fn metrics(&self) -> &prometheus::Registry {
+        &self.shared.registry
+    }
+
+    pub fn settings(&self) -> &Settings {
+        &self.shared.settings
+    }
+
+    /// Turns true once when the member begins to stop.
+    pub fn stopping(&self) -> watch::Receiver<bool> {
+        self.shared.stopping.subscribe()
+    }
+
+    /// Begins the clean stop: the edge drains, the core hands leadership over.
+    pub fn stop(&self) {
+        self.shared.stopping.send_replace(true);
+        self.shared.intake.stop();
+    }
+
+    pub(crate) fn intake(&self) -> &Intake {
+        &self.shared.intake
+    }
+
+    fn refused(&self, refusal: Refusal) -> Asked {
+        Asked { revision: self.revision(), term: self.term(), answer: Answer::Refused(refusal) }
+    }
+
+    /// Asks the core. After `timeout` the core is told, and its text for the timeout is the
+    /// answer. Dropping the future cancels the question.
+    pub async fn ask(&self, request: Request, timeout: Duration) -> Asked {
+        let waiter = self.shared.waiters.fetch_add(1, Ordering::Relaxed);
+        let (sender, mut receiver) = oneshot::channel();
+        match self.shared.intake.ask(waiter, self.runtime, request, sender) {
+            Ok(()) => {}
+            Err(NotTaken::Full) => return self.refused(Refusal::TooManyRequests),
+            Err(NotTaken::Closed) => return self.refused(Refusal::Stopped),
+        }
+        let mut pending = Pending { core: self, waiter: Some(waiter) };
+        let answer = match tokio::time::timeout(timeout, &mut receiver).await {
+            Ok(answer) => answer.ok(),
+            Err(_) => {
+                pending.waiter = None;
+                self.shared.intake.cancel(waiter, true);
+                match tokio::time::timeout(LAST_WORD, receiver).await {
+                    Ok(answer) => answer.ok(),
+                    Err(_) => return self.refused(Refusal::Timeout),
+                }
+            }
+        };
+        pending.waiter = None;
+        answer.unwrap_or_else(|| self.refused(Refusal::Stopped))
+    }
+
+    /// Sends a request that has no answer (`WalkEnd`).
+    pub fn tell(&self, request: Request) {
+        let waiter = self.shared.waiters.fetch_add(1, Ordering::Relaxed);
+        let _ = self.shared.intake.ask(waiter, self.runtime, request, oneshot::channel().0);
+    }
+
+    /// A new watch stream; dropping it closes it in the core.
+    pub fn open_stream(&self) -> Stream {
+        let id = self.shared.streams.fetch_add(1, Ordering::Relaxed);
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let queued = Arc::new(AtomicU64::new(0));
+        self.shared.intake.open(id, self.runtime, sender, queued.clone());
+        Stream { id, core: self.clone(), receiver, queued }
+    }
+
+    /// The whole records of `located`, in its order, checksums verified; those in memory at
+    /// once, those in the page cache without a thread hop, the rest by the reader threads.
+    /// The error names file, offset and reason.
+    pub async fn records(&self, located: &[store::Located]) -> Result<Vec<Bytes>, String> {
+        if let Some(bytes) = located.iter().map(|at| at.bytes.clone()).collect::<Option<Vec<Bytes>>>() {
+            return Ok(bytes);
+        }
+        match &self.shared.readers {
+            Some(readers) => readers.records(located).await,
+            None => Err("no reader for records on disk".into()),
+        }
+    }
+}
+
+struct Pending<'a> {
+    core: &'a Core,
+    waiter: Option<Waiter>,
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        if let Some(waiter) = self.waiter {
+            self.core.shared.intake.cancel(waiter, false);
+        }
+    }
+}
+
+/// One watch stream of one connection.
+pub struct Stream {
+    id: StreamId,
+    core: Core,
+    receiver: mpsc::UnboundedReceiver<ToStream>,
+    queued: Arc<AtomicU64>,
+}
+
+impl Stream {
+    pub fn id(&self) -> StreamId {
+        self.id
+    }
+
+    /// The next message of the core; None: the core dropped the stream (it stopped, or the
+    /// stream was too slow to take its messages).
+    pub async fn recv(&mut self) -> Option<ToStream> {
+        let message = self.receiver.recv().await;
+        if message.is_some() {
+            self.queued.fetch_sub(1, Ordering::Relaxed);
+        }
+        message
+    }
+
+    pub fn ask(&self, op: WatchOp) {
+        self.core.shared.intake.watch(self.id, op);
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.core.shared.intake.watch(self.id, WatchOp::Close);
+    }
+}
+
+impl CoreEnd {
+    /// Waits for what was queued; see [`Intake::take`].
+    pub fn take(&self, until: Option<Instant>, batch: &mut Batch) {
+        self.shared.intake.take(until, batch);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::intake::ToCore;
+
+    fn pair() -> (Core, CoreEnd, tokio::task::JoinHandle<()>) {
+        let (core, end, mut receivers) =
+            Core::new(1, 2, Settings::default(), prometheus::Registry::new(), None, 1);
+        let task = tokio::spawn(hand_out(receivers.remove(0)));
+        (core, end, task)
+    }
+
+    #[tokio::test]
+    async fn an_answer_comes_back_on_the_asking_runtime() {
+        let (core, end, _task) = pair();
+        let thread = std::thread::spawn(move || {
+            let mut batch = Batch::default();
+            end.take(Some(Instant::now() + Duration::from_secs(5)), &mut batch);
+            let Some(ToCore::Ask { answer, runtime, .. }) = batch.urgent.pop() else {
+                panic!("one urgent question was asked")
+            };
+            let asked = Asked { revision: 9, term: 3, answer: Answer::Barrier };
+            assert!(end.runtimes[runtime].send(vec![Delivery::Answer(answer, asked)]).is_ok());
+            end
+        });
+        let asked = core.ask(Request::Barrier, Duration::from_secs(5)).await;
+        assert!(matches!(asked, Asked { revision: 9, term: 3, answer: Answer::Barrier }));
+        thread.join().expect("the core's part ends");
+    }
+
+    #[tokio::test]
+    async fn a_dropped_question_is_cancelled() {
+        let (core, end, _task) = pair();
+        let asking = core.ask(Request::Leases, Duration::from_secs(5));
+        tokio::select! { _ = asking => panic!("nobody answers"), _ = tokio::time::sleep(Duration::from_millis(10)) => {} }
+        let mut batch = Batch::default();
+        end.take(None, &mut batch);
+        assert!(matches!(
+            batch.normal[..],
+            [ToCore::Ask { waiter: a, .. }, ToCore::Cancel { waiter: b, timed_out: false }] if a == b
+        ));
+    }
+
+    #[tokio::test]
+    async fn a_closed_core_answers_stopped() {
+        let (core, end, _task) = pair();
+        end.shared.intake.close();
+        let asked = core.ask(Request::Leases, Duration::from_secs(5)).await;
+        assert!(matches!(asked.answer, Answer::Refused(Refusal::Stopped)));
+    }
+}

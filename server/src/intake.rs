@@ -1,0 +1,272 @@
+//! The one queue into the core thread: two lanes, a budget in bytes, taken whole.
+//!
+//! Urgent things (votes, heartbeats, disk reports, keep-alives, health, stop) stand ahead of
+//! the rest. What comes from clients is refused when the budget is full; what comes from
+//! peers waits on its connection; reports of the disk are always taken, because the core
+//! asked for them.
+
+use crate::core::Asked;
+use node::frame::Frame;
+use node::{JobId, JobResult, Request, StreamId, ToStream, Waiter, WatchOp};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::time::Instant;
+use tokio::sync::{mpsc, oneshot};
+
+/// Bytes of client requests that may wait for the core.
+pub const CLIENT_BUDGET: u64 = 32 << 20;
+/// Bytes of peer frames that may wait for the core.
+pub const PEER_BUDGET: u64 = 32 << 20;
+/// What a queued request costs besides its body.
+const OVERHEAD: u64 = 256;
+
+pub enum ToCore {
+    Ask { waiter: Waiter, runtime: usize, request: Request, cost: u64, answer: oneshot::Sender<Asked> },
+    Cancel { waiter: Waiter, timed_out: bool },
+    Open { stream: StreamId, runtime: usize, sender: mpsc::UnboundedSender<ToStream>, queued: std::sync::Arc<AtomicU64> },
+    Watch { stream: StreamId, op: WatchOp },
+    Frame { from: u64, frame: Frame, cost: u64 },
+    Lost { peer: u64 },
+    Done { job: JobId, result: JobResult },
+    Stop,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotTaken {
+    /// The budget is full: "too many requests".
+    Full,
+    /// The core has stopped.
+    Closed,
+}
+
+#[derive(Default)]
+struct Lanes {
+    urgent: Vec<ToCore>,
+    normal: Vec<ToCore>,
+    closed: bool,
+    waiting: bool,
+}
+
+#[derive(Default)]
+pub struct Intake {
+    lanes: Mutex<Lanes>,
+    ready: Condvar,
+    clients: AtomicU64,
+    peers: AtomicU64,
+}
+
+/// Everything that was queued, urgent first; both ascending in time.
+#[derive(Default)]
+pub struct Batch {
+    pub urgent: Vec<ToCore>,
+    pub normal: Vec<ToCore>,
+}
+
+impl Intake {
+    fn lanes(&self) -> MutexGuard<'_, Lanes> {
+        // A panic while the lock is held aborts the process, so it is never poisoned in a
+        // release; in tests the data is plain queues and stays valid.
+        self.lanes.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn push(&self, urgent: bool, what: ToCore) -> Result<(), NotTaken> {
+        let mut lanes = self.lanes();
+        if lanes.closed {
+            return Err(NotTaken::Closed);
+        }
+        match urgent {
+            true => lanes.urgent.push(what),
+            false => lanes.normal.push(what),
+        }
+        if lanes.waiting {
+            lanes.waiting = false;
+            drop(lanes);
+            self.ready.notify_one();
+        }
+        Ok(())
+    }
+
+    /// A question of a client, against the budget. On refusal nothing was queued.
+    pub fn ask(
+        &self,
+        waiter: Waiter,
+        runtime: usize,
+        request: Request,
+        answer: oneshot::Sender<Asked>,
+    ) -> Result<(), NotTaken> {
+        let cost = request_cost(&request);
+        let urgent = is_urgent(&request);
+        let before = self.clients.fetch_add(cost, Ordering::Relaxed);
+        // Urgent questions are small and bounded by their number of streams: never refused.
+        if !urgent && before.saturating_add(cost) > CLIENT_BUDGET {
+            self.clients.fetch_sub(cost, Ordering::Relaxed);
+            return Err(NotTaken::Full);
+        }
+        let asked = self.push(urgent, ToCore::Ask { waiter, runtime, request, cost, answer });
+        if asked.is_err() {
+            self.clients.fetch_sub(cost, Ordering::Relaxed);
+        }
+        asked
+    }
+
+    pub fn cancel(&self, waiter: Waiter, timed_out: bool) {
+        let _ = self.push(false, ToCore::Cancel { waiter, timed_out });
+    }
+
+    pub fn open(
+        &self,
+        stream: StreamId,
+        runtime: usize,
+        sender: mpsc::UnboundedSender<ToStream>,
+        queued: std::sync::Arc<AtomicU64>,
+    ) {
+        let _ = self.push(false, ToCore::Open { stream, runtime, sender, queued });
+    }
+
+    pub fn watch(&self, stream: StreamId, op: WatchOp) {
+        let _ = self.push(false, ToCore::Watch { stream, op });
+    }
+
+    /// A frame of `bytes` on the wire. The caller looks at [`Intake::peers_full`] first.
+    pub fn frame(&self, from: u64, frame: Frame, bytes: u64, urgent: bool) -> Result<(), NotTaken> {
+        let cost = bytes + OVERHEAD;
+        self.peers.fetch_add(cost, Ordering::Relaxed);
+        self.push(urgent, ToCore::Frame { from, frame, cost })
+    }
+
+    /// True while a peer's connection shall not be read.
+    pub fn peers_full(&self) -> bool {
+        self.peers.load(Ordering::Relaxed) > PEER_BUDGET
+    }
+
+    /// Behind the frames of the broken connection, so it takes their lane.
+    pub fn lost(&self, peer: u64) {
+        let _ = self.push(false, ToCore::Lost { peer });
+    }
+
+    pub fn done(&self, job: JobId, result: JobResult) {
+        let _ = self.push(true, ToCore::Done { job, result });
+    }
+
+    pub fn stop(&self) {
+        let _ = self.push(true, ToCore::Stop);
+    }
+
+    /// Nothing is taken any more; what waits is dropped (its askers see "stopped").
+    pub fn close(&self) {
+        let mut lanes = self.lanes();
+        lanes.closed = true;
+        lanes.urgent.clear();
+        lanes.normal.clear();
+    }
+
+    /// Takes everything queued into `batch` (which is empty). Sleeps until something is
+    /// there or `until` passed; `until` None = does not sleep.
+    pub fn take(&self, until: Option<Instant>, batch: &mut Batch) {
+        assert!(batch.urgent.is_empty() && batch.normal.is_empty(), "a batch is carried out before the next");
+        let mut lanes = self.lanes();
+        if let Some(until) = until {
+            while lanes.urgent.is_empty() && lanes.normal.is_empty() {
+                let now = Instant::now();
+                if now >= until {
+                    break;
+                }
+                lanes.waiting = true;
+                lanes = self
+                    .ready
+                    .wait_timeout(lanes, until - now)
+                    .unwrap_or_else(|poisoned| poisoned.into_inner())
+                    .0;
+            }
+            lanes.waiting = false;
+        }
+        std::mem::swap(&mut lanes.urgent, &mut batch.urgent);
+        std::mem::swap(&mut lanes.normal, &mut batch.normal);
+        drop(lanes);
+        self.settle(batch);
+    }
+
+    fn settle(&self, batch: &Batch) {
+        let (mut clients, mut peers) = (0, 0);
+        for item in batch.urgent.iter().chain(&batch.normal) {
+            match item {
+                ToCore::Ask { cost, .. } => clients += cost,
+                ToCore::Frame { cost, .. } => peers += cost,
+                _ => {}
+            }
+        }
+        if clients > 0 {
+            self.clients.fetch_sub(clients, Ordering::Relaxed);
+        }
+        if peers > 0 {
+            self.peers.fetch_sub(peers, Ordering::Relaxed);
+        }
+    }
+
+    /// (client bytes, peer bytes) that wait.
+    pub fn waiting_bytes(&self) -> (u64, u64) {
+        (self.clients.load(Ordering::Relaxed), self.peers.load(Ordering::Relaxed))
+    }
+}
+
+fn request_cost(request: &Request) -> u64 {
+    let body = match request {
+        Request::Propose { body, .. } | Request::ReadTxn { body, .. } => body.len(),
+        Request::Range { query, .. } => {
+            query.range.key.len() + query.range.end.as_ref().map_or(0, |end| end.len())
+        }
+        _ => 0,
+    };
+    body as u64 + OVERHEAD
+}
+
+/// Keep-alives and health go ahead of everything that clients may pile up.
+fn is_urgent(request: &Request) -> bool {
+    matches!(request, Request::KeepAlive { .. } | Request::Status | Request::Barrier)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use std::time::Duration;
+
+    fn propose(len: usize) -> Request {
+        Request::Propose { body: Bytes::from(vec![0; len]), cost: 0 }
+    }
+
+    #[test]
+    fn a_full_budget_refuses_writes_and_lets_health_through() {
+        let intake = Intake::default();
+        let full = (CLIENT_BUDGET - OVERHEAD) as usize;
+        let ask = |request| intake.ask(1, 0, request, oneshot::channel().0);
+        assert_eq!(ask(propose(full)), Ok(()));
+        assert_eq!(ask(propose(1)), Err(NotTaken::Full));
+        assert_eq!(ask(Request::Status), Ok(()));
+        let mut batch = Batch::default();
+        intake.take(None, &mut batch);
+        assert!(matches!(batch.urgent[..], [ToCore::Ask { request: Request::Status, .. }]));
+        assert_eq!(batch.normal.len(), 1);
+        assert_eq!(intake.waiting_bytes(), (0, 0));
+        assert_eq!(ask(propose(1)), Ok(()));
+    }
+
+    #[test]
+    fn a_sleeping_core_is_woken_and_a_closed_one_takes_nothing() {
+        let intake = std::sync::Arc::new(Intake::default());
+        let other = intake.clone();
+        let pusher = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(20));
+            other.lost(7);
+        });
+        let mut batch = Batch::default();
+        let start = Instant::now();
+        intake.take(Some(start + Duration::from_secs(10)), &mut batch);
+        assert!(start.elapsed() < Duration::from_secs(5));
+        assert!(matches!(batch.normal[..], [ToCore::Lost { peer: 7 }]));
+        pusher.join().expect("the pusher ends");
+        intake.close();
+        assert_eq!(intake.ask(1, 0, Request::Status, oneshot::channel().0), Err(NotTaken::Closed));
+        assert_eq!(intake.waiting_bytes(), (0, 0));
+    }
+}

@@ -1,0 +1,73 @@
+//! What a running member was told by its flags, in the units the code works with.
+
+use std::time::Duration;
+
+/// The etcd version this program stands in for: `--version`, `/version`, Status,
+/// cluster and storage version.
+pub const ETCD_LEVEL: &str = "3.7.3";
+
+/// Major and minor of [`ETCD_LEVEL`] as the cluster version is written.
+pub const CLUSTER_LEVEL: &str = "3.7.0";
+
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub name: String,
+    /// `--max-request-bytes`: limit of a request's command, in bytes.
+    pub max_request_bytes: u64,
+    /// `--max-txn-ops`: operations in one transaction (per list).
+    pub max_txn_ops: usize,
+    pub election: Duration,
+    pub heartbeat: Duration,
+    /// `--quota-backend-bytes`; 0 = default (2 GiB), negative = no quota.
+    pub quota_bytes: i64,
+    pub max_concurrent_streams: u32,
+    pub keepalive_min_time: Duration,
+    pub keepalive_interval: Duration,
+    pub keepalive_timeout: Duration,
+    pub watch_progress_interval: Duration,
+    /// `--metrics extensive`.
+    pub extensive_metrics: bool,
+    /// `--cors`: allowed origins, or `*`.
+    pub cors: Vec<String>,
+    /// `--host-whitelist`.
+    pub host_whitelist: Vec<String>,
+    pub warn_unary_after: Duration,
+    /// `--enable-grpc-gateway`.
+    pub gateway: bool,
+    /// Seed of what the edge draws (lease ids): new for every start.
+    pub seed: u64,
+    pub etcd_level: &'static str,
+}
+
+impl Settings {
+    /// etcd's limit for a request without a deadline of its own: 5 s for the disk and the
+    /// network, and two elections.
+    pub fn request_timeout(&self) -> Duration {
+        Duration::from_secs(5) + 2 * self.election
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            name: "default".into(),
+            max_request_bytes: 1_572_864,
+            max_txn_ops: 128,
+            election: Duration::from_millis(1000),
+            heartbeat: Duration::from_millis(100),
+            quota_bytes: 0,
+            max_concurrent_streams: u32::MAX,
+            keepalive_min_time: Duration::from_secs(5),
+            keepalive_interval: Duration::from_secs(7200),
+            keepalive_timeout: Duration::from_secs(20),
+            watch_progress_interval: Duration::from_secs(600),
+            extensive_metrics: false,
+            cors: vec!["*".into()],
+            host_whitelist: vec!["*".into()],
+            warn_unary_after: Duration::from_millis(300),
+            gateway: true,
+            seed: 1,
+            etcd_level: ETCD_LEVEL,
+        }
+    }
+}
