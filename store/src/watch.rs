@@ -1,0 +1,306 @@
+//! Live watches: who must hear of a revision, and the ring of the newest events.
+//!
+//! A watch is {range, filters, next revision}. The [`Hub`] knows the *live* ones, those
+//! that have been told everything up to the newest revision. A watch that is further back
+//! is in no index: its stream reads history until it is near, then asks to [`Hub::join`].
+//! Joining hands over what the ring still holds and inserts the watch in the same step,
+//! so nothing can fall between the two and nothing can come twice.
+//!
+//! Matching costs O(log n) in the number of distinct keys and ranges watched, plus the
+//! watches that do match. The hub never looks at a value and never waits.
+
+mod ranges;
+
+use crate::types::{KeyRange, RevisionEvents};
+use bytes::Bytes;
+use ranges::{RangeId, Ranges};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// Most revisions that one join takes from the ring. A longer gap is answered by
+/// [`Join::Behind`], so that no join keeps the single writer busy for long.
+pub const JOIN_REVISIONS: usize = 4096;
+
+/// What an event costs the ring beside the bytes of its records.
+const EVENT_OVERHEAD: usize = 128;
+
+/// One live watch: its stream, and the stream's own name for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct WatchKey {
+    pub stream: u64,
+    pub id: i64,
+}
+
+/// What a watch wants to hear of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spec {
+    pub range: KeyRange,
+    pub no_put: bool,
+    pub no_delete: bool,
+    /// Carried for the stream; matching does not look at it.
+    pub prev_kv: bool,
+}
+
+/// One watch that a published revision concerns.
+#[derive(Clone, Debug)]
+pub struct Hit {
+    pub key: WatchKey,
+    /// Indexes into `RevisionEvents::events`, ascending, never empty.
+    pub picks: Arc<[u32]>,
+}
+
+/// Answer to [`Hub::join`].
+#[derive(Clone, Debug)]
+pub enum Join {
+    /// The watch is live. `missed`: every revision from its `next` to the newest, unfiltered.
+    Joined { missed: Vec<Arc<RevisionEvents>> },
+    /// Too far back for the ring: read history up to near the newest revision, then ask again.
+    Behind,
+}
+
+/// What [`Hub::reset`] took away.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reset {
+    /// Streams that had a live watch, ascending.
+    pub streams: Vec<u64>,
+    /// The last revision that was published before: those watches have been told of
+    /// everything up to and including it.
+    pub posted: i64,
+}
+
+/// The live watches of one member, and the newest events.
+#[derive(Debug)]
+pub struct Hub {
+    ring: VecDeque<Arc<RevisionEvents>>,
+    ring_bytes: usize,
+    ring_bytes_max: usize,
+    /// The revision that must be published next; the ring ends just before it.
+    coming: i64,
+    slots: Vec<Option<Slot>>,
+    free: Vec<u32>,
+    keys: BTreeMap<WatchKey, u32>,
+    /// Watches of a single key.
+    singles: BTreeMap<Bytes, Vec<u32>>,
+    /// Watches of ranges.
+    ranges: Ranges,
+    /// The picks of a revision with one event, which is nearly every revision.
+    first: Arc<[u32]>,
+    matched: Vec<(u32, u32)>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    key: WatchKey,
+    spec: Spec,
+    /// No event below it is for this watch: it may lie in the future.
+    next: i64,
+    home: Home,
+    /// Position in the list of its home.
+    place: usize,
+}
+
+/// The list a watch stands in.
+#[derive(Clone, Copy, Debug)]
+enum Home {
+    Single,
+    Range(RangeId),
+}
+
+impl Hub {
+    /// `ring_bytes`: budget of the event ring. `first_revision`: the first one that will be
+    /// published (the store's revision + 1).
+    pub fn new(ring_bytes: usize, first_revision: i64) -> Hub {
+        Hub {
+            ring: VecDeque::new(),
+            ring_bytes: 0,
+            ring_bytes_max: ring_bytes,
+            coming: first_revision,
+            slots: Vec::new(),
+            free: Vec::new(),
+            keys: BTreeMap::new(),
+            singles: BTreeMap::new(),
+            ranges: Ranges::new(),
+            first: Arc::from([0u32]),
+            matched: Vec::new(),
+        }
+    }
+
+    /// Takes the next revision into the ring and appends to `out` every live watch it
+    /// concerns, each once.
+    ///
+    /// Revisions must come without a gap: a hole here would be a lost event everywhere.
+    pub fn publish(&mut self, events: Arc<RevisionEvents>, out: &mut Vec<Hit>) {
+        assert_eq!(events.revision, self.coming, "watch hub: a revision was skipped or repeated");
+        self.coming = events.revision.checked_add(1).expect("revisions are far from their end");
+        self.find(&events, out);
+        self.ring_bytes += weight(&events);
+        self.ring.push_back(events);
+        while self.ring_bytes > self.ring_bytes_max {
+            let oldest = self.ring.pop_front().expect("a ring with bytes has an entry");
+            self.ring_bytes -= weight(&oldest);
+        }
+    }
+
+    /// Makes a watch live from `next` on, which may lie in the future. An older watch of the
+    /// same key is replaced. The caller has checked `next` against the compacted revision.
+    pub fn join(&mut self, key: WatchKey, spec: Spec, next: i64, current_revision: i64) -> Join {
+        assert_eq!(current_revision + 1, self.coming, "watch hub: join between apply and publish");
+        self.remove(key);
+        let next = next.max(1);
+        if next < self.ring_start() || self.coming - next > JOIN_REVISIONS as i64 {
+            return Join::Behind;
+        }
+        let missed = self.ring.range(self.offset(next)..).cloned().collect();
+        self.insert(key, spec, next);
+        Join::Joined { missed }
+    }
+
+    /// Ends one watch; unknown keys are ignored.
+    pub fn remove(&mut self, key: WatchKey) {
+        let Some(slot_id) = self.keys.remove(&key) else { return };
+        let slot = self.slots[slot_id as usize].take().expect("a named slot is filled");
+        self.free.push(slot_id);
+        match slot.home {
+            Home::Single => {
+                let list = self.singles.get_mut(&slot.spec.range.key).expect("a live watch stands in its list");
+                leave(list, &mut self.slots, slot_id, slot.place);
+                if list.is_empty() {
+                    self.singles.remove(&slot.spec.range.key);
+                }
+            }
+            Home::Range(range) => {
+                leave(self.ranges.list(range), &mut self.slots, slot_id, slot.place);
+                self.ranges.prune(range);
+            }
+        }
+    }
+
+    /// Ends every watch of a stream.
+    pub fn remove_stream(&mut self, stream: u64) {
+        let of_stream = WatchKey { stream, id: i64::MIN }..=WatchKey { stream, id: i64::MAX };
+        let keys: Vec<WatchKey> = self.keys.range(of_stream).map(|(key, _)| *key).collect();
+        for key in keys {
+            self.remove(key);
+        }
+    }
+
+    /// Number of live watches.
+    pub fn count(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// The oldest revision the ring holds; the next one to come if it holds none.
+    pub fn ring_start(&self) -> i64 {
+        self.ring.front().map_or(self.coming, |oldest| oldest.revision)
+    }
+
+    /// Whole revisions from `from` on, about `max_bytes` of them (at least one if there is one),
+    /// and the first revision not contained. None when the ring begins later than `from`.
+    pub fn since(&self, from: i64, max_bytes: usize) -> Option<(Vec<Arc<RevisionEvents>>, i64)> {
+        if from < self.ring_start() {
+            return None;
+        }
+        let mut bytes = 0;
+        let mut found = Vec::new();
+        for events in self.ring.range(self.offset(from)..) {
+            if bytes >= max_bytes {
+                break;
+            }
+            bytes += weight(events);
+            found.push(Arc::clone(events));
+        }
+        let next = found.last().map_or(from, |last| last.revision + 1);
+        Some((found, next))
+    }
+
+    /// The state jumped (a snapshot was installed): forgets the ring and every watch.
+    /// `first_revision`: the first one that will be published from now on.
+    pub fn reset(&mut self, first_revision: i64) -> Reset {
+        let mut streams: Vec<u64> = self.keys.keys().map(|key| key.stream).collect();
+        streams.dedup();
+        let posted = self.coming - 1;
+        *self = Hub::new(self.ring_bytes_max, first_revision);
+        Reset { streams, posted }
+    }
+
+    /// Position of `revision` in the ring, which holds every revision from its start on;
+    /// its length for one that is yet to come.
+    fn offset(&self, revision: i64) -> usize {
+        let offset = revision.min(self.coming) - self.ring_start();
+        usize::try_from(offset).expect("asked at or above the start of the ring")
+    }
+
+    fn insert(&mut self, key: WatchKey, spec: Spec, next: i64) {
+        let slot_id = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            u32::try_from(self.slots.len() - 1).expect("fewer than 2^32 watches")
+        });
+        let (home, list) = match &spec.range.end {
+            None => (Home::Single, self.singles.entry(spec.range.key.clone()).or_default()),
+            Some(end) => {
+                let range = self.ranges.enter(&spec.range.key, end);
+                (Home::Range(range), self.ranges.list(range))
+            }
+        };
+        let place = list.len();
+        list.push(slot_id);
+        self.slots[slot_id as usize] = Some(Slot { key, spec, next, home, place });
+        self.keys.insert(key, slot_id);
+    }
+
+    fn find(&mut self, events: &RevisionEvents, out: &mut Vec<Hit>) {
+        let mut matched = std::mem::take(&mut self.matched);
+        for (index, event) in events.events.iter().enumerate() {
+            let index = u32::try_from(index).expect("fewer than 2^32 events in a revision");
+            let slots = &self.slots;
+            let mut visit = |list: &[u32]| {
+                for &slot_id in list {
+                    let slot = slots[slot_id as usize].as_ref().expect("a listed slot is filled");
+                    let filtered = if event.tombstone { slot.spec.no_delete } else { slot.spec.no_put };
+                    if !filtered && slot.next <= events.revision {
+                        matched.push((slot_id, index));
+                    }
+                }
+            };
+            if let Some(list) = self.singles.get(&event.key[..]) {
+                visit(list);
+            }
+            self.ranges.stab(&event.key, &mut visit);
+        }
+        self.group(&mut matched, events.events.len(), out);
+        matched.clear();
+        self.matched = matched;
+    }
+
+    /// Turns (watch, event) pairs into one hit for each watch; equal neighbours share their picks.
+    fn group(&self, matched: &mut [(u32, u32)], events: usize, out: &mut Vec<Hit>) {
+        if events > 1 {
+            matched.sort_unstable();
+        }
+        let mut picks = Arc::clone(&self.first);
+        for of_watch in matched.chunk_by(|a, b| a.0 == b.0) {
+            if !of_watch.iter().map(|pair| pair.1).eq(picks.iter().copied()) {
+                picks = of_watch.iter().map(|pair| pair.1).collect();
+            }
+            let slot = self.slots[of_watch[0].0 as usize].as_ref().expect("a matched slot is filled");
+            out.push(Hit { key: slot.key, picks: Arc::clone(&picks) });
+        }
+    }
+}
+
+/// Takes a watch out of its list: the last one moves to its place.
+fn leave(list: &mut Vec<u32>, slots: &mut [Option<Slot>], slot_id: u32, place: usize) {
+    assert_eq!(list[place], slot_id, "watch hub: a watch is not where it should be");
+    list.swap_remove(place);
+    if let Some(&moved) = list.get(place) {
+        slots[moved as usize].as_mut().expect("a listed slot is filled").place = place;
+    }
+}
+
+fn weight(events: &RevisionEvents) -> usize {
+    let bytes = |event: &crate::types::Event| {
+        let prev = event.prev.as_ref().and_then(|prev| prev.bytes.as_ref()).map_or(0, Bytes::len);
+        EVENT_OVERHEAD + event.key.len() + event.record.len() + prev
+    };
+    events.events.iter().map(bytes).sum()
+}
