@@ -121,9 +121,11 @@ pub enum ToStream {
     Progress { token: u64, revision: i64 },
     /// The member has had a leader (or none) since some time; for `hasleader` streams.
     Leader { known: bool },
-    /// A snapshot was installed or the ring was lost: every watch of the stream is behind
-    /// at its own next revision; ask again with Join.
-    AllBehind { revision: i64 },
+    /// A snapshot was installed: the hub forgot every watch; the stream joins its live ones again.
+    /// `posted`: every revision up to it was posted to this stream before this message
+    /// (`Hub::reset` tells it; it is *not* the revision of the new state, below which this
+    /// stream has seen nothing yet).
+    AllBehind { posted: i64 },
 }
 
 #[derive(Debug)]
