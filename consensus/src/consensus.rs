@@ -1,32 +1,643 @@
-//! The facade itself.
-use crate::*;
+//! The facade: every way into the crate, and the turn that comes out.
+
+use crate::check::{Here, Suspicions, is_sound};
+use crate::message::conf_from;
+use crate::reads::Reads;
+use crate::storage::{LogCache, entry_from};
+use crate::{
+    Config, ConfChange, ConfChangeKind, ConfState, Entry, EntryKind, Feeding, Follower, HardState,
+    Message, Refused, Restored, Role, Save, Snapshot, Soft, Status, Turn,
+};
 use bytes::Bytes;
+use raft::eraftpb::{self, EntryType, MessageType};
+use raft::{ProgressState, RawNode, StateRole};
+use std::collections::VecDeque;
 
-/// One member's consensus.
-pub struct Consensus {}
+const MAX_INFLIGHT: usize = 256;
 
-#[allow(unused_variables)]
+/// One member's consensus. Calls change it; [`Consensus::turn`] says what is to be done.
+pub struct Consensus {
+    pub(crate) config: Config,
+    pub(crate) raw: RawNode<LogCache>,
+    /// Term and vote on disk.
+    durable: (u64, u64),
+    /// Term and vote of the newest save.
+    issued: (u64, u64),
+    /// Submitted or about to be, ascending.
+    outstanding: VecDeque<Outstanding>,
+    /// Not yet handed out.
+    saves: VecDeque<Save>,
+    /// Committed, but a save that touches them is outstanding.
+    committed: VecDeque<Entry>,
+    /// Index of the last entry handed out.
+    handed: u64,
+    pub(crate) applied: u64,
+    /// Config entries handed out, neither applied nor refused.
+    changes: VecDeque<u64>,
+    reads: Reads,
+    suspicions: Suspicions,
+    campaigns: u64,
+    /// Stepped down for a hung disk: no campaign until a save completes.
+    blocked: bool,
+    pub(crate) held: Option<(u64, Snapshot)>,
+    soft: Soft,
+    pub(crate) out: Turn,
+}
+
+/// A save that is not durable yet, and what waits for it.
+struct Outstanding {
+    number: u64,
+    /// Newest of the crate's readies that need nothing beyond this save.
+    through: u64,
+    hard: (u64, u64),
+    first_entry: Option<u64>,
+    messages: Vec<Message>,
+}
+
 impl Consensus {
-    pub fn new(config: Config, restored: Restored) -> Consensus { unimplemented!() }
-    pub fn tick(&mut self) { unimplemented!() }
-    pub fn step(&mut self, message: Message) { unimplemented!() }
-    pub fn propose(&mut self, data: Bytes) -> Result<(), Refused> { unimplemented!() }
-    pub fn propose_change(&mut self, change: &ConfChange) -> Result<(), Refused> { unimplemented!() }
-    pub fn read(&mut self, token: u64) { unimplemented!() }
-    pub fn transfer(&mut self, to: u64) -> Result<(), Refused> { unimplemented!() }
-    pub fn campaign(&mut self) { unimplemented!() }
-    pub fn turn(&mut self, out: &mut Turn) { unimplemented!() }
-    pub fn saved(&mut self, number: u64) { unimplemented!() }
-    pub fn applied(&mut self, index: u64) { unimplemented!() }
-    pub fn fetched(&mut self, ticket: u64, entries: Vec<Entry>) { unimplemented!() }
-    pub fn offer_snapshot(&mut self, snapshot: Snapshot) { unimplemented!() }
-    pub fn snapshot_sent(&mut self, to: u64, ok: bool) { unimplemented!() }
-    pub fn unreachable(&mut self, peer: u64) { unimplemented!() }
-    pub fn installed(&mut self, snapshot: &Snapshot) { unimplemented!() }
-    pub fn abandon_install(&mut self) { unimplemented!() }
-    pub fn compact_cache(&mut self, below: u64) { unimplemented!() }
-    pub fn conf_applied(&mut self, change: &ConfChange) -> ConfState { unimplemented!() }
-    pub fn conf_refused(&mut self) { unimplemented!() }
-    pub fn step_down(&mut self) { unimplemented!() }
-    pub fn status(&self) -> Status { unimplemented!() }
+    /// # Panics
+    /// If the configuration or what was restored contradicts itself.
+    pub fn new(config: Config, restored: Restored) -> Consensus {
+        let Restored { mut hard, conf, applied, applied_term, entries, boundary } = restored;
+        let last = entries.last().map_or(boundary.0, |entry| entry.index);
+        assert!(boundary.0 <= applied && applied <= last, "applied {applied} is not in the log");
+        hard.commit = hard.commit.max(applied);
+        assert_eq!(hard.commit, applied, "the log is applied up to the durable commit first");
+        let newest = entries.last().map_or(boundary.1, |entry| entry.term);
+        hard.term = hard.term.max(newest);
+        let cache =
+            LogCache::new(hard, &conf, boundary, entries, applied, config.cache_bytes);
+        assert_eq!(cache.term_at(applied), Some(applied_term), "term of applied entry {applied}");
+        let logger = slog::Logger::root(slog::Discard, slog::o!());
+        let raw = RawNode::new(&crate_config(&config, applied), cache, &logger)
+            .unwrap_or_else(|error| panic!("consensus settings: {error}"));
+        let durable = (hard.term, hard.vote);
+        let mut consensus = Consensus {
+            reads: Reads::new(config.id, config.boot),
+            config,
+            raw,
+            durable,
+            issued: durable,
+            outstanding: VecDeque::new(),
+            saves: VecDeque::new(),
+            committed: VecDeque::new(),
+            handed: applied,
+            applied,
+            changes: VecDeque::new(),
+            suspicions: Suspicions::default(),
+            campaigns: 0,
+            blocked: false,
+            held: None,
+            soft: Soft { term: 0, leader: 0, role: Role::Follower },
+            out: Turn::default(),
+        };
+        consensus.call(|_| ());
+        consensus
+    }
+
+    /// The only way into the crate: afterwards the election timeout is ours again (the crate draws
+    /// its own at random), and reads of a lost leadership have failed.
+    pub(crate) fn call<T>(&mut self, body: impl FnOnce(&mut RawNode<LogCache>) -> T) -> T {
+        let before = (self.raw.raft.term, self.raw.raft.state == StateRole::Leader);
+        let result = body(&mut self.raw);
+        let raft = &mut self.raw.raft;
+        let timeout = election_timeout(&self.config, raft.term, self.campaigns);
+        raft.set_randomized_election_timeout(timeout);
+        let after = (raft.term, raft.state == StateRole::Leader);
+        if before != after {
+            self.reads.fail();
+            self.suspicions.clear();
+        }
+        result
+    }
+
+    /// One consensus tick.
+    pub fn tick(&mut self) {
+        self.reads.tick();
+        self.suspicions.tick();
+        if self.role() != Role::Leader && !self.may_campaign() {
+            // Time goes on, so that votes are granted once the leader is silent, but no election.
+            self.raw.raft.election_elapsed += 1;
+            return;
+        }
+        let was_leader = self.role() == Role::Leader;
+        let fired = self.call(|raw| raw.tick());
+        if fired && !was_leader {
+            self.campaigns += 1;
+            self.call(|_| ());
+        }
+    }
+
+    /// A campaign claims our whole log, so all of it must be durable; and while a snapshot is held
+    /// our log is about to be replaced.
+    fn may_campaign(&self) -> bool {
+        let log = &self.raw.raft.raft_log;
+        !self.blocked
+            && self.held.is_none()
+            && log.last_index() == log.persisted
+            && self.saves_hold_no_entries()
+    }
+
+    pub(crate) fn saves_hold_no_entries(&self) -> bool {
+        self.outstanding.iter().all(|save| save.first_entry.is_none())
+    }
+
+    /// A message from a peer. What contradicts itself or our state is dropped.
+    pub fn step(&mut self, message: Message) {
+        let raft = &self.raw.raft;
+        let here = Here { id: self.config.id, term: raft.term, last: raft.raft_log.last_index() };
+        if !is_sound(&here, &message) {
+            return;
+        }
+        let current = message.0.term >= here.term;
+        match message.0.get_msg_type() {
+            MessageType::MsgAppend if current && self.held.is_some() => return,
+            MessageType::MsgSnapshot if !current => return,
+            MessageType::MsgSnapshot => return self.step_snapshot(message),
+            MessageType::MsgTimeoutNow if !self.may_campaign() => return,
+            MessageType::MsgAppendResponse if self.contradicts(&message.0) => return,
+            _ => {}
+        }
+        let mut m = message.0;
+        self.strip_commit(&mut m);
+        if m.get_msg_type() == MessageType::MsgHeartbeat && current && m.commit > here.last {
+            // A leader never tells more than we had acknowledged: our log has lost entries.
+            self.raise_lost_data(here.id);
+            m.commit = 0;
+        }
+        // Answers of strangers are refused by the crate.
+        self.call(|raw| raw.step(m).unwrap_or_default());
+    }
+
+    /// A rejection below what this follower has acknowledged. Delivered, it would set `next` at or
+    /// below `matched`, which 0.7.0 does not guard against.
+    fn contradicts(&mut self, m: &eraftpb::Message) -> bool {
+        let raft = &self.raw.raft;
+        if raft.state != StateRole::Leader || m.term != raft.term {
+            return false;
+        }
+        let Some(progress) = raft.prs().get(m.from) else {
+            return false;
+        };
+        let matched = progress.matched;
+        if !m.reject {
+            self.suspicions.accepted(m.from);
+            return false;
+        }
+        let contradicts = m.index <= matched || m.reject_hint < matched;
+        if contradicts && matched > 0 && self.suspicions.contradicted(m.from) {
+            self.raise_lost_data(m.from);
+        }
+        contradicts
+    }
+
+    fn raise_lost_data(&mut self, id: u64) {
+        if !self.out.lost_data.contains(&id) {
+            self.out.lost_data.push(id);
+        }
+    }
+
+    /// Appends one entry on the leader; where it lands is known once it is committed.
+    pub fn propose(&mut self, data: Bytes) -> Result<(), Refused> {
+        let mut entry = eraftpb::Entry::default();
+        entry.data = data;
+        self.propose_entry(entry)
+    }
+
+    /// Appends a membership change; the next one may follow when this one is applied.
+    pub fn propose_change(&mut self, change: &ConfChange) -> Result<(), Refused> {
+        if self.role() != Role::Leader {
+            return Err(Refused::NotLeader);
+        }
+        let raft = &self.raw.raft;
+        if raft.has_pending_conf() || !raft.commit_to_current_term() {
+            return Err(Refused::ChangePending);
+        }
+        if self.conf().after(change).is_none() {
+            return Err(Refused::BadChange);
+        }
+        let mut entry = eraftpb::Entry::default();
+        entry.set_entry_type(EntryType::EntryConfChange);
+        entry.data = change.encode();
+        self.propose_entry(entry)
+    }
+
+    fn propose_entry(&mut self, entry: eraftpb::Entry) -> Result<(), Refused> {
+        let raft = &self.raw.raft;
+        if raft.state != StateRole::Leader || raft.prs().get(self.config.id).is_none() {
+            return Err(Refused::NotLeader);
+        }
+        if raft.lead_transferee.is_some() {
+            return Err(Refused::Transferring);
+        }
+        let mut m = eraftpb::Message::default();
+        m.set_msg_type(MessageType::MsgPropose);
+        m.from = self.config.id;
+        m.set_entries(vec![entry].into());
+        self.call(|raw| raw.step(m)).map_err(|_| Refused::TooMany)
+    }
+
+    /// Joins the next ReadIndex round. The answer always comes, in [`Turn::reads`].
+    pub fn read(&mut self, token: u64) {
+        if self.role() == Role::Leader {
+            self.reads.join(token);
+        } else {
+            self.reads.refuse(token);
+        }
+    }
+
+    /// Hands leadership to a voter that keeps up. The end shows in [`Turn::soft`], or
+    /// [`Status::transferee`] is 0 again after at most one election timeout.
+    pub fn transfer(&mut self, to: u64) -> Result<(), Refused> {
+        if self.role() != Role::Leader {
+            return Err(Refused::NotLeader);
+        }
+        if to == self.config.id {
+            return Ok(());
+        }
+        let progress = self.raw.raft.prs().get(to);
+        let keeps_up = progress.is_some_and(|pr| pr.state == ProgressState::Replicate);
+        if !keeps_up || !self.conf().voters.contains(&to) {
+            return Err(Refused::BadTransferee);
+        }
+        self.call(|raw| raw.transfer_leader(to));
+        Ok(())
+    }
+
+    /// Stands for election now; a single member wins at once. Nothing happens if it may not.
+    pub fn campaign(&mut self) {
+        if self.role() != Role::Leader && self.may_campaign() && self.raw.raft.promotable() {
+            self.campaigns += 1;
+            self.call(|raw| raw.campaign().unwrap_or_default());
+        }
+    }
+
+    /// Moves everything that is ready into `out`, behind what is there. Call again until it leaves
+    /// `out` empty: each call hands out at most one save.
+    pub fn turn(&mut self, out: &mut Turn) {
+        self.begin_reads();
+        self.collect();
+        let ready = &mut self.out;
+        ready.messages.sort_by_key(Message::to);
+        out.messages.append(&mut ready.messages);
+        if out.save.is_none() {
+            out.save = self.saves.pop_front();
+        }
+        out.committed.append(&mut ready.committed);
+        out.reads.append(self.reads.finished());
+        out.lost_data.append(&mut ready.lost_data);
+        out.install = ready.install.take().or(out.install.take());
+        self.raw.mut_store().take_fetches(&mut out.fetch);
+        if let Some((index, followers)) = self.raw.mut_store().take_snapshot_wishes() {
+            if self.role() == Role::Leader {
+                out.want_snapshot = Some(index);
+                out.want_snapshot_for = followers;
+            }
+        }
+        let soft = self.soft_now();
+        if soft != self.soft {
+            self.soft = soft;
+            out.soft = Some(soft);
+        }
+    }
+
+    fn begin_reads(&mut self) {
+        let raft = &self.raw.raft;
+        // Before its first own commit a leader may not know what its predecessors committed.
+        if raft.state != StateRole::Leader || !raft.commit_to_current_term() {
+            return;
+        }
+        for context in self.reads.begin(self.config.heartbeat_ticks) {
+            self.call(|raw| raw.read_index(context));
+        }
+    }
+
+    /// Takes what the crate has ready, in order.
+    pub(crate) fn collect(&mut self) {
+        while self.raw.has_ready() {
+            self.collect_one(None);
+        }
+    }
+
+    /// `installed`: this Ready carries the snapshot that is already durable.
+    pub(crate) fn collect_one(&mut self, installed: Option<(u64, u64)>) {
+        let mut ready = self.raw.ready();
+        let number = ready.number();
+        let mut messages = ready.take_messages();
+        messages.append(&mut ready.take_persisted_messages());
+        let committed = ready.take_committed_entries();
+        let entries = ready.take_entries();
+        for state in ready.take_read_states() {
+            self.reads.confirm(&state.request_ctx, state.index);
+        }
+        assert_eq!(ready.snapshot().is_empty(), installed.is_none());
+        if let Some((index, term)) = installed {
+            assert!(entries.is_empty() && committed.is_empty());
+            self.restart(index, term);
+        }
+        let ours: Vec<Entry> = entries.iter().map(entry_from).collect();
+        // The cache must hold them before the crate lets go of its own copy.
+        self.raw.mut_store().append(entries);
+        self.call(|raw| raw.advance_append_async(ready));
+        self.save_or_persist(number, ours);
+        if let Some((index, _)) = installed {
+            self.call(|raw| {
+                raw.on_persist_ready(number);
+                raw.advance_apply_to(index);
+            });
+        }
+        self.committed.extend(committed.iter().map(entry_from));
+        self.route(messages);
+        self.hand_out();
+    }
+
+    fn restart(&mut self, index: u64, term: u64) {
+        self.raw.mut_store().restart(index, term);
+        self.committed.clear();
+        self.changes.clear();
+        self.out.committed.clear();
+        self.handed = index;
+        self.applied = index;
+    }
+
+    fn save_or_persist(&mut self, number: u64, entries: Vec<Entry>) {
+        let raft = &self.raw.raft;
+        let hard = HardState { term: raft.term, vote: raft.vote, commit: raft.raft_log.committed };
+        let first_entry = entries.first().map(|entry| entry.index);
+        if first_entry.is_some() || (hard.term, hard.vote) != self.issued {
+            self.issued = (hard.term, hard.vote);
+            let (hard_now, messages) = (self.issued, Vec::new());
+            self.outstanding.push_back(Outstanding {
+                number,
+                through: number,
+                hard: hard_now,
+                first_entry,
+                messages,
+            });
+            self.saves.push_back(Save { number, hard, entries });
+        } else if let Some(newest) = self.outstanding.back_mut() {
+            newest.through = number;
+        } else {
+            self.call(|raw| raw.on_persist_ready(number));
+        }
+    }
+
+    /// Sends what claims nothing that is not durable; the rest waits for the newest save.
+    pub(crate) fn route(&mut self, messages: Vec<eraftpb::Message>) {
+        for m in messages {
+            if m.to == self.config.id || m.to == 0 {
+                continue;
+            }
+            let free = self.outstanding.is_empty() || self.leaves_at_once(&m);
+            let queue = match self.outstanding.back_mut() {
+                Some(newest) if !free => &mut newest.messages,
+                _ => &mut self.out.messages,
+            };
+            split(m, self.config.max_message_bytes, queue);
+        }
+    }
+
+    /// A leader's messages and answers to heartbeats claim its term and vote, not its log.
+    fn leaves_at_once(&self, m: &eraftpb::Message) -> bool {
+        let kind = matches!(
+            m.get_msg_type(),
+            MessageType::MsgAppend
+                | MessageType::MsgHeartbeat
+                | MessageType::MsgHeartbeatResponse
+                | MessageType::MsgSnapshot
+                | MessageType::MsgTimeoutNow
+        );
+        let raft = &self.raw.raft;
+        let (term, vote) = self.durable;
+        let vote_stands = raft.term != m.term || raft.vote == vote;
+        kind && (m.term < term || (m.term == term && vote_stands))
+    }
+
+    fn hand_out(&mut self) {
+        let unsaved = self.outstanding.iter().filter_map(|save| save.first_entry).min();
+        let durable = unsaved.map_or(u64::MAX, |first| first - 1);
+        while let Some(entry) = self.committed.pop_front_if(|entry| entry.index <= durable) {
+            assert_eq!(entry.index, self.handed + 1, "entries are handed out in order");
+            self.handed = entry.index;
+            if entry.kind == EntryKind::Config {
+                self.changes.push_back(entry.index);
+            }
+            self.out.committed.push(entry);
+        }
+    }
+
+    /// Save `number`, and all before it, are durable.
+    pub fn saved(&mut self, number: u64) {
+        self.blocked = false;
+        while let Some(save) = self.outstanding.pop_front_if(|save| save.number <= number) {
+            let waiting = self.saves.front().is_some_and(|next| next.number <= save.number);
+            assert!(!waiting, "save {} was never handed out", save.number);
+            self.durable = save.hard;
+            self.out.messages.extend(save.messages);
+            self.call(|raw| raw.on_persist_ready(save.through));
+        }
+        self.hand_out();
+    }
+
+    /// The caller has applied everything up to `index`.
+    ///
+    /// # Panics
+    /// If that was not handed out, or a config entry in it was neither applied nor refused.
+    pub fn applied(&mut self, index: u64) {
+        assert!(self.applied <= index && index <= self.handed, "applied {index} was not handed out");
+        let open = self.changes.front().is_some_and(|change| *change <= index);
+        assert!(!open, "a config entry at or below {index} is not settled");
+        self.applied = index;
+        self.call(|raw| raw.advance_apply_to(index));
+        self.raw.mut_store().set_applied(index);
+    }
+
+    /// Old entries from the log, as asked by [`Turn::fetch`]; none: the log no longer has them.
+    pub fn fetched(&mut self, ticket: u64, entries: Vec<Entry>) {
+        for context in self.raw.mut_store().answer(ticket, &entries) {
+            self.call(|raw| raw.on_entries_fetched(context));
+        }
+        self.raw.mut_store().forget_answer();
+    }
+
+    /// Messages to `peer` may be lost.
+    pub fn unreachable(&mut self, peer: u64) {
+        self.call(|raw| raw.report_unreachable(peer));
+    }
+
+    /// The log on disk begins at `below`, which is at most applied + 1.
+    pub fn compact_cache(&mut self, below: u64) {
+        self.raw.mut_store().cut(below);
+    }
+
+    /// Applies the oldest unsettled config entry; returns the configuration from there on.
+    ///
+    /// # Panics
+    /// If no config entry is unsettled, or the change is no legal step: it was checked before it
+    /// was proposed, so the members' states have diverged.
+    pub fn conf_applied(&mut self, change: &ConfChange) -> ConfState {
+        let index = self.changes.pop_front().expect("a config entry was handed out");
+        let expected = self.conf().after(change);
+        let expected = expected.unwrap_or_else(|| panic!("config entry {index}: {change:?}"));
+        if change.kind == ConfChangeKind::Update {
+            return expected;
+        }
+        self.raw.mut_store().set_conf_index(index);
+        let mut theirs = eraftpb::ConfChange::default();
+        theirs.node_id = change.member;
+        theirs.set_change_type(match change.kind {
+            ConfChangeKind::AddVoter => eraftpb::ConfChangeType::AddNode,
+            ConfChangeKind::AddLearner => eraftpb::ConfChangeType::AddLearnerNode,
+            ConfChangeKind::Remove | ConfChangeKind::Update => eraftpb::ConfChangeType::RemoveNode,
+        });
+        let conf = self.call(|raw| raw.apply_conf_change(&theirs));
+        let conf = conf.unwrap_or_else(|error| panic!("config entry {index}: {error}"));
+        assert_eq!(conf_from(&conf), expected, "config entry {index}");
+        if !expected.voters.contains(&self.config.id) && self.role() == Role::Leader {
+            self.leave_office();
+        }
+        expected
+    }
+
+    /// The crate cannot lead without being a voter: it tells everyone the commit index of its
+    /// removal and steps down.
+    fn leave_office(&mut self) {
+        self.call(|raw| {
+            raw.raft.bcast_append();
+            let term = raw.raft.term;
+            raw.raft.become_follower(term, 0);
+        });
+    }
+
+    /// The store refused the oldest unsettled config entry: nothing changes.
+    pub fn conf_refused(&mut self) {
+        self.changes.pop_front().expect("a config entry was handed out");
+    }
+
+    /// The disk hangs: follow no one, and do not campaign until a save completes.
+    pub fn step_down(&mut self) {
+        self.collect();
+        self.blocked = !self.outstanding.is_empty();
+        self.call(|raw| {
+            let term = raw.raft.term;
+            raw.raft.become_follower(term, 0);
+        });
+    }
+
+    pub(crate) fn role(&self) -> Role {
+        match self.raw.raft.state {
+            StateRole::Follower => Role::Follower,
+            StateRole::PreCandidate | StateRole::Candidate => Role::Candidate,
+            StateRole::Leader => Role::Leader,
+        }
+    }
+
+    fn conf(&self) -> ConfState {
+        conf_from(&self.raw.raft.prs().conf().to_conf_state())
+    }
+
+    fn soft_now(&self) -> Soft {
+        let raft = &self.raw.raft;
+        Soft { term: raft.term, leader: raft.leader_id, role: self.role() }
+    }
+
+    pub fn status(&self) -> Status {
+        let raft = &self.raw.raft;
+        let unsaved = self.outstanding.iter().filter_map(|save| save.first_entry).min();
+        Status {
+            id: self.config.id,
+            term: raft.term,
+            vote: raft.vote,
+            commit: raft.raft_log.committed,
+            applied: self.applied,
+            last: raft.raft_log.last_index(),
+            persisted: raft.raft_log.persisted.min(unsaved.map_or(u64::MAX, |first| first - 1)),
+            leader: raft.leader_id,
+            role: self.role(),
+            transferee: raft.lead_transferee.unwrap_or(0),
+            followers: self.followers(),
+            conf: self.conf(),
+            installing: self.held.is_some(),
+        }
+    }
+
+    fn followers(&self) -> Vec<Follower> {
+        if self.role() != Role::Leader {
+            return Vec::new();
+        }
+        let conf = self.conf();
+        let mut ids = [&conf.voters[..], &conf.learners[..]].concat();
+        ids.sort_unstable();
+        ids.retain(|id| *id != self.config.id);
+        let follower = |id: u64| {
+            let progress = self.raw.raft.prs().get(id)?;
+            let feeding = match progress.state {
+                ProgressState::Probe => Feeding::Probe,
+                ProgressState::Replicate => Feeding::Replicate,
+                ProgressState::Snapshot => Feeding::Snapshot,
+            };
+            Some(Follower {
+                id,
+                matched: progress.matched,
+                next: progress.next_idx,
+                feeding,
+                recent_active: progress.recent_active,
+                learner: conf.learners.contains(&id),
+            })
+        };
+        ids.into_iter().filter_map(follower).collect()
+    }
+}
+
+fn crate_config(config: &Config, applied: u64) -> raft::Config {
+    assert!(config.heartbeat_ticks < config.election_ticks);
+    raft::Config {
+        id: config.id,
+        election_tick: config.election_ticks as usize,
+        heartbeat_tick: config.heartbeat_ticks as usize,
+        applied,
+        max_size_per_msg: config.max_message_bytes,
+        max_inflight_msgs: MAX_INFLIGHT,
+        check_quorum: true,
+        pre_vote: true,
+        batch_append: true,
+        max_uncommitted_size: config.max_uncommitted_bytes,
+        ..raft::Config::default()
+    }
+}
+
+/// In `election_ticks..2 * election_ticks`, spread by a mixing function (splitmix64).
+fn election_timeout(config: &Config, term: u64, campaigns: u64) -> usize {
+    let mut x = config.seed;
+    for part in [config.id, term, campaigns] {
+        x = (x ^ part).wrapping_add(0x9e37_79b9_7f4a_7c15);
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^= x >> 31;
+    }
+    let ticks = u64::from(config.election_ticks);
+    (ticks + x % ticks) as usize
+}
+
+/// The crate batches appends to one follower without looking at sizes: cut them again.
+fn split(mut m: eraftpb::Message, max_bytes: u64, out: &mut Vec<Message>) {
+    let mut entries: Vec<eraftpb::Entry> = m.take_entries().into();
+    loop {
+        let mut bytes = 0;
+        let fits = entries.iter().position(|entry| {
+            bytes += entry.data.len() as u64;
+            bytes > max_bytes
+        });
+        let rest = entries.split_off(fits.map_or(entries.len(), |at| at.max(1)));
+        let mut part = m.clone();
+        if let Some(last) = entries.last() {
+            (m.index, m.log_term) = (last.index, last.term);
+        }
+        part.set_entries(entries.into());
+        out.push(Message(part));
+        if rest.is_empty() {
+            return;
+        }
+        entries = rest;
+    }
 }

@@ -24,10 +24,13 @@
 //! change the membership, and whom a removed member's id belonged to.
 
 mod change;
+mod check;
 
 mod consensus;
 mod message;
 mod reads;
+mod snapshots;
+mod storage;
 
 
 mod turn;

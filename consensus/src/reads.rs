@@ -29,8 +29,8 @@ pub(crate) struct Reads {
 #[derive(Debug)]
 struct Round {
     tokens: Vec<u64>,
-    /// First and last counter sent for this round.
-    counters: (u64, u64),
+    /// Counter of its first context: any context from here on was sent after all its reads joined.
+    opened: u64,
     /// Ticks since the last context was sent.
     age: u32,
 }
@@ -61,14 +61,12 @@ impl Reads {
             if self.open[at].age >= interval {
                 contexts.push(self.next_context());
                 self.open[at].age = 0;
-                self.open[at].counters.1 = self.counter;
             }
         }
         if !self.waiting.is_empty() && self.open.len() < MAX_OPEN {
             contexts.push(self.next_context());
             let tokens = std::mem::take(&mut self.waiting);
-            let counters = (self.counter, self.counter);
-            self.open.push_back(Round { tokens, counters, age: 0 });
+            self.open.push_back(Round { tokens, opened: self.counter, age: 0 });
         }
         contexts
     }
@@ -85,14 +83,10 @@ impl Reads {
             return;
         };
         assert_eq!((id, boot), (self.id, self.boot), "ReadIndex context of another life");
-        // Contexts of two rounds interleave when both are sent again: a context belongs to the
-        // newest round that had opened when it was sent, and confirms every older one with it.
-        while let Some(round) = self.open.front() {
-            if round.counters.0 > counter {
-                break;
-            }
-            let tokens = self.open.pop_front().map(|round| round.tokens).unwrap_or_default();
-            self.finished.extend(tokens.into_iter().map(|token| (token, Ok(index))));
+        // Contexts of two rounds interleave when both are sent again: a context serves every round
+        // that was open when it was sent.
+        while let Some(round) = self.open.pop_front_if(|round| round.opened <= counter) {
+            self.finished.extend(round.tokens.into_iter().map(|token| (token, Ok(index))));
         }
     }
 
