@@ -1,0 +1,420 @@
+//! Checkpoints: the state at one applied index, durable as a whole.
+//!
+//! ```text
+//! state/index-%016x       header page, then frames {len u32, crc32c u32, one block of store::image}
+//! state/manifest-%016x    see manifest.rs
+//! ```
+//!
+//! [`begin`], [`rows`] as often as needed, [`finish`]. State is never believed beyond the newest
+//! valid manifest: at start [`settle`] removes what it does not name and cuts segments to the
+//! lengths it names, and the log is replayed from its index. Two checkpoints are kept, so that one
+//! damaged manifest is not the end: the log is cut below the *older* one only.
+//!
+//! A crash at any step leaves the old or the new checkpoint, and files that nothing names.
+
+use crate::header::{Fields, check_page, page, put_u32, read_exact, read_full};
+pub use crate::manifest::{IndexFile, Manifest, SegmentFile};
+use crate::manifest::{index_name, manifest_path, parse_manifest_name};
+use crate::records::{DIR, names};
+use crate::{Fault, File, Files, How, Identity, PAGE, records};
+use bytes::Bytes;
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
+use store::{ImageHead, Store};
+
+pub(crate) const INDEX_MAGIC: &[u8; 8] = b"kvindexf";
+const FRAME: u64 = 8;
+const CHUNK: usize = 1 << 20;
+
+/// A durable checkpoint.
+#[derive(Debug)]
+pub struct Finished {
+    /// The encoded manifest: what a snapshot message carries.
+    pub manifest: Bytes,
+    /// The log may be cut below this index: the older of the two kept checkpoints covers the rest.
+    pub cut: u64,
+    /// Bytes of all files in `state/`.
+    pub disk_bytes: u64,
+}
+
+/// What a member starts from.
+#[derive(Debug)]
+pub struct Loaded {
+    pub manifest: Manifest,
+    pub store: Store,
+    /// Why the newest checkpoint was not used, if an older one is.
+    pub passed_over: Option<Fault>,
+}
+
+fn part_path(index: u64) -> String {
+    format!("{DIR}/{}.part", index_name(index))
+}
+
+fn index_path(number: u64) -> String {
+    format!("{DIR}/{}", index_name(number))
+}
+
+/// Starts the index file of a checkpoint at `index`.
+pub fn begin(files: &dyn Files, id: Identity, index: u64) -> Result<(), Fault> {
+    let path = part_path(index);
+    files.make_dir(DIR).map_err(|e| Fault::io(DIR, 0, e))?;
+    let header = page(INDEX_MAGIC, id, index);
+    files.open(&path, How::Create).and_then(|file| file.write_at(0, &[&header])).map_err(|e| Fault::io(&path, 0, e))
+}
+
+/// Appends one block of rows. Blocks come back whole and in order.
+pub fn rows(files: &dyn Files, index: u64, block: &[u8]) -> Result<(), Fault> {
+    let path = part_path(index);
+    let file = files.open(&path, How::Write).map_err(|e| Fault::io(&path, 0, e))?;
+    let end = file.len().map_err(|e| Fault::io(&path, 0, e))?;
+    let mut frame = Vec::with_capacity(FRAME as usize);
+    put_u32(&mut frame, u32::try_from(block.len()).expect("a block is smaller than 4 GiB"));
+    put_u32(&mut frame, crc32c::crc32c(block));
+    file.write_at(end, &[&frame, block]).map_err(|e| Fault::io(&path, end, e))
+}
+
+/// Makes the checkpoint durable: data files, then the manifest under a new name, then the rename.
+/// Every record that `head` knows of must have been written. If there is a readable checkpoint at
+/// `index` already, that one stays and is returned.
+///
+/// # Errors
+/// After a failed flush the bytes of a segment may look written and not be: the process must not
+/// make another checkpoint, but stop.
+pub fn finish(files: &dyn Files, id: Identity, index: u64, head: &ImageHead) -> Result<Finished, Fault> {
+    let (newest, _) = newest_manifest(files, id)?;
+    match newest {
+        Some(ref manifest) if manifest.index == index => {
+            remove_if_there(files, &part_path(index))?;
+            return report(files, id, manifest.encode());
+        }
+        Some(ref manifest) => assert!(manifest.index < index, "checkpoints go forward: {} to {index}", manifest.index),
+        None => {}
+    }
+    let base = seal_index(files, index)?;
+    let mut segments = named_segments(head);
+    for file in &mut segments {
+        let before = newest_segment(newest.as_ref(), file.segment);
+        measure_segment(files, file, before)?;
+    }
+    // The names must be there before a manifest relies on them.
+    files.sync_dir(DIR).map_err(|e| Fault::io(DIR, 0, e))?;
+    let manifest = Manifest { id, index, segments, index_files: vec![base], head: Bytes::from(head.encode()) };
+    let bytes = manifest.write(files, DIR, &manifest_path(index))?;
+    report(files, id, bytes)
+}
+
+/// The empty checkpoint a member begins with: `head` at `index`, no rows, no records.
+pub fn genesis(files: &dyn Files, id: Identity, index: u64, head: &ImageHead) -> Result<Finished, Fault> {
+    files.make_dir(DIR).and_then(|()| files.sync_dir("")).map_err(|e| Fault::io(DIR, 0, e))?;
+    begin(files, id, index)?;
+    finish(files, id, index, head)
+}
+
+/// The newest checkpoint that is whole, if there is any. Reads only.
+///
+/// `log_boundary`: the log holds every entry above this index. An older checkpoint stands in for a
+/// damaged newer one only if the log covers the way from it.
+///
+/// # Errors
+/// [`Fault::Damaged`] if no checkpoint can be used; later levels and foreign files are refused
+/// even if an older checkpoint would do.
+pub fn load_newest(
+    files: &dyn Files, id: Identity, config: store::Config, log_boundary: u64,
+) -> Result<Option<Loaded>, Fault> {
+    let mut passed_over = None;
+    for index in manifests(files)?.into_iter().rev() {
+        let damage = match load(files, id, config, index) {
+            Ok((manifest, store)) if index >= log_boundary => {
+                return Ok(Some(Loaded { manifest, store, passed_over }));
+            }
+            Ok(_) => {
+                let what = format!("the log begins behind entry {log_boundary}, the checkpoint stands at {index}");
+                Fault::damaged(&manifest_path(index), 0, what)
+            }
+            Err(fault) if fault.is_damage() => fault,
+            Err(other) => return Err(other),
+        };
+        passed_over.get_or_insert(damage);
+    }
+    match passed_over {
+        None => Ok(None),
+        Some(fault) => Err(fault),
+    }
+}
+
+/// Brings `state/` back to what `manifest` (the loaded one) says, before anything is written:
+/// newer manifests, unnamed files and bytes behind the named lengths go. Idempotent.
+pub fn settle(files: &dyn Files, id: Identity, manifest: &Manifest) -> Result<(), Fault> {
+    // First the manifests that were passed over: afterwards nothing names what is cut below.
+    for index in manifests(files)? {
+        let path = manifest_path(index);
+        if index > manifest.index || (index < manifest.index && is_damaged(Manifest::read(files, &path, id.cluster, Some(id.member)))?) {
+            remove_if_there(files, &path)?;
+        }
+    }
+    files.sync_dir(DIR).map_err(|e| Fault::io(DIR, 0, e))?;
+    remove_unnamed(files, id, Reach::Everything)?;
+    for file in &manifest.segments {
+        cut_segment(files, file)?;
+    }
+    files.sync_dir(DIR).map_err(|e| Fault::io(DIR, 0, e))
+}
+
+/// Removes all but the two newest checkpoints, and files older than the newest that no kept one names.
+/// `held`: indexes of checkpoints that a transfer is reading.
+pub fn clean(files: &dyn Files, id: Identity, held: &[u64]) -> Result<(), Fault> {
+    let indexes = manifests(files)?;
+    let Some(&newest) = indexes.last() else { return Ok(()) };
+    let newest = Manifest::read(files, &manifest_path(newest), id.cluster, Some(id.member))?;
+    for index in &indexes[..indexes.len().saturating_sub(2)] {
+        if !held.contains(index) {
+            remove_if_there(files, &manifest_path(*index))?;
+        }
+    }
+    files.sync_dir(DIR).map_err(|e| Fault::io(DIR, 0, e))?;
+    // Segments above the newest checkpoint's are being written and will be named by the next one.
+    remove_unnamed(files, id, Reach::Below(newest.segments.last().map_or(0, |file| file.segment)))
+}
+
+/// Every index with a manifest, ascending. Whether it is readable is another question.
+pub fn manifests(files: &dyn Files) -> Result<Vec<u64>, Fault> {
+    let mut indexes: Vec<u64> = names(files, DIR)?.iter().filter_map(|name| parse_manifest_name(name)).collect();
+    indexes.sort_unstable();
+    Ok(indexes)
+}
+
+/// Verifies that every file of the checkpoint has the length and checksum that it names.
+/// Reads all of it: for offline checks and for a checkpoint that was just received.
+pub fn verify(files: &dyn Files, manifest: &Manifest) -> Result<(), Fault> {
+    verify_in(files, DIR, manifest)
+}
+
+pub(crate) fn verify_in(files: &dyn Files, dir: &str, manifest: &Manifest) -> Result<(), Fault> {
+    for file in &manifest.segments {
+        let number = u64::from(file.segment);
+        verify_file(files, dir, &file.name(), records::MAGIC, manifest.id, number, u64::from(file.len), file.crc)?;
+    }
+    for file in &manifest.index_files {
+        verify_file(files, dir, &file.name(), INDEX_MAGIC, manifest.id, file.number, file.len, file.crc)?;
+    }
+    Ok(())
+}
+
+#[allow(clippy::too_many_arguments)]
+fn verify_file(
+    files: &dyn Files, dir: &str, name: &str, magic: &[u8; 8], id: Identity, number: u64, len: u64, crc: u32,
+) -> Result<(), Fault> {
+    let path = format!("{dir}/{name}");
+    let file = open_named(files, &path, How::Read)?;
+    check_page(&*file, &path, magic, id.cluster, Some(id.member), number)?;
+    let found = crc_of(&*file, &path, PAGE, len, 0)?;
+    if found != crc {
+        return Err(Fault::damaged(&path, PAGE, format!("checksum {found:08x} instead of {crc:08x} over {len} bytes")));
+    }
+    Ok(())
+}
+
+/// A file that a manifest names: if it is absent, that is damage.
+fn open_named(files: &dyn Files, path: &str, how: How) -> Result<std::sync::Arc<dyn File>, Fault> {
+    files.open(path, how).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => Fault::damaged(path, 0, "a checkpoint names this file, and it is missing"),
+        _ => Fault::io(path, 0, error),
+    })
+}
+
+fn crc_of(file: &dyn File, path: &str, from: u64, until: u64, mut crc: u32) -> Result<u32, Fault> {
+    let mut buffer = vec![0; CHUNK];
+    let mut offset = from;
+    while offset < until {
+        let want = usize::try_from(until - offset).map_or(CHUNK, |left| left.min(CHUNK));
+        let got = read_full(file, path, offset, &mut buffer[..want])?;
+        if got < want {
+            let what = format!("the file ends at byte {}, a checkpoint names {until}", offset + got as u64);
+            return Err(Fault::damaged(path, offset + got as u64, what));
+        }
+        crc = crc32c::crc32c_append(crc, &buffer[..want]);
+        offset += want as u64;
+    }
+    Ok(crc)
+}
+
+fn newest_segment(manifest: Option<&Manifest>, segment: u32) -> Option<SegmentFile> {
+    let segments = &manifest?.segments;
+    let position = segments.binary_search_by_key(&segment, |file| file.segment).ok()?;
+    Some(segments[position])
+}
+
+/// Flushes a segment and fills in its checksum, going on from where the checkpoint before stopped.
+fn measure_segment(files: &dyn Files, file: &mut SegmentFile, before: Option<SegmentFile>) -> Result<(), Fault> {
+    let before = before.filter(|before| before.len <= file.len);
+    if let Some(before) = before.filter(|before| before.len == file.len) {
+        file.crc = before.crc;
+        return Ok(());
+    }
+    let path = records::path(file.segment);
+    let handle = open_named(files, &path, How::Write)?;
+    handle.sync().map_err(|e| Fault::io(&path, 0, e))?;
+    let (from, crc) = before.map_or((PAGE, 0), |before| (u64::from(before.len), before.crc));
+    file.crc = crc_of(&*handle, &path, from, u64::from(file.len), crc)?;
+    Ok(())
+}
+
+/// Flushes the index file and gives it its name.
+fn seal_index(files: &dyn Files, index: u64) -> Result<IndexFile, Fault> {
+    let (part, path) = (part_path(index), index_path(index));
+    let file = files.open(&part, How::Write).map_err(|e| Fault::io(&part, 0, e))?;
+    file.sync().map_err(|e| Fault::io(&part, 0, e))?;
+    let len = file.len().map_err(|e| Fault::io(&part, 0, e))?;
+    let crc = crc_of(&*file, &part, PAGE, len, 0)?;
+    files.rename(&part, &path).map_err(|e| Fault::io(&path, 0, e))?;
+    Ok(IndexFile { number: index, len, crc })
+}
+
+fn report(files: &dyn Files, id: Identity, manifest: Bytes) -> Result<Finished, Fault> {
+    let (newest, older) = newest_manifest(files, id)?;
+    let kept = older.or(newest).expect("a checkpoint was just written");
+    let mut disk_bytes = 0;
+    for name in names(files, DIR)? {
+        let path = format!("{DIR}/{name}");
+        disk_bytes += files.open(&path, How::Read).and_then(|file| file.len()).map_err(|e| Fault::io(&path, 0, e))?;
+    }
+    Ok(Finished { manifest, cut: kept.index + 1, disk_bytes })
+}
+
+/// The newest readable manifest, and the newest readable one before it.
+fn newest_manifest(files: &dyn Files, id: Identity) -> Result<(Option<Manifest>, Option<Manifest>), Fault> {
+    let mut readable = Vec::new();
+    for index in manifests(files)?.into_iter().rev() {
+        match Manifest::read(files, &manifest_path(index), id.cluster, Some(id.member)) {
+            Ok(manifest) => readable.push(manifest),
+            Err(fault) if fault.is_damage() => {}
+            Err(other) => return Err(other),
+        }
+        if readable.len() == 2 {
+            break;
+        }
+    }
+    let mut readable = readable.into_iter();
+    Ok((readable.next(), readable.next()))
+}
+
+fn is_damaged<T>(result: Result<T, Fault>) -> Result<bool, Fault> {
+    match result {
+        Ok(_) => Ok(false),
+        Err(fault) if fault.is_damage() => Ok(true),
+        Err(other) => Err(other),
+    }
+}
+
+fn load(files: &dyn Files, id: Identity, config: store::Config, index: u64) -> Result<(Manifest, Store), Fault> {
+    let manifest = Manifest::read(files, &manifest_path(index), id.cluster, Some(id.member))?;
+    if manifest.index != index {
+        return Err(Fault::damaged(&manifest_path(index), 0, "the manifest is of another index than its name"));
+    }
+    for named in &manifest.segments {
+        let path = records::path(named.segment);
+        let file = open_named(files, &path, How::Read)?;
+        check_page(&*file, &path, records::MAGIC, id.cluster, Some(id.member), u64::from(named.segment))?;
+        let len = file.len().map_err(|e| Fault::io(&path, 0, e))?;
+        if len < u64::from(named.len) {
+            return Err(Fault::damaged(&path, len, format!("the file ends here, a checkpoint names {} bytes", named.len)));
+        }
+    }
+    let store = load_store(files, id, config, &manifest)?;
+    Ok((manifest, store))
+}
+
+/// Hands the blocks of the index files to the store, one at a time.
+fn load_store(files: &dyn Files, id: Identity, config: store::Config, manifest: &Manifest) -> Result<Store, Fault> {
+    let mut loader = Store::loader(config, manifest.image_head()?);
+    for named in &manifest.index_files {
+        let path = index_path(named.number);
+        let file = open_named(files, &path, How::Read)?;
+        check_page(&*file, &path, INDEX_MAGIC, id.cluster, Some(id.member), named.number)?;
+        let mut offset = PAGE;
+        while offset < named.len {
+            let (block, next) = read_frame(&*file, &path, offset, named.len)?;
+            loader.block(&block).map_err(|damage| Fault::damaged(&path, offset + FRAME + damage.offset, damage.what))?;
+            offset = next;
+        }
+    }
+    let path = manifest_path(manifest.index);
+    loader.finish().map_err(|damage| Fault::damaged(&path, damage.offset, damage.what))
+}
+
+/// One block, and where the next frame begins.
+fn read_frame(file: &dyn File, path: &str, offset: u64, end: u64) -> Result<(Bytes, u64), Fault> {
+    let damaged = |what: &str| Fault::damaged(path, offset, what);
+    let header = read_exact(file, path, offset, FRAME as usize)?;
+    let mut fields = Fields::new(&header);
+    let (Some(len), Some(crc)) = (fields.u32(), fields.u32()) else { return Err(damaged("no frame")) };
+    let next = offset + FRAME + u64::from(len);
+    if next > end {
+        return Err(damaged("a block of rows is longer than its file"));
+    }
+    let block = read_exact(file, path, offset + FRAME, len as usize)?;
+    if crc32c::crc32c(&block) != crc {
+        return Err(damaged("a block of rows has the wrong checksum"));
+    }
+    Ok((Bytes::from(block), next))
+}
+
+/// How far [`remove_unnamed`] goes.
+#[derive(Clone, Copy)]
+enum Reach {
+    Everything,
+    /// Segments with a smaller id than this; nothing that is half made.
+    Below(u32),
+}
+
+/// Removes files of `state/` that no manifest names.
+fn remove_unnamed(files: &dyn Files, id: Identity, reach: Reach) -> Result<(), Fault> {
+    let mut named = BTreeSet::new();
+    for index in manifests(files)? {
+        match Manifest::read(files, &manifest_path(index), id.cluster, Some(id.member)) {
+            Ok(manifest) => named.extend(manifest.files().into_iter().map(|(name, _)| name)),
+            // The newest was read by the caller; an older one that cannot be read protects nothing.
+            Err(fault) if fault.is_damage() => {}
+            Err(other) => return Err(other),
+        }
+    }
+    for name in names(files, DIR)? {
+        let spared = match reach {
+            Reach::Everything => false,
+            Reach::Below(limit) => name.ends_with(".part") || records::parse_name(&name).is_some_and(|segment| segment >= limit),
+        };
+        if !named.contains(&name) && !spared && is_ours(&name) {
+            remove_if_there(files, &format!("{DIR}/{name}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn is_ours(name: &str) -> bool {
+    name.starts_with("seg-") || name.starts_with("index-") || (name.starts_with("manifest-") && name.ends_with(".part"))
+}
+
+/// Cuts what was written behind the checkpoint, unless it is the seek table of a sealed segment.
+fn cut_segment(files: &dyn Files, named: &SegmentFile) -> Result<(), Fault> {
+    let path = records::path(named.segment);
+    let io = |e| Fault::io(&path, u64::from(named.len), e);
+    let file = open_named(files, &path, How::Write)?;
+    if file.len().map_err(io)? == u64::from(named.len) || records::sealed_end(&*file, &path)? == Some(named.len) {
+        return Ok(());
+    }
+    file.set_len(u64::from(named.len)).and_then(|()| file.sync()).map_err(io)
+}
+
+pub(crate) fn remove_if_there(files: &dyn Files, path: &str) -> Result<(), Fault> {
+    match files.remove(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(Fault::io(path, 0, error)),
+        _ => Ok(()),
+    }
+}
+
+/// The segments that a head needs, without checksums yet.
+fn named_segments(head: &ImageHead) -> Vec<SegmentFile> {
+    head.segments.iter()
+        .map(|used| SegmentFile { segment: used.segment, first: used.first, last: used.last, len: used.end, crc: 0 })
+        .collect()
+}

@@ -1,0 +1,81 @@
+//! Why the disk said no: always with the file, where known the offset, and the reason.
+
+use std::fmt;
+use std::io;
+
+/// The name of a log entry that could not be read, from its batch's identity table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EntryId {
+    pub index: u64,
+    /// 0 when the table itself is damaged.
+    pub term: u64,
+    /// CRC32C of the entry's data; 0 when the table itself is damaged.
+    pub crc: u32,
+}
+
+/// A refusal. Whoever returns one has not changed acknowledged bytes.
+#[derive(Debug)]
+pub enum Fault {
+    /// The operating system refused.
+    Io { file: String, offset: u64, error: io::Error },
+    /// Bytes that were durable are not what was written. `entries` names what is missing
+    /// of the log, so that a peer can be asked for it.
+    Damaged { file: String, offset: u64, what: String, entries: Vec<EntryId> },
+    /// Written by a later version of the format.
+    TooNew { file: String, level: u32 },
+    /// Belongs to another cluster or member.
+    Foreign { file: String, what: String },
+    /// Another process holds the data directory.
+    Locked { file: String },
+    /// An earlier write or flush failed; nothing may be acknowledged any more.
+    Stopped { file: String, reason: String },
+    /// Refused before anything was written: the caller asked for something impossible.
+    Refused { file: String, what: String },
+}
+
+impl Fault {
+    pub(crate) fn io(file: &str, offset: u64, error: io::Error) -> Fault {
+        Fault::Io { file: file.to_string(), offset, error }
+    }
+
+    pub(crate) fn damaged(file: &str, offset: u64, what: impl Into<String>) -> Fault {
+        Fault::Damaged { file: file.to_string(), offset, what: what.into(), entries: Vec::new() }
+    }
+
+    /// True if bytes were read but are wrong (a peer may have them right).
+    pub fn is_damage(&self) -> bool {
+        matches!(self, Fault::Damaged { .. })
+    }
+
+    /// True if the disk is full. Such a fault of [`crate::Log::save`] leaves the log usable
+    /// when it happened before the batch was written (see there).
+    pub fn is_full(&self) -> bool {
+        matches!(self, Fault::Io { error, .. } if error.kind() == io::ErrorKind::StorageFull)
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fault::Io { file, offset, error } => write!(f, "{file} at byte {offset}: {error}"),
+            Fault::Damaged { file, offset, what, entries } => {
+                write!(f, "{file} at byte {offset}: damaged: {what}")?;
+                match (entries.first(), entries.last()) {
+                    (Some(first), Some(last)) => {
+                        write!(f, " (log entries {} to {}: {} missing)", first.index, last.index, entries.len())
+                    }
+                    _ => Ok(()),
+                }
+            }
+            Fault::TooNew { file, level } => {
+                write!(f, "{file} at byte 0: written in format level {level}, this program knows up to {}", crate::LEVEL)
+            }
+            Fault::Foreign { file, what } => write!(f, "{file} at byte 0: not ours: {what}"),
+            Fault::Locked { file } => write!(f, "{file} at byte 0: another process is using this data directory"),
+            Fault::Stopped { file, reason } => write!(f, "{file}: stopped after an earlier failure: {reason}"),
+            Fault::Refused { file, what } => write!(f, "{file}: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for Fault {}

@@ -1,0 +1,286 @@
+//! The layout of one batch.
+//!
+//! ```text
+//! page boundary
+//!   header          HEADER bytes, see Header::encode
+//!   identity table  count * ROW: index, term, length, crc of the data, kind
+//!   bodies          the entries' data, one after another
+//!   zeros           to the end of the last page less HEADER
+//!   header          the same bytes again
+//! page boundary
+//! ```
+//!
+//! Every level of the format keeps magic, level and the header's crc where they are, so that a
+//! reader can tell a later format from damage.
+
+use crate::files::Identity;
+use crate::header::{Fields, put_u32, put_u64};
+use crate::{EntryId, LEVEL, PAGE};
+use bytes::Bytes;
+use consensus::{Entry, EntryKind, HardState};
+
+pub(super) const HEADER: usize = 152;
+pub(super) const ROW: usize = 28;
+const MAGIC: &[u8; 8] = b"kvlogbat";
+const RESTART: u32 = 1;
+
+/// A place in the log's files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place {
+    pub segment: u64,
+    pub offset: u64,
+}
+
+/// What a batch says of itself. It means: cut the log behind `base`, then append `count` entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    pub id: Identity,
+    /// Where the batch was written. A header found elsewhere is stale or data.
+    pub at: Place,
+    /// Counts batches of this log, from 1.
+    pub number: u64,
+    /// The crc of the previous batch's header, which covers its table, which covers its bodies.
+    pub prev_digest: u32,
+    /// Index range of the previous batch (last < first: it was empty).
+    pub prev_range: (u64, u64),
+    /// Everything before this place was durable before this batch was written.
+    pub proven: Place,
+    pub hard: HardState,
+    /// (index, term) of the entry before the first of this batch.
+    pub base: (u64, u64),
+    /// Everything before `base` is forgotten: the state comes from a checkpoint at `base`.
+    pub restart: bool,
+    pub count: u32,
+    pub body_len: u64,
+    pub table_crc: u32,
+}
+
+/// Why bytes are not the header that is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NotHeader {
+    Unreadable,
+    /// A valid header of a later format level.
+    TooNew(u32),
+}
+
+impl Header {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(HEADER);
+        out.extend_from_slice(MAGIC);
+        put_u32(&mut out, LEVEL);
+        put_u32(&mut out, if self.restart { RESTART } else { 0 });
+        for value in [
+            self.id.cluster, self.id.member, self.at.segment, self.at.offset, self.number,
+            self.prev_range.0, self.prev_range.1, self.proven.segment, self.proven.offset,
+            self.hard.term, self.hard.vote, self.hard.commit, self.base.0, self.base.1, self.body_len,
+        ] {
+            put_u64(&mut out, value);
+        }
+        put_u32(&mut out, self.prev_digest);
+        put_u32(&mut out, self.count);
+        put_u32(&mut out, self.table_crc);
+        let crc = crc32c::crc32c(&out);
+        put_u32(&mut out, crc);
+        assert_eq!(out.len(), HEADER);
+        out
+    }
+
+    /// The header and its digest.
+    pub(super) fn decode(bytes: &[u8]) -> Result<(Header, u32), NotHeader> {
+        let bytes = bytes.get(..HEADER).ok_or(NotHeader::Unreadable)?;
+        let (covered, crc) = bytes.split_at(HEADER - 4);
+        let digest = Fields::new(crc).u32().ok_or(NotHeader::Unreadable)?;
+        if !covered.starts_with(MAGIC) || crc32c::crc32c(covered) != digest {
+            return Err(NotHeader::Unreadable);
+        }
+        let mut fields = Fields::new(&covered[MAGIC.len()..]);
+        let level = fields.u32().ok_or(NotHeader::Unreadable)?;
+        if level > LEVEL {
+            return Err(NotHeader::TooNew(level));
+        }
+        let header = Header::decode_fields(&mut fields).ok_or(NotHeader::Unreadable)?;
+        Ok((header, digest))
+    }
+
+    fn decode_fields(fields: &mut Fields) -> Option<Header> {
+        let flags = fields.u32()?;
+        let id = Identity { cluster: fields.u64()?, member: fields.u64()? };
+        let at = Place { segment: fields.u64()?, offset: fields.u64()? };
+        let number = fields.u64()?;
+        let prev_range = (fields.u64()?, fields.u64()?);
+        let proven = Place { segment: fields.u64()?, offset: fields.u64()? };
+        let hard = HardState { term: fields.u64()?, vote: fields.u64()?, commit: fields.u64()? };
+        let base = (fields.u64()?, fields.u64()?);
+        let body_len = fields.u64()?;
+        let prev_digest = fields.u32()?;
+        let count = fields.u32()?;
+        let table_crc = fields.u32()?;
+        let restart = flags & RESTART != 0;
+        let header = Header {
+            id, at, number, prev_digest, prev_range, proven, hard, base, restart, count, body_len, table_crc,
+        };
+        (flags & !RESTART == 0 && header.checked_size().is_some()).then_some(header)
+    }
+
+    /// First and last index (last < first when empty).
+    pub(super) fn range(&self) -> (u64, u64) {
+        (self.base.0 + 1, self.base.0 + u64::from(self.count))
+    }
+
+    /// Bytes on disk, a multiple of the page.
+    pub(super) fn size(&self) -> u64 {
+        self.checked_size().expect("checked by decode and by Batch::new")
+    }
+
+    fn checked_size(&self) -> Option<u64> {
+        let used = (2 * HEADER as u64).checked_add(u64::from(self.count) * ROW as u64)?.checked_add(self.body_len)?;
+        let size = used.checked_next_multiple_of(PAGE)?;
+        self.at.offset.checked_add(size)?;
+        self.base.0.checked_add(u64::from(self.count))?.checked_add(1)?;
+        Some(size)
+    }
+
+    pub(super) fn table_len(&self) -> usize {
+        self.count as usize * ROW
+    }
+}
+
+/// One row of the identity table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Row {
+    pub id: EntryId,
+    pub len: u32,
+    pub kind: EntryKind,
+}
+
+pub(super) fn encode_table(entries: &[Entry]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(entries.len() * ROW);
+    for entry in entries {
+        put_u64(&mut out, entry.index);
+        put_u64(&mut out, entry.term);
+        put_u32(&mut out, u32::try_from(entry.data.len()).expect("an entry is smaller than 4 GiB"));
+        put_u32(&mut out, crc32c::crc32c(&entry.data));
+        put_u32(&mut out, entry.kind as u32);
+    }
+    out
+}
+
+/// None if the table does not have the header's crc or does not fit the header.
+pub(super) fn decode_table(header: &Header, table: &[u8]) -> Option<Vec<Row>> {
+    if table.len() != header.table_len() || crc32c::crc32c(table) != header.table_crc {
+        return None;
+    }
+    let mut fields = Fields::new(table);
+    let mut rows = Vec::with_capacity(header.count as usize);
+    let mut total: u64 = 0;
+    for position in 1..=u64::from(header.count) {
+        let (index, term) = (fields.u64()?, fields.u64()?);
+        let (len, crc) = (fields.u32()?, fields.u32()?);
+        let kind = match fields.u32()? {
+            0 => EntryKind::Normal,
+            1 => EntryKind::Config,
+            _ => return None,
+        };
+        if index != header.base.0 + position {
+            return None;
+        }
+        total += u64::from(len);
+        rows.push(Row { id: EntryId { index, term, crc }, len, kind });
+    }
+    (total == header.body_len).then_some(rows)
+}
+
+/// The entries of `rows` out of their bodies, or the identities of those whose bytes are wrong.
+pub(super) fn decode_bodies(rows: &[Row], bodies: &Bytes) -> Result<Vec<Entry>, Vec<EntryId>> {
+    let mut entries = Vec::with_capacity(rows.len());
+    let mut wrong = Vec::new();
+    let mut from = 0usize;
+    for row in rows {
+        let until = from + row.len as usize;
+        if until > bodies.len() || crc32c::crc32c(&bodies[from..until]) != row.id.crc {
+            wrong.push(row.id);
+        } else {
+            let data = bodies.slice(from..until);
+            entries.push(Entry { index: row.id.index, term: row.id.term, kind: row.kind, data });
+        }
+        from = until;
+    }
+    if wrong.is_empty() { Ok(entries) } else { Err(wrong) }
+}
+
+/// Everything of a batch but its bodies, ready to be written around them.
+pub(super) struct Frame {
+    pub digest: u32,
+    pub size: u64,
+    pub front: Vec<u8>,
+    pub back: Vec<u8>,
+}
+
+impl Frame {
+    pub(super) fn new(header: &Header, table: &[u8]) -> Frame {
+        let size = header.checked_size().expect("a batch fits in 64 bits");
+        let mut front = header.encode();
+        let copy = front.clone();
+        let digest = Fields::new(&copy[HEADER - 4..]).u32().expect("four bytes");
+        front.extend_from_slice(table);
+        let used = (front.len() + HEADER) as u64 + header.body_len;
+        let mut back = vec![0; usize::try_from(size - used).expect("less than a page")];
+        back.extend_from_slice(&copy);
+        Frame { digest, size, front, back }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(count: u32, body_len: u64) -> Header {
+        Header {
+            id: Identity { cluster: 1, member: 2 },
+            at: Place { segment: 3, offset: 8192 },
+            number: 4,
+            prev_digest: 5,
+            prev_range: (6, 7),
+            proven: Place { segment: 3, offset: 8192 },
+            hard: HardState { term: 8, vote: 9, commit: 10 },
+            base: (11, 12),
+            restart: true,
+            count,
+            body_len,
+            table_crc: 13,
+        }
+    }
+
+    #[test]
+    fn a_header_survives_encoding() {
+        let header = header(2, 100);
+        assert_eq!(Header::decode(&header.encode()).unwrap().0, header);
+    }
+
+    #[test]
+    fn every_flipped_bit_of_a_header_is_seen() {
+        let good = header(2, 100).encode();
+        for bit in 0..good.len() * 8 {
+            let mut bad = good.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Header::decode(&bad), Err(NotHeader::Unreadable), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn sizes_that_overflow_are_no_header() {
+        for (count, body_len) in [(0, u64::MAX), (u32::MAX, u64::MAX - 4096), (1, u64::MAX - 8192)] {
+            assert_eq!(Header::decode(&header(count, body_len).encode()), Err(NotHeader::Unreadable));
+        }
+    }
+
+    #[test]
+    fn batches_are_whole_pages() {
+        assert_eq!(header(0, 0).size(), 4096);
+        let room = 4096 - 2 * HEADER as u64 - ROW as u64;
+        assert_eq!(header(1, room).size(), 4096);
+        assert_eq!(header(1, room + 1).size(), 8192);
+        let frame = Frame::new(&header(1, room), &[0; ROW]);
+        assert_eq!(frame.back.len(), HEADER);
+    }
+}

@@ -1,0 +1,411 @@
+//! The log: what a member has promised. `batch` is the layout, `recover` the way back after a
+//! crash, `space` the files.
+//!
+//! - One [`save`](Log::save) is one batch: one write and one flush, on pages of its own. A page
+//!   with acknowledged bytes is never written again with other bytes.
+//! - Batches form a chain (number, and digest of the one before). The log ends where the chain
+//!   does; no length and no run of zeros means "end".
+//! - A batch says how far the log was durable before it (*proven*). Damage below the proven end is
+//!   [`Fault::Damaged`]; above it lies at most one batch, and if that is not whole it is a torn
+//!   tail, which is cut.
+//! - A segment gets its name only after its first batch is durable, so a named segment without a
+//!   readable first batch is damaged.
+//! - A failed write or flush is final: the page cache may pretend that the bytes are there.
+
+mod batch;
+mod recover;
+mod space;
+
+use crate::{Fault, Files, Identity};
+use batch::{Frame, Header, Place, decode_bodies, decode_table, encode_table};
+use bytes::Bytes;
+use consensus::{Entry, HardState};
+use space::{Segment, Spares};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+pub(crate) const DIR: &str = "log";
+/// A new file is filled with zeros this far ahead of the log, in the same flush, so that a
+/// flush need not also make file system metadata durable.
+const FILL: u64 = 1 << 20;
+static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+
+#[derive(Clone, Copy, Debug)]
+pub struct LogOptions {
+    /// Size of a log file in bytes; rounded up to the page. A larger batch gets a larger file.
+    pub segment_bytes: u64,
+}
+
+/// What recovery found.
+#[derive(Debug)]
+pub struct LogContent {
+    pub hard: HardState,
+    /// Without gaps, from `boundary.0 + 1`.
+    pub entries: Vec<Entry>,
+    /// (index, term) of the entry before the first one.
+    pub boundary: (u64, u64),
+    /// The tail that was cut, if there was one: bytes of a batch that was never proven durable.
+    pub torn: Option<Torn>,
+    /// Batches whose damaged header or copy was restored from the other one.
+    pub healed: Vec<Torn>,
+}
+
+/// A place in the log's files and what was wrong there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Torn {
+    pub file: String,
+    pub offset: u64,
+    pub what: String,
+}
+
+/// Live entries of one batch.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    at: Place,
+    first: u64,
+    last: u64,
+    /// Term of the entry `first - 1`.
+    base_term: u64,
+}
+
+/// The open log of a member. Not for two threads: every change takes `&mut`.
+pub struct Log {
+    files: Arc<dyn Files>,
+    id: Identity,
+    segments: VecDeque<Segment>,
+    spares: Spares,
+    /// Ascending and without gaps.
+    spans: VecDeque<Span>,
+    boundary: (u64, u64),
+    last: (u64, u64),
+    hard: HardState,
+    tip: Tip,
+    /// Why nothing may be acknowledged any more.
+    stopped: Option<(String, String)>,
+}
+
+/// The last batch of the chain, and where the next one goes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tip {
+    number: u64,
+    digest: u32,
+    range: (u64, u64),
+    end: Place,
+    /// Below this offset the last segment was written before.
+    filled: u64,
+}
+
+impl std::fmt::Debug for Log {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Log").field("boundary", &self.boundary).field("last", &self.last).field("hard", &self.hard)
+            .field("tip", &self.tip).field("stopped", &self.stopped).finish_non_exhaustive()
+    }
+}
+
+impl Log {
+    /// A new log that begins behind the entry `start` = (index, term), which a checkpoint stands for.
+    /// Refused if the directory already has a log.
+    pub fn create(files: Arc<dyn Files>, id: Identity, options: LogOptions, start: (u64, u64)) -> Result<Log, Fault> {
+        files.make_dir(DIR).map_err(|e| Fault::io(DIR, 0, e))?;
+        files.sync_dir("").map_err(|e| Fault::io(DIR, 0, e))?;
+        let (segments, spares) = space::list(&*files, options)?;
+        if let Some((_, path)) = segments.first() {
+            return Err(Fault::Refused { file: path.clone(), what: "there is a log already".to_string() });
+        }
+        let hard = HardState { term: start.1, vote: 0, commit: start.0 };
+        let mut log = Log {
+            files, id, segments: VecDeque::new(), spares, spans: VecDeque::new(),
+            boundary: start, last: start, hard, tip: Tip::default(), stopped: None,
+        };
+        log.append(hard, start, &[], true)?;
+        Ok(log)
+    }
+
+    /// True if the directory has a log (for the choice between [`create`](Log::create) and [`recover`](Log::recover)).
+    pub fn exists(files: &dyn Files) -> Result<bool, Fault> {
+        Ok(!space::list(files, LogOptions { segment_bytes: 0 })?.0.is_empty())
+    }
+
+    /// Opens the log after a stop or crash. The last batch is written and flushed again before it
+    /// counts, and a batch is appended that proves it.
+    ///
+    /// # Errors
+    /// Damage below the proven end, a later format level, another member's log: nothing was changed.
+    pub fn recover(files: Arc<dyn Files>, id: Identity, options: LogOptions) -> Result<(Log, LogContent), Fault> {
+        recover::recover(files, id, options)
+    }
+
+    /// Makes `hard` and `entries` durable: one batch, one flush. Entries at or below the last index
+    /// replace the log from there.
+    ///
+    /// # Errors
+    /// After a failed write, flush or rename the log is stopped for good: what of the batch is on
+    /// disk is unknown. If only the space for a further segment is missing ([`Fault::is_full`])
+    /// nothing was written, and the same save may be tried again.
+    ///
+    /// # Panics
+    /// If entries have gaps or touch the committed part, or if term, vote or commit would go back:
+    /// the caller is broken, and no bytes may follow from it.
+    pub fn save(&mut self, hard: HardState, entries: &[Entry]) -> Result<(), Fault> {
+        self.check_running()?;
+        self.assert_forward(hard);
+        let base = self.base_of(entries)?;
+        assert!(base.0 >= self.hard.commit.min(self.last.0), "committed entries never change: {entries:?} at commit {}", self.hard.commit);
+        let mut before = base;
+        for entry in entries {
+            assert!(entry.index == before.0 + 1 && entry.term >= before.1, "entry {} of term {} after {before:?}", entry.index, entry.term);
+            before = (entry.index, entry.term);
+        }
+        self.append(hard, base, entries, false)
+    }
+
+    /// Appends an empty batch, which proves everything before it: after a clean stop damage of the
+    /// last acknowledged batch cannot be taken for a torn tail.
+    pub fn prove(&mut self) -> Result<(), Fault> {
+        self.check_running()?;
+        self.append(self.hard, self.last, &[], false)
+    }
+
+    /// Entries from index `from` on, in order: as many as fit in `max_bytes` of data, but one at least.
+    /// Empty if `from` is not in the log (cut, or not yet there).
+    pub fn read(&self, from: u64, max_bytes: u64) -> Result<Vec<Entry>, Fault> {
+        self.check_running()?;
+        let mut entries = Vec::new();
+        if from <= self.boundary.0 || from > self.last.0 {
+            return Ok(entries);
+        }
+        let mut bytes = 0u64;
+        let start = self.spans.partition_point(|span| span.last < from);
+        for span in self.spans.range(start..) {
+            for entry in self.read_span(span)? {
+                if entry.index < from || entry.index > span.last {
+                    continue;
+                }
+                bytes = bytes.saturating_add(entry.data.len() as u64);
+                if bytes > max_bytes && !entries.is_empty() {
+                    return Ok(entries);
+                }
+                entries.push(entry);
+            }
+        }
+        Ok(entries)
+    }
+
+    /// Forgets whole segments whose entries all lie below `index`; their files are kept for reuse.
+    /// The caller holds a durable checkpoint at or above `index - 1`.
+    pub fn cut_below(&mut self, index: u64) -> Result<(), Fault> {
+        self.check_running()?;
+        assert!(index <= self.last.0 + 1, "a cut below {index} would go beyond the last entry {}", self.last.0);
+        while self.segments.len() > 1 {
+            let first = self.segments[0].id;
+            let gone = self.spans.partition_point(|span| span.at.segment == first);
+            if self.spans.range(..gone).any(|span| span.last >= index) {
+                break;
+            }
+            self.retire_first()?;
+            self.spans.drain(..gone);
+            self.boundary = self.spans.front().map_or(self.last, |span| (span.first - 1, span.base_term));
+        }
+        Ok(())
+    }
+
+    /// The log begins again behind (index, term), which an installed checkpoint stands for. A crash
+    /// leaves the log from before or the one from after.
+    pub fn restart_at(&mut self, hard: HardState, index: u64, term: u64) -> Result<(), Fault> {
+        self.check_running()?;
+        self.assert_forward(hard);
+        assert!(index >= self.hard.commit && hard.commit >= index, "a restart at {index} with commit {}, before {}", hard.commit, self.hard.commit);
+        self.append(hard, (index, term), &[], true)?;
+        while self.segments.len() > 1 {
+            self.retire_first()?;
+        }
+        Ok(())
+    }
+
+    /// (index, term) of the last entry.
+    pub fn last(&self) -> (u64, u64) {
+        self.last
+    }
+
+    /// (index, term) of the entry before the first one.
+    pub fn boundary(&self) -> (u64, u64) {
+        self.boundary
+    }
+
+    pub fn hard(&self) -> HardState {
+        self.hard
+    }
+
+    /// Bytes of all files of the log, spares included.
+    pub fn disk_bytes(&self) -> u64 {
+        self.segments.iter().map(|s| s.len).sum::<u64>() + self.spares.bytes()
+    }
+
+    /// Gives the spare files back to the file system, for a full disk. True if there were any.
+    pub fn release_spares(&mut self) -> Result<bool, Fault> {
+        self.check_running()?;
+        self.spares.release(&*self.files)
+    }
+
+    fn check_running(&self) -> Result<(), Fault> {
+        match &self.stopped {
+            None => Ok(()),
+            Some((file, reason)) => Err(Fault::Stopped { file: file.clone(), reason: reason.clone() }),
+        }
+    }
+
+    /// Marks a fault as final.
+    fn stop<T>(&mut self, result: Result<T, Fault>) -> Result<T, Fault> {
+        if let Err(fault) = &result {
+            self.stopped = Some((DIR.to_string(), fault.to_string()));
+        }
+        result
+    }
+
+    fn assert_forward(&self, hard: HardState) {
+        let old = self.hard;
+        assert!(hard.term >= old.term && hard.commit >= old.commit, "term and commit never go back: {old:?} to {hard:?}");
+        assert!(hard.term > old.term || old.vote == 0 || hard.vote == old.vote, "one vote in a term: {old:?} to {hard:?}");
+    }
+
+    /// The entry that a batch of `entries` continues from.
+    fn base_of(&self, entries: &[Entry]) -> Result<(u64, u64), Fault> {
+        let Some(first) = entries.first() else { return Ok(self.last) };
+        assert!(first.index > self.boundary.0 && first.index <= self.last.0 + 1, "entry {} does not continue {:?}", first.index, self.last);
+        let before = first.index - 1;
+        if before == self.last.0 {
+            return Ok(self.last);
+        }
+        if before == self.boundary.0 {
+            return Ok(self.boundary);
+        }
+        let position = self.spans.partition_point(|span| span.last < before);
+        let entries = self.read_span(&self.spans[position])?;
+        let found = entries.iter().find(|entry| entry.index == before).expect("a span holds its indexes");
+        Ok((before, found.term))
+    }
+
+    fn append(&mut self, hard: HardState, base: (u64, u64), entries: &[Entry], restart: bool) -> Result<(), Fault> {
+        let table = encode_table(entries);
+        let mut header = Header {
+            id: self.id,
+            at: self.tip.end,
+            number: self.tip.number + 1,
+            prev_digest: self.tip.digest,
+            prev_range: self.tip.range,
+            proven: self.tip.end,
+            hard,
+            base,
+            restart,
+            count: u32::try_from(entries.len()).expect("fewer than 2^32 entries in a batch"),
+            body_len: entries.iter().map(|entry| entry.data.len() as u64).sum(),
+            table_crc: crc32c::crc32c(&table),
+        };
+        let room = self.segments.back().map_or(0, |segment| segment.len - self.tip.end.offset);
+        // A restart opens a segment so that all earlier ones can go.
+        if restart || header.size() > room {
+            self.append_in_new_segment(&mut header, &table, entries)?;
+        } else {
+            self.append_here(&header, &table, entries)?;
+        }
+        self.account(&header, entries.last().map_or(base.1, |entry| entry.term));
+        Ok(())
+    }
+
+    fn append_here(&mut self, header: &Header, table: &[u8], entries: &[Entry]) -> Result<(), Fault> {
+        let frame = Frame::new(header, table);
+        let segment = self.segments.back().expect("an open log has a segment");
+        let written = write_batch(segment, header.at.offset, &frame, entries, self.tip.filled);
+        let filled = self.stop(written)?;
+        self.tip = Tip { digest: frame.digest, filled, ..self.tip };
+        Ok(())
+    }
+
+    /// Write, flush, rename, flush the directory: the segment exists only with its first batch.
+    fn append_in_new_segment(&mut self, header: &mut Header, table: &[u8], entries: &[Entry]) -> Result<(), Fault> {
+        let id = self.segments.back().map_or(1, |segment| segment.id + 1);
+        header.at = Place { segment: id, offset: 0 };
+        let (mut segment, filled) = self.spares.take(&*self.files, id, header.size())?;
+        let frame = Frame::new(header, table);
+        let written = write_batch(&segment, 0, &frame, entries, filled);
+        let filled = self.stop(written)?;
+        let path = space::segment_path(id);
+        let renamed = self.files.rename(&segment.path, &path).and_then(|()| self.files.sync_dir(DIR));
+        self.stop(renamed.map_err(|e| Fault::io(&path, 0, e)))?;
+        segment.path = path;
+        self.segments.push_back(segment);
+        self.tip = Tip { digest: frame.digest, filled, ..self.tip };
+        Ok(())
+    }
+
+    /// Takes a durable batch into the picture in memory. `last_term`: of its last entry, or of its base.
+    fn account(&mut self, header: &Header, last_term: u64) {
+        let (first, last) = header.range();
+        if header.restart || header.base.0 <= self.boundary.0 {
+            self.spans.clear();
+            self.boundary = header.base;
+        }
+        while self.spans.back().is_some_and(|span| span.first > header.base.0) {
+            self.spans.pop_back();
+        }
+        if let Some(span) = self.spans.back_mut() {
+            span.last = span.last.min(header.base.0);
+        }
+        if header.count > 0 {
+            self.spans.push_back(Span { at: header.at, first, last, base_term: header.base.1 });
+        }
+        self.last = (last, last_term);
+        self.hard = header.hard;
+        self.tip.number = header.number;
+        self.tip.range = (first, last);
+        self.tip.end = Place { segment: header.at.segment, offset: header.at.offset + header.size() };
+    }
+
+    /// Removes the oldest segment. One directory flush each: a gap between segments is damage.
+    fn retire_first(&mut self) -> Result<(), Fault> {
+        let segment = self.segments.pop_front().expect("a log has segments");
+        let retired = self.spares.retire(&*self.files, segment);
+        self.stop(retired)
+    }
+
+    fn read_span(&self, span: &Span) -> Result<Vec<Entry>, Fault> {
+        let segment = self.segments.iter().find(|s| s.id == span.at.segment).expect("spans lie in segments");
+        let damaged = |what: &str, entries| Fault::Damaged {
+            file: segment.path.clone(), offset: span.at.offset, what: what.to_string(), entries,
+        };
+        let range = || (span.first..=span.last).map(|index| crate::EntryId { index, term: 0, crc: 0 }).collect();
+        let front = crate::header::read_exact(&*segment.file, &segment.path, span.at.offset, batch::HEADER)?;
+        let header = match Header::decode(&front) {
+            Ok((header, _)) if header.at == span.at && header.id == self.id => header,
+            _ => return Err(damaged("the header of a batch is not readable", range())),
+        };
+        let len = usize::try_from(header.table_len() as u64 + header.body_len).expect("it was in memory once");
+        let rest = crate::header::read_exact(&*segment.file, &segment.path, span.at.offset + batch::HEADER as u64, len)?;
+        let rest = Bytes::from(rest);
+        let rows = decode_table(&header, &rest[..header.table_len()])
+            .ok_or_else(|| damaged("the identity table of a batch is not readable", range()))?;
+        decode_bodies(&rows, &rest.slice(header.table_len()..)).map_err(|ids| damaged("the data of log entries is wrong", ids))
+    }
+}
+
+/// One vectored write and one flush. Returns how far the segment is now written.
+fn write_batch(segment: &Segment, offset: u64, frame: &Frame, entries: &[Entry], filled: u64) -> Result<u64, Fault> {
+    let mut parts: Vec<&[u8]> = Vec::with_capacity(entries.len() + 2);
+    parts.push(&frame.front);
+    parts.extend(entries.iter().map(|entry| &entry.data[..]).filter(|data| !data.is_empty()));
+    parts.push(&frame.back);
+    let end = offset + frame.size;
+    let mut filled = filled;
+    if end > filled {
+        filled = end.next_multiple_of(FILL).min(segment.len);
+        let mut zeros = filled - end;
+        while zeros > 0 {
+            let step = zeros.min(ZEROS.len() as u64);
+            parts.push(&ZEROS[..step as usize]);
+            zeros -= step;
+        }
+    }
+    segment.file.write_at(offset, &parts).and_then(|()| segment.file.sync())
+        .map_err(|e| Fault::io(&segment.path, offset, e))?;
+    Ok(filled)
+}

@@ -1,0 +1,345 @@
+//! The way back: walk the chain of batches, decide at its end between "that is all", "torn tail"
+//! and "damage", and only then touch the disk.
+
+use super::batch::{Frame, HEADER, Header, NotHeader, Place, decode_bodies, decode_table};
+use super::space::{self, Segment, Spares};
+use super::{Log, LogContent, LogOptions, Tip, Torn};
+use crate::header::{check_identity, read_exact, read_full};
+use crate::{EntryId, Fault, Files, How, Identity, PAGE};
+use bytes::Bytes;
+use consensus::{Entry, HardState};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Bytes read at a time when looking for proof behind the end of the chain.
+const STRIDE: usize = 1 << 20;
+/// Most identities listed in one fault.
+const IDENTITIES_MAX: u64 = 1 << 16;
+
+pub(super) fn recover(files: Arc<dyn Files>, id: Identity, options: LogOptions) -> Result<(Log, LogContent), Fault> {
+    let (named, spares) = space::list(&*files, options)?;
+    if named.is_empty() {
+        return Err(Fault::damaged(super::DIR, 0, "there is no log file"));
+    }
+    for pair in named.windows(2) {
+        if pair[1].0 != pair[0].0 + 1 {
+            return Err(Fault::damaged(&pair[1].1, 0, format!("the log file between {} and this one is missing", pair[0].1)));
+        }
+    }
+    let mut segments = VecDeque::with_capacity(named.len());
+    for (number, path) in named {
+        let file = files.open(&path, How::Write).map_err(|e| Fault::io(&path, 0, e))?;
+        let len = file.len().map_err(|e| Fault::io(&path, 0, e))?;
+        segments.push_back(Segment { id: number, path, file, len });
+    }
+    let mut replay = Replay::new(files, id, spares);
+    let count = segments.len();
+    for (position, segment) in segments.into_iter().enumerate() {
+        replay.log.segments.push_back(segment);
+        replay.segment(position + 1 == count)?;
+    }
+    replay.finish()
+}
+
+/// A batch of the chain, read whole.
+struct Batch {
+    header: Header,
+    digest: u32,
+    entries: Vec<Entry>,
+    /// A header or its copy was wrong, and what.
+    wrong: Option<&'static str>,
+}
+
+/// What lies behind the end of the chain in a segment.
+#[derive(Default)]
+struct Survey {
+    /// The trailing copy of the header of the batch that is expected at the start.
+    copy: Option<(Header, u32)>,
+    /// A batch that was written after the expected one was durable.
+    proof: Option<Header>,
+}
+
+/// Why the chain does not go on at a place.
+struct Break {
+    what: String,
+    /// Something of the expected batch is there.
+    seen: bool,
+    entries: Vec<EntryId>,
+}
+
+struct Replay {
+    log: Log,
+    entries: Vec<Entry>,
+    torn: Option<Torn>,
+    healed: Vec<Torn>,
+    /// Batches to be written again, whole, in order.
+    rewrite: Vec<Rewrite>,
+    tail: Option<Rewrite>,
+    /// The break at the end of the last segment but one, which its follower must explain.
+    pending: Option<(String, u64, Break)>,
+}
+
+struct Rewrite {
+    at: Place,
+    bytes: Vec<u8>,
+}
+
+impl Replay {
+    fn new(files: Arc<dyn Files>, id: Identity, spares: Spares) -> Replay {
+        let log = Log {
+            files, id, spares, segments: VecDeque::new(), spans: VecDeque::new(), boundary: (0, 0),
+            last: (0, 0), hard: HardState::default(), tip: Tip::default(), stopped: None,
+        };
+        Replay { log, entries: Vec::new(), torn: None, healed: Vec::new(), rewrite: Vec::new(), tail: None, pending: None }
+    }
+
+    fn current(&self) -> &Segment {
+        self.log.segments.back().expect("a segment is being read")
+    }
+
+    /// Walks the newest segment of `self.log` to the end of the chain.
+    fn segment(&mut self, last: bool) -> Result<(), Fault> {
+        let segment = self.current();
+        let (id, len, path) = (segment.id, segment.len, segment.path.clone());
+        let mut offset = 0;
+        while offset + PAGE <= len {
+            let place = Place { segment: id, offset };
+            match self.batch_at(place)? {
+                Ok(batch) => {
+                    offset += batch.header.size();
+                    self.accept(batch)?;
+                }
+                Err((broken, proof)) => {
+                    if offset == 0 {
+                        return Err(self.refuse_first(&path, broken, proof));
+                    }
+                    if let Some(proof) = proof {
+                        return Err(self.refuse(&path, offset, broken, &proof));
+                    }
+                    if !last {
+                        self.pending = Some((path, offset, broken));
+                    } else if broken.seen {
+                        self.torn = Some(Torn { file: path, offset, what: broken.what });
+                    }
+                    return Ok(());
+                }
+            }
+        }
+        if offset == 0 {
+            return Err(Fault::damaged(&path, 0, "the file is shorter than a page"));
+        }
+        Ok(())
+    }
+
+    /// The first batch of a named segment was durable before the name. If it does not continue the
+    /// chain, what is missing may lie at the end of the segment before.
+    fn refuse_first(&mut self, path: &str, broken: Break, proof: Option<Header>) -> Fault {
+        match self.pending.take() {
+            Some((file, offset, before)) if proof.is_some() && !broken.seen => {
+                let proof = proof.expect("just seen");
+                self.refuse(&file, offset, before, &proof)
+            }
+            _ => {
+                let what = format!("the first batch of a log file: {}", broken.what);
+                let entries = match (broken.entries.is_empty(), &proof) {
+                    (true, Some(proof)) => self.range_before(proof),
+                    _ => broken.entries,
+                };
+                Fault::Damaged { file: path.to_string(), offset: 0, what, entries }
+            }
+        }
+    }
+
+    fn refuse(&self, file: &str, offset: u64, broken: Break, proof: &Header) -> Fault {
+        let what = format!(
+            "{}; batch {} at byte {} of log file {:x} proves that it was durable",
+            broken.what, proof.number, proof.at.offset, proof.at.segment
+        );
+        let entries = if broken.entries.is_empty() { self.range_before(proof) } else { broken.entries };
+        Fault::Damaged { file: file.to_string(), offset, what, entries }
+    }
+
+    /// Entries between what was read and the batch `proof`, known by index alone.
+    fn range_before(&self, proof: &Header) -> Vec<EntryId> {
+        let (mut first, last) = (self.log.last.0 + 1, proof.prev_range.1.max(proof.base.0));
+        if proof.number == self.log.tip.number + 2 {
+            first = proof.prev_range.0;
+        }
+        (first..=last.min(first.saturating_add(IDENTITIES_MAX))).map(|index| EntryId { index, term: 0, crc: 0 }).collect()
+    }
+
+    /// The batch that continues the chain at `place`, or why there is none and the proof that there was one.
+    #[allow(clippy::type_complexity)]
+    fn batch_at(&self, place: Place) -> Result<Result<Batch, (Break, Option<Header>)>, Fault> {
+        let segment = self.current();
+        let front = read_exact(&*segment.file, &segment.path, place.offset, HEADER)?;
+        let found = match Header::decode(&front) {
+            Ok((header, digest)) if self.continues(&header, place)? => Some((header, digest, None)),
+            Err(NotHeader::TooNew(level)) => return Err(Fault::TooNew { file: segment.path.clone(), level }),
+            Ok(_) | Err(NotHeader::Unreadable) => None,
+        };
+        let mut survey = None;
+        let found = match found {
+            Some(found) => Some(found),
+            None => {
+                let seen = survey.insert(self.survey(place)?);
+                seen.copy.map(|(header, digest)| (header, digest, Some("the header was wrong")))
+            }
+        };
+        let broken = match found {
+            None => Break { what: "no batch continues the chain".to_string(), seen: false, entries: Vec::new() },
+            Some((header, digest, wrong)) => match self.read_batch(&header)? {
+                Ok((entries, copy_wrong)) => {
+                    let wrong = wrong.or(copy_wrong.then_some("the copy of the header was wrong"));
+                    return Ok(Ok(Batch { header, digest, entries, wrong }));
+                }
+                Err(broken) => broken,
+            },
+        };
+        let survey = match survey {
+            Some(survey) => survey,
+            None => self.survey(place)?,
+        };
+        Ok(Err((broken, survey.proof)))
+    }
+
+    /// Is this the next batch, at its place? The very first one of the oldest segment has no
+    /// predecessor to be compared with; whose it is, is checked there.
+    fn continues(&self, header: &Header, place: Place) -> Result<bool, Fault> {
+        if header.at != place {
+            return Ok(false);
+        }
+        if self.log.tip.number == 0 {
+            check_identity(&self.current().path, self.log.id, header.id)?;
+            return Ok(true);
+        }
+        let tip = &self.log.tip;
+        Ok(header.id == self.log.id && header.number == tip.number + 1 && header.prev_digest == tip.digest
+            && header.prev_range == tip.range && header.proven == tip.end
+            && (header.restart || header.base.0 <= self.log.last.0))
+    }
+
+    /// Reads and verifies table and bodies. With the entries: is the trailing copy wrong?
+    #[allow(clippy::type_complexity)]
+    fn read_batch(&self, header: &Header) -> Result<Result<(Vec<Entry>, bool), Break>, Fault> {
+        let broken = |what: &str, entries| Ok(Err(Break { what: what.to_string(), seen: true, entries }));
+        let segment = self.current();
+        let room = segment.len - header.at.offset;
+        if header.size() > room {
+            return broken("the file ends inside a batch", Vec::new());
+        }
+        let size = usize::try_from(header.size()).expect("smaller than its file");
+        let bytes = Bytes::from(read_exact(&*segment.file, &segment.path, header.at.offset, size)?);
+        let bodies = HEADER + header.table_len();
+        let Some(rows) = decode_table(header, &bytes[HEADER..bodies]) else {
+            return broken("the identity table of a batch is wrong", Vec::new());
+        };
+        let body_end = bodies + usize::try_from(header.body_len).expect("smaller than its file");
+        match decode_bodies(&rows, &bytes.slice(bodies..body_end)) {
+            Ok(entries) => Ok(Ok((entries, bytes[size - HEADER..] != header.encode()[..]))),
+            Err(wrong) => broken("the data of log entries is wrong", wrong),
+        }
+    }
+
+    /// Looks at every page of the segment from `place` on.
+    fn survey(&self, place: Place) -> Result<Survey, Fault> {
+        let segment = self.current();
+        let mut survey = Survey::default();
+        let mut buffer = vec![0; STRIDE];
+        let mut offset = place.offset;
+        while offset < segment.len && survey.proof.is_none() {
+            let got = read_full(&*segment.file, &segment.path, offset, &mut buffer)?;
+            for (position, page) in buffer[..got].chunks_exact(PAGE as usize).enumerate() {
+                let at = Place { segment: place.segment, offset: offset + position as u64 * PAGE };
+                self.survey_page(place, at, page, &mut survey)?;
+            }
+            if got < STRIDE {
+                break;
+            }
+            offset += STRIDE as u64;
+        }
+        Ok(survey)
+    }
+
+    fn survey_page(&self, place: Place, at: Place, page: &[u8], survey: &mut Survey) -> Result<(), Fault> {
+        let front = Header::decode(page).ok().filter(|(header, _)| header.at == at);
+        let back = Header::decode(&page[page.len() - HEADER..]).ok()
+            .filter(|(h, _)| h.at.segment == at.segment && h.at.offset.checked_add(h.size()) == Some(at.offset + PAGE));
+        if let Some((header, digest)) = back {
+            if header.at == place && self.continues(&header, place)? {
+                survey.copy = Some((header, digest));
+            }
+        }
+        for (header, _) in front.into_iter().chain(back) {
+            let ours = header.id == self.log.id;
+            // A later batch in this place's segment, or (at its very start) one that is not its successor.
+            let later = header.proven > place || (place.offset == 0 && header.at == place && header.number > self.log.tip.number + 1);
+            if ours && later && survey.proof.is_none() {
+                survey.proof = Some(header);
+            }
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self, batch: Batch) -> Result<(), Fault> {
+        let header = batch.header;
+        let frame = Frame::new(&header, &super::encode_table(&batch.entries));
+        let mut bytes = frame.front;
+        for entry in &batch.entries {
+            bytes.extend_from_slice(&entry.data);
+        }
+        bytes.extend_from_slice(&frame.back);
+        if let Some(previous) = self.tail.replace(Rewrite { at: header.at, bytes }) {
+            if self.healed.last().is_some_and(|place| place.file == self.path_of(previous.at) && place.offset == previous.at.offset) {
+                self.rewrite.push(previous);
+            }
+        }
+        if let Some(wrong) = batch.wrong {
+            self.healed.push(Torn { file: self.current().path.clone(), offset: header.at.offset, what: wrong.to_string() });
+        }
+        self.pending = None;
+        if self.log.tip.number == 0 {
+            self.log.boundary = header.base;
+            self.log.last = header.base;
+        }
+        self.cut_entries(&header);
+        let last_term = batch.entries.last().map_or(header.base.1, |entry| entry.term);
+        self.entries.extend(batch.entries);
+        self.log.account(&header, last_term);
+        self.log.tip.digest = batch.digest;
+        Ok(())
+    }
+
+    fn path_of(&self, at: Place) -> String {
+        space::segment_path(at.segment)
+    }
+
+    fn cut_entries(&mut self, header: &Header) {
+        if header.restart {
+            self.entries.clear();
+        }
+        while self.entries.last().is_some_and(|entry| entry.index > header.base.0) {
+            self.entries.pop();
+        }
+    }
+
+    /// Nothing is refused any more: make durable what was read, then prove it.
+    fn finish(mut self) -> Result<(Log, LogContent), Fault> {
+        let tail = self.tail.take().expect("the first batch was accepted");
+        for rewrite in self.rewrite.iter().chain([&tail]) {
+            let segment = self.log.segments.iter().find(|s| s.id == rewrite.at.segment).expect("it was read from there");
+            segment.file.write_at(rewrite.at.offset, &[&rewrite.bytes]).and_then(|()| segment.file.sync())
+                .map_err(|e| Fault::io(&segment.path, rewrite.at.offset, e))?;
+        }
+        self.log.tip.filled = self.log.tip.end.offset.next_multiple_of(super::FILL).min(self.current().len);
+        self.log.prove()?;
+        let content = LogContent {
+            hard: self.log.hard,
+            entries: self.entries,
+            boundary: self.log.boundary,
+            torn: self.torn,
+            healed: self.healed,
+        };
+        Ok((self.log, content))
+    }
+}

@@ -1,0 +1,320 @@
+//! State segments: records in (main, sub) order.
+//!
+//! ```text
+//! state/seg-%08x    page 0: header page
+//!                   from PAGE on: records (store::record), one behind the other
+//!                   a sealed segment: seek table [(main i64, offset u32)], one row for about every
+//!                   64 KiB; trailer {magic, rows u32, end of the records u32, crc32c of table and trailer}
+//! ```
+//!
+//! The seek table can always be rebuilt and is never believed beyond its checksum; without it a scan
+//! starts at the first record. Records are verified whenever they are read.
+
+use crate::header::{Fields, check_page, page, put_u32, put_u64, read_exact, read_full};
+use crate::{Fault, File, Files, How, Identity, PAGE};
+use bytes::Bytes;
+use std::io::ErrorKind;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use store::Handle;
+use store::record::{self, Record};
+
+pub(crate) const DIR: &str = "state";
+pub(crate) const MAGIC: &[u8; 8] = b"kvsegmnt";
+const TRAILER_MAGIC: &[u8; 8] = b"kvseekta";
+const TRAILER: usize = 8 + 4 + 4 + 4;
+const ROW: usize = 12;
+/// Bytes of records between two rows of the seek table.
+const SEEK_EVERY: u32 = 64 << 10;
+/// Bytes read at a time by a scan.
+const CHUNK: usize = 256 << 10;
+
+/// Path of a segment file, relative to the data directory.
+pub fn path(segment: u32) -> String {
+    format!("{DIR}/{}", file_name(segment))
+}
+
+pub(crate) fn file_name(segment: u32) -> String {
+    format!("seg-{segment:08x}")
+}
+
+pub(crate) fn parse_name(name: &str) -> Option<u32> {
+    let id = name.strip_prefix("seg-").and_then(|hex| u32::from_str_radix(hex, 16).ok())?;
+    (file_name(id) == name).then_some(id)
+}
+
+/// Writes whole records at `offset`, without a flush: what a checkpoint does not name is written
+/// again after a crash. The first write of a segment (offset [`PAGE`]) creates its file.
+/// Returns the offset behind the last byte.
+pub fn write(files: &dyn Files, id: Identity, segment: u32, offset: u32, parts: &[Bytes]) -> Result<u32, Fault> {
+    let path = path(segment);
+    let io = |e| Fault::io(&path, u64::from(offset), e);
+    assert!(u64::from(offset) >= PAGE, "records begin behind the header page");
+    let len: u64 = parts.iter().map(|part| part.len() as u64).sum();
+    let end = u32::try_from(u64::from(offset) + len)
+        .map_err(|_| Fault::Refused { file: path.clone(), what: "a segment is smaller than 4 GiB".to_string() })?;
+    let mut slices: Vec<&[u8]> = parts.iter().map(|part| &part[..]).filter(|part| !part.is_empty()).collect();
+    if u64::from(offset) > PAGE {
+        let file = files.open(&path, How::Write).map_err(io)?;
+        file.write_at(u64::from(offset), &slices).map_err(io)?;
+        return Ok(end);
+    }
+    let file = match files.open(&path, How::Write) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            files.make_dir(DIR).map_err(io)?;
+            files.open(&path, How::Create)
+        }
+        other => other,
+    };
+    let header = page(MAGIC, id, u64::from(segment));
+    slices.insert(0, &header);
+    file.and_then(|file| file.write_at(0, &slices)).map_err(io)?;
+    Ok(end)
+}
+
+/// Flushes segments. After a failure the process must not count on their unflushed bytes again.
+pub fn sync(files: &dyn Files, segments: &[u32]) -> Result<(), Fault> {
+    for &segment in segments {
+        let path = path(segment);
+        files.open(&path, How::Write).and_then(|file| file.sync()).map_err(|e| Fault::io(&path, 0, e))?;
+    }
+    Ok(())
+}
+
+/// Adds the seek table behind the records of a segment that ends at `end` and gets no more.
+pub fn seal(files: &dyn Files, segment: u32, end: u32) -> Result<(), Fault> {
+    let path = path(segment);
+    let file = files.open(&path, How::Write).map_err(|e| Fault::io(&path, 0, e))?;
+    let mut footer = Vec::new();
+    let mut rows = 0u32;
+    let mut next_row = PAGE as u32;
+    let mut reader = Reader::new(file.clone(), path.clone(), PAGE as u32, end);
+    while let Some((offset, record, _)) = reader.next()? {
+        if offset >= next_row {
+            put_u64(&mut footer, record.rev.main.cast_unsigned());
+            put_u32(&mut footer, offset);
+            rows += 1;
+            next_row = offset.saturating_add(SEEK_EVERY);
+        }
+    }
+    footer.extend_from_slice(TRAILER_MAGIC);
+    put_u32(&mut footer, rows);
+    put_u32(&mut footer, end);
+    let crc = crc32c::crc32c(&footer);
+    put_u32(&mut footer, crc);
+    let at = u64::from(end);
+    file.write_at(at, &[&footer]).and_then(|()| file.set_len(at + footer.len() as u64)).map_err(|e| Fault::io(&path, at, e))
+}
+
+/// The whole record at `handle`, verified.
+pub fn read(files: &dyn Files, handle: Handle) -> Result<Bytes, Fault> {
+    let path = path(handle.segment);
+    let file = files.open(&path, How::Read).map_err(|e| Fault::io(&path, u64::from(handle.offset), e))?;
+    read_from(&*file, handle)
+}
+
+/// As [`read`], from a segment file that is already open.
+pub fn read_from(file: &dyn File, handle: Handle) -> Result<Bytes, Fault> {
+    let path = path(handle.segment);
+    let bytes = Bytes::from(read_exact(file, &path, u64::from(handle.offset), handle.len as usize)?);
+    verify(&path, handle.offset, &bytes)?;
+    Ok(bytes)
+}
+
+fn verify(path: &str, offset: u32, bytes: &Bytes) -> Result<Record, Fault> {
+    record::open(bytes).map_err(|damage| Fault::damaged(path, u64::from(offset) + damage.offset, damage.what))
+}
+
+/// Visits every record with `from <= main revision < until` that is in a file, in order, until
+/// `visit` breaks.
+pub fn scan(
+    files: &dyn Files, from: i64, until: i64, mut visit: impl FnMut(Record, Bytes) -> ControlFlow<()>,
+) -> Result<(), Fault> {
+    let segments = list(files)?;
+    let mut start = 0;
+    // Invariant: the segment before `start`, if any, begins below `from`.
+    let mut beyond = segments.len();
+    while start < beyond {
+        let middle = start + (beyond - start) / 2;
+        if first_revision(files, segments[middle])?.is_some_and(|first| first < from) {
+            start = middle + 1;
+        } else {
+            beyond = middle;
+        }
+    }
+    let mut before = None;
+    for &segment in &segments[start.saturating_sub(1)..] {
+        let mut reader = open_at(files, segment, from)?;
+        while let Some((offset, record, bytes)) = reader.next()? {
+            if before.is_some_and(|before| before >= record.rev) {
+                return Err(Fault::damaged(&reader.path, u64::from(offset), "records are not in the order of revisions"));
+            }
+            before = Some(record.rev);
+            if record.rev.main >= until {
+                return Ok(());
+            }
+            if record.rev.main >= from && visit(record, bytes).is_break() {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Records from revision `from` on, below `until`: whole revisions, about `max_bytes` of them.
+/// The second value is the first revision not contained. Every record below `until` must be in a file.
+pub fn history(files: &dyn Files, from: i64, until: i64, max_bytes: u64) -> Result<(Vec<Bytes>, i64), Fault> {
+    let mut records: Vec<Bytes> = Vec::new();
+    let (mut bytes, mut main, mut next) = (0u64, from, until.max(from));
+    scan(files, from, until, |record, whole| {
+        if record.rev.main != main && bytes >= max_bytes && !records.is_empty() {
+            next = record.rev.main;
+            return ControlFlow::Break(());
+        }
+        main = record.rev.main;
+        bytes += whole.len() as u64;
+        records.push(whole);
+        ControlFlow::Continue(())
+    })?;
+    Ok((records, next))
+}
+
+/// Ids of the segment files, ascending.
+pub fn list(files: &dyn Files) -> Result<Vec<u32>, Fault> {
+    let mut ids: Vec<u32> = names(files, DIR)?.iter().filter_map(|name| parse_name(name)).collect();
+    ids.sort_unstable();
+    Ok(ids)
+}
+
+/// Names in a directory; none if it does not exist.
+pub(crate) fn names(files: &dyn Files, dir: &str) -> Result<Vec<String>, Fault> {
+    match files.list(dir) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        other => other.map_err(|e| Fault::io(dir, 0, e)),
+    }
+}
+
+/// Checks the header page of a segment.
+pub fn check(files: &dyn Files, id: Identity, segment: u32) -> Result<(), Fault> {
+    let path = path(segment);
+    let file = files.open(&path, How::Read).map_err(|e| Fault::io(&path, 0, e))?;
+    check_page(&*file, &path, MAGIC, id.cluster, Some(id.member), u64::from(segment))
+}
+
+fn first_revision(files: &dyn Files, segment: u32) -> Result<Option<i64>, Fault> {
+    let path = path(segment);
+    let file = files.open(&path, How::Read).map_err(|e| Fault::io(&path, 0, e))?;
+    let end = records_end(&*file, &path)?;
+    let mut reader = Reader { chunk: 4096, ..Reader::new(file, path, PAGE as u32, end) };
+    Ok(reader.next()?.map(|(_, record, _)| record.rev.main))
+}
+
+/// A reader of the segment that stands at or before the first record with main revision >= `from`.
+fn open_at(files: &dyn Files, segment: u32, from: i64) -> Result<Reader, Fault> {
+    let path = path(segment);
+    let file = files.open(&path, How::Read).map_err(|e| Fault::io(&path, 0, e))?;
+    let Some((rows, end)) = seek_table(&*file, &path)? else {
+        let end = records_end(&*file, &path)?;
+        return Ok(Reader::new(file, path, PAGE as u32, end));
+    };
+    let position = rows.partition_point(|&(main, _)| main < from);
+    let start = position.checked_sub(1).map_or(PAGE as u32, |position| rows[position].1);
+    Ok(Reader::new(file, path, start, end))
+}
+
+fn records_end(file: &dyn File, path: &str) -> Result<u32, Fault> {
+    if let Some(end) = sealed_end(file, path)? {
+        return Ok(end);
+    }
+    let len = file.len().map_err(|e| Fault::io(path, 0, e))?;
+    u32::try_from(len).map_err(|_| Fault::damaged(path, len, "a segment is smaller than 4 GiB"))
+}
+
+/// Where the records of a sealed segment end; None if there is no valid seek table.
+pub(crate) fn sealed_end(file: &dyn File, path: &str) -> Result<Option<u32>, Fault> {
+    Ok(seek_table(file, path)?.map(|(_, end)| end))
+}
+
+type SeekTable = (Vec<(i64, u32)>, u32);
+
+fn seek_table(file: &dyn File, path: &str) -> Result<Option<SeekTable>, Fault> {
+    let len = file.len().map_err(|e| Fault::io(path, 0, e))?;
+    let Some(at) = len.checked_sub(TRAILER as u64) else { return Ok(None) };
+    let trailer = read_exact(file, path, at, TRAILER)?;
+    let mut fields = Fields::new(&trailer);
+    if fields.bytes(8) != Some(TRAILER_MAGIC) {
+        return Ok(None);
+    }
+    let (Some(count), Some(end)) = (fields.u32(), fields.u32()) else { return Ok(None) };
+    let table_len = u64::from(count) * ROW as u64;
+    if u64::from(end) < PAGE || u64::from(end) + table_len != at {
+        return Ok(None);
+    }
+    let table = read_exact(file, path, u64::from(end), table_len as usize + TRAILER)?;
+    let (covered, crc) = table.split_at(table.len() - 4);
+    if Fields::new(crc).u32() != Some(crc32c::crc32c(covered)) {
+        return Ok(None);
+    }
+    let mut fields = Fields::new(covered);
+    let mut rows = Vec::with_capacity(count as usize);
+    for _ in 0..count {
+        let (Some(main), Some(offset)) = (fields.i64(), fields.u32()) else { return Ok(None) };
+        if u64::from(offset) < PAGE || offset >= end {
+            return Ok(None);
+        }
+        rows.push((main, offset));
+    }
+    Ok(Some((rows, end)))
+}
+
+/// Reads records one after another.
+struct Reader {
+    file: Arc<dyn File>,
+    path: String,
+    /// Where `buffer` begins in the file.
+    offset: u32,
+    end: u32,
+    buffer: Bytes,
+    chunk: usize,
+}
+
+impl Reader {
+    fn new(file: Arc<dyn File>, path: String, offset: u32, end: u32) -> Reader {
+        Reader { file, path, offset, end, buffer: Bytes::new(), chunk: CHUNK }
+    }
+
+    /// Offset, record, and the record's bytes.
+    fn next(&mut self) -> Result<Option<(u32, Record, Bytes)>, Fault> {
+        if self.offset >= self.end {
+            return Ok(None);
+        }
+        self.fill(record::HEADER)?;
+        let len = record::whole_len(&self.buffer).map_err(|damage| Fault::damaged(&self.path, u64::from(self.offset), damage.what))?;
+        self.fill(len)?;
+        let bytes = self.buffer.split_to(len);
+        let record = verify(&self.path, self.offset, &bytes)?;
+        let offset = self.offset;
+        self.offset += len as u32;
+        Ok(Some((offset, record, bytes)))
+    }
+
+    /// Makes `need` bytes from `offset` available.
+    fn fill(&mut self, need: usize) -> Result<(), Fault> {
+        if self.buffer.len() >= need {
+            return Ok(());
+        }
+        let room = (self.end - self.offset) as usize;
+        if need > room {
+            let what = format!("a record of {need} bytes where {room} are left");
+            return Err(Fault::damaged(&self.path, u64::from(self.offset), what));
+        }
+        let mut bytes = vec![0; need.max(self.chunk).min(room)];
+        let got = read_full(&*self.file, &self.path, u64::from(self.offset), &mut bytes)?;
+        if got < need {
+            return Err(Fault::damaged(&self.path, u64::from(self.offset), "the file ends inside a record"));
+        }
+        bytes.truncate(got);
+        self.buffer = Bytes::from(bytes);
+        Ok(())
+    }
+}
