@@ -1,0 +1,583 @@
+//! One committed entry changes the state. The result depends on the state and the entry alone,
+//! so every member that applies the same entries holds the same state.
+//!
+//! Order inside [`Store::apply`]: decode, refuse by alarm, check the request, find every value that
+//! is needed (maybe park), and only then change anything. Past that point nothing can fail.
+
+use crate::command::{self, AlarmAction, Command, DeleteRangeRequest, MemberChange, MemberChangeKind, PutRequest};
+use crate::digest::Effect;
+use crate::index::Version;
+use crate::lease::{self, Lease};
+use crate::record::KeyValueRef;
+use crate::state::{Conf, Store};
+use crate::{AlarmMember, Error, Event, Handle, Item, KeyRange, Origin, Reply, Rev, RevisionEvents};
+use bytes::Bytes;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Alarm numbers that refuse commands.
+pub const ALARM_NOSPACE: i32 = 1;
+pub const ALARM_CORRUPT: i32 = 2;
+
+/// Where an entry stands in the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position {
+    pub index: u64,
+    pub term: u64,
+}
+
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    /// The value of this record is needed and not in memory. Nothing was changed. Call again for the
+    /// same entry with the whole record's bytes; more may be asked for, one after another.
+    Park(Handle),
+    Done(Applied),
+}
+
+#[derive(Clone, Debug)]
+pub struct Applied {
+    /// For the answer's header.
+    pub revision: i64,
+    pub result: Result<Reply, Error>,
+    /// Who asked; None for entries without an asker.
+    pub origin: Option<Origin>,
+    /// One per main revision, ascending: more than one only when several leases expired.
+    pub events: Vec<Arc<RevisionEvents>>,
+    pub leases: Vec<LeaseChange>,
+}
+
+/// For the leader, who watches deadlines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaseChange {
+    /// `deadline` in lease-clock ms.
+    Granted { id: i64, ttl: i64, granted: u64, deadline: u64 },
+    Checkpointed { id: i64, deadline: u64 },
+    /// Revoked or expired.
+    Ended { id: i64 },
+}
+
+/// The entry cannot be understood or a record is not what it must be: the member stops, it never skips.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Halt {
+    pub index: u64,
+    pub reason: String,
+}
+
+impl std::fmt::Display for Halt {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "entry {}: {}", self.index, self.reason)
+    }
+}
+
+impl std::error::Error for Halt {}
+
+/// Why an entry was not executed. Only possible before the first change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// This record's value decides.
+    Needs(Handle),
+    User(Error),
+    Damaged(String),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Stop {
+        Stop::User(error)
+    }
+}
+
+/// What one entry does, as it grows.
+#[derive(Debug, Default)]
+struct Effects {
+    events: Vec<Arc<RevisionEvents>>,
+    leases: Vec<LeaseChange>,
+}
+
+/// The changes of one main revision, as they grow.
+#[derive(Debug)]
+pub(crate) struct Batch {
+    main: i64,
+    events: Vec<Event>,
+}
+
+impl Batch {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.events.is_empty()
+    }
+
+    /// The newest revision for a reader inside this batch.
+    pub(crate) fn newest(&self) -> i64 {
+        if self.is_empty() { self.main - 1 } else { self.main }
+    }
+
+    fn next_rev(&self) -> Rev {
+        Rev { main: self.main, sub: self.events.len() as i64 }
+    }
+}
+
+impl Store {
+    /// Applies the next entry. `fetched`: the record asked for by the last [`Outcome::Park`].
+    ///
+    /// # Panics
+    /// If `at` is not the next index, or `fetched` was not asked for.
+    pub fn apply(&mut self, at: Position, data: &Bytes, fetched: Option<&Bytes>) -> Result<Outcome, Halt> {
+        self.assert_next(at);
+        let halt = |reason: String| Halt { index: at.index, reason };
+        if let Some(record) = fetched {
+            self.take_fetched(record).map_err(halt)?;
+        }
+        let envelope = command::decode(data).map_err(|malformed| halt(malformed.to_string()))?;
+        let clock = self.lease_clock.max(envelope.lease_clock.unwrap_or(0));
+        let mut effects = Effects::default();
+        let result = match self.execute(at, clock, &envelope.command, &mut effects) {
+            Ok(reply) => Ok(reply),
+            Err(stop) => {
+                assert!(effects.events.is_empty() && effects.leases.is_empty(), "a stop comes first");
+                match stop {
+                    Stop::User(error) => Err(error),
+                    Stop::Damaged(reason) => return Err(halt(reason)),
+                    Stop::Needs(handle) => {
+                        self.asked = Some(handle);
+                        return Ok(Outcome::Park(handle));
+                    }
+                }
+            }
+        };
+        self.lease_clock = clock;
+        self.finish_entry(at);
+        Ok(Outcome::Done(Applied {
+            revision: self.revision,
+            result,
+            origin: envelope.origin,
+            events: effects.events,
+            leases: effects.leases,
+        }))
+    }
+
+    fn assert_next(&self, at: Position) {
+        assert!(at.index == self.applied.index + 1, "entries are applied one after another");
+        assert!(at.term >= self.applied.term, "terms never go back");
+    }
+
+    fn finish_entry(&mut self, at: Position) {
+        self.digest.effect(Effect::Entry);
+        self.digest.word(at.index);
+        self.applied = at;
+        self.asked = None;
+        self.fetched.clear();
+    }
+
+    fn take_fetched(&mut self, record: &Bytes) -> Result<(), String> {
+        let handle = self.asked.take().expect("a record comes after it was asked for");
+        let damaged = |what: String| format!("record {handle:?}: {what}");
+        crate::record::open(record).map_err(|damage| damaged(damage.to_string()))?;
+        if record.len() != handle.len as usize {
+            return Err(damaged(format!("{} bytes", record.len())));
+        }
+        self.fetched.insert(handle, record.clone());
+        Ok(())
+    }
+
+    fn execute(&mut self, at: Position, clock: u64, command: &Command<'_>, effects: &mut Effects) -> Result<Reply, Stop> {
+        self.refused_by_alarm(command)?;
+        match command {
+            Command::Empty => Ok(Reply::Empty),
+            Command::Put(put) => self.apply_put(put, effects),
+            Command::DeleteRange(delete) => self.apply_delete(delete, effects),
+            Command::Txn(txn) => {
+                let mut batch = self.batch();
+                let reply = self.apply_txn(txn, &mut batch)?;
+                self.commit(batch, effects);
+                Ok(reply)
+            }
+            Command::Compaction { revision, .. } => self.apply_compaction(*revision),
+            Command::LeaseGrant { id, ttl } => self.apply_grant(at, clock, *id, *ttl, effects),
+            Command::LeaseRevoke { id } => {
+                self.leases.get(*id).ok_or(Error::LeaseNotFound)?;
+                self.end_lease(*id, effects);
+                Ok(Reply::LeaseRevoke)
+            }
+            Command::LeaseCheckpoint { leases } => {
+                self.apply_checkpoint(clock, leases, effects);
+                Ok(Reply::Empty)
+            }
+            Command::Expire { term, leases } => {
+                self.apply_expire(at, *term, leases, effects);
+                Ok(Reply::Empty)
+            }
+            Command::Alarm { action, member, alarm } => Ok(self.apply_alarm(*action, *member, *alarm)),
+            Command::MemberAttr { member, name, client_urls } => {
+                self.publish(*member, name, client_urls);
+                Ok(Reply::Empty)
+            }
+            Command::ClusterVersion { version } => {
+                self.digest.effect(Effect::ClusterVersion);
+                self.digest.bytes(version.as_bytes());
+                self.cluster_version = (*version).to_owned();
+                Ok(Reply::Empty)
+            }
+        }
+    }
+
+    /// Decided by the replicated alarms alone, never by the size of anything.
+    fn refused_by_alarm(&self, command: &Command<'_>) -> Result<(), Error> {
+        let raised = |kind: i32| self.alarms.iter().any(|alarm| alarm.alarm == kind);
+        let changes = matches!(
+            command,
+            Command::Put(_)
+                | Command::DeleteRange(_)
+                | Command::Txn(_)
+                | Command::Compaction { .. }
+                | Command::LeaseGrant { .. }
+                | Command::LeaseRevoke { .. }
+                | Command::Expire { .. }
+        );
+        if changes && raised(ALARM_CORRUPT) {
+            return Err(Error::Corrupt);
+        }
+        let adds = match command {
+            Command::Put(_) | Command::LeaseGrant { .. } => true,
+            Command::Txn(txn) => command::txn_cost(txn) > 0,
+            _ => false,
+        };
+        if adds && raised(ALARM_NOSPACE) {
+            return Err(Error::NoSpace);
+        }
+        Ok(())
+    }
+
+    fn apply_put(&mut self, put: &PutRequest<'_>, effects: &mut Effects) -> Result<Reply, Stop> {
+        command::check_put(put)?;
+        if put.lease != 0 && self.leases.get(put.lease).is_none() {
+            return Err(Error::LeaseNotFound.into());
+        }
+        let kept = self.kept_of(put, &|handle| self.value_of(handle))?;
+        let mut batch = self.batch();
+        let prev = self.write_put(&mut batch, put, kept);
+        self.commit(batch, effects);
+        Ok(Reply::Put { prev })
+    }
+
+    /// What a put with ignore flags takes over from the version before it: value and lease.
+    pub(crate) fn kept_of(
+        &self,
+        put: &PutRequest<'_>,
+        values: &dyn Fn(Handle) -> Result<Bytes, Stop>,
+    ) -> Result<Kept, Stop> {
+        let mut kept = Kept::default();
+        if !put.ignore_value && !put.ignore_lease {
+            return Ok(kept);
+        }
+        let entry = self.keys.get(put.key).filter(|entry| !entry.latest.is_tombstone());
+        let before = entry.ok_or(Error::KeyNotFound)?.latest;
+        if put.ignore_lease {
+            kept.lease = Some(before.lease);
+        }
+        if put.ignore_value {
+            kept.value = Some(values(before.handle)?);
+        }
+        Ok(kept)
+    }
+
+    fn apply_delete(&mut self, delete: &DeleteRangeRequest<'_>, effects: &mut Effects) -> Result<Reply, Stop> {
+        command::check_delete(delete)?;
+        let mut batch = self.batch();
+        let reply = self.write_delete(&mut batch, &delete.range(), delete.prev_kv);
+        self.commit(batch, effects);
+        Ok(reply)
+    }
+
+    fn apply_compaction(&mut self, revision: i64) -> Result<Reply, Stop> {
+        if revision <= self.compacted {
+            return Err(Error::Compacted.into());
+        }
+        if revision > self.revision {
+            return Err(Error::FutureRev.into());
+        }
+        self.compacted = revision;
+        self.digest.effect(Effect::Compact);
+        self.digest.int(revision);
+        Ok(Reply::Compact)
+    }
+
+    fn apply_grant(&mut self, at: Position, clock: u64, id: i64, ttl: i64, effects: &mut Effects) -> Result<Reply, Stop> {
+        if id == 0 {
+            return Err(Error::LeaseNotFound.into());
+        }
+        if ttl > lease::MAX_TTL {
+            return Err(Error::LeaseTtlTooLarge.into());
+        }
+        if self.leases.get(id).is_some() {
+            return Err(Error::LeaseExist.into());
+        }
+        // the proposer raised it to its minimum; nobody can hold a lease of no time at all
+        let ttl = ttl.max(1);
+        let deadline = lease::deadline(clock, ttl);
+        self.leases.insert(id, Lease { ttl, granted: at.index, deadline, keys: BTreeSet::new() });
+        self.digest.effect(Effect::LeaseGrant);
+        self.digest.int(id);
+        self.digest.int(ttl);
+        self.digest.word(deadline);
+        effects.leases.push(LeaseChange::Granted { id, ttl, granted: at.index, deadline });
+        Ok(Reply::LeaseGrant { id, ttl })
+    }
+
+    /// Leases that are gone are passed over, as in etcd.
+    fn apply_checkpoint(&mut self, clock: u64, leases: &[(i64, i64)], effects: &mut Effects) {
+        for (id, remaining) in leases {
+            let deadline = lease::deadline(clock, *remaining);
+            if self.leases.set_deadline(*id, deadline) {
+                self.digest.effect(Effect::LeaseCheckpoint);
+                self.digest.int(*id);
+                self.digest.word(deadline);
+                effects.leases.push(LeaseChange::Checkpointed { id: *id, deadline });
+            }
+        }
+    }
+
+    /// Void if the proposer no longer led when the entry was logged, or the lease was granted anew.
+    fn apply_expire(&mut self, at: Position, term: u64, leases: &[(i64, u64)], effects: &mut Effects) {
+        if at.term != term {
+            return;
+        }
+        for (id, granted) in leases {
+            if self.leases.get(*id).is_some_and(|lease| lease.granted == *granted) {
+                self.end_lease(*id, effects);
+            }
+        }
+    }
+
+    /// Deletes the lease's keys in one revision, in key order, then the lease.
+    fn end_lease(&mut self, id: i64, effects: &mut Effects) {
+        let lease = self.leases.get(id).expect("looked up by the caller");
+        let keys: Vec<_> = lease.keys.iter().cloned().collect();
+        let mut batch = self.batch();
+        for key in keys {
+            let range = KeyRange { key: Bytes::copy_from_slice(&key), end: None };
+            let reply = self.write_delete(&mut batch, &range, false);
+            assert!(matches!(reply, Reply::Delete { deleted: 1, .. }), "an attached key exists");
+        }
+        self.commit(batch, effects);
+        self.leases.remove(id);
+        self.digest.effect(Effect::LeaseEnd);
+        self.digest.int(id);
+        effects.leases.push(LeaseChange::Ended { id });
+    }
+
+    fn apply_alarm(&mut self, action: AlarmAction, member: u64, alarm: i32) -> Reply {
+        let named = AlarmMember { member, alarm };
+        let alarms = match action {
+            AlarmAction::Get => {
+                let asked = |raised: &&AlarmMember| alarm == 0 || raised.alarm == alarm;
+                return Reply::Alarm { alarms: self.alarms.iter().filter(asked).copied().collect() };
+            }
+            AlarmAction::Activate if alarm == 0 => Vec::new(),
+            AlarmAction::Activate => {
+                if self.alarms.insert(named) {
+                    self.digest_alarm(Effect::Alarm, named);
+                }
+                vec![named]
+            }
+            AlarmAction::Deactivate => {
+                let found = self.alarms.remove(&named);
+                if found {
+                    self.digest_alarm(Effect::Disarm, named);
+                }
+                found.then_some(named).into_iter().collect()
+            }
+        };
+        Reply::Alarm { alarms }
+    }
+
+    fn digest_alarm(&mut self, effect: Effect, alarm: AlarmMember) {
+        self.digest.effect(effect);
+        self.digest.word(alarm.member);
+        self.digest.int(i64::from(alarm.alarm));
+    }
+
+    /// A member says its name and client URLs. One that was removed meanwhile is passed over.
+    fn publish(&mut self, id: u64, name: &str, client_urls: &[&str]) {
+        let Some(member) = self.members.get_mut(&id) else { return };
+        member.name = name.to_owned();
+        member.client_urls = client_urls.iter().map(|url| (*url).to_owned()).collect();
+        self.digest_member(id);
+    }
+
+    fn digest_member(&mut self, id: u64) {
+        let mut encoded = Vec::new();
+        command::encode_member(&self.members[&id], &mut encoded);
+        self.digest.effect(Effect::Member);
+        self.digest.bytes(&encoded);
+    }
+
+    /// What state alone says against a member change. Connectivity and flags are the gate's matter.
+    pub fn check_conf(&self, change: &MemberChange) -> Result<(), Error> {
+        let id = change.member.id;
+        let known = self.members.contains_key(&id);
+        let clash = |member: &crate::Member| {
+            member.id != id && member.peer_urls.iter().any(|url| change.member.peer_urls.contains(url))
+        };
+        if self.removed.contains(&id) {
+            return Err(Error::MemberNotFound);
+        }
+        match change.kind {
+            MemberChangeKind::AddVoter | MemberChangeKind::AddLearner => {
+                if known {
+                    return Err(Error::MemberExist);
+                }
+                if self.members.values().any(clash) {
+                    return Err(Error::PeerUrlExist);
+                }
+            }
+            MemberChangeKind::Promote if known && !self.is_learner(id) => return Err(Error::MemberNotLearner),
+            MemberChangeKind::Update if known && self.members.values().any(clash) => {
+                return Err(Error::PeerUrlExist);
+            }
+            _ if !known => return Err(Error::MemberNotFound),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Applies a configuration entry. `conf`: what consensus made of it, or, when
+    /// [`Store::check_conf`] refuses the change, the configuration as it was.
+    ///
+    /// # Panics
+    /// If the change is refused and `conf` differs from the state's.
+    pub fn apply_conf(&mut self, at: Position, change: &MemberChange, conf: &Conf) -> Applied {
+        self.assert_next(at);
+        let result = self.check_conf(change);
+        match result {
+            Ok(()) => self.change_member(change, conf),
+            Err(_) => assert!(*conf == self.conf, "a refused change leaves the voters alone"),
+        }
+        self.finish_entry(at);
+        Applied {
+            revision: self.revision,
+            result: result.map(|()| Reply::Empty),
+            origin: change.origin,
+            events: Vec::new(),
+            leases: Vec::new(),
+        }
+    }
+
+    fn change_member(&mut self, change: &MemberChange, conf: &Conf) {
+        let id = change.member.id;
+        match change.kind {
+            MemberChangeKind::AddVoter | MemberChangeKind::AddLearner => {
+                self.members.insert(id, change.member.clone());
+                self.digest_member(id);
+            }
+            MemberChangeKind::Update => {
+                let member = self.members.get_mut(&id).expect("checked before");
+                member.peer_urls.clone_from(&change.member.peer_urls);
+                self.digest_member(id);
+            }
+            MemberChangeKind::Promote => {}
+            MemberChangeKind::Remove => {
+                self.members.remove(&id);
+                self.removed.insert(id);
+                self.digest.effect(Effect::MemberGone);
+                self.digest.word(id);
+            }
+        }
+        self.conf = conf.clone();
+        self.digest.effect(Effect::Conf);
+        for list in [&self.conf.voters, &self.conf.learners] {
+            self.digest.word(list.len() as u64);
+            for id in list {
+                self.digest.word(*id);
+            }
+        }
+    }
+
+    /// The value of a record, if it is in memory or was fetched for this entry.
+    pub(crate) fn value_of(&self, handle: Handle) -> Result<Bytes, Stop> {
+        let record = self.tail.get(handle).or_else(|| self.fetched.get(&handle).cloned());
+        value_in(&record.ok_or(Stop::Needs(handle))?)
+    }
+
+    pub(crate) fn batch(&self) -> Batch {
+        Batch { main: self.revision + 1, events: Vec::new() }
+    }
+
+    fn commit(&mut self, batch: Batch, effects: &mut Effects) {
+        if batch.is_empty() {
+            return;
+        }
+        self.revision = batch.main;
+        effects.events.push(Arc::new(RevisionEvents { revision: batch.main, events: batch.events }));
+    }
+
+    /// Executes a checked put. Returns the version before, if asked for.
+    pub(crate) fn write_put(&mut self, batch: &mut Batch, put: &PutRequest<'_>, kept: Kept) -> Option<Item> {
+        let rev = batch.next_rev();
+        let before = self.get(put.key);
+        let lease = kept.lease.unwrap_or(put.lease);
+        let kv = KeyValueRef {
+            key: put.key,
+            create: before.as_ref().map_or(rev.main, |before| before.create),
+            modified: rev.main,
+            version: before.as_ref().map_or(1, |before| before.version + 1),
+            value: kept.value.as_deref().unwrap_or(put.value),
+            lease,
+        };
+        self.digest.put(rev, kv.key, kv.value, lease);
+        let (handle, record) = self.tail.append(self.config.segment_bytes, rev, false, &kv);
+        let key = self.keys.push(put.key, Version {
+            main: rev.main,
+            create: kv.create,
+            version: kv.version,
+            lease,
+            sub: u32::try_from(rev.sub).expect("below 2^32 changes in a transaction"),
+            handle,
+        });
+        let create = kv.create;
+        self.leases.attach(&key, before.as_ref().map_or(0, |before| before.lease), lease);
+        let prev = before.as_ref().map(|before| before.at.clone());
+        batch.events.push(Event { tombstone: false, key, record, revision: rev, create, prev });
+        before.filter(|_| put.prev_kv)
+    }
+
+    /// Deletes every key of the range that exists now.
+    pub(crate) fn write_delete(&mut self, batch: &mut Batch, range: &KeyRange, prev_kv: bool) -> Reply {
+        let exists = self.keys.scan(range).filter(|entry| !entry.latest.is_tombstone());
+        let found: Vec<Item> = exists.map(|entry| self.item(&entry.key, &entry.latest)).collect();
+        for item in &found {
+            self.write_tombstone(batch, item);
+        }
+        Reply::Delete { deleted: found.len() as i64, prevs: if prev_kv { found } else { Vec::new() } }
+    }
+
+    fn write_tombstone(&mut self, batch: &mut Batch, before: &Item) {
+        let rev = batch.next_rev();
+        self.digest.delete(rev, &before.key);
+        let kv = KeyValueRef { key: &before.key, ..Default::default() };
+        let (handle, record) = self.tail.append(self.config.segment_bytes, rev, true, &kv);
+        let key = self.keys.push(&before.key, Version {
+            main: rev.main,
+            create: 0,
+            version: 0,
+            lease: 0,
+            sub: u32::try_from(rev.sub).expect("below 2^32 changes in a transaction"),
+            handle,
+        });
+        self.leases.attach(&key, before.lease, 0);
+        let prev = Some(before.at.clone());
+        batch.events.push(Event { tombstone: true, key, record, revision: rev, create: 0, prev });
+    }
+}
+
+/// What a put with ignore flags takes over.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Kept {
+    pub value: Option<Bytes>,
+    pub lease: Option<i64>,
+}
+
+/// The value inside a whole record.
+pub(crate) fn value_in(record: &Bytes) -> Result<Bytes, Stop> {
+    let body = record.slice(crate::record::HEADER..);
+    let kv = crate::record::key_value(&body).map_err(|malformed| Stop::Damaged(malformed.to_string()))?;
+    Ok(body.slice_ref(kv.value))
+}

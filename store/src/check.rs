@@ -1,0 +1,116 @@
+//! What is wrong with a request by itself, in etcd's order of checks. Called at the edge before
+//! the log, and again in apply, so that an entry from anywhere is safe to execute.
+
+use crate::command::{DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest};
+use crate::{Error, KeyRange};
+use std::collections::BTreeSet;
+
+pub fn check_range(range: &RangeRequest<'_>) -> Result<(), Error> {
+    if range.key.is_empty() {
+        return Err(Error::EmptyKey);
+    }
+    if !(0..=2).contains(&range.sort_order) || !(0..=4).contains(&range.sort_target) {
+        return Err(Error::InvalidSortOption);
+    }
+    Ok(())
+}
+
+pub fn check_put(put: &PutRequest<'_>) -> Result<(), Error> {
+    if put.key.is_empty() {
+        return Err(Error::EmptyKey);
+    }
+    if put.ignore_value && !put.value.is_empty() {
+        return Err(Error::ValueProvided);
+    }
+    if put.ignore_lease && put.lease != 0 {
+        return Err(Error::LeaseProvided);
+    }
+    Ok(())
+}
+
+pub fn check_delete(delete: &DeleteRangeRequest<'_>) -> Result<(), Error> {
+    if delete.key.is_empty() { Err(Error::EmptyKey) } else { Ok(()) }
+}
+
+/// `max_ops` is the member's flag; apply passes `i64::MAX`.
+pub fn check_txn(txn: &TxnRequest<'_>, max_ops: i64) -> Result<(), Error> {
+    check_ops(txn, max_ops)?;
+    intervals(&txn.success)?;
+    intervals(&txn.failure)?;
+    Ok(())
+}
+
+/// Sizes, keys and operations, one by one; a nested transaction gets what its parent left over.
+fn check_ops(txn: &TxnRequest<'_>, max_ops: i64) -> Result<(), Error> {
+    let widest = txn.compare.len().max(txn.success.len()).max(txn.failure.len()) as i64;
+    if widest > max_ops {
+        return Err(Error::TooManyOps);
+    }
+    if txn.compare.iter().any(|compare| compare.key.is_empty()) {
+        return Err(Error::EmptyKey);
+    }
+    for op in txn.success.iter().chain(&txn.failure) {
+        match op {
+            RequestOp::Range(range) => check_range(range)?,
+            RequestOp::Put(put) => check_put(put)?,
+            RequestOp::DeleteRange(delete) => check_delete(delete)?,
+            RequestOp::Txn(txn) => check_ops(txn, max_ops - widest)?,
+            RequestOp::None => return Err(Error::KeyNotFound),
+        }
+    }
+    Ok(())
+}
+
+/// What a branch writes, for the duplicate-key rule.
+#[derive(Default)]
+struct Writes<'a> {
+    puts: BTreeSet<&'a [u8]>,
+    deletes: Vec<KeyRange>,
+}
+
+impl<'a> Writes<'a> {
+    fn deleted(&self, key: &[u8]) -> bool {
+        self.deletes.iter().any(|range| range.contains(key))
+    }
+}
+
+/// etcd's quirk: an end of `\0` (from a key on) counts here as the literal interval
+/// `[key, "\0")`, which is empty.
+fn literal(delete: &DeleteRangeRequest<'_>) -> Option<KeyRange> {
+    (delete.range_end != b"\0").then(|| delete.range())
+}
+
+/// Refuses a branch that puts a key twice or puts a key it deletes. The two branches of a nested
+/// transaction exclude each other. As in etcd, puts of a nested transaction are held against
+/// deletes of its parent and of the nested transactions before it.
+fn intervals<'a>(ops: &[RequestOp<'a>]) -> Result<Writes<'a>, Error> {
+    let mut writes = Writes::default();
+    for op in ops {
+        if let RequestOp::DeleteRange(delete) = op {
+            writes.deletes.extend(literal(delete));
+        }
+    }
+    for op in ops {
+        if let RequestOp::Txn(txn) = op {
+            let success = intervals(&txn.success)?;
+            let failure = intervals(&txn.failure)?;
+            for key in success.puts.union(&failure.puts) {
+                if writes.puts.contains(key) || writes.deleted(key) {
+                    return Err(Error::DuplicateKey);
+                }
+            }
+            writes.puts.extend(success.puts);
+            writes.puts.extend(failure.puts);
+            writes.deletes.extend(success.deletes);
+            writes.deletes.extend(failure.deletes);
+        }
+    }
+    for op in ops {
+        if let RequestOp::Put(put) = op {
+            if writes.deleted(put.key) || !writes.puts.insert(put.key) {
+                return Err(Error::DuplicateKey);
+            }
+        }
+    }
+    Ok(writes)
+}

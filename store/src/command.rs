@@ -1,0 +1,867 @@
+//! What a log entry says: etcd's `InternalRaftRequest`, read without copying.
+//!
+//! An entry holds one command (etcd's field numbers) and kvorum's own additions, whose numbers
+//! all stand on this page ([`field`]). Unknown fields *inside* a client's request are ignored, as
+//! etcd does, and never reach the log: the builders splice a request only if it holds known fields
+//! alone, each once, and else write again what was read. An unknown command or an unknown private
+//! field is [`Malformed`]: this version cannot know what the entry means, so the member must stop.
+
+pub use crate::check::{check_delete, check_put, check_range, check_txn};
+pub use crate::protobuf::Malformed;
+
+use crate::protobuf::{Fields, Value, write_bool, write_bytes, write_message, write_varint};
+use crate::{KeyRange, Member, Query, SortOrder, SortTarget};
+use bytes::Bytes;
+
+/// Field numbers of the envelope.
+pub mod field {
+    pub const PUT: u32 = 4;
+    pub const DELETE_RANGE: u32 = 5;
+    pub const TXN: u32 = 6;
+    pub const COMPACTION: u32 = 7;
+    pub const LEASE_GRANT: u32 = 8;
+    pub const LEASE_REVOKE: u32 = 9;
+    pub const ALARM: u32 = 10;
+    pub const LEASE_CHECKPOINT: u32 = 11;
+    pub const CLUSTER_VERSION: u32 = 1300;
+    pub const MEMBER_ATTR: u32 = 1301;
+    /// Who asked: {member=1, boot=2, seq=3}.
+    pub const ORIGIN: u32 = 20001;
+    /// Leases that ran out: {term=1, repeated {lease=1, grant index=2}=2}.
+    pub const EXPIRE: u32 = 20002;
+    /// The leader's lease clock in milliseconds.
+    pub const LEASE_CLOCK: u32 = 20003;
+}
+
+/// Deepest nesting of transactions that is read. etcd's own bound (operations per transaction) is
+/// lower by default; this one protects the stack.
+const MAX_NESTING: u32 = 128;
+
+/// Names one request: the member that took it in, a nonce of that member's process, a counter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Origin {
+    pub member: u64,
+    pub boot: u64,
+    pub seq: u64,
+}
+
+/// An entry, taken apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Envelope<'a> {
+    pub origin: Option<Origin>,
+    /// Milliseconds, from the leader that proposed the entry.
+    pub lease_clock: Option<u64>,
+    pub command: Command<'a>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command<'a> {
+    /// A new leader's first entry.
+    Empty,
+    Put(PutRequest<'a>),
+    DeleteRange(DeleteRangeRequest<'a>),
+    Txn(TxnRequest<'a>),
+    Compaction { revision: i64, physical: bool },
+    /// `id` is chosen and `ttl` (seconds) raised to the minimum before the log.
+    LeaseGrant { id: i64, ttl: i64 },
+    LeaseRevoke { id: i64 },
+    /// (lease, remaining seconds)
+    LeaseCheckpoint { leases: Vec<(i64, i64)> },
+    Alarm { action: AlarmAction, member: u64, alarm: i32 },
+    /// (lease, index of its grant); void unless the entry's raft term is `term`.
+    Expire { term: u64, leases: Vec<(i64, u64)> },
+    MemberAttr { member: u64, name: &'a str, client_urls: Vec<&'a str> },
+    ClusterVersion { version: &'a str },
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AlarmAction {
+    #[default]
+    Get,
+    Activate,
+    Deactivate,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PutRequest<'a> {
+    pub key: &'a [u8],
+    pub value: &'a [u8],
+    pub lease: i64,
+    pub prev_kv: bool,
+    pub ignore_value: bool,
+    pub ignore_lease: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeleteRangeRequest<'a> {
+    pub key: &'a [u8],
+    pub range_end: &'a [u8],
+    pub prev_kv: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RangeRequest<'a> {
+    pub key: &'a [u8],
+    pub range_end: &'a [u8],
+    pub limit: i64,
+    pub revision: i64,
+    pub sort_order: i32,
+    pub sort_target: i32,
+    pub serializable: bool,
+    pub keys_only: bool,
+    pub count_only: bool,
+    pub min_mod: i64,
+    pub max_mod: i64,
+    pub min_create: i64,
+    pub max_create: i64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TxnRequest<'a> {
+    pub compare: Vec<Compare<'a>>,
+    pub success: Vec<RequestOp<'a>>,
+    pub failure: Vec<RequestOp<'a>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RequestOp<'a> {
+    Range(RangeRequest<'a>),
+    Put(PutRequest<'a>),
+    DeleteRange(DeleteRangeRequest<'a>),
+    Txn(TxnRequest<'a>),
+    /// No request set: refused by [`check_txn`].
+    None,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Compare<'a> {
+    /// 0 equal, 1 greater, 2 less, 3 not equal; others hold always, as in etcd.
+    pub result: i32,
+    /// 0 version, 1 create, 2 mod, 3 value, 4 lease.
+    pub target: i32,
+    pub key: &'a [u8],
+    pub range_end: &'a [u8],
+    pub operand: Operand<'a>,
+}
+
+/// The number or value a compare asks about. One that does not fit the target counts as zero or empty.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Operand<'a> {
+    #[default]
+    None,
+    Version(i64),
+    Create(i64),
+    Mod(i64),
+    Value(&'a [u8]),
+    Lease(i64),
+}
+
+/// Collects whether a request could be spliced as it is: known fields alone, each once.
+struct Plain {
+    yes: bool,
+    seen: u64,
+}
+
+impl Plain {
+    fn new() -> Plain {
+        Plain { yes: true, seen: 0 }
+    }
+
+    fn once(&mut self, slot: u32) {
+        self.yes &= self.seen & (1 << slot) == 0;
+        self.seen |= 1 << slot;
+    }
+}
+
+fn wrong<T>(message: &str, number: u32) -> Result<T, Malformed> {
+    Err(Malformed::new(format!("{message}: field {number} has the wrong wire type")))
+}
+
+fn int(v: u64) -> i64 {
+    v as i64
+}
+
+/// Protobuf enums and int32 keep the low 32 bits.
+fn int32(v: u64) -> i32 {
+    v as i32
+}
+
+fn text(bytes: &[u8]) -> Result<&str, Malformed> {
+    std::str::from_utf8(bytes).map_err(|_| Malformed::new("text is not UTF-8"))
+}
+
+impl<'a> PutRequest<'a> {
+    pub fn decode(bytes: &'a [u8]) -> Result<PutRequest<'a>, Malformed> {
+        Self::read(bytes).map(|(request, _)| request)
+    }
+
+    fn read(bytes: &'a [u8]) -> Result<(PutRequest<'a>, bool), Malformed> {
+        let (mut put, mut plain) = (PutRequest::default(), Plain::new());
+        let mut fields = Fields::new(bytes);
+        while let Some((number, value)) = fields.next()? {
+            match (number, value) {
+                (1, Value::Bytes(b)) => put.key = b,
+                (2, Value::Bytes(b)) => put.value = b,
+                (3, Value::Varint(v)) => put.lease = int(v),
+                (4, Value::Varint(v)) => put.prev_kv = v != 0,
+                (5, Value::Varint(v)) => put.ignore_value = v != 0,
+                (6, Value::Varint(v)) => put.ignore_lease = v != 0,
+                (1..=6, _) => return wrong("PutRequest", number),
+                _ => plain.yes = false,
+            }
+            plain.once(number.min(63));
+        }
+        Ok((put, plain.yes))
+    }
+
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        write_bytes(out, 1, self.key);
+        write_bytes(out, 2, self.value);
+        write_varint(out, 3, self.lease as u64);
+        write_bool(out, 4, self.prev_kv);
+        write_bool(out, 5, self.ignore_value);
+        write_bool(out, 6, self.ignore_lease);
+    }
+}
+
+impl<'a> DeleteRangeRequest<'a> {
+    pub fn decode(bytes: &'a [u8]) -> Result<DeleteRangeRequest<'a>, Malformed> {
+        Self::read(bytes).map(|(request, _)| request)
+    }
+
+    fn read(bytes: &'a [u8]) -> Result<(DeleteRangeRequest<'a>, bool), Malformed> {
+        let (mut delete, mut plain) = (DeleteRangeRequest::default(), Plain::new());
+        let mut fields = Fields::new(bytes);
+        while let Some((number, value)) = fields.next()? {
+            match (number, value) {
+                (1, Value::Bytes(b)) => delete.key = b,
+                (2, Value::Bytes(b)) => delete.range_end = b,
+                (3, Value::Varint(v)) => delete.prev_kv = v != 0,
+                (1..=3, _) => return wrong("DeleteRangeRequest", number),
+                _ => plain.yes = false,
+            }
+            plain.once(number.min(63));
+        }
+        Ok((delete, plain.yes))
+    }
+
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        write_bytes(out, 1, self.key);
+        write_bytes(out, 2, self.range_end);
+        write_bool(out, 3, self.prev_kv);
+    }
+
+    pub fn range(&self) -> KeyRange {
+        KeyRange::new(self.key, self.range_end)
+    }
+}
+
+impl<'a> RangeRequest<'a> {
+    pub fn decode(bytes: &'a [u8]) -> Result<RangeRequest<'a>, Malformed> {
+        Self::read(bytes).map(|(request, _)| request)
+    }
+
+    fn read(bytes: &'a [u8]) -> Result<(RangeRequest<'a>, bool), Malformed> {
+        let (mut range, mut plain) = (RangeRequest::default(), Plain::new());
+        let mut fields = Fields::new(bytes);
+        while let Some((number, value)) = fields.next()? {
+            match (number, value) {
+                (1, Value::Bytes(b)) => range.key = b,
+                (2, Value::Bytes(b)) => range.range_end = b,
+                (3, Value::Varint(v)) => range.limit = int(v),
+                (4, Value::Varint(v)) => range.revision = int(v),
+                (5, Value::Varint(v)) => range.sort_order = int32(v),
+                (6, Value::Varint(v)) => range.sort_target = int32(v),
+                (7, Value::Varint(v)) => range.serializable = v != 0,
+                (8, Value::Varint(v)) => range.keys_only = v != 0,
+                (9, Value::Varint(v)) => range.count_only = v != 0,
+                (10, Value::Varint(v)) => range.min_mod = int(v),
+                (11, Value::Varint(v)) => range.max_mod = int(v),
+                (12, Value::Varint(v)) => range.min_create = int(v),
+                (13, Value::Varint(v)) => range.max_create = int(v),
+                (1..=13, _) => return wrong("RangeRequest", number),
+                _ => plain.yes = false,
+            }
+            plain.once(number.min(63));
+        }
+        Ok((range, plain.yes))
+    }
+
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        write_bytes(out, 1, self.key);
+        write_bytes(out, 2, self.range_end);
+        write_varint(out, 3, self.limit as u64);
+        write_varint(out, 4, self.revision as u64);
+        write_varint(out, 5, i64::from(self.sort_order) as u64);
+        write_varint(out, 6, i64::from(self.sort_target) as u64);
+        write_bool(out, 7, self.serializable);
+        write_bool(out, 8, self.keys_only);
+        write_bool(out, 9, self.count_only);
+        write_varint(out, 10, self.min_mod as u64);
+        write_varint(out, 11, self.max_mod as u64);
+        write_varint(out, 12, self.min_create as u64);
+        write_varint(out, 13, self.max_create as u64);
+    }
+
+    /// The query this request means. Sort options out of range (refused by [`check_range`]) count as none.
+    pub fn query(&self) -> Query {
+        Query {
+            range: KeyRange::new(self.key, self.range_end),
+            revision: self.revision,
+            limit: self.limit,
+            order: match self.sort_order {
+                1 => SortOrder::Ascend,
+                2 => SortOrder::Descend,
+                _ => SortOrder::None,
+            },
+            target: match self.sort_target {
+                1 => SortTarget::Version,
+                2 => SortTarget::Create,
+                3 => SortTarget::Mod,
+                4 => SortTarget::Value,
+                _ => SortTarget::Key,
+            },
+            keys_only: self.keys_only,
+            count_only: self.count_only,
+            min_mod: self.min_mod,
+            max_mod: self.max_mod,
+            min_create: self.min_create,
+            max_create: self.max_create,
+        }
+    }
+}
+
+impl<'a> TxnRequest<'a> {
+    pub fn decode(bytes: &'a [u8]) -> Result<TxnRequest<'a>, Malformed> {
+        Self::read(bytes, 0).map(|(request, _)| request)
+    }
+
+    fn read(bytes: &'a [u8], depth: u32) -> Result<(TxnRequest<'a>, bool), Malformed> {
+        if depth > MAX_NESTING {
+            return Err(Malformed::new("transactions nest too deep"));
+        }
+        let (mut txn, mut plain) = (TxnRequest::default(), true);
+        let mut fields = Fields::new(bytes);
+        while let Some((number, value)) = fields.next()? {
+            match (number, value) {
+                (1, Value::Bytes(b)) => {
+                    let (compare, clean) = Compare::read(b)?;
+                    txn.compare.push(compare);
+                    plain &= clean;
+                }
+                (2 | 3, Value::Bytes(b)) => {
+                    let (op, clean) = RequestOp::read(b, depth)?;
+                    if number == 2 { txn.success.push(op) } else { txn.failure.push(op) }
+                    plain &= clean;
+                }
+                (1..=3, _) => return wrong("TxnRequest", number),
+                _ => plain = false,
+            }
+        }
+        Ok((txn, plain))
+    }
+
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        for compare in &self.compare {
+            nested(out, 1, |out| compare.encode(out));
+        }
+        for op in &self.success {
+            nested(out, 2, |out| op.encode(out));
+        }
+        for op in &self.failure {
+            nested(out, 3, |out| op.encode(out));
+        }
+    }
+
+    /// Ranges alone in both branches and no nested transaction: need not be logged.
+    pub fn is_read_only(&self) -> bool {
+        self.success.iter().chain(&self.failure).all(|op| matches!(op, RequestOp::Range(_)))
+    }
+
+    /// Read only, and every range of both branches asks for a local read.
+    pub fn is_serializable(&self) -> bool {
+        let local = |op: &RequestOp<'_>| matches!(op, RequestOp::Range(range) if range.serializable);
+        self.success.iter().chain(&self.failure).all(local)
+    }
+}
+
+fn nested(out: &mut Vec<u8>, number: u32, encode: impl FnOnce(&mut Vec<u8>)) {
+    let mut inner = Vec::new();
+    encode(&mut inner);
+    write_message(out, number, &inner);
+}
+
+impl<'a> RequestOp<'a> {
+    fn read(bytes: &'a [u8], depth: u32) -> Result<(RequestOp<'a>, bool), Malformed> {
+        let (mut op, mut plain) = (RequestOp::None, Plain::new());
+        let mut fields = Fields::new(bytes);
+        while let Some((number, value)) = fields.next()? {
+            let (read, clean) = match (number, value) {
+                (1, Value::Bytes(b)) => {
+                    let (range, clean) = RangeRequest::read(b)?;
+                    (RequestOp::Range(range), clean)
+                }
+                (2, Value::Bytes(b)) => {
+                    let (put, clean) = PutRequest::read(b)?;
+                    (RequestOp::Put(put), clean)
+                }
+                (3, Value::Bytes(b)) => {
+                    let (delete, clean) = DeleteRangeRequest::read(b)?;
+                    (RequestOp::DeleteRange(delete), clean)
+                }
+                (4, Value::Bytes(b)) => {
+                    let (txn, clean) = TxnRequest::read(b, depth + 1)?;
+                    (RequestOp::Txn(txn), clean)
+                }
+                (1..=4, _) => return wrong("RequestOp", number),
+                _ => {
+                    plain.yes = false;
+                    continue;
+                }
+            };
+            plain.once(0);
+            plain.yes &= clean;
+            op = read;
+        }
+        Ok((op, plain.yes))
+    }
+
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            RequestOp::Range(range) => nested(out, 1, |out| range.encode(out)),
+            RequestOp::Put(put) => nested(out, 2, |out| put.encode(out)),
+            RequestOp::DeleteRange(delete) => nested(out, 3, |out| delete.encode(out)),
+            RequestOp::Txn(txn) => nested(out, 4, |out| txn.encode(out)),
+            RequestOp::None => {}
+        }
+    }
+}
+
+impl<'a> Compare<'a> {
+    fn read(bytes: &'a [u8]) -> Result<(Compare<'a>, bool), Malformed> {
+        let (mut compare, mut plain) = (Compare::default(), Plain::new());
+        let mut fields = Fields::new(bytes);
+        while let Some((number, value)) = fields.next()? {
+            // the operands are one choice: at most one of them in a plain message
+            plain.once(if (4..=8).contains(&number) { 4 } else { number.min(63) });
+            match (number, value) {
+                (1, Value::Varint(v)) => compare.result = int32(v),
+                (2, Value::Varint(v)) => compare.target = int32(v),
+                (3, Value::Bytes(b)) => compare.key = b,
+                (4, Value::Varint(v)) => compare.operand = Operand::Version(int(v)),
+                (5, Value::Varint(v)) => compare.operand = Operand::Create(int(v)),
+                (6, Value::Varint(v)) => compare.operand = Operand::Mod(int(v)),
+                (7, Value::Bytes(b)) => compare.operand = Operand::Value(b),
+                (8, Value::Varint(v)) => compare.operand = Operand::Lease(int(v)),
+                (64, Value::Bytes(b)) => compare.range_end = b,
+                (1..=8 | 64, _) => return wrong("Compare", number),
+                _ => plain.yes = false,
+            }
+        }
+        Ok((compare, plain.yes))
+    }
+
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        write_varint(out, 1, i64::from(self.result) as u64);
+        write_varint(out, 2, i64::from(self.target) as u64);
+        write_bytes(out, 3, self.key);
+        match self.operand {
+            Operand::None => {}
+            Operand::Version(v) => write_varint(out, 4, v as u64),
+            Operand::Create(v) => write_varint(out, 5, v as u64),
+            Operand::Mod(v) => write_varint(out, 6, v as u64),
+            Operand::Value(v) => write_bytes(out, 7, v),
+            Operand::Lease(v) => write_varint(out, 8, v as u64),
+        }
+        write_bytes(out, 64, self.range_end);
+    }
+
+    pub fn range(&self) -> KeyRange {
+        KeyRange::new(self.key, self.range_end)
+    }
+}
+
+/// Reads an entry's data. Empty data is a new leader's first entry.
+pub fn decode(data: &[u8]) -> Result<Envelope<'_>, Malformed> {
+    let mut envelope = Envelope { origin: None, lease_clock: None, command: Command::Empty };
+    let mut commands = 0;
+    let mut fields = Fields::new(data);
+    while let Some((number, value)) = fields.next()? {
+        match (number, value) {
+            (field::ORIGIN, Value::Bytes(b)) => envelope.origin = Some(read_origin(b)?),
+            (field::LEASE_CLOCK, Value::Varint(v)) => envelope.lease_clock = Some(v),
+            (_, Value::Bytes(b)) => {
+                envelope.command = read_command(number, b)?;
+                commands += 1;
+            }
+            _ => return Err(Malformed::new(format!("entry: unknown field {number}"))),
+        }
+    }
+    if commands > 1 {
+        return Err(Malformed::new(format!("entry: {commands} commands")));
+    }
+    Ok(envelope)
+}
+
+fn read_command(number: u32, bytes: &[u8]) -> Result<Command<'_>, Malformed> {
+    Ok(match number {
+        field::PUT => Command::Put(PutRequest::decode(bytes)?),
+        field::DELETE_RANGE => Command::DeleteRange(DeleteRangeRequest::decode(bytes)?),
+        field::TXN => Command::Txn(TxnRequest::decode(bytes)?),
+        field::COMPACTION => {
+            let [revision, physical] = read_ints("CompactionRequest", bytes)?;
+            Command::Compaction { revision: int(revision), physical: physical != 0 }
+        }
+        field::LEASE_GRANT => {
+            let [ttl, id] = read_ints("LeaseGrantRequest", bytes)?;
+            Command::LeaseGrant { id: int(id), ttl: int(ttl) }
+        }
+        field::LEASE_REVOKE => {
+            let [id] = read_ints("LeaseRevokeRequest", bytes)?;
+            Command::LeaseRevoke { id: int(id) }
+        }
+        field::LEASE_CHECKPOINT => read_checkpoint(bytes)?,
+        field::ALARM => {
+            let [action, member, alarm] = read_ints("AlarmRequest", bytes)?;
+            let action = match int32(action) {
+                0 => AlarmAction::Get,
+                1 => AlarmAction::Activate,
+                2 => AlarmAction::Deactivate,
+                other => return Err(Malformed::new(format!("unknown alarm action {other}"))),
+            };
+            Command::Alarm { action, member, alarm: int32(alarm) }
+        }
+        field::EXPIRE => read_expire(bytes)?,
+        field::MEMBER_ATTR => read_member_attr(bytes)?,
+        field::CLUSTER_VERSION => read_cluster_version(bytes)?,
+        _ => return Err(Malformed::new(format!("entry: unknown command {number}"))),
+    })
+}
+
+/// Fields 1..=N of a message made of numbers alone; others are ignored.
+fn read_ints<const N: usize>(message: &str, bytes: &[u8]) -> Result<[u64; N], Malformed> {
+    let mut ints = [0; N];
+    let mut fields = Fields::new(bytes);
+    while let Some((number, value)) = fields.next()? {
+        match (number as usize, value) {
+            (n, Value::Varint(v)) if n <= N => ints[n - 1] = v,
+            (n, _) if n <= N => return wrong(message, number),
+            _ => {}
+        }
+    }
+    Ok(ints)
+}
+
+fn read_origin(bytes: &[u8]) -> Result<Origin, Malformed> {
+    let [member, boot, seq] = read_private("origin", bytes)?;
+    Ok(Origin { member, boot, seq })
+}
+
+/// As [`read_ints`], for messages of ours: an unknown field must not be skipped.
+fn read_private<const N: usize>(message: &str, bytes: &[u8]) -> Result<[u64; N], Malformed> {
+    let mut fields = Fields::new(bytes);
+    while let Some((number, _)) = fields.next()? {
+        if number as usize > N {
+            return Err(Malformed::new(format!("{message}: unknown field {number}")));
+        }
+    }
+    read_ints(message, bytes)
+}
+
+fn read_checkpoint(bytes: &[u8]) -> Result<Command<'_>, Malformed> {
+    let mut leases = Vec::new();
+    let mut fields = Fields::new(bytes);
+    while let Some((number, value)) = fields.next()? {
+        match (number, value) {
+            (1, Value::Bytes(b)) => {
+                let [id, remaining] = read_ints("LeaseCheckpoint", b)?;
+                leases.push((int(id), int(remaining)));
+            }
+            (1, _) => return wrong("LeaseCheckpointRequest", number),
+            _ => {}
+        }
+    }
+    Ok(Command::LeaseCheckpoint { leases })
+}
+
+fn read_expire(bytes: &[u8]) -> Result<Command<'_>, Malformed> {
+    let (mut term, mut leases) = (0, Vec::new());
+    let mut fields = Fields::new(bytes);
+    while let Some((number, value)) = fields.next()? {
+        match (number, value) {
+            (1, Value::Varint(v)) => term = v,
+            (2, Value::Bytes(b)) => {
+                let [lease, granted] = read_private("expired lease", b)?;
+                leases.push((int(lease), granted));
+            }
+            _ => return Err(Malformed::new(format!("expire: unknown field {number}"))),
+        }
+    }
+    Ok(Command::Expire { term, leases })
+}
+
+fn read_member_attr(bytes: &[u8]) -> Result<Command<'_>, Malformed> {
+    let (mut member, mut name, mut client_urls) = (0, "", Vec::new());
+    let mut fields = Fields::new(bytes);
+    while let Some((number, value)) = fields.next()? {
+        match (number, value) {
+            (1, Value::Varint(v)) => member = v,
+            (2, Value::Bytes(b)) => {
+                let mut attributes = Fields::new(b);
+                while let Some(attribute) = attributes.next()? {
+                    match attribute {
+                        (1, Value::Bytes(b)) => name = text(b)?,
+                        (2, Value::Bytes(b)) => client_urls.push(text(b)?),
+                        (1 | 2, _) => return wrong("Attributes", attribute.0),
+                        _ => {}
+                    }
+                }
+            }
+            (1 | 2, _) => return wrong("ClusterMemberAttrSetRequest", number),
+            _ => {}
+        }
+    }
+    Ok(Command::MemberAttr { member, name, client_urls })
+}
+
+fn read_cluster_version(bytes: &[u8]) -> Result<Command<'_>, Malformed> {
+    let mut version = "";
+    let mut fields = Fields::new(bytes);
+    while let Some((number, value)) = fields.next()? {
+        match (number, value) {
+            (1, Value::Bytes(b)) => version = text(b)?,
+            (1, _) => return wrong("ClusterVersionSetRequest", number),
+            _ => {}
+        }
+    }
+    Ok(Command::ClusterVersion { version })
+}
+
+fn body(number: u32, message: &[u8]) -> Bytes {
+    let mut out = Vec::with_capacity(message.len() + 16);
+    write_message(&mut out, number, message);
+    Bytes::from(out)
+}
+
+fn body_of(number: u32, encode: impl FnOnce(&mut Vec<u8>)) -> Bytes {
+    let mut out = Vec::new();
+    encode(&mut out);
+    body(number, &out)
+}
+
+/// Body of an entry for the bytes of a `PutRequest` as they came from the client.
+pub fn encode_put(request: &[u8]) -> Result<Bytes, Malformed> {
+    let (put, plain) = PutRequest::read(request)?;
+    Ok(if plain { body(field::PUT, request) } else { body_of(field::PUT, |out| put.encode(out)) })
+}
+
+/// Body of an entry for the bytes of a `DeleteRangeRequest`.
+pub fn encode_delete_range(request: &[u8]) -> Result<Bytes, Malformed> {
+    let (delete, plain) = DeleteRangeRequest::read(request)?;
+    let number = field::DELETE_RANGE;
+    Ok(if plain { body(number, request) } else { body_of(number, |out| delete.encode(out)) })
+}
+
+/// Body of an entry for the bytes of a `TxnRequest`.
+pub fn encode_txn(request: &[u8]) -> Result<Bytes, Malformed> {
+    let (txn, plain) = TxnRequest::read(request, 0)?;
+    Ok(if plain { body(field::TXN, request) } else { body_of(field::TXN, |out| txn.encode(out)) })
+}
+
+pub fn encode_compaction(revision: i64, physical: bool) -> Bytes {
+    body_of(field::COMPACTION, |out| {
+        write_varint(out, 1, revision as u64);
+        write_bool(out, 2, physical);
+    })
+}
+
+/// `min_ttl` (seconds) is the proposing member's minimum: apply must not depend on a flag,
+/// so the time is raised here. An `id` of 0 must have been replaced by a chosen one.
+pub fn encode_lease_grant(id: i64, ttl: i64, min_ttl: i64) -> Bytes {
+    body_of(field::LEASE_GRANT, |out| {
+        write_varint(out, 1, ttl.max(min_ttl) as u64);
+        write_varint(out, 2, id as u64);
+    })
+}
+
+pub fn encode_lease_revoke(id: i64) -> Bytes {
+    body_of(field::LEASE_REVOKE, |out| write_varint(out, 1, id as u64))
+}
+
+/// (lease, remaining seconds)
+pub fn encode_lease_checkpoint(leases: &[(i64, i64)]) -> Bytes {
+    body_of(field::LEASE_CHECKPOINT, |out| {
+        for (id, remaining) in leases {
+            nested(out, 1, |out| {
+                write_varint(out, 1, *id as u64);
+                write_varint(out, 2, *remaining as u64);
+            });
+        }
+    })
+}
+
+pub fn encode_alarm(action: AlarmAction, member: u64, alarm: i32) -> Bytes {
+    let action = match action {
+        AlarmAction::Get => 0,
+        AlarmAction::Activate => 1,
+        AlarmAction::Deactivate => 2,
+    };
+    body_of(field::ALARM, |out| {
+        write_varint(out, 1, action);
+        write_varint(out, 2, member);
+        write_varint(out, 3, i64::from(alarm) as u64);
+    })
+}
+
+/// `term`: the raft term of the leader that proposes. `leases`: (lease, index of its grant).
+pub fn encode_expire(term: u64, leases: &[(i64, u64)]) -> Bytes {
+    body_of(field::EXPIRE, |out| {
+        write_varint(out, 1, term);
+        for (lease, granted) in leases {
+            nested(out, 2, |out| {
+                write_varint(out, 1, *lease as u64);
+                write_varint(out, 2, *granted);
+            });
+        }
+    })
+}
+
+pub fn encode_member_attr(member: u64, name: &str, client_urls: &[String]) -> Bytes {
+    body_of(field::MEMBER_ATTR, |out| {
+        write_varint(out, 1, member);
+        nested(out, 2, |out| {
+            write_bytes(out, 1, name.as_bytes());
+            for url in client_urls {
+                write_message(out, 2, url.as_bytes());
+            }
+        });
+    })
+}
+
+pub fn encode_cluster_version(version: &str) -> Bytes {
+    body_of(field::CLUSTER_VERSION, |out| write_bytes(out, 1, version.as_bytes()))
+}
+
+/// A body becomes an entry: who asked, and the leader's lease clock (ms) where the command needs time
+/// (grant, checkpoint, expire).
+pub fn seal(body: &[u8], origin: Origin, lease_clock: Option<u64>) -> Bytes {
+    let mut out = Vec::with_capacity(body.len() + 48);
+    out.extend_from_slice(body);
+    nested(&mut out, field::ORIGIN, |out| {
+        write_varint(out, 1, origin.member);
+        write_varint(out, 2, origin.boot);
+        write_varint(out, 3, origin.seq);
+    });
+    write_varint(&mut out, field::LEASE_CLOCK, lease_clock.unwrap_or(0));
+    Bytes::from(out)
+}
+
+/// Quota cost of a put in bytes.
+pub fn put_cost(put: &PutRequest<'_>) -> u64 {
+    256 + put.key.len() as u64 + put.value.len() as u64
+}
+
+/// Quota cost of a transaction: the dearer branch, nested transactions included. 0 = holds no put.
+pub fn txn_cost(txn: &TxnRequest<'_>) -> u64 {
+    fn branch(ops: &[RequestOp<'_>]) -> u64 {
+        let cost = |op: &RequestOp<'_>| match op {
+            RequestOp::Put(put) => put_cost(put),
+            RequestOp::Txn(txn) => txn_cost(txn),
+            RequestOp::Range(_) | RequestOp::DeleteRange(_) | RequestOp::None => 0,
+        };
+        ops.iter().map(cost).sum()
+    }
+    branch(&txn.success).max(branch(&txn.failure))
+}
+
+/// Quota cost of a lease grant in bytes.
+pub const LEASE_GRANT_COST: u64 = 64;
+
+/// Context of a configuration entry: the member concerned, what happens to it, who asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberChange {
+    pub origin: Option<Origin>,
+    pub kind: MemberChangeKind,
+    /// For `Remove` and `Promote` only the id counts.
+    pub member: Member,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemberChangeKind {
+    AddVoter = 1,
+    AddLearner = 2,
+    Promote = 3,
+    /// Replaces the peer URLs.
+    Update = 4,
+    Remove = 5,
+}
+
+impl MemberChange {
+    pub fn encode(&self) -> Bytes {
+        let mut out = Vec::new();
+        write_varint(&mut out, 1, self.kind as u64);
+        nested(&mut out, 2, |out| encode_member(&self.member, out));
+        if let Some(origin) = self.origin {
+            nested(&mut out, 3, |out| {
+                write_varint(out, 1, origin.member);
+                write_varint(out, 2, origin.boot);
+                write_varint(out, 3, origin.seq);
+            });
+        }
+        Bytes::from(out)
+    }
+
+    pub fn decode(bytes: &[u8]) -> Result<MemberChange, Malformed> {
+        let (mut kind, mut member, mut origin) = (None, None, None);
+        let mut fields = Fields::new(bytes);
+        while let Some((number, value)) = fields.next()? {
+            match (number, value) {
+                (1, Value::Varint(v)) => kind = Some(read_change_kind(v)?),
+                (2, Value::Bytes(b)) => member = Some(decode_member(b)?),
+                (3, Value::Bytes(b)) => origin = Some(read_origin(b)?),
+                _ => return Err(Malformed::new(format!("member change: unknown field {number}"))),
+            }
+        }
+        let kind = kind.ok_or_else(|| Malformed::new("member change without kind"))?;
+        let member = member.ok_or_else(|| Malformed::new("member change without member"))?;
+        Ok(MemberChange { origin, kind, member })
+    }
+}
+
+fn read_change_kind(kind: u64) -> Result<MemberChangeKind, Malformed> {
+    Ok(match kind {
+        1 => MemberChangeKind::AddVoter,
+        2 => MemberChangeKind::AddLearner,
+        3 => MemberChangeKind::Promote,
+        4 => MemberChangeKind::Update,
+        5 => MemberChangeKind::Remove,
+        _ => return Err(Malformed::new(format!("unknown member change {kind}"))),
+    })
+}
+
+/// {id=1, name=2, peer_urls=3, client_urls=4}, as `etcdserverpb.Member`.
+pub(crate) fn encode_member(member: &Member, out: &mut Vec<u8>) {
+    write_varint(out, 1, member.id);
+    write_bytes(out, 2, member.name.as_bytes());
+    for url in &member.peer_urls {
+        write_message(out, 3, url.as_bytes());
+    }
+    for url in &member.client_urls {
+        write_message(out, 4, url.as_bytes());
+    }
+}
+
+pub(crate) fn decode_member(bytes: &[u8]) -> Result<Member, Malformed> {
+    let mut member = Member::default();
+    let mut fields = Fields::new(bytes);
+    while let Some((number, value)) = fields.next()? {
+        match (number, value) {
+            (1, Value::Varint(v)) => member.id = v,
+            (2, Value::Bytes(b)) => member.name = text(b)?.to_owned(),
+            (3, Value::Bytes(b)) => member.peer_urls.push(text(b)?.to_owned()),
+            (4, Value::Bytes(b)) => member.client_urls.push(text(b)?.to_owned()),
+            _ => return Err(Malformed::new(format!("member: unknown field {number}"))),
+        }
+    }
+    Ok(member)
+}

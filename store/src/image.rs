@@ -1,0 +1,585 @@
+//! The state as bytes: a head with everything small, and the index as rows in key order. Together
+//! with the segments that the head names they are a checkpoint. Values are not in it.
+//!
+//! A head and its rows speak of the same applied index: the head is taken at once, the rows are
+//! walked afterwards in slices and leave out what came later. Rows come in blocks:
+//!
+//! ```text
+//! crc32c of everything behind it  u32 | length of the payload  u32 | keys in it  u32 | payload
+//! ```
+//!
+//! A payload is, for each key: length and bytes of the key, number of versions, and for each version
+//! main, sub, create, version, lease, segment, offset, length as varints. The last block holds
+//! `u32::MAX` keys and the number of all keys, so a file that is cut short is noticed.
+
+use crate::apply::Position;
+use crate::command::{decode_member, encode_member};
+use crate::compact::{PinId, dead_versions};
+use crate::digest::Digest;
+use crate::index::{Entry, Version};
+use crate::lease::Lease;
+use crate::protobuf::{Fields, Malformed, Value, put_varint, read_varint, write_bool, write_bytes, write_message, write_varint};
+use crate::record::Damage;
+use crate::state::{Conf, Config, Store};
+use crate::tail::{SegmentUse, Tail};
+use crate::{AlarmMember, Handle, Key, KeyRange, Member};
+use std::collections::BTreeSet;
+
+const MAGIC: &[u8; 7] = b"kvstate";
+/// Format level of heads and rows. Higher than ours is refused.
+pub const FORMAT: u8 = 1;
+const HEAD_PREFIX: usize = 16;
+const BLOCK_HEADER: usize = 12;
+const END: u32 = u32::MAX;
+/// A block is closed at this many bytes of payload.
+const BLOCK_BYTES: usize = 256 << 10;
+/// Longest payload that is believed.
+const BLOCK_LIMIT: usize = 1 << 30;
+
+/// Everything of the state that is not in rows or segments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageHead {
+    pub applied: Position,
+    pub revision: i64,
+    pub compacted: i64,
+    /// Milliseconds.
+    pub lease_clock: u64,
+    pub digest: u128,
+    pub leases: Vec<LeaseHead>,
+    pub members: Vec<Member>,
+    pub conf: Conf,
+    pub removed: Vec<u64>,
+    pub alarms: Vec<AlarmMember>,
+    pub cluster_version: String,
+    /// Every segment that holds records of the image, ascending. Only the last is open; bytes of its
+    /// file behind `end` are not part of the image.
+    pub segments: Vec<SegmentUse>,
+}
+
+/// A lease less its keys, which follow from the rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseHead {
+    pub id: i64,
+    pub ttl: i64,
+    pub granted: u64,
+    pub deadline: u64,
+}
+
+/// How far the rows of an image have been written.
+#[derive(Clone, Debug)]
+pub struct ImageCursor {
+    pin: PinId,
+    revision: i64,
+    compacted: i64,
+    after: Option<Key>,
+    keys: u64,
+    finished: bool,
+}
+
+impl Store {
+    /// Begins an image of the state as it is now. [`Store::end_image`] must follow.
+    pub fn image(&mut self) -> (ImageHead, ImageCursor) {
+        // nothing that the head calls readable may be swept before its rows are written
+        let pin = self.pin(self.compacted);
+        let (revision, compacted) = (self.revision, self.compacted);
+        let cursor = ImageCursor { pin, revision, compacted, after: None, keys: 0, finished: false };
+        (self.image_head(), cursor)
+    }
+
+    /// The small tables as they are now.
+    pub fn image_head(&self) -> ImageHead {
+        let lease = |(id, lease): (i64, &Lease)| LeaseHead {
+            id,
+            ttl: lease.ttl,
+            granted: lease.granted,
+            deadline: lease.deadline,
+        };
+        ImageHead {
+            applied: self.applied,
+            revision: self.revision,
+            compacted: self.compacted,
+            lease_clock: self.lease_clock,
+            digest: self.digest(),
+            leases: self.leases().map(lease).collect(),
+            members: self.members().cloned().collect(),
+            conf: self.conf.clone(),
+            removed: self.removed.iter().copied().collect(),
+            alarms: self.alarms().collect(),
+            cluster_version: self.cluster_version.clone(),
+            segments: self.segments().copied().collect(),
+        }
+    }
+
+    /// Appends rows of up to `most` keys more to `out`, in whole blocks. True: that was all.
+    pub fn image_rows(&self, cursor: &mut ImageCursor, most: usize, out: &mut Vec<u8>) -> bool {
+        if cursor.finished {
+            return true;
+        }
+        let (mut seen, mut block) = (0, Block::default());
+        for entry in self.keys.scan_after(&KeyRange::all(), cursor.after.as_deref()).take(most) {
+            seen += 1;
+            cursor.after = Some(entry.key.clone());
+            if block.push(entry, cursor.compacted, cursor.revision) {
+                cursor.keys += 1;
+            }
+            if block.payload.len() >= BLOCK_BYTES {
+                block.close(out);
+            }
+        }
+        block.close(out);
+        if seen < most {
+            cursor.finished = true;
+            put_varint(&mut block.payload, cursor.keys);
+            block.keys = END;
+            block.close(out);
+        }
+        cursor.finished
+    }
+
+    pub fn end_image(&mut self, cursor: ImageCursor) {
+        self.unpin(cursor.pin);
+    }
+
+    /// Loads an image from its head and the bytes of its rows, in pieces of any size.
+    pub fn load<B: AsRef<[u8]>, E: From<Damage>>(
+        config: Config,
+        head: ImageHead,
+        rows: impl IntoIterator<Item = Result<B, E>>,
+    ) -> Result<Store, E> {
+        let mut loader = Loader::new(config, head)?;
+        for piece in rows {
+            loader.feed(piece?.as_ref())?;
+        }
+        Ok(loader.finish()?)
+    }
+}
+
+#[derive(Default)]
+struct Block {
+    keys: u32,
+    payload: Vec<u8>,
+}
+
+impl Block {
+    /// Adds the versions of a key that live at the image's revisions; false if there are none.
+    fn push(&mut self, entry: &Entry, compacted: i64, revision: i64) -> bool {
+        let dead = dead_versions(entry, compacted);
+        let versions = || entry.versions().skip(dead).take_while(|version| version.main <= revision);
+        let count = versions().count();
+        if count == 0 {
+            return false;
+        }
+        let out = &mut self.payload;
+        put_varint(out, entry.key.len() as u64);
+        out.extend_from_slice(&entry.key);
+        put_varint(out, count as u64);
+        for version in versions() {
+            put_version(out, version);
+        }
+        self.keys += 1;
+        true
+    }
+
+    fn close(&mut self, out: &mut Vec<u8>) {
+        if self.keys == 0 {
+            return;
+        }
+        let start = out.len();
+        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&u32::try_from(self.payload.len()).expect("a block is small").to_le_bytes());
+        out.extend_from_slice(&self.keys.to_le_bytes());
+        out.append(&mut self.payload);
+        let crc = crc32c::crc32c(&out[start + 4..]);
+        out[start..start + 4].copy_from_slice(&crc.to_le_bytes());
+        self.keys = 0;
+    }
+}
+
+fn put_version(out: &mut Vec<u8>, version: &Version) {
+    put_varint(out, version.main as u64);
+    put_varint(out, u64::from(version.sub));
+    put_varint(out, version.create as u64);
+    put_varint(out, version.version as u64);
+    put_varint(out, version.lease as u64);
+    put_varint(out, u64::from(version.handle.segment));
+    put_varint(out, u64::from(version.handle.offset));
+    put_varint(out, u64::from(version.handle.len));
+}
+
+/// Builds a store from an image. Damage names the offset in the rows' bytes.
+pub struct Loader {
+    store: Store,
+    /// Bytes of a block that is not complete yet, and where they begin.
+    pending: Vec<u8>,
+    offset: u64,
+    last_key: Option<Key>,
+    keys: u64,
+    ended: bool,
+}
+
+impl Loader {
+    pub fn new(config: Config, head: ImageHead) -> Result<Loader, Damage> {
+        let store = from_head(config, head)?;
+        Ok(Loader { store, pending: Vec::new(), offset: 0, last_key: None, keys: 0, ended: false })
+    }
+
+    /// Takes the next bytes of the rows, however they were cut.
+    pub fn feed(&mut self, bytes: &[u8]) -> Result<(), Damage> {
+        self.pending.extend_from_slice(bytes);
+        let pending = std::mem::take(&mut self.pending);
+        let mut at = 0;
+        while let Some(block) = whole_block(&pending[at..]).map_err(|what| self.damage(what))? {
+            let (keys, payload) = open_block(block).map_err(|what| self.damage(what))?;
+            self.block(keys, payload)?;
+            at += block.len();
+            self.offset += block.len() as u64;
+        }
+        self.pending = pending;
+        self.pending.drain(..at);
+        Ok(())
+    }
+
+    /// The whole image was given.
+    pub fn finish(mut self) -> Result<Store, Damage> {
+        if !self.ended || !self.pending.is_empty() {
+            return Err(self.damage("rows are cut short or run on behind their end".into()));
+        }
+        self.store.keys.loaded();
+        let all = KeyRange::all();
+        let handles = self.store.keys.scan(&all).flat_map(|entry| entry.versions().map(|v| v.handle));
+        if let Err(handle) = self.store.tail.recount(handles) {
+            return Err(self.damage(format!("{handle:?} lies in no segment of the head")));
+        }
+        Ok(self.store)
+    }
+
+    fn damage(&self, what: String) -> Damage {
+        Damage::new(self.offset, what)
+    }
+
+    fn block(&mut self, keys: u32, payload: &[u8]) -> Result<(), Damage> {
+        if self.ended {
+            return Err(self.damage("a block behind the end".into()));
+        }
+        let mut reader = Varints { rest: payload };
+        if keys == END {
+            let total = reader.next().map_err(|what| self.damage(what))?;
+            self.ended = true;
+            return if total == self.keys && reader.rest.is_empty() {
+                Ok(())
+            } else {
+                Err(self.damage(format!("{} keys where the end says {total}", self.keys)))
+            };
+        }
+        for _ in 0..keys {
+            let entry = reader.entry().map_err(|what| self.damage(what))?;
+            self.entry(entry).map_err(|what| self.damage(what))?;
+        }
+        if !reader.rest.is_empty() {
+            return Err(self.damage("bytes behind the last key of a block".into()));
+        }
+        Ok(())
+    }
+
+    fn entry(&mut self, entry: Entry) -> Result<(), String> {
+        if self.last_key.as_ref().is_some_and(|last| *last >= entry.key) {
+            return Err("keys do not ascend".into());
+        }
+        let ascending = entry.older.iter().zip(entry.versions().skip(1)).all(|(a, b)| a.rev() < b.rev());
+        if !ascending || entry.latest.main > self.store.revision {
+            return Err("versions do not ascend up to the revision".into());
+        }
+        if !self.store.leases.load_key(&entry.key, entry.latest.lease) {
+            return Err(format!("a key on lease {:x}, which the head does not have", entry.latest.lease));
+        }
+        self.last_key = Some(entry.key.clone());
+        self.keys += 1;
+        self.store.keys.load(entry);
+        Ok(())
+    }
+}
+
+fn le32(bytes: &[u8]) -> u32 {
+    u32::from_le_bytes(bytes[..4].try_into().expect("four bytes"))
+}
+
+/// The first block, if all of it is there.
+fn whole_block(bytes: &[u8]) -> Result<Option<&[u8]>, String> {
+    if bytes.len() < BLOCK_HEADER {
+        return Ok(None);
+    }
+    let len = le32(&bytes[4..]) as usize;
+    if len > BLOCK_LIMIT {
+        return Err(format!("a block of {len} bytes"));
+    }
+    Ok(bytes.get(..BLOCK_HEADER + len))
+}
+
+fn open_block(block: &[u8]) -> Result<(u32, &[u8]), String> {
+    let (stored, computed) = (le32(block), crc32c::crc32c(&block[4..]));
+    if stored != computed {
+        return Err(format!("block checksum {stored:08x}, computed {computed:08x}"));
+    }
+    Ok((le32(&block[8..]), &block[BLOCK_HEADER..]))
+}
+
+struct Varints<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Varints<'a> {
+    fn next(&mut self) -> Result<u64, String> {
+        let (value, used) = read_varint(self.rest).map_err(|malformed| malformed.0)?;
+        self.rest = &self.rest[used..];
+        Ok(value)
+    }
+
+    fn int(&mut self) -> Result<i64, String> {
+        Ok(self.next()? as i64)
+    }
+
+    fn small(&mut self) -> Result<u32, String> {
+        u32::try_from(self.next()?).map_err(|_| "a number above 32 bits".into())
+    }
+
+    fn version(&mut self) -> Result<Version, String> {
+        let (main, sub) = (self.int()?, self.small()?);
+        let (create, version, lease) = (self.int()?, self.int()?, self.int()?);
+        let (segment, offset, len) = (self.small()?, self.small()?, self.small()?);
+        let put = main > 1 && (1..=main).contains(&create) && version > 0;
+        let tombstone = main > 1 && create == 0 && version == 0 && lease == 0;
+        if !(put || tombstone) {
+            return Err(format!("an impossible version {main}.{sub}"));
+        }
+        Ok(Version { main, create, version, lease, sub, handle: Handle { segment, offset, len } })
+    }
+
+    fn entry(&mut self) -> Result<Entry, String> {
+        let len = self.next()?;
+        let len = usize::try_from(len).ok().filter(|len| *len <= self.rest.len());
+        let (key, rest) = self.rest.split_at(len.ok_or("a key is cut short")?);
+        self.rest = rest;
+        let count = self.next()?;
+        let mut older = Vec::new();
+        for _ in 1..count {
+            older.push(self.version()?);
+        }
+        if count == 0 {
+            return Err("a key without versions".into());
+        }
+        let latest = self.version()?;
+        let entry = Entry { key: Key::from(key), latest, older };
+        for version in entry.versions() {
+            let least = crate::record::HEADER + version.without_value(&entry.key).encoded_len();
+            if (version.handle.len as usize) < least {
+                return Err("a record too short for its key".into());
+            }
+        }
+        Ok(entry)
+    }
+}
+
+fn from_head(config: Config, head: ImageHead) -> Result<Store, Damage> {
+    let mut store = Store::new(config);
+    let bad = |what: &str| Damage::new(0, format!("image head: {what}"));
+    if head.revision < 1 || head.compacted < -1 || head.compacted > head.revision {
+        return Err(bad("impossible revisions"));
+    }
+    store.applied = head.applied;
+    store.revision = head.revision;
+    store.compacted = head.compacted;
+    store.lease_clock = head.lease_clock;
+    store.digest = Digest::from_value(head.digest);
+    for lease in head.leases {
+        if lease.id == 0 || store.leases.get(lease.id).is_some() {
+            return Err(bad("a lease twice or without id"));
+        }
+        let LeaseHead { id, ttl, granted, deadline } = lease;
+        store.leases.insert(id, Lease { ttl, granted, deadline, keys: BTreeSet::new() });
+    }
+    store.members = head.members.into_iter().map(|member| (member.id, member)).collect();
+    store.conf = head.conf;
+    store.removed = head.removed.into_iter().collect();
+    store.alarms = head.alarms.into_iter().collect();
+    store.cluster_version = head.cluster_version;
+    store.tail = Tail::restore(head.segments).ok_or_else(|| bad("segments out of order"))?;
+    Ok(store)
+}
+
+fn nested(out: &mut Vec<u8>, number: u32, encode: impl FnOnce(&mut Vec<u8>)) {
+    let mut inner = Vec::new();
+    encode(&mut inner);
+    write_message(out, number, &inner);
+}
+
+/// Numbers as fields 1, 2, 3 … of a nested message.
+fn numbers(out: &mut Vec<u8>, number: u32, values: &[u64]) {
+    nested(out, number, |out| {
+        for (field, value) in (1..).zip(values) {
+            write_varint(out, field, *value);
+        }
+    });
+}
+
+fn read_numbers<const N: usize>(bytes: &[u8]) -> Result<[u64; N], Malformed> {
+    let mut values = [0; N];
+    let mut fields = Fields::new(bytes);
+    while let Some((number, value)) = fields.next()? {
+        match value {
+            Value::Varint(v) if number as usize <= N => values[number as usize - 1] = v,
+            _ => return Err(Malformed::new(format!("image head: unknown field {number}"))),
+        }
+    }
+    Ok(values)
+}
+
+impl ImageHead {
+    /// Magic, format level, length, crc32c, then the tables as a protobuf message of our own.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut message = Vec::new();
+        self.write(&mut message);
+        let mut out = Vec::with_capacity(HEAD_PREFIX + message.len());
+        out.extend_from_slice(MAGIC);
+        out.push(FORMAT);
+        out.extend_from_slice(&u32::try_from(message.len()).expect("tables are small").to_le_bytes());
+        out.extend_from_slice(&crc32c::crc32c(&message).to_le_bytes());
+        out.append(&mut message);
+        out
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        let (low, high) = (self.digest as u64, (self.digest >> 64) as u64);
+        numbers(out, 1, &[
+            self.applied.index,
+            self.applied.term,
+            self.revision as u64,
+            self.compacted as u64,
+            self.lease_clock,
+            low,
+            high,
+        ]);
+        for lease in &self.leases {
+            numbers(out, 2, &[lease.id as u64, lease.ttl as u64, lease.granted, lease.deadline]);
+        }
+        for member in &self.members {
+            nested(out, 3, |out| encode_member(member, out));
+        }
+        for voter in &self.conf.voters {
+            numbers(out, 4, &[*voter]);
+        }
+        for learner in &self.conf.learners {
+            numbers(out, 5, &[*learner]);
+        }
+        for removed in &self.removed {
+            numbers(out, 6, &[*removed]);
+        }
+        for alarm in &self.alarms {
+            numbers(out, 7, &[alarm.member, i64::from(alarm.alarm) as u64]);
+        }
+        write_bytes(out, 8, self.cluster_version.as_bytes());
+        for segment in &self.segments {
+            nested(out, 9, |out| {
+                write_varint(out, 1, u64::from(segment.id));
+                write_varint(out, 2, segment.first as u64);
+                write_varint(out, 3, segment.last as u64);
+                write_varint(out, 4, u64::from(segment.end));
+                write_varint(out, 5, segment.live);
+                write_bool(out, 6, segment.sealed);
+            });
+        }
+    }
+
+    /// The head at the front of `bytes`, and how many bytes it takes.
+    pub fn decode(bytes: &[u8]) -> Result<(ImageHead, usize), Damage> {
+        if bytes.len() < HEAD_PREFIX || &bytes[..7] != MAGIC {
+            return Err(Damage::new(0, "not the head of a state image"));
+        }
+        if bytes[7] > FORMAT {
+            return Err(Damage::new(7, format!("format level {} is newer than ours, {FORMAT}", bytes[7])));
+        }
+        let len = le32(&bytes[8..]) as usize;
+        let message = bytes.get(HEAD_PREFIX..).and_then(|rest| rest.get(..len));
+        let message = message.ok_or_else(|| Damage::new(8, "image head is cut short"))?;
+        let (stored, computed) = (le32(&bytes[12..]), crc32c::crc32c(message));
+        if stored != computed {
+            let what = format!("image head checksum {stored:08x}, computed {computed:08x}");
+            return Err(Damage::new(12, what));
+        }
+        let head = ImageHead::read(message);
+        let head = head.map_err(|malformed| Damage::new(HEAD_PREFIX as u64, malformed.to_string()))?;
+        Ok((head, HEAD_PREFIX + len))
+    }
+
+    fn empty() -> ImageHead {
+        ImageHead {
+            applied: Position::default(),
+            revision: 0,
+            compacted: 0,
+            lease_clock: 0,
+            digest: 0,
+            leases: Vec::new(),
+            members: Vec::new(),
+            conf: Conf::default(),
+            removed: Vec::new(),
+            alarms: Vec::new(),
+            cluster_version: String::new(),
+            segments: Vec::new(),
+        }
+    }
+
+    fn read(message: &[u8]) -> Result<ImageHead, Malformed> {
+        let mut head = ImageHead::empty();
+        let mut fields = Fields::new(message);
+        while let Some((number, value)) = fields.next()? {
+            let Value::Bytes(bytes) = value else {
+                return Err(Malformed::new(format!("image head: unknown field {number}")));
+            };
+            head.read_field(number, bytes)?;
+        }
+        Ok(head)
+    }
+
+    fn read_field(&mut self, number: u32, bytes: &[u8]) -> Result<(), Malformed> {
+        match number {
+            1 => {
+                let [index, term, revision, compacted, lease_clock, low, high] = read_numbers(bytes)?;
+                self.applied = Position { index, term };
+                (self.revision, self.compacted) = (revision as i64, compacted as i64);
+                self.lease_clock = lease_clock;
+                self.digest = u128::from(low) | u128::from(high) << 64;
+            }
+            2 => {
+                let [id, ttl, granted, deadline] = read_numbers(bytes)?;
+                self.leases.push(LeaseHead { id: id as i64, ttl: ttl as i64, granted, deadline });
+            }
+            3 => self.members.push(decode_member(bytes)?),
+            4 => self.conf.voters.push(read_numbers::<1>(bytes)?[0]),
+            5 => self.conf.learners.push(read_numbers::<1>(bytes)?[0]),
+            6 => self.removed.push(read_numbers::<1>(bytes)?[0]),
+            7 => {
+                let [member, alarm] = read_numbers(bytes)?;
+                self.alarms.push(AlarmMember { member, alarm: alarm as i32 });
+            }
+            8 => {
+                let text = std::str::from_utf8(bytes).map_err(|_| Malformed::new("version is not UTF-8"))?;
+                self.cluster_version = text.to_owned();
+            }
+            9 => self.segments.push(read_segment(bytes)?),
+            _ => return Err(Malformed::new(format!("image head: unknown field {number}"))),
+        }
+        Ok(())
+    }
+}
+
+fn read_segment(bytes: &[u8]) -> Result<SegmentUse, Malformed> {
+    let [id, first, last, end, live, sealed] = read_numbers(bytes)?;
+    let small = |v: u64| u32::try_from(v).map_err(|_| Malformed::new("segment above 32 bits"));
+    Ok(SegmentUse {
+        id: small(id)?,
+        first: first as i64,
+        last: last as i64,
+        end: small(end)?,
+        live,
+        sealed: sealed != 0,
+    })
+}

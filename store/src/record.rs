@@ -1,0 +1,225 @@
+//! One change of one key as it lies in a segment: a fixed header and the `mvccpb.KeyValue`
+//! bytes exactly as etcd stores them (a tombstone carries the key alone).
+//!
+//! ```text
+//! offset  0  crc32c of everything behind it      u32
+//!         4  length of the body                  u32
+//!         8  main revision                       u64
+//!        16  sub revision                        u32
+//!        20  flags (1 = tombstone)               u32
+//!        24  body
+//! ```
+//!
+//! All integers little endian. A record names no other record and no file: it can be copied
+//! to another place as it is.
+
+use crate::Rev;
+use crate::protobuf::{Fields, Malformed, Value, varint_len, write_bytes, write_varint};
+use bytes::Bytes;
+
+/// Bytes before the body.
+pub const HEADER: usize = 24;
+const TOMBSTONE: u32 = 1;
+
+/// Bytes that are not what they should be. `offset` counts from the start of what was given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    pub offset: u64,
+    pub what: String,
+}
+
+impl Damage {
+    pub fn new(offset: u64, what: impl Into<String>) -> Damage {
+        Damage { offset, what: what.into() }
+    }
+}
+
+impl std::fmt::Display for Damage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "offset {}: {}", self.offset, self.what)
+    }
+}
+
+impl std::error::Error for Damage {}
+
+/// A record whose checksum held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    pub rev: Rev,
+    pub tombstone: bool,
+    /// `KeyValue` bytes.
+    pub body: Bytes,
+}
+
+/// `mvccpb.KeyValue`, borrowed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeyValueRef<'a> {
+    pub key: &'a [u8],
+    pub create: i64,
+    pub modified: i64,
+    pub version: i64,
+    pub value: &'a [u8],
+    pub lease: i64,
+}
+
+impl KeyValueRef<'_> {
+    /// Size of the canonical encoding in bytes.
+    pub fn encoded_len(&self) -> usize {
+        fn bytes(b: &[u8]) -> usize {
+            if b.is_empty() { 0 } else { 1 + varint_len(b.len() as u64) + b.len() }
+        }
+        fn int(v: i64) -> usize {
+            if v == 0 { 0 } else { 1 + varint_len(v as u64) }
+        }
+        bytes(self.key)
+            + int(self.create)
+            + int(self.modified)
+            + int(self.version)
+            + bytes(self.value)
+            + int(self.lease)
+    }
+
+    /// Canonical proto3: fields in ascending order, zero fields omitted.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        write_bytes(out, 1, self.key);
+        write_varint(out, 2, self.create as u64);
+        write_varint(out, 3, self.modified as u64);
+        write_varint(out, 4, self.version as u64);
+        write_bytes(out, 5, self.value);
+        write_varint(out, 6, self.lease as u64);
+    }
+}
+
+/// The whole record for a change at `rev`.
+///
+/// # Panics
+/// If the body would not fit in 32 bits of length, or `rev` is negative or its sub too large.
+pub fn encode(rev: Rev, tombstone: bool, kv: &KeyValueRef<'_>) -> Bytes {
+    let len = kv.encoded_len();
+    let mut out = Vec::with_capacity(HEADER + len);
+    out.extend_from_slice(&[0; 4]);
+    out.extend_from_slice(&u32::try_from(len).expect("a value fits in a record").to_le_bytes());
+    out.extend_from_slice(&u64::try_from(rev.main).expect("revisions are positive").to_le_bytes());
+    out.extend_from_slice(&u32::try_from(rev.sub).expect("sub revision in 32 bits").to_le_bytes());
+    out.extend_from_slice(&(if tombstone { TOMBSTONE } else { 0 }).to_le_bytes());
+    kv.encode(&mut out);
+    assert!(out.len() == HEADER + len, "a record has the length its header says");
+    let crc = crc32c::crc32c(&out[4..]);
+    out[..4].copy_from_slice(&crc.to_le_bytes());
+    Bytes::from(out)
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+/// Length of the whole record that starts with this header (for a sequential scan).
+/// The checksum is not looked at: [`open`] does.
+pub fn whole_len(header: &[u8]) -> Result<usize, Damage> {
+    if header.len() < HEADER {
+        return Err(Damage::new(header.len() as u64, "record header is cut short"));
+    }
+    Ok(HEADER + u32_at(header, 4) as usize)
+}
+
+/// Verifies one whole record and takes it apart without copying.
+pub fn open(record: &Bytes) -> Result<Record, Damage> {
+    let len = whole_len(record)?;
+    if record.len() != len {
+        let what = format!("record of {len} bytes in {} bytes", record.len());
+        return Err(Damage::new(4, what));
+    }
+    let (stored, computed) = (u32_at(record, 0), crc32c::crc32c(&record[4..]));
+    if stored != computed {
+        let what = format!("record checksum {stored:08x}, computed {computed:08x}");
+        return Err(Damage::new(0, what));
+    }
+    let main = u64::from(u32_at(record, 8)) | u64::from(u32_at(record, 12)) << 32;
+    let main = i64::try_from(main).map_err(|_| Damage::new(8, "record revision above 2^63"))?;
+    let flags = u32_at(record, 20);
+    if flags & !TOMBSTONE != 0 {
+        return Err(Damage::new(20, format!("unknown record flags {flags:#x}")));
+    }
+    Ok(Record {
+        rev: Rev { main, sub: i64::from(u32_at(record, 16)) },
+        tombstone: flags & TOMBSTONE != 0,
+        body: record.slice(HEADER..),
+    })
+}
+
+/// Decodes `KeyValue` bytes; unknown fields are skipped.
+pub fn key_value(body: &[u8]) -> Result<KeyValueRef<'_>, Malformed> {
+    let mut kv = KeyValueRef::default();
+    let mut fields = Fields::new(body);
+    while let Some((number, value)) = fields.next()? {
+        match (number, value) {
+            (1, Value::Bytes(b)) => kv.key = b,
+            (2, Value::Varint(v)) => kv.create = v as i64,
+            (3, Value::Varint(v)) => kv.modified = v as i64,
+            (4, Value::Varint(v)) => kv.version = v as i64,
+            (5, Value::Bytes(b)) => kv.value = b,
+            (6, Value::Varint(v)) => kv.lease = v as i64,
+            (1..=6, _) => return Err(Malformed::new("KeyValue: wrong wire type")),
+            _ => {}
+        }
+    }
+    Ok(kv)
+}
+
+/// Length of the value inside a record, from what the index knows: the record's bytes are not needed.
+pub(crate) fn value_len(kv_without_value: &KeyValueRef<'_>, record_len: u32) -> usize {
+    assert!(kv_without_value.value.is_empty());
+    let rest = record_len as usize - HEADER - kv_without_value.encoded_len();
+    if rest == 0 {
+        return 0;
+    }
+    let found = (1..=5usize).find_map(|n| {
+        let value = rest.checked_sub(1 + n)?;
+        (value > 0 && varint_len(value as u64) == n).then_some(value)
+    });
+    found.expect("a record's length follows from its fields")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> KeyValueRef<'static> {
+        KeyValueRef { key: b"foo", create: 2, modified: 300, version: 4, value: b"bar", lease: -1 }
+    }
+
+    #[test]
+    fn layout_is_fixed() {
+        let kv = KeyValueRef { lease: 0, ..sample() };
+        let bytes = encode(Rev { main: 300, sub: 1 }, false, &kv);
+        let body = b"\x0a\x03foo\x10\x02\x18\xac\x02\x20\x04\x2a\x03bar";
+        assert_eq!(&bytes[4..HEADER], &[17, 0, 0, 0, 44, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(&bytes[HEADER..], body);
+        let record = open(&bytes).unwrap();
+        assert_eq!(record.rev, Rev { main: 300, sub: 1 });
+        assert_eq!(key_value(&record.body).unwrap(), kv);
+    }
+
+    #[test]
+    fn every_flipped_bit_and_every_cut_is_seen() {
+        let bytes = encode(Rev { main: 7, sub: 0 }, true, &KeyValueRef { key: b"k", ..Default::default() });
+        for bit in 0..bytes.len() * 8 {
+            let mut bad = bytes.to_vec();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert!(open(&Bytes::from(bad)).is_err(), "bit {bit}");
+        }
+        for cut in 0..bytes.len() {
+            assert!(open(&bytes.slice(..cut)).is_err(), "cut {cut}");
+        }
+    }
+
+    #[test]
+    fn value_length_follows_from_record_length() {
+        for len in [0, 1, 126, 127, 128, 129, 130, 16382, 16383, 16384, 16385, 70_000] {
+            let value = vec![b'x'; len];
+            let kv = KeyValueRef { value: &value, ..sample() };
+            let bytes = encode(Rev { main: 300, sub: 0 }, false, &kv);
+            assert_eq!(value_len(&KeyValueRef { value: b"", ..kv }, bytes.len() as u32), len);
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! The state itself and the small questions about it.
+
+use crate::apply::Position;
+use crate::compact::Pins;
+use crate::digest::Digest;
+use crate::index::Keys;
+use crate::lease::{Lease, Leases};
+use crate::tail::{Extent, SegmentUse, Tail};
+use crate::{AlarmMember, Handle, Item, Key, Located, Member};
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What is local to a member and cannot change the result of apply.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// A segment is closed when the next revision would make it longer than this (bytes).
+    pub segment_bytes: u32,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config { segment_bytes: 64 << 20 }
+    }
+}
+
+/// Who votes and who only listens, both ascending; as consensus gave it with the last change.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Conf {
+    pub voters: Vec<u64>,
+    pub learners: Vec<u64>,
+}
+
+/// The replicated state of one member.
+#[derive(Clone, Debug)]
+pub struct Store {
+    pub(crate) config: Config,
+    pub(crate) applied: Position,
+    pub(crate) revision: i64,
+    pub(crate) compacted: i64,
+    /// Milliseconds; the largest stamp seen.
+    pub(crate) lease_clock: u64,
+    pub(crate) digest: Digest,
+    pub(crate) keys: Keys,
+    pub(crate) leases: Leases,
+    pub(crate) alarms: BTreeSet<AlarmMember>,
+    pub(crate) members: BTreeMap<u64, Member>,
+    pub(crate) conf: Conf,
+    pub(crate) removed: BTreeSet<u64>,
+    pub(crate) cluster_version: String,
+    pub(crate) tail: Tail,
+    pub(crate) pins: Pins,
+    /// Records read for the entry that apply is parked at.
+    pub(crate) fetched: BTreeMap<Handle, Bytes>,
+    pub(crate) asked: Option<Handle>,
+}
+
+impl Store {
+    /// The empty state: nothing applied, revision 1, never compacted.
+    pub fn new(config: Config) -> Store {
+        Store {
+            config,
+            applied: Position::default(),
+            revision: 1,
+            compacted: -1,
+            lease_clock: 0,
+            digest: Digest::default(),
+            keys: Keys::default(),
+            leases: Leases::default(),
+            alarms: BTreeSet::new(),
+            members: BTreeMap::new(),
+            conf: Conf::default(),
+            removed: BTreeSet::new(),
+            cluster_version: String::new(),
+            tail: Tail::new(),
+            pins: Pins::default(),
+            fetched: BTreeMap::new(),
+            asked: None,
+        }
+    }
+
+    /// The state every founder of a cluster starts from: empty, with its first members, all voters,
+    /// as if `at` had been applied.
+    pub fn genesis(config: Config, members: Vec<Member>, at: Position) -> Store {
+        let mut store = Store::new(config);
+        store.applied = at;
+        store.conf.voters = members.iter().map(|member| member.id).collect();
+        store.conf.voters.sort_unstable();
+        for member in members {
+            let earlier = store.members.insert(member.id, member);
+            assert!(earlier.is_none(), "founders have different ids");
+        }
+        store
+    }
+
+    pub fn config(&self) -> Config {
+        self.config
+    }
+
+    /// The newest revision; 1 in an empty store.
+    pub fn revision(&self) -> i64 {
+        self.revision
+    }
+
+    /// The last compacted revision; -1 before the first compaction.
+    pub fn compacted(&self) -> i64 {
+        self.compacted
+    }
+
+    /// The last applied entry.
+    pub fn applied(&self) -> Position {
+        self.applied
+    }
+
+    /// Milliseconds: the largest stamp of an applied entry.
+    pub fn lease_clock(&self) -> u64 {
+        self.lease_clock
+    }
+
+    /// Of all logical effects so far: equal on all members at the same applied index.
+    pub fn digest(&self) -> u128 {
+        self.digest.value()
+    }
+
+    /// Sum over retained records of 256 + key + value bytes; falls as the sweep passes. Local.
+    pub fn live_bytes(&self) -> u64 {
+        self.keys.live_bytes()
+    }
+
+    /// Number of keys that exist at the newest revision.
+    pub fn keys(&self) -> u64 {
+        self.keys.live_keys()
+    }
+
+    /// Number of versions the index holds (tombstones and not yet swept ones included).
+    pub fn versions(&self) -> u64 {
+        self.keys.versions()
+    }
+
+    pub fn alarms(&self) -> impl Iterator<Item = AlarmMember> + '_ {
+        self.alarms.iter().copied()
+    }
+
+    /// By id, ascending.
+    pub fn members(&self) -> impl Iterator<Item = &Member> {
+        self.members.values()
+    }
+
+    pub fn member(&self, id: u64) -> Option<&Member> {
+        self.members.get(&id)
+    }
+
+    pub fn conf(&self) -> &Conf {
+        &self.conf
+    }
+
+    pub fn is_learner(&self, id: u64) -> bool {
+        self.conf.learners.contains(&id)
+    }
+
+    /// Ids of members that were removed: never used again.
+    pub fn removed(&self) -> &BTreeSet<u64> {
+        &self.removed
+    }
+
+    /// Empty until the leader has set it.
+    pub fn cluster_version(&self) -> &str {
+        &self.cluster_version
+    }
+
+    /// By id, ascending.
+    pub fn leases(&self) -> impl Iterator<Item = (i64, &Lease)> {
+        self.leases.iter()
+    }
+
+    pub fn lease(&self, id: i64) -> Option<&Lease> {
+        self.leases.get(id)
+    }
+
+    /// The newest version of a key.
+    pub fn get(&self, key: &[u8]) -> Option<Item> {
+        let entry = self.keys.get(key)?;
+        (!entry.latest.is_tombstone()).then(|| self.item(&entry.key, &entry.latest))
+    }
+
+    /// The version of a key that a reader at `revision` sees.
+    pub fn get_at(&self, key: &[u8], revision: i64) -> Option<Item> {
+        let entry = self.keys.get(key)?;
+        let version = entry.at(revision).filter(|version| !version.is_tombstone())?;
+        Some(self.item(&entry.key, version))
+    }
+
+    pub(crate) fn item(&self, key: &Key, version: &crate::index::Version) -> Item {
+        Item {
+            key: key.clone(),
+            create: version.create,
+            modified: version.main,
+            version: version.version,
+            lease: version.lease,
+            at: self.located(version.handle),
+        }
+    }
+
+    /// A handle with the record's bytes while they are in memory.
+    pub fn located(&self, handle: Handle) -> Located {
+        Located { handle, bytes: self.tail.get(handle) }
+    }
+
+    /// Records that no file holds yet, oldest first, at most about `most` bytes (at least one
+    /// record, if there is one). The same are given again until [`Store::written`] is told.
+    pub fn unwritten(&self, most: usize) -> Vec<Extent> {
+        self.tail.unwritten(most)
+    }
+
+    /// The file of `segment` holds everything below `upto` (and its seal, if `sealed`):
+    /// memory is freed and those records are served from the file from now on.
+    pub fn written(&mut self, segment: u32, upto: u32, sealed: bool) {
+        self.tail.written(segment, upto, sealed);
+    }
+
+    /// Bytes of records held in memory until written.
+    pub fn unwritten_bytes(&self) -> u64 {
+        self.tail.bytes()
+    }
+
+    /// Every segment that exists, ascending.
+    pub fn segments(&self) -> impl Iterator<Item = &SegmentUse> {
+        self.tail.segments()
+    }
+
+    /// Forgets sealed segments in which no record is needed any more, and names them: their files
+    /// may be deleted when no kept checkpoint names them.
+    pub fn drop_dead_segments(&mut self) -> Vec<u32> {
+        self.tail.drop_dead()
+    }
+}

@@ -1,0 +1,308 @@
+//! Where records go. Each gets its place in a segment at apply; its bytes stay here until a file
+//! holds them. The layout is local to the member: it is decided by arrival alone.
+//!
+//! A main revision never spans two segments (so segments cover disjoint, ascending intervals),
+//! except a monstrous one that would not fit in [`HARD_LIMIT`].
+
+use crate::record::{self, KeyValueRef};
+use crate::{Handle, Rev};
+use bytes::Bytes;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Records of a segment file start behind one header page.
+pub const FIRST_OFFSET: u32 = 4096;
+/// No segment grows beyond this, whatever one revision holds.
+pub const HARD_LIMIT: u32 = 1 << 31;
+
+/// A run of records for one segment file, to be written at `offset`.
+#[derive(Clone, Debug)]
+pub struct Extent {
+    pub segment: u32,
+    pub offset: u32,
+    /// Whole records one after another, shared with the memory they lie in.
+    pub parts: Vec<Bytes>,
+    /// First and last revision in `parts`; None if empty (a seal alone).
+    pub revisions: Option<(Rev, Rev)>,
+    /// Nothing follows in this segment: the file gets its footer.
+    pub seals: bool,
+}
+
+impl Extent {
+    /// Offset behind the last record.
+    pub fn end(&self) -> u32 {
+        self.offset + self.parts.iter().map(|part| part.len() as u32).sum::<u32>()
+    }
+}
+
+/// One segment as the state knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentUse {
+    pub id: u32,
+    /// First and last main revision in it; 0, 0 while it is empty.
+    pub first: i64,
+    pub last: i64,
+    /// Offset behind the last record.
+    pub end: u32,
+    /// Bytes of records that the index still points to.
+    pub live: u64,
+    /// Nothing is appended any more.
+    pub sealed: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Waiting {
+    offset: u32,
+    rev: Rev,
+    bytes: Bytes,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Unwritten {
+    records: VecDeque<Waiting>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Tail {
+    segments: BTreeMap<u32, SegmentUse>,
+    /// Segments with something to write: records, or a seal.
+    unwritten: BTreeMap<u32, Unwritten>,
+    bytes: u64,
+}
+
+fn empty_segment(id: u32) -> SegmentUse {
+    SegmentUse { id, first: 0, last: 0, end: FIRST_OFFSET, live: 0, sealed: false }
+}
+
+impl Tail {
+    pub fn new() -> Tail {
+        Tail::restore([empty_segment(1)]).expect("one open segment")
+    }
+
+    /// Continues behind the segments of an image. None unless they are ascending and only the last is open.
+    pub fn restore(segments: impl IntoIterator<Item = SegmentUse>) -> Option<Tail> {
+        let mut tail = Tail { segments: BTreeMap::new(), unwritten: BTreeMap::new(), bytes: 0 };
+        for segment in segments {
+            if let Some((id, last)) = tail.segments.last_key_value() {
+                if *id >= segment.id || !last.sealed {
+                    return None;
+                }
+            }
+            tail.segments.insert(segment.id, segment);
+        }
+        let open = tail.segments.last_key_value().is_some_and(|(_, last)| !last.sealed);
+        open.then_some(tail)
+    }
+
+    /// Places and encodes one record. `rev` ascends from call to call.
+    pub fn append(
+        &mut self,
+        segment_bytes: u32,
+        rev: Rev,
+        tombstone: bool,
+        kv: &KeyValueRef<'_>,
+    ) -> (Handle, Bytes) {
+        let bytes = record::encode(rev, tombstone, kv);
+        let len = u32::try_from(bytes.len()).ok().filter(|len| *len < HARD_LIMIT);
+        let len = len.expect("a record is shorter than a segment may be");
+        let segment = self.segment_for(segment_bytes, rev.main, len);
+        let handle = Handle { segment: segment.id, offset: segment.end, len };
+        segment.first = if segment.first == 0 { rev.main } else { segment.first };
+        segment.last = rev.main;
+        segment.end += len;
+        segment.live += u64::from(len);
+        let waiting = Waiting { offset: handle.offset, rev, bytes: bytes.clone() };
+        self.unwritten.entry(handle.segment).or_default().records.push_back(waiting);
+        self.bytes += u64::from(len);
+        (handle, bytes)
+    }
+
+    fn segment_for(&mut self, segment_bytes: u32, main: i64, len: u32) -> &mut SegmentUse {
+        let (_, open) = self.segments.last_key_value().expect("there is an open segment");
+        assert!(!open.sealed && open.last <= main, "records are appended in revision order");
+        let mut id = open.id;
+        let begun = open.end > FIRST_OFFSET;
+        let (end, limit) = (u64::from(open.end) + u64::from(len), u64::from(segment_bytes));
+        let over = if open.last == main { end > u64::from(HARD_LIMIT) } else { end > limit };
+        if begun && over {
+            self.segments.get_mut(&id).expect("looked at just now").sealed = true;
+            // a seal is written even if every record of the segment already is
+            self.unwritten.entry(id).or_default();
+            id = id.checked_add(1).expect("fewer than 2^32 segments");
+        }
+        self.segments.entry(id).or_insert(empty_segment(id))
+    }
+
+    /// The bytes of a record that no file holds yet.
+    pub fn get(&self, handle: Handle) -> Option<Bytes> {
+        let records = &self.unwritten.get(&handle.segment)?.records;
+        let found = records.binary_search_by_key(&handle.offset, |waiting| waiting.offset).ok()?;
+        let bytes = &records[found].bytes;
+        assert!(bytes.len() == handle.len as usize, "a handle names one whole record");
+        Some(bytes.clone())
+    }
+
+    pub fn unwritten(&self, most: usize) -> Vec<Extent> {
+        let (mut extents, mut room) = (Vec::new(), most.max(1));
+        for (id, unwritten) in &self.unwritten {
+            if room == 0 {
+                break;
+            }
+            let sealed = self.segments.get(id).is_none_or(|segment| segment.sealed);
+            let extent = extent(*id, unwritten, sealed, self.segments.get(id), &mut room);
+            if !extent.parts.is_empty() || extent.seals {
+                extents.push(extent);
+            }
+        }
+        extents
+    }
+
+    pub fn written(&mut self, segment: u32, upto: u32, sealed: bool) {
+        let Some(unwritten) = self.unwritten.get_mut(&segment) else { return };
+        while unwritten.records.front().is_some_and(|waiting| waiting.offset < upto) {
+            let gone = unwritten.records.pop_front().expect("looked at just now");
+            let end = gone.offset as usize + gone.bytes.len();
+            assert!(end <= upto as usize, "records are written whole");
+            self.bytes -= gone.bytes.len() as u64;
+        }
+        let open = self.segments.get(&segment).is_some_and(|segment| !segment.sealed);
+        if unwritten.records.is_empty() && (sealed || open) {
+            self.unwritten.remove(&segment);
+        }
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub fn segments(&self) -> impl Iterator<Item = &SegmentUse> {
+        self.segments.values()
+    }
+
+    /// The index does not point to this record any more.
+    pub fn freed(&mut self, handle: Handle) {
+        let segment = self.segments.get_mut(&handle.segment).expect("records lie in known segments");
+        segment.live -= u64::from(handle.len);
+    }
+
+    /// Counts the index's records anew, after loading.
+    pub fn recount(&mut self, handles: impl Iterator<Item = Handle>) -> Result<(), Handle> {
+        for segment in self.segments.values_mut() {
+            segment.live = 0;
+        }
+        for handle in handles {
+            let segment = self.segments.get_mut(&handle.segment).ok_or(handle)?;
+            let end = handle.offset.checked_add(handle.len).ok_or(handle)?;
+            if handle.offset < FIRST_OFFSET || end > segment.end {
+                return Err(handle);
+            }
+            segment.live += u64::from(handle.len);
+        }
+        Ok(())
+    }
+
+    pub fn drop_dead(&mut self) -> Vec<u32> {
+        let unwritten = &self.unwritten;
+        let dead = |segment: &&SegmentUse| {
+            segment.sealed && segment.live == 0 && !unwritten.contains_key(&segment.id)
+        };
+        let dead: Vec<u32> = self.segments.values().filter(dead).map(|segment| segment.id).collect();
+        for id in &dead {
+            self.segments.remove(id);
+        }
+        dead
+    }
+}
+
+impl Default for Tail {
+    fn default() -> Tail {
+        Tail::new()
+    }
+}
+
+fn extent(id: u32, unwritten: &Unwritten, sealed: bool, segment: Option<&SegmentUse>, room: &mut usize) -> Extent {
+    let records = &unwritten.records;
+    let (mut parts, mut last) = (Vec::new(), None);
+    for waiting in records {
+        if *room == 0 {
+            break;
+        }
+        *room = room.saturating_sub(waiting.bytes.len());
+        parts.push(waiting.bytes.clone());
+        last = Some(waiting.rev);
+    }
+    let first = records.front();
+    let end = segment.map_or(FIRST_OFFSET, |segment| segment.end);
+    Extent {
+        segment: id,
+        offset: first.map_or(end, |waiting| waiting.offset),
+        seals: sealed && parts.len() == records.len(),
+        revisions: first.map(|waiting| waiting.rev).zip(last),
+        parts,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(tail: &mut Tail, main: i64, sub: i64, value: usize) -> Handle {
+        let value = vec![b'v'; value];
+        let kv = KeyValueRef { key: b"k", create: 2, modified: main, version: 1, value: &value, lease: 0 };
+        tail.append(8192, Rev { main, sub }, false, &kv).0
+    }
+
+    #[test]
+    fn a_revision_stays_in_one_segment_and_seals_come_once() {
+        let mut tail = Tail::new();
+        let a = put(&mut tail, 2, 0, 3000);
+        let b = put(&mut tail, 3, 0, 900);
+        let c = put(&mut tail, 3, 1, 900);
+        let d = put(&mut tail, 4, 0, 10);
+        assert_eq!((a.segment, a.offset), (1, FIRST_OFFSET));
+        assert_eq!((b.segment, b.offset), (1, FIRST_OFFSET + a.len));
+        assert_eq!(c.segment, 1, "the same revision runs over the limit");
+        assert_eq!((d.segment, d.offset), (2, FIRST_OFFSET));
+
+        let extents = tail.unwritten(usize::MAX);
+        assert_eq!(extents.len(), 2);
+        assert_eq!((extents[0].segment, extents[0].offset, extents[0].parts.len()), (1, FIRST_OFFSET, 3));
+        assert!(extents[0].seals && !extents[1].seals);
+        assert_eq!(extents[0].revisions, Some((Rev { main: 2, sub: 0 }, Rev { main: 3, sub: 1 })));
+        assert_eq!(tail.unwritten(1).len(), 1);
+        assert!(!tail.unwritten(1)[0].seals);
+
+        tail.written(1, b.offset, false);
+        assert!(tail.get(a).is_none());
+        assert!(tail.get(b).is_some());
+        tail.written(1, extents[0].end(), true);
+        assert_eq!(tail.unwritten(usize::MAX).len(), 1);
+        tail.written(2, extents[1].end(), false);
+        assert_eq!(tail.bytes(), 0);
+        assert!(tail.unwritten(usize::MAX).is_empty());
+    }
+
+    #[test]
+    fn a_seal_alone_is_still_written() {
+        let mut tail = Tail::new();
+        let a = put(&mut tail, 2, 0, 4000);
+        tail.written(1, a.offset + a.len, false);
+        put(&mut tail, 3, 0, 200);
+        let extents = tail.unwritten(usize::MAX);
+        assert_eq!((extents[0].segment, extents[0].offset), (1, a.offset + a.len));
+        assert!(extents[0].parts.is_empty() && extents[0].seals);
+        tail.written(1, a.offset + a.len, true);
+        assert_eq!(tail.unwritten(usize::MAX).len(), 1);
+    }
+
+    #[test]
+    fn dead_segments_are_named_once() {
+        let mut tail = Tail::new();
+        let a = put(&mut tail, 2, 0, 4000);
+        put(&mut tail, 3, 0, 200);
+        tail.freed(a);
+        assert!(tail.drop_dead().is_empty(), "not yet written");
+        tail.written(1, a.offset + a.len, true);
+        assert_eq!(tail.drop_dead(), vec![1]);
+        assert!(tail.drop_dead().is_empty());
+    }
+}

@@ -1,0 +1,165 @@
+//! Reading a range at one revision as a cursor over the index, in slices, so that a long range
+//! never holds up anything else. A slice gives items (handles, not values).
+
+use crate::index::{Entry, Version};
+use crate::protobuf::varint_len;
+use crate::record::HEADER;
+use crate::state::Store;
+use crate::{Error, Item, Key, Query};
+
+/// A range being read. Its revision must be pinned while it goes on over more than one slice.
+#[derive(Clone, Debug)]
+pub struct Walk {
+    pub query: Query,
+    /// The revision that is read.
+    pub revision: i64,
+    after: Option<Key>,
+    /// Keys seen so far that exist at the revision.
+    count: i64,
+    /// Items handed out so far.
+    taken: i64,
+    more: bool,
+    finished: bool,
+}
+
+/// Count over the whole range, and whether the limit cut something off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Finished {
+    pub count: i64,
+    pub more: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Slice {
+    pub items: Vec<Item>,
+    /// Set with the last slice.
+    pub finished: Option<Finished>,
+}
+
+/// Sizes of an answer in key order, gathered without keeping anything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Measure {
+    /// Items of the answer.
+    pub kvs: u64,
+    /// Encoded size of their `KeyValue` messages, without tags and lengths.
+    pub bytes: u64,
+    /// The same with each message's own length (the varint in front), but without tags.
+    pub delimited: u64,
+    /// Set with the last slice.
+    pub finished: Option<Finished>,
+}
+
+impl Walk {
+    /// Starts again from the first key, at the same revision.
+    pub fn rewind(&mut self) {
+        *self = Walk::new(self.query.clone(), self.revision);
+    }
+
+    pub fn is_finished(&self) -> bool {
+        self.finished
+    }
+
+    fn new(query: Query, revision: i64) -> Walk {
+        Walk { query, revision, after: None, count: 0, taken: 0, more: false, finished: false }
+    }
+
+    /// Takes note of a key of the range; true if it belongs to the answer.
+    fn take(&mut self, version: &Version) -> bool {
+        self.count += 1;
+        if self.query.count_only || !self.query.admits(version.main, version.create) {
+            return false;
+        }
+        if self.query.walk_limit().is_some_and(|limit| self.taken >= limit) {
+            self.more = true;
+            return false;
+        }
+        self.taken += 1;
+        true
+    }
+
+    fn result(&self) -> Finished {
+        Finished { count: self.count, more: self.more && !self.query.needs_sort() }
+    }
+}
+
+impl Store {
+    /// Begins to read; refuses compacted and future revisions.
+    pub fn walk(&self, query: Query) -> Result<Walk, Error> {
+        self.walk_at(query, self.revision)
+    }
+
+    /// `newest` may lie ahead of the store's revision by the transaction being executed.
+    pub(crate) fn walk_at(&self, query: Query, newest: i64) -> Result<Walk, Error> {
+        let revision = if query.revision <= 0 { newest } else { query.revision };
+        if revision > newest {
+            return Err(Error::FutureRev);
+        }
+        if revision < self.compacted {
+            return Err(Error::Compacted);
+        }
+        Ok(Walk::new(query, revision))
+    }
+
+    /// Looks at up to `most` keys more and hands out those that belong to the answer. Goes on to the
+    /// end of the range, behind the limit too: the count needs it.
+    pub fn advance(&self, walk: &mut Walk, most: usize) -> Slice {
+        let mut items = Vec::new();
+        let strip_lease = walk.query.keys_only && walk.query.target != crate::SortTarget::Value;
+        let finished = self.visit(walk, most, |entry, version| {
+            let mut item = self.item(&entry.key, version);
+            if strip_lease {
+                item.lease = 0;
+            }
+            items.push(item);
+        });
+        Slice { items, finished }
+    }
+
+    /// As [`Store::advance`], but adds up sizes into `measure` and keeps nothing.
+    /// True when the walk is finished. For walks in key order.
+    pub fn measure(&self, walk: &mut Walk, most: usize, measure: &mut Measure) -> bool {
+        assert!(!walk.query.needs_sort(), "a sorted answer is measured after sorting");
+        let keys_only = walk.query.keys_only;
+        let finished = self.visit(walk, most, |entry, version| {
+            let len = if keys_only {
+                let mut kv = version.without_value(&entry.key);
+                kv.lease = 0;
+                kv.encoded_len()
+            } else {
+                version.handle.len as usize - HEADER
+            };
+            measure.kvs += 1;
+            measure.bytes += len as u64;
+            measure.delimited += (len + varint_len(len as u64)) as u64;
+        });
+        measure.finished = finished;
+        finished.is_some()
+    }
+
+    fn visit(&self, walk: &mut Walk, most: usize, mut each: impl FnMut(&Entry, &Version)) -> Option<Finished> {
+        if walk.finished {
+            return Some(walk.result());
+        }
+        let range = walk.query.range.clone();
+        let after = walk.after.clone();
+        let mut entries = self.keys.scan_after(&range, after.as_deref());
+        let mut last = None;
+        for _ in 0..most {
+            let Some(entry) = entries.next() else {
+                walk.finished = true;
+                return Some(walk.result());
+            };
+            let version = entry.at(walk.revision).filter(|version| !version.is_tombstone());
+            if let Some(version) = version {
+                if walk.take(version) {
+                    each(entry, version);
+                }
+            }
+            last = Some(&entry.key);
+        }
+        if let Some(key) = last {
+            walk.after = Some(key.clone());
+        }
+        None
+    }
+}
