@@ -412,9 +412,10 @@ pub(crate) fn remove_if_there(files: &dyn Files, path: &str) -> Result<(), Fault
     }
 }
 
-/// The segments that a head needs, without checksums yet.
+/// The segments that a head needs, without checksums yet. An empty one has no file.
 fn named_segments(head: &ImageHead) -> Vec<SegmentFile> {
     head.segments.iter()
-        .map(|used| SegmentFile { segment: used.segment, first: used.first, last: used.last, len: used.end, crc: 0 })
+        .filter(|used| u64::from(used.end) > PAGE)
+        .map(|used| SegmentFile { segment: used.id, first: used.first, last: used.last, len: used.end, crc: 0 })
         .collect()
 }

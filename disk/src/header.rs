@@ -18,10 +18,6 @@ impl<'a> Fields<'a> {
         Some(head)
     }
 
-    pub(crate) fn u8(&mut self) -> Option<u8> {
-        self.bytes(1).map(|b| b[0])
-    }
-
     pub(crate) fn u32(&mut self) -> Option<u32> {
         self.bytes(4).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes)
     }

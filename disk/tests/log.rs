@@ -1,0 +1,502 @@
+//! The log against crashes at every call, damage at every byte, and failing calls.
+
+mod support;
+
+use bytes::Bytes;
+use consensus::{Entry, EntryKind, HardState};
+use disk::{Fault, Identity, Log, LogContent, LogOptions};
+use std::collections::BTreeMap;
+use support::{Coin, KEPT, Kept, MemFiles};
+
+const ID: Identity = Identity { cluster: 0xc1, member: 0xa1 };
+const OPTIONS: LogOptions = LogOptions { segment_bytes: 16 << 10 };
+
+fn entry(index: u64, term: u64, len: usize) -> Entry {
+    let kind = if index % 7 == 0 { EntryKind::Config } else { EntryKind::Normal };
+    let data: Vec<u8> = (0..len).map(|i| (index * 31 + term * 7 + i as u64) as u8).collect();
+    Entry { index, term, kind, data: Bytes::from(data) }
+}
+
+fn entries(range: std::ops::RangeInclusive<u64>, term: u64, len: usize) -> Vec<Entry> {
+    range.map(|index| entry(index, term, len)).collect()
+}
+
+fn hard(term: u64, vote: u64, commit: u64) -> HardState {
+    HardState { term, vote, commit }
+}
+
+fn recover(files: &MemFiles) -> Result<(Log, LogContent), Fault> {
+    Log::recover(files.shared(), ID, OPTIONS)
+}
+
+/// What the log must hold: the dumbest thing that could work.
+#[derive(Clone, Debug, PartialEq)]
+struct Model {
+    hard: HardState,
+    entries: BTreeMap<u64, Entry>,
+    last: (u64, u64),
+    /// Entries at or above this must be there; older ones may be.
+    needed: u64,
+}
+
+impl Model {
+    fn check(&self, content: &LogContent) -> Result<(), String> {
+        if content.hard != self.hard {
+            return Err(format!("hard state {:?}, not {:?}", content.hard, self.hard));
+        }
+        let mut expected = content.boundary.0 + 1;
+        for entry in &content.entries {
+            if entry.index != expected {
+                return Err(format!("entry {} where {expected} belongs", entry.index));
+            }
+            expected += 1;
+        }
+        let last = content.entries.last().map_or(content.boundary, |entry| (entry.index, entry.term));
+        if last != self.last {
+            return Err(format!("last entry {last:?}, not {:?}", self.last));
+        }
+        let found: Vec<&Entry> = content.entries.iter().filter(|entry| entry.index >= self.needed).collect();
+        let wanted: Vec<&Entry> = self.entries.range(self.needed..).map(|(_, entry)| entry).collect();
+        if found != wanted {
+            return Err("other entries".to_string());
+        }
+        Ok(())
+    }
+}
+
+enum Step {
+    Save(HardState, Vec<Entry>),
+    Cut(u64),
+    RestartAt(HardState, u64, u64),
+    Reopen,
+}
+
+/// A life with everything in it: small and many-page batches, hard states alone, replaced tails,
+/// rolls, cuts that recycle, a batch larger than a segment, restarts, an installed snapshot.
+fn script() -> Vec<Step> {
+    use Step::*;
+    let mut steps = vec![Save(hard(1, 0xa1, 0), vec![])];
+    for index in 1..=4 {
+        steps.push(Save(hard(1, 0xa1, index - 1), vec![entry(index, 1, 100)]));
+    }
+    steps.push(Save(hard(1, 0xa1, 4), entries(5..=9, 1, 1500)));
+    steps.push(Save(hard(2, 0, 4), vec![]));
+    steps.push(Save(hard(2, 0, 5), entries(7..=8, 2, 10)));
+    steps.push(Reopen);
+    steps.push(Save(hard(2, 0, 8), entries(9..=12, 2, 3000)));
+    steps.push(Save(hard(2, 0, 12), entries(13..=14, 2, 9000)));
+    steps.push(Cut(11));
+    steps.push(Save(hard(3, 0xa2, 13), entries(14..=20, 3, 700)));
+    steps.push(Save(hard(3, 0xa2, 20), vec![entry(21, 3, 40_000)]));
+    for index in 22..=27 {
+        steps.push(Save(hard(3, 0xa2, index - 1), vec![entry(index, 3, 3700)]));
+    }
+    steps.push(Cut(22));
+    steps.push(Reopen);
+    for index in 28..=31 {
+        steps.push(Save(hard(3, 0xa2, index - 1), vec![entry(index, 3, 5000), entry(index + 1, 3, 0)]));
+    }
+    steps.push(Save(hard(4, 0, 31), vec![]));
+    steps.push(RestartAt(hard(4, 0, 50), 50, 4));
+    for index in 51..=55 {
+        steps.push(Save(hard(4, 0, 50), vec![entry(index, 4, 20)]));
+    }
+    steps.push(Reopen);
+    steps.push(Save(hard(5, 0xa1, 53), entries(54..=56, 5, 2000)));
+    steps
+}
+
+/// Runs the script. Returns, for each step done, the number of calls after it and what must be there then.
+fn run(files: &MemFiles, steps: Vec<Step>) -> Vec<(usize, Model)> {
+    let mut log = Log::create(files.shared(), ID, OPTIONS, (0, 0)).unwrap();
+    let mut model = Model { hard: hard(0, 0, 0), entries: BTreeMap::new(), last: (0, 0), needed: 1 };
+    let mut marks = vec![(files.calls(), model.clone())];
+    for step in steps {
+        match step {
+            Step::Save(hard, entries) => {
+                log.save(hard, &entries).unwrap();
+                model.hard = hard;
+                if let Some(first) = entries.first() {
+                    model.entries.split_off(&first.index);
+                }
+                for entry in entries {
+                    model.last = (entry.index, entry.term);
+                    model.entries.insert(entry.index, entry);
+                }
+            }
+            Step::Cut(index) => {
+                log.cut_below(index).unwrap();
+                model.needed = index;
+            }
+            Step::RestartAt(hard, index, term) => {
+                log.restart_at(hard, index, term).unwrap();
+                model = Model { hard, entries: BTreeMap::new(), last: (index, term), needed: index + 1 };
+            }
+            Step::Reopen => {
+                let (opened, content) = recover(files).unwrap();
+                model.check(&content).unwrap();
+                log = opened;
+            }
+        }
+        assert_eq!(log.last(), model.last);
+        let read = log.read(model.needed, u64::MAX).unwrap();
+        assert_eq!(read, model.entries.range(model.needed..).map(|(_, entry)| entry.clone()).collect::<Vec<_>>());
+        marks.push((files.calls(), model.clone()));
+    }
+    marks
+}
+
+#[test]
+fn a_crash_after_any_call_loses_nothing_acknowledged() {
+    let files = MemFiles::new();
+    let marks = run(&files, script());
+    let mut torn = 0;
+    for calls in 0..=files.calls() {
+        let done = marks.iter().rposition(|(at, _)| *at <= calls);
+        for kept in KEPT {
+            let crashed = files.crash(calls, kept);
+            let here = || format!("crash after call {calls} with {kept:?}");
+            let Some(done) = done else {
+                // Not yet created: nothing, or a whole new log.
+                if Log::exists(&*crashed.shared()).unwrap() {
+                    marks[0].1.check(&recover(&crashed).unwrap().1).unwrap();
+                }
+                continue;
+            };
+            let (_, content) = recover(&crashed).unwrap_or_else(|fault| panic!("{}: {fault}", here()));
+            torn += usize::from(content.torn.is_some());
+            let acknowledged = marks[done].1.check(&content);
+            let under_way = marks.get(done + 1).map(|(_, model)| model.check(&content));
+            assert!(
+                acknowledged.is_ok() || under_way.as_ref().is_some_and(Result::is_ok),
+                "{}: {acknowledged:?}, {under_way:?}", here()
+            );
+            let (mut log, again) = recover(&crashed).unwrap();
+            assert_eq!((again.hard, &again.entries, again.boundary), (content.hard, &content.entries, content.boundary), "{}", here());
+            assert!(again.torn.is_none() && again.healed.is_empty(), "{}: {again:?}", here());
+            // Life goes on.
+            let next = entry(log.last().0 + 1, log.last().1.max(9), 5000);
+            let on = hard(9.max(again.hard.term), 0, again.hard.commit);
+            log.save(on, std::slice::from_ref(&next)).unwrap();
+            let (_, after) = recover(&crashed).unwrap();
+            assert_eq!((after.hard, after.entries.last()), (on, Some(&next)), "{}", here());
+        }
+    }
+    assert!(torn > 20, "the sweep met {torn} torn tails");
+}
+
+#[test]
+fn a_crash_during_recovery_changes_nothing() {
+    let files = MemFiles::new();
+    let marks = run(&files, script());
+    // The last step is a Save; crash in its middle with torn sectors, then crash during recovery.
+    let middle = marks[marks.len() - 2].0 + 1;
+    for seed in 1..20 {
+        let torn = files.crash(middle, Kept::Some(seed));
+        let recording = MemFiles::new();
+        for (path, bytes) in torn.contents() {
+            use disk::{Files, How};
+            recording.make_dir("log").unwrap();
+            let file = recording.open(&path, How::Create).unwrap();
+            file.write_at(0, &[&bytes]).unwrap();
+            file.sync().unwrap();
+        }
+        disk::Files::sync_dir(&recording, "log").unwrap();
+        let start = recording.calls();
+        let (_, content) = recover(&recording).unwrap();
+        for calls in start..=recording.calls() {
+            for kept in KEPT {
+                let (_, again) = recover(&recording.crash(calls, kept)).unwrap();
+                assert_eq!((again.hard, &again.entries), (content.hard, &content.entries));
+            }
+        }
+    }
+}
+
+/// A small log in recycled files, so that stale pages follow the end.
+fn recycled_log(files: &MemFiles) -> Vec<LogContent> {
+    let options = LogOptions { segment_bytes: 12 << 10 };
+    let mut log = Log::create(files.shared(), ID, options, (0, 0)).unwrap();
+    for index in 1..=12 {
+        log.save(hard(1, 0xa1, index - 1), &[entry(index, 1, 3000)]).unwrap();
+        log.cut_below(index.saturating_sub(2)).unwrap();
+    }
+    log.save(hard(1, 0xa1, 12), &entries(13..=14, 1, 300)).unwrap();
+    let before = Log::recover(files.copy().shared(), ID, options).unwrap().1;
+    log.save(hard(2, 0xa3, 13), &[entry(15, 2, 300)]).unwrap();
+    let after = Log::recover(files.copy().shared(), ID, options).unwrap().1;
+    assert_eq!(after.entries.len(), before.entries.len() + 1);
+    vec![after, before]
+}
+
+/// Recovers a damaged copy: the same content, the same less the last batch (nothing proves it), or a
+/// fault with the file's name that changed nothing.
+fn judge(files: &MemFiles, allowed: &[LogContent], what: &str) -> &'static str {
+    let damaged = files.contents();
+    let options = LogOptions { segment_bytes: 12 << 10 };
+    match Log::recover(files.shared(), ID, options) {
+        Ok((_, content)) => {
+            let same = |other: &LogContent| {
+                (content.hard, &content.entries, content.boundary) == (other.hard, &other.entries, other.boundary)
+            };
+            let found = allowed.iter().position(same);
+            assert!(found.is_some(), "{what}: {content:?}");
+            if !content.healed.is_empty() { "healed" } else if found == Some(0) { "harmless" } else { "last batch cut" }
+        }
+        Err(Fault::Damaged { file, .. }) => {
+            assert!(file.starts_with("log/"), "{what}: {file}");
+            assert_eq!(files.calls(), 0, "{what}: a refusal changes nothing");
+            assert_eq!(files.contents(), damaged);
+            "refused"
+        }
+        Err(fault) => panic!("{what}: {fault}"),
+    }
+}
+
+#[test]
+fn damage_at_any_byte_is_seen_or_harmless() {
+    let files = MemFiles::new();
+    let allowed = recycled_log(&files);
+    let mut verdicts: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut try_edit = |path: &str, at: usize, len: usize, edit: &dyn Fn(u8) -> u8| {
+        let bytes = files.bytes(path);
+        let until = (at + len).min(bytes.len());
+        if bytes[at..until].iter().all(|&byte| edit(byte) == byte) {
+            return;
+        }
+        let copy = files.copy();
+        copy.edit(path, |bytes| bytes[at..until].iter_mut().for_each(|byte| *byte = edit(*byte)));
+        *verdicts.entry(judge(&copy, &allowed, &format!("{path} {at}+{len}"))).or_default() += 1;
+    };
+    for path in files.files() {
+        let len = files.bytes(&path).len();
+        for at in 0..len {
+            try_edit(&path, at, 1, &|byte| byte ^ (1 << (at % 8)));
+            if at % 5 == 0 {
+                try_edit(&path, at, 8, &|_| 0);
+            }
+        }
+        for at in (0..len).step_by(512) {
+            try_edit(&path, at, 512, &|_| 0);
+            try_edit(&path, at, 4096, &|_| 0);
+            try_edit(&path, at, 4096, &|byte| byte ^ 0xff);
+        }
+    }
+    for verdict in ["healed", "harmless", "last batch cut", "refused"] {
+        assert!(verdicts.get(verdict).is_some_and(|&count| count > 10), "{verdict}: {verdicts:?}");
+    }
+}
+
+#[test]
+fn a_proven_log_has_no_tail_to_lose() {
+    let files = MemFiles::new();
+    let mut allowed = recycled_log(&files);
+    let options = LogOptions { segment_bytes: 12 << 10 };
+    // Recovery proves what it found; afterwards damage of the last acknowledged batch is refused.
+    drop(Log::recover(files.shared(), ID, options).unwrap());
+    allowed.truncate(1);
+    for path in files.files() {
+        for at in (0..files.bytes(&path).len()).step_by(128) {
+            let copy = files.copy();
+            copy.edit(&path, |bytes| {
+                let until = (at + 4096).min(bytes.len());
+                bytes[at..until].fill(0);
+            });
+            judge(&copy, &allowed, &format!("{path} {at}"));
+        }
+    }
+}
+
+#[test]
+fn missing_entries_are_named() {
+    let files = MemFiles::new();
+    let mut log = Log::create(files.shared(), ID, OPTIONS, (0, 0)).unwrap();
+    log.save(hard(1, 0, 0), &entries(1..=3, 1, 10)).unwrap();
+    log.save(hard(1, 0, 3), &entries(4..=5, 1, 10)).unwrap();
+    log.save(hard(1, 0, 5), &entries(6..=6, 1, 10)).unwrap();
+    let path = files.files().into_iter().find(|path| path.ends_with(".log")).unwrap();
+    // Page 0 holds the first batch (no entries), page 1 entries 1 to 3: body of entry 2.
+    let body = files.copy();
+    body.edit(&path, |bytes| bytes[4096 + 152 + 3 * 28 + 10] ^= 1);
+    let page = files.copy();
+    page.edit(&path, |bytes| bytes[4096..8192].fill(0));
+    let fault = recover(&body).unwrap_err();
+    assert_eq!(
+        fault.to_string(),
+        format!("{path} at byte 4096: damaged: the data of log entries is wrong; batch 3 at byte 8192 of log file 1 \
+                 proves that it was durable (log entries 2 to 2: 1 missing)")
+    );
+    match fault {
+        Fault::Damaged { entries, .. } => {
+            assert_eq!((entries[0].index, entries[0].term, entries[0].crc), (2, 1, crc32c::crc32c(&entry(2, 1, 10).data)));
+        }
+        other => panic!("{other}"),
+    }
+    match recover(&page).unwrap_err() {
+        Fault::Damaged { entries, .. } => assert_eq!(entries.iter().map(|id| id.index).collect::<Vec<_>>(), [1, 2, 3]),
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn a_missing_file_is_damage() {
+    let files = MemFiles::new();
+    let mut log = Log::create(files.shared(), ID, OPTIONS, (0, 0)).unwrap();
+    for index in 1..=12 {
+        log.save(hard(1, 0, 0), &[entry(index, 1, 6000)]).unwrap();
+    }
+    let names: Vec<String> = files.files().into_iter().filter(|path| path.ends_with(".log")).collect();
+    assert!(names.len() >= 4);
+    for missing in &names[1..names.len() - 1] {
+        let copy = files.copy();
+        disk::Files::remove(&copy, missing).unwrap();
+        assert!(recover(&copy).unwrap_err().is_damage(), "{missing}");
+    }
+}
+
+#[test]
+fn others_logs_and_later_formats_are_refused() {
+    let files = MemFiles::new();
+    Log::create(files.shared(), ID, OPTIONS, (0, 0)).unwrap().save(hard(1, 0, 0), &entries(1..=2, 1, 10)).unwrap();
+    let path = files.files().into_iter().find(|path| path.ends_with(".log")).unwrap();
+    let calls = files.calls();
+    for id in [Identity { cluster: 1, ..ID }, Identity { member: 1, ..ID }] {
+        let fault = Log::recover(files.shared(), id, OPTIONS).unwrap_err();
+        assert!(matches!(fault, Fault::Foreign { .. }), "{fault}");
+    }
+    let newer = files.copy();
+    newer.edit(&path, |bytes| {
+        bytes[4096 + 8] = 2;
+        let crc = crc32c::crc32c(&bytes[4096..4096 + 148]);
+        bytes[4096 + 148..4096 + 152].copy_from_slice(&crc.to_le_bytes());
+    });
+    let fault = recover(&newer).unwrap_err();
+    assert_eq!(fault.to_string(), format!("{path} at byte 0: written in format level 2, this program knows up to 1"));
+    assert!(matches!(Log::create(files.shared(), ID, OPTIONS, (0, 0)), Err(Fault::Refused { .. })));
+    assert_eq!(newer.calls(), 0);
+    assert_eq!(files.calls(), calls + 1, "only the directory was flushed by the refused create");
+}
+
+#[test]
+fn a_failed_call_is_final_but_a_full_disk_before_the_write_is_not() {
+    let save = |log: &mut Log, index: u64| log.save(hard(1, 0, 0), &[entry(index, 1, 6000)]);
+    let mut full = 0;
+    for calls in 0..12 {
+        for kind in [std::io::ErrorKind::Other, std::io::ErrorKind::StorageFull] {
+            let files = MemFiles::new();
+            let mut log = Log::create(files.shared(), ID, OPTIONS, (0, 0)).unwrap();
+            files.fail_after(calls, kind);
+            let mut index = 1;
+            let fault = loop {
+                match save(&mut log, index) {
+                    Ok(()) => index += 1,
+                    Err(fault) => break fault,
+                }
+            };
+            files.heal();
+            let space_only = matches!(&fault, Fault::Io { file, .. } if file.contains("spare")) && save(&mut log, index).is_ok();
+            if space_only {
+                full += 1;
+                index += 1;
+            } else {
+                assert!(matches!(save(&mut log, index), Err(Fault::Stopped { .. })), "{fault}");
+                assert!(matches!(log.read(1, 1), Err(Fault::Stopped { .. })));
+                assert!(matches!(log.cut_below(1), Err(Fault::Stopped { .. })));
+            }
+            let (_, content) = recover(&files).unwrap();
+            assert!(content.entries.len() as u64 >= index - 1);
+        }
+    }
+    assert!(full > 0);
+}
+
+/// After a failed flush the bytes can be read, but may not be on the disk: what recovery reports
+/// must survive the next crash.
+#[test]
+fn what_a_failed_flush_left_is_written_again() {
+    let mut read_back = 0;
+    for calls in 0..6 {
+        let files = MemFiles::new();
+        let mut log = Log::create(files.shared(), ID, OPTIONS, (0, 0)).unwrap();
+        log.save(hard(1, 0, 0), &[entry(1, 1, 300)]).unwrap();
+        files.fail_after(calls, std::io::ErrorKind::Other);
+        let mut index = 2;
+        while log.save(hard(1, 0, 0), &[entry(index, 1, 300)]).is_ok() {
+            index += 1;
+        }
+        files.heal();
+        let (_, content) = recover(&files).unwrap();
+        read_back += usize::from(content.entries.len() as u64 == index);
+        let (_, after) = recover(&files.crash(files.calls(), Kept::Nothing)).unwrap();
+        assert_eq!(after.entries, content.entries, "failure of call {calls}");
+    }
+    assert!(read_back > 0, "some failed batch could be read");
+}
+
+#[test]
+#[should_panic(expected = "committed entries never change")]
+fn the_committed_part_is_never_replaced() {
+    let files = MemFiles::new();
+    let mut log = Log::create(files.shared(), ID, OPTIONS, (0, 0)).unwrap();
+    log.save(hard(1, 0, 2), &entries(1..=3, 1, 10)).unwrap();
+    let _ = log.save(hard(2, 0, 2), &entries(2..=2, 2, 10));
+}
+
+#[test]
+fn reading_stops_at_the_bound_and_at_the_ends() {
+    let files = MemFiles::new();
+    let mut log = Log::create(files.shared(), ID, OPTIONS, (10, 3)).unwrap();
+    log.save(hard(4, 0, 10), &entries(11..=14, 4, 100)).unwrap();
+    log.save(hard(5, 0, 12), &entries(13..=16, 5, 100)).unwrap();
+    let read = |from, most| log.read(from, most).unwrap().iter().map(|e| (e.index, e.term)).collect::<Vec<_>>();
+    assert_eq!(read(10, 1000), []);
+    assert_eq!(read(17, 1000), []);
+    assert_eq!(read(12, 0), [(12, 4)]);
+    assert_eq!(read(11, 300), [(11, 4), (12, 4), (13, 5)]);
+    assert_eq!(read(16, 1000), [(16, 5)]);
+    assert_eq!(log.boundary(), (10, 3));
+}
+
+/// Random lives against the model, each ended by a crash at a random call.
+#[test]
+fn random_lives() {
+    for seed in 0..60u64 {
+        let mut coin = Coin(seed + 1);
+        let mut steps = Vec::new();
+        let (mut term, mut last, mut commit, mut cut) = (1, 0u64, 0u64, 1u64);
+        for _ in 0..coin.below(25) + 5 {
+            match coin.below(10) {
+                0 => steps.push(Step::Reopen),
+                1 => {
+                    cut = cut.max(coin.below(commit + 1) + 1);
+                    steps.push(Step::Cut(cut));
+                }
+                2 => {
+                    term += 1;
+                    steps.push(Step::Save(hard(term, 0, commit), vec![]));
+                }
+                kind => {
+                    let mut first = last + 1;
+                    if kind == 3 && last > commit {
+                        term += 1;
+                        first = commit + 1 + coin.below(last - commit);
+                    }
+                    last = first + coin.below(4);
+                    let len = [0, 10, 1000, 3788, 3789, 9000][coin.below(6) as usize];
+                    steps.push(Step::Save(hard(term, 0, commit), entries(first..=last, term, len)));
+                    commit += coin.below(last - commit + 1);
+                }
+            }
+        }
+        let files = MemFiles::new();
+        let marks = run(&files, steps);
+        for _ in 0..12 {
+            let calls = marks[0].0 + coin.below((files.calls() - marks[0].0) as u64 + 1) as usize;
+            let crashed = files.crash(calls, Kept::Some(coin.next()));
+            let done = marks.iter().rposition(|(at, _)| *at <= calls).unwrap();
+            let (_, content) = recover(&crashed).unwrap_or_else(|fault| panic!("seed {seed} call {calls}: {fault}"));
+            let ok = marks[done].1.check(&content).is_ok() || marks.get(done + 1).is_some_and(|m| m.1.check(&content).is_ok());
+            assert!(ok, "seed {seed} call {calls}: {:?}", marks[done].1.check(&content));
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! A disk in memory that remembers every call, and can be rebuilt as a crash after any of them
+//! might have left it.
+
+#![allow(dead_code)]
+
+use disk::{File, Files, How};
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+const SECTOR: usize = 512;
+
+#[derive(Clone, Debug)]
+enum Op {
+    Link { path: String, node: usize },
+    Rename { from: String, to: String, node: usize },
+    Remove { path: String },
+    SyncDir { dir: String },
+    Write { node: usize, offset: usize, bytes: Vec<u8> },
+    SetLen { node: usize, len: usize },
+    Sync { node: usize },
+    /// A flush that failed: the system calls the written pages clean and never writes them again.
+    FailedSync { node: usize },
+}
+
+#[derive(Default)]
+struct Disk {
+    names: BTreeMap<String, usize>,
+    nodes: Vec<Vec<u8>>,
+    dirs: Vec<String>,
+    ops: Vec<Op>,
+    /// Calls that change something until one fails; None: never.
+    fail_after: Option<usize>,
+    fail_kind: Option<io::ErrorKind>,
+}
+
+/// What of the calls that no flush covers is on the disk after a crash.
+#[derive(Clone, Copy, Debug)]
+pub enum Kept {
+    Nothing,
+    Everything,
+    /// Each directory change and each sector by the toss of a coin.
+    Some(u64),
+}
+
+pub const KEPT: [Kept; 7] =
+    [Kept::Nothing, Kept::Everything, Kept::Some(1), Kept::Some(2), Kept::Some(3), Kept::Some(4), Kept::Some(5)];
+
+#[derive(Clone, Default)]
+pub struct MemFiles(Arc<Mutex<Disk>>);
+
+struct MemFile {
+    disk: MemFiles,
+    node: usize,
+}
+
+/// A small generator: the same seed, the same tosses.
+pub struct Coin(pub u64);
+
+impl Coin {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.0 >> 33) ^ self.0
+    }
+
+    pub fn below(&mut self, limit: u64) -> u64 {
+        (self.next() >> 8) % limit
+    }
+}
+
+fn dir_of(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(dir, _)| dir)
+}
+
+fn not_found(path: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::NotFound, path.to_string())
+}
+
+impl MemFiles {
+    pub fn new() -> MemFiles {
+        MemFiles::default()
+    }
+
+    pub fn shared(&self) -> Arc<dyn Files> {
+        Arc::new(self.clone())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Disk> {
+        self.0.lock().unwrap()
+    }
+
+    /// Number of changing calls so far.
+    pub fn calls(&self) -> usize {
+        self.lock().ops.len()
+    }
+
+    /// The changing call after `calls` further ones fails, and all later ones too.
+    pub fn fail_after(&self, calls: usize, kind: io::ErrorKind) {
+        let mut disk = self.lock();
+        disk.fail_after = Some(calls);
+        disk.fail_kind = Some(kind);
+    }
+
+    pub fn heal(&self) {
+        self.lock().fail_after = None;
+    }
+
+    pub fn files(&self) -> Vec<String> {
+        self.lock().names.keys().cloned().collect()
+    }
+
+    pub fn bytes(&self, path: &str) -> Vec<u8> {
+        let disk = self.lock();
+        disk.nodes[disk.names[path]].clone()
+    }
+
+    /// Changes bytes behind everybody's back.
+    pub fn edit(&self, path: &str, edit: impl FnOnce(&mut Vec<u8>)) {
+        let mut disk = self.lock();
+        let node = disk.names[path];
+        edit(&mut disk.nodes[node]);
+    }
+
+    pub fn contents(&self) -> BTreeMap<String, Vec<u8>> {
+        let disk = self.lock();
+        disk.names.iter().map(|(path, node)| (path.clone(), disk.nodes[*node].clone())).collect()
+    }
+
+    /// A disk with the same files and no history.
+    pub fn copy(&self) -> MemFiles {
+        MemFiles::with(self.contents(), self.lock().dirs.clone())
+    }
+
+    fn with(contents: BTreeMap<String, Vec<u8>>, dirs: Vec<String>) -> MemFiles {
+        let mut disk = Disk { dirs, ..Disk::default() };
+        for (path, bytes) in contents {
+            disk.names.insert(path, disk.nodes.len());
+            disk.nodes.push(bytes);
+        }
+        MemFiles(Arc::new(Mutex::new(disk)))
+    }
+
+    /// The disk after a crash behind the first `calls` calls. Only for a disk whose history began empty.
+    pub fn crash(&self, calls: usize, kept: Kept) -> MemFiles {
+        let disk = self.lock();
+        let mut durable = Durable { names: BTreeMap::new(), nodes: vec![Vec::new(); disk.nodes.len()] };
+        let mut pending: Vec<&Op> = Vec::new();
+        for op in &disk.ops[..calls] {
+            match op {
+                Op::Sync { node } => pending.retain(|op| {
+                    let mine = matches!(op, Op::Write { node: n, .. } | Op::SetLen { node: n, .. } if n == node);
+                    if mine {
+                        durable.apply(op, &mut |_| true);
+                    }
+                    !mine
+                }),
+                Op::FailedSync { node } => pending.retain(|op| !matches!(op, Op::Write { node: n, .. } if n == node)),
+                Op::SyncDir { dir } => pending.retain(|op| {
+                    let mine = match op {
+                        Op::Link { path, .. } | Op::Remove { path } => dir_of(path) == dir,
+                        Op::Rename { from, to, .. } => dir_of(from) == dir || dir_of(to) == dir,
+                        _ => false,
+                    };
+                    if mine {
+                        durable.apply(op, &mut |_| true);
+                    }
+                    !mine
+                }),
+                other => pending.push(other),
+            }
+        }
+        let mut coin = match kept {
+            Kept::Some(seed) => Coin(seed.wrapping_mul(0x9e3779b97f4a7c15) ^ calls as u64),
+            _ => Coin(0),
+        };
+        let mut toss = move |_: usize| match kept {
+            Kept::Nothing => false,
+            Kept::Everything => true,
+            Kept::Some(_) => coin.below(2) == 0,
+        };
+        for op in pending {
+            durable.apply(op, &mut toss);
+        }
+        let contents = durable.names.iter().map(|(path, node)| (path.clone(), durable.nodes[*node].clone())).collect();
+        MemFiles::with(contents, disk.dirs.clone())
+    }
+}
+
+struct Durable {
+    names: BTreeMap<String, usize>,
+    nodes: Vec<Vec<u8>>,
+}
+
+impl Durable {
+    fn apply(&mut self, op: &Op, toss: &mut dyn FnMut(usize) -> bool) {
+        match op {
+            Op::Write { node, offset, bytes } => {
+                let target = &mut self.nodes[*node];
+                let end = offset + bytes.len();
+                let mut at = *offset;
+                while at < end {
+                    let next = ((at / SECTOR + 1) * SECTOR).min(end);
+                    if toss(at) {
+                        if target.len() < next {
+                            target.resize(next, 0);
+                        }
+                        target[at..next].copy_from_slice(&bytes[at - offset..next - offset]);
+                    }
+                    at = next;
+                }
+            }
+            Op::SetLen { node, len } if toss(*len) => self.nodes[*node].resize(*len, 0),
+            Op::Link { path, node } if toss(*node) => {
+                self.names.insert(path.clone(), *node);
+            }
+            Op::Rename { from, to, node } if toss(*node) => {
+                if self.names.get(from) == Some(node) {
+                    self.names.remove(from);
+                }
+                self.names.insert(to.clone(), *node);
+            }
+            Op::Remove { path } if toss(0) => {
+                self.names.remove(path);
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Disk {
+    fn change(&mut self, op: Op) -> io::Result<()> {
+        match &mut self.fail_after {
+            Some(0) => {
+                if let Op::Sync { node } = op {
+                    self.ops.push(Op::FailedSync { node });
+                }
+                return Err(io::Error::new(self.fail_kind.unwrap_or(io::ErrorKind::Other), "planted failure"));
+            }
+            Some(left) => *left -= 1,
+            None => {}
+        }
+        match &op {
+            Op::Link { path, node } => {
+                self.names.insert(path.clone(), *node);
+            }
+            Op::Rename { from, to, node } => {
+                self.names.remove(from);
+                self.names.insert(to.clone(), *node);
+            }
+            Op::Remove { path } => {
+                self.names.remove(path);
+            }
+            Op::Write { node, offset, bytes } => {
+                let target = &mut self.nodes[*node];
+                if target.len() < offset + bytes.len() {
+                    target.resize(offset + bytes.len(), 0);
+                }
+                target[*offset..offset + bytes.len()].copy_from_slice(bytes);
+            }
+            Op::SetLen { node, len } => self.nodes[*node].resize(*len, 0),
+            Op::Sync { .. } | Op::FailedSync { .. } | Op::SyncDir { .. } => {}
+        }
+        self.ops.push(op);
+        Ok(())
+    }
+}
+
+impl Files for MemFiles {
+    fn open(&self, path: &str, how: How) -> io::Result<Arc<dyn File>> {
+        let mut disk = self.lock();
+        let node = match (disk.names.get(path).copied(), how) {
+            (Some(node), How::Create) => {
+                disk.change(Op::SetLen { node, len: 0 })?;
+                node
+            }
+            (Some(node), _) => node,
+            (None, How::Create) => {
+                if !disk.dirs.iter().any(|dir| dir == dir_of(path)) {
+                    return Err(not_found(path));
+                }
+                let node = disk.nodes.len();
+                disk.nodes.push(Vec::new());
+                disk.change(Op::Link { path: path.to_string(), node })?;
+                node
+            }
+            (None, _) => return Err(not_found(path)),
+        };
+        Ok(Arc::new(MemFile { disk: self.clone(), node }))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let mut disk = self.lock();
+        let node = disk.names.get(from).copied().ok_or_else(|| not_found(from))?;
+        disk.change(Op::Rename { from: from.to_string(), to: to.to_string(), node })
+    }
+
+    fn remove(&self, path: &str) -> io::Result<()> {
+        let mut disk = self.lock();
+        disk.names.get(path).ok_or_else(|| not_found(path))?;
+        disk.change(Op::Remove { path: path.to_string() })
+    }
+
+    fn list(&self, dir: &str) -> io::Result<Vec<String>> {
+        let disk = self.lock();
+        if !disk.dirs.iter().any(|known| known == dir) {
+            return Err(not_found(dir));
+        }
+        let inside = disk.names.keys().filter(|path| dir_of(path) == dir);
+        Ok(inside.map(|path| path[dir.len() + 1..].to_string()).collect())
+    }
+
+    fn make_dir(&self, dir: &str) -> io::Result<()> {
+        let mut disk = self.lock();
+        if !disk.dirs.iter().any(|known| known == dir) {
+            disk.dirs.push(dir.to_string());
+        }
+        Ok(())
+    }
+
+    fn sync_dir(&self, dir: &str) -> io::Result<()> {
+        self.lock().change(Op::SyncDir { dir: dir.to_string() })
+    }
+}
+
+impl File for MemFile {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        let disk = self.disk.lock();
+        let bytes = disk.nodes[self.node].get(offset as usize..).unwrap_or(&[]);
+        let len = bytes.len().min(into.len());
+        into[..len].copy_from_slice(&bytes[..len]);
+        Ok(len)
+    }
+
+    fn write_at(&self, offset: u64, parts: &[&[u8]]) -> io::Result<()> {
+        self.disk.lock().change(Op::Write { node: self.node, offset: offset as usize, bytes: parts.concat() })
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.disk.lock().change(Op::Sync { node: self.node })
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.disk.lock().nodes[self.node].len() as u64)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.disk.lock().change(Op::SetLen { node: self.node, len: len as usize })
+    }
+
+    fn allocate(&self, len: u64) -> io::Result<()> {
+        if self.len()? < len { self.set_len(len) } else { Ok(()) }
+    }
+}
