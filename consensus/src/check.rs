@@ -8,8 +8,8 @@ use crate::message::{conf_from, snapshot_from};
 use raft::eraftpb::{self, MessageType};
 use std::collections::BTreeMap;
 
-/// Rejections that contradict what a follower acknowledged, on so many different ticks and with no
-/// acceptance in between, are no leftovers of the network.
+/// Rejections that contradict what a follower acknowledged, so many of them on different ticks, over
+/// two election timeouts and with no acceptance in between, are no leftovers of the network.
 const SUSPECT_AFTER: u32 = 4;
 
 /// What this member knows when a message arrives.
@@ -63,8 +63,15 @@ fn snapshot_is_sound(m: &eraftpb::Message) -> bool {
 #[derive(Debug, Default)]
 pub(crate) struct Suspicions {
     now: u64,
-    /// Follower to (contradictions on different ticks, tick of the last one).
-    counts: BTreeMap<u64, (u32, u64)>,
+    counts: BTreeMap<u64, Contradictions>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Contradictions {
+    /// Different ticks that saw one.
+    ticks: u32,
+    first: u64,
+    last: u64,
 }
 
 impl Suspicions {
@@ -76,17 +83,19 @@ impl Suspicions {
         self.counts.remove(&from);
     }
 
-    /// True when it is time to raise it.
-    pub fn contradicted(&mut self, from: u64) -> bool {
-        let (count, last) = self.counts.entry(from).or_insert((0, u64::MAX));
-        if *last == self.now {
+    /// True when it is time to raise it. `span`: two election timeouts, in ticks.
+    pub fn contradicted(&mut self, from: u64, span: u64) -> bool {
+        let now = self.now;
+        let new = Contradictions { ticks: 0, first: now, last: u64::MAX };
+        let seen = self.counts.entry(from).or_insert(new);
+        if seen.last == now {
             return false;
         }
-        *last = self.now;
-        *count += 1;
-        let raise = *count >= SUSPECT_AFTER;
+        seen.last = now;
+        seen.ticks += 1;
+        let raise = seen.ticks >= SUSPECT_AFTER && now - seen.first >= span;
         if raise {
-            *count = 0;
+            *seen = new;
         }
         raise
     }

@@ -185,7 +185,8 @@ impl Consensus {
             return false;
         }
         let contradicts = m.index <= matched || m.reject_hint < matched;
-        if contradicts && matched > 0 && self.suspicions.contradicted(m.from) {
+        let span = 2 * u64::from(self.config.election_ticks);
+        if contradicts && matched > 0 && self.suspicions.contradicted(m.from, span) {
             self.raise_lost_data(m.from);
         }
         contradicts

@@ -101,9 +101,6 @@ impl Reads {
         &mut self.finished
     }
 
-    pub fn is_waiting(&self) -> bool {
-        !self.waiting.is_empty() || !self.open.is_empty()
-    }
 }
 
 fn parts_of(context: &[u8]) -> Option<[u64; 3]> {

@@ -71,13 +71,13 @@ impl LogCache {
             first_cached: boundary.0 + 1,
             bytes: 0,
             cap,
-            applied,
+            applied: boundary.0,
             wishes: RefCell::default(),
             offered: None,
             conf_index: 0,
         };
         cache.append(entries.iter().map(entry_into).collect());
-        cache.evict();
+        cache.set_applied(applied);
         cache
     }
 
@@ -160,8 +160,8 @@ impl LogCache {
         self.bytes = 0;
         self.applied = index;
         self.conf_index = index;
-        *self.wishes.borrow_mut() =
-            Wishes { next_ticket: self.wishes.borrow().next_ticket, ..Wishes::default() };
+        let wishes = self.wishes.get_mut();
+        *wishes = Wishes { next_ticket: wishes.next_ticket, ..Wishes::default() };
     }
 
     pub fn term_at(&self, index: u64) -> Option<u64> {

@@ -1,0 +1,136 @@
+//! Scripts of a small cluster, `tests/scripts/*.txt`: commands, and what they must print. Each
+//! script's name is its claim. `BLESS=1 cargo test -p consensus --test scripts` rewrites them.
+
+mod cluster;
+
+use bytes::Bytes;
+use cluster::Cluster;
+use consensus::{ConfChange, ConfChangeKind, Consensus};
+use std::fmt::Write;
+
+fn run(script: &str) -> String {
+    let mut cluster = Cluster::new(1, &[]);
+    let mut out = String::new();
+    let mut lines = script.lines().peekable();
+    while let Some(line) = lines.next() {
+        if line.is_empty() || line.starts_with('#') {
+            writeln!(out, "{line}").unwrap();
+        } else if !line.starts_with("  ") {
+            writeln!(out, "{line}").unwrap();
+            cluster.trace.clear();
+            command(&mut cluster, line);
+            for line in &cluster.trace {
+                writeln!(out, "  {line}").unwrap();
+            }
+        }
+    }
+    out
+}
+
+fn command(cluster: &mut Cluster, line: &str) {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let number = |at: usize| words[at].parse::<u64>().expect("a number");
+    match words[0] {
+        "cluster" => {
+            let voters: Vec<u64> = (1..words.len()).map(number).collect();
+            *cluster = Cluster::new(1, &voters);
+        }
+        "saves" => cluster.auto_save = words[1] == "auto",
+        "cache" => cluster.cache_bytes = number(1),
+        "join" => cluster.join(number(1)),
+        "tick" => {
+            for _ in 0..words.get(2).map_or(1, |_| number(2)) {
+                cluster.call(number(1), Consensus::tick);
+            }
+        }
+        "campaign" => {
+            cluster.call(number(1), Consensus::campaign);
+        }
+        "propose" => {
+            let data = Bytes::from(words[2].to_string());
+            say(cluster, number(1), |consensus| consensus.propose(data));
+        }
+        "change" => {
+            let kind = match words[2] {
+                "voter" => ConfChangeKind::AddVoter,
+                "learner" => ConfChangeKind::AddLearner,
+                "remove" => ConfChangeKind::Remove,
+                _ => ConfChangeKind::Update,
+            };
+            let change = ConfChange { kind, member: number(3), context: Bytes::new() };
+            say(cluster, number(1), |consensus| consensus.propose_change(&change));
+        }
+        "transfer" => say(cluster, number(1), |consensus| consensus.transfer(number(2))),
+        "read" => cluster.read(number(1)),
+        "save" => cluster.save(number(1)),
+        "crash" => cluster.crash(number(1)),
+        "restart" => cluster.restart(number(1)),
+        "compact" => cluster.compact(number(1)),
+        "install" => cluster.install(number(1)),
+        "abandon" => cluster.abandon(number(1)),
+        "fetch" => cluster.fetch(number(1)),
+        "stepdown" => {
+            cluster.call(number(1), Consensus::step_down);
+        }
+        "forget" => forget(cluster, number(1), number(2)),
+        "settle" => cluster.settle(),
+        "quietly" => {
+            command(cluster, &words[1..].join(" "));
+            cluster.trace.clear();
+        }
+        // deliver FROM TO: everything in flight on that way, 0 = any.
+        "deliver" => take(cluster, number(1), number(2), true),
+        "drop" => take(cluster, number(1), number(2), false),
+        "status" => {
+            let status = cluster.status(number(1));
+            cluster.say(format!("{status:?}"));
+        }
+        other => panic!("unknown command {other}"),
+    }
+}
+
+fn say<T: std::fmt::Debug>(cluster: &mut Cluster, id: u64, body: impl FnOnce(&mut Consensus) -> T) {
+    let at = cluster.trace.len();
+    let result = cluster.call(id, body);
+    cluster.trace.insert(at, format!("{id} answers {result:?}"));
+}
+
+/// The disk of a crashed member loses everything above `index`, and forgets that it was committed.
+fn forget(cluster: &mut Cluster, id: u64, index: u64) {
+    let disk = &mut cluster.member(id).disk;
+    disk.entries.retain(|entry| entry.index <= index);
+    disk.hard.commit = disk.hard.commit.min(index);
+}
+
+fn take(cluster: &mut Cluster, from: u64, to: u64, deliver: bool) {
+    let matches = |m: &consensus::Message| {
+        (from == 0 || m.from() == from) && (to == 0 || m.to() == to)
+    };
+    let (taken, left): (Vec<_>, Vec<_>) = cluster.network.drain(..).partition(matches);
+    cluster.network = left;
+    for message in taken {
+        if deliver {
+            let to = message.to();
+            cluster.call(to, |consensus| consensus.step(message));
+        }
+    }
+}
+
+#[test]
+fn scripts_print_what_they_claim() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts");
+    let mut paths: Vec<_> =
+        std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    assert!(paths.len() >= 8, "scripts are missing");
+    for path in paths {
+        let script = std::fs::read_to_string(&path).unwrap();
+        let actual = run(&script);
+        if std::env::var_os("BLESS").is_some() {
+            std::fs::write(&path, &actual).unwrap();
+        } else {
+            let same = script == actual;
+            assert!(same, "{}: expected\n{script}\nactual\n{actual}", path.display());
+        }
+    }
+}
