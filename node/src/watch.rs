@@ -379,7 +379,7 @@ impl WatchStream {
         watch.state = State::Live { join };
         match self.feed(id, missed, revision) {
             Ok(()) => self.advance(id, revision + 1),
-            Err(unqueued) => self.demote(id, unqueued, out),
+            Err(unqueued) => self.leave_core(id, unqueued, out),
         }
     }
 
@@ -524,14 +524,19 @@ impl WatchStream {
         watch.next = watch.next.max(next);
     }
 
-    /// Takes a live watch out of the core: its client does not keep up. What is queued for it
-    /// is dropped, and it goes on later from the first revision its client was not given.
+    /// A live watch whose client does not keep up: what is queued for it is dropped, and it
+    /// goes on later from the first revision its client was not given.
     fn demote(&mut self, id: i64, unqueued: i64, out: &mut Vec<StreamOut>) {
-        let watch = &self.watches[&id];
-        self.leave_state(id, watch.state, watch.next, out);
         let dropped = self.outbox.drop_watch(id);
         self.outbox.drop_progress();
-        self.wait(id, dropped.unwrap_or(unqueued));
+        self.leave_core(id, dropped.unwrap_or(unqueued), out);
+    }
+
+    /// Takes a watch out of the core until there is room; it goes on from `next`.
+    fn leave_core(&mut self, id: i64, next: i64, out: &mut Vec<StreamOut>) {
+        let watch = &self.watches[&id];
+        self.leave_state(id, watch.state, watch.next, out);
+        self.wait(id, next);
     }
 
     /// Compaction overtook the watch. Its sets were left by the caller.

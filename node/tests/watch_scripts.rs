@@ -1,0 +1,144 @@
+//! Watch streams as scripts: `watch_scripts/*.txt`. A line beginning with `> ` is a command; the
+//! lines below it are what the client was sent. `UPDATE=1` writes what was seen; read the diff.
+//!
+//! ```text
+//! create KEY [END] [rev=N] [id=N] [prev] [noput] [nodelete] [notify] [fragment]
+//! cancel ID | progress | refuse TEXT | put K V | big K BYTES | delete K | txn K=V -K .. | compact N
+//! stall | flow          the client stops, goes on reading
+//! hold | settle         messages stop moving; move them all
+//! install N             a snapshot brings N puts of key `s`
+//! tick N | leader yes|no | care
+//! ```
+
+mod watch_world;
+
+use bytes::Bytes;
+use node::ToStream;
+use node::watch::{CreateRequest, FromClient, Limits, Response};
+use std::fmt::Write;
+use watch_world::{World, show_event};
+
+const LIMITS: Limits = Limits { buffer_bytes: 4000, fragment_bytes: 600, progress_interval_ticks: 10 };
+
+#[test]
+fn scripts() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/watch_scripts");
+    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    assert!(!files.is_empty());
+    for file in files {
+        let script = std::fs::read_to_string(&file).unwrap();
+        let seen = run(&script);
+        if std::env::var_os("UPDATE").is_some() {
+            std::fs::write(&file, seen).unwrap();
+        } else {
+            assert_eq!(seen, script, "{} differs (UPDATE=1 rewrites it)", file.display());
+        }
+    }
+}
+
+fn run(script: &str) -> String {
+    let mut world = World::new(1500, &[LIMITS]);
+    let mut hold = false;
+    let mut shown = String::new();
+    let mut seen = 0;
+    for line in script.lines() {
+        let Some(command) = line.strip_prefix("> ") else {
+            if line.starts_with('#') || line.is_empty() {
+                writeln!(shown, "{line}").unwrap();
+            }
+            continue;
+        };
+        writeln!(shown, "{line}").unwrap();
+        command_line(&mut world, command, &mut hold);
+        if !hold {
+            world.settle();
+        }
+        for response in &world.clients[0].received[seen..] {
+            writeln!(shown, "{}", show_response(response)).unwrap();
+        }
+        seen = world.clients[0].received.len();
+        if let Some(refusal) = world.clients[0].ended.take() {
+            writeln!(shown, "ended {refusal:?}").unwrap();
+        }
+    }
+    shown
+}
+
+fn command_line(world: &mut World, command: &str, hold: &mut bool) {
+    let words: Vec<&str> = command.split_whitespace().collect();
+    match words[..] {
+        ["create", ref rest @ ..] => world.client(0, FromClient::Create(create(rest))),
+        ["cancel", id] => world.client(0, FromClient::Cancel { id: id.parse().unwrap() }),
+        ["progress"] => world.client(0, FromClient::Progress),
+        ["refuse", ref rest @ ..] => world.client(0, FromClient::Refuse { reason: rest.join(" ") }),
+        ["put", key, value] => assert!(world.change(&[(key.into(), Some(value.into()))])),
+        ["big", key, bytes] => assert!(world.change(&[(key.into(), Some("x".repeat(bytes.parse().unwrap())))])),
+        ["delete", key] => assert!(world.change(&[(key.into(), None)])),
+        ["txn", ref rest @ ..] => {
+            let change = |word: &&str| match word.split_once('=') {
+                Some((key, value)) => (key.to_owned(), Some(value.to_owned())),
+                None => (word.trim_start_matches('-').to_owned(), None),
+            };
+            assert!(world.change(&rest.iter().map(change).collect::<Vec<_>>()));
+        }
+        ["compact", revision] => world.compacted = revision.parse().unwrap(),
+        ["stall"] => world.clients[0].stalled = true,
+        ["flow"] => world.clients[0].stalled = false,
+        ["hold"] => *hold = true,
+        ["settle"] => *hold = false,
+        ["install", puts] => {
+            let put = |n: u32| vec![("s".to_owned(), Some(n.to_string()))];
+            world.install(&(0..puts.parse().unwrap()).map(put).collect::<Vec<_>>());
+        }
+        ["tick", ticks] => {
+            for _ in 0..ticks.parse().unwrap() {
+                world.tick(0);
+                world.settle();
+            }
+        }
+        ["leader", known] => world.tell(0, ToStream::Leader { known: known == "yes" }),
+        ["care"] => world.clients[0].stream.require_leader(100),
+        _ => panic!("no such command: {command}"),
+    }
+}
+
+fn create(words: &[&str]) -> CreateRequest {
+    let bytes = |word: &str| Bytes::from(word.replace("\\0", "\0").replace("''", "").into_bytes());
+    let mut request = CreateRequest { key: bytes(words[0]), ..CreateRequest::default() };
+    for word in &words[1..] {
+        match word.split_once('=') {
+            Some(("rev", revision)) => request.start_revision = revision.parse().unwrap(),
+            Some(("id", id)) => request.watch_id = id.parse().unwrap(),
+            _ => match *word {
+                "prev" => request.prev_kv = true,
+                "noput" => request.no_put = true,
+                "nodelete" => request.no_delete = true,
+                "notify" => request.progress_notify = true,
+                "fragment" => request.fragment = true,
+                end => request.range_end = bytes(end),
+            },
+        }
+    }
+    request
+}
+
+fn show_response(response: &Response) -> String {
+    let mut line = format!("watch {} rev {}", response.watch_id, response.header_revision);
+    for (flag, name) in [(response.created, " created"), (response.canceled, " canceled"), (response.fragment, " fragment")] {
+        line += if flag { name } else { "" };
+    }
+    if response.compact_revision != 0 {
+        write!(line, " compacted {}", response.compact_revision).unwrap();
+    }
+    if !response.cancel_reason.is_empty() {
+        write!(line, ": {}", response.cancel_reason).unwrap();
+    }
+    if response.events.is_empty() && !response.created && !response.canceled {
+        line += " progress";
+    }
+    for event in &response.events {
+        write!(line, "\n  {}", show_event(event)).unwrap();
+    }
+    line
+}
