@@ -319,7 +319,7 @@ impl WatchStream {
     fn cancel(&mut self, id: i64, out: &mut Vec<StreamOut>) {
         let Some(watch) = self.watches.remove(&id) else { return };
         self.leave_state(id, watch.state, watch.next, out);
-        self.outbox.drop_watch(id);
+        self.drop_queued(id);
         self.outbox.control(Response {
             header_revision: self.seen,
             watch_id: id,
@@ -527,9 +527,18 @@ impl WatchStream {
     /// A live watch whose client does not keep up: what is queued for it is dropped, and it
     /// goes on later from the first revision its client was not given.
     fn demote(&mut self, id: i64, unqueued: i64, out: &mut Vec<StreamOut>) {
-        let dropped = self.outbox.drop_watch(id);
-        self.outbox.drop_progress();
+        let dropped = self.drop_queued(id);
         self.leave_core(id, dropped.unwrap_or(unqueued), out);
+    }
+
+    /// Drops what is queued for a watch and, as it would overtake that, the progress of the
+    /// stream. Returns the first revision dropped.
+    fn drop_queued(&mut self, id: i64) -> Option<i64> {
+        let dropped = self.outbox.drop_watch(id);
+        if dropped.is_some() {
+            self.outbox.drop_progress();
+        }
+        dropped
     }
 
     /// Takes a watch out of the core until there is room; it goes on from `next`.

@@ -206,13 +206,21 @@ impl World {
         true
     }
 
-    /// Moves everything until nothing moves.
+    /// Moves everything until nothing moves, which must come to pass.
     pub fn settle(&mut self) {
-        loop {
+        for round in 0.. {
+            assert!(round < 1000, "the streams do not come to rest");
             let mut moved = false;
             for who in 0..self.clients.len() {
-                while self.step_core(who) || self.step_stream(who) || self.step_transport(who) || self.step_history(who) {
-                    moved = true;
+                for _ in 0..1000 {
+                    let step = self.step_core(who)
+                        || self.step_stream(who)
+                        || self.step_transport(who)
+                        || self.step_history(who);
+                    moved |= step;
+                    if !step {
+                        break;
+                    }
                 }
             }
             if !moved {
