@@ -202,7 +202,12 @@ impl Consensus {
     pub fn propose(&mut self, data: Bytes) -> Result<(), Refused> {
         let mut entry = eraftpb::Entry::default();
         entry.data = data;
-        self.propose_entry(entry)
+        self.may_propose()?;
+        let mut m = eraftpb::Message::default();
+        m.set_msg_type(MessageType::MsgPropose);
+        m.from = self.config.id;
+        m.set_entries(vec![entry].into());
+        self.call(|raw| raw.step(m)).map_err(|_| Refused::TooMany)
     }
 
     /// Appends a membership change; the next one may follow when this one is applied.
@@ -220,10 +225,20 @@ impl Consensus {
         let mut entry = eraftpb::Entry::default();
         entry.set_entry_type(EntryType::EntryConfChange);
         entry.data = change.encode();
-        self.propose_entry(entry)
+        self.may_propose()?;
+        // Not as MsgPropose: the crate would parse the data, whose kinds have etcd's numbers, and
+        // turn what it refuses into an empty entry. Its own checks were made above.
+        self.call(|raw| {
+            if !raw.raft.append_entry(&mut [entry]) {
+                return Err(Refused::TooMany);
+            }
+            raw.raft.pending_conf_index = raw.raft.raft_log.last_index();
+            raw.raft.bcast_append();
+            Ok(())
+        })
     }
 
-    fn propose_entry(&mut self, entry: eraftpb::Entry) -> Result<(), Refused> {
+    fn may_propose(&self) -> Result<(), Refused> {
         let raft = &self.raw.raft;
         if raft.state != StateRole::Leader || raft.prs().get(self.config.id).is_none() {
             return Err(Refused::NotLeader);
@@ -231,11 +246,7 @@ impl Consensus {
         if raft.lead_transferee.is_some() {
             return Err(Refused::Transferring);
         }
-        let mut m = eraftpb::Message::default();
-        m.set_msg_type(MessageType::MsgPropose);
-        m.from = self.config.id;
-        m.set_entries(vec![entry].into());
-        self.call(|raw| raw.step(m)).map_err(|_| Refused::TooMany)
+        Ok(())
     }
 
     /// Joins the next ReadIndex round. The answer always comes, in [`Turn::reads`].

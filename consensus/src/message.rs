@@ -305,7 +305,11 @@ impl Reader {
         if count > (self.input.len() - self.at) / 8 {
             return Err(Malformed("more members than bytes"));
         }
-        (0..count).map(|_| self.u64()).collect()
+        let ids = (0..count).map(|_| self.u64()).collect::<Result<Vec<_>, _>>()?;
+        if !ids.is_sorted_by(|a, b| a < b) {
+            return Err(Malformed("members are not ascending"));
+        }
+        Ok(ids)
     }
 }
 

@@ -216,9 +216,6 @@ impl Cluster {
             let HardState { term, vote, commit } = save.hard;
             self.say(format!("{id} saves term={term} vote={vote} commit={commit} {entries:?}"));
             self.member(id).unsaved.push_back(save);
-            if self.auto_save {
-                self.save(id);
-            }
         }
         for entry in turn.committed {
             self.apply(id, entry);
@@ -246,6 +243,10 @@ impl Cluster {
         for fetch in turn.fetch {
             self.say(format!("{id} fetches from {}", fetch.from_index));
             self.member(id).fetches.push_back(fetch);
+        }
+        // Last, since it takes a turn of its own.
+        while self.auto_save && !self.member(id).unsaved.is_empty() {
+            self.save(id);
         }
     }
 
