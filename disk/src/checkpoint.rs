@@ -1,7 +1,7 @@
 //! Checkpoints: the state at one applied index, durable as a whole.
 //!
 //! ```text
-//! state/index-%016x       header page, then frames {len u32, crc32c u32, one block of store::image}
+//! state/index-%016x       header page, then frames {len u32, crc32c u32, bytes of rows (store::image)}
 //! state/manifest-%016x    see manifest.rs
 //! ```
 //!
@@ -62,7 +62,7 @@ pub fn begin(files: &dyn Files, id: Identity, index: u64) -> Result<(), Fault> {
     files.open(&path, How::Create).and_then(|file| file.write_at(0, &[&header])).map_err(|e| Fault::io(&path, 0, e))
 }
 
-/// Appends one block of rows. Blocks come back whole and in order.
+/// Appends the next bytes of the rows, as `Store::image_rows` made them.
 pub fn rows(files: &dyn Files, index: u64, block: &[u8]) -> Result<(), Fault> {
     let path = part_path(index);
     let file = files.open(&path, How::Write).map_err(|e| Fault::io(&path, 0, e))?;
@@ -107,7 +107,17 @@ pub fn finish(files: &dyn Files, id: Identity, index: u64, head: &ImageHead) -> 
 pub fn genesis(files: &dyn Files, id: Identity, index: u64, head: &ImageHead) -> Result<Finished, Fault> {
     files.make_dir(DIR).and_then(|()| files.sync_dir("")).map_err(|e| Fault::io(DIR, 0, e))?;
     begin(files, id, index)?;
+    rows(files, index, &no_rows())?;
     finish(files, id, index, head)
+}
+
+/// The rows of a store without keys.
+fn no_rows() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut empty = Store::new(store::Config::default());
+    let (_, mut cursor) = empty.image();
+    assert!(empty.image_rows(&mut cursor, 1, &mut bytes), "an empty store has no rows");
+    bytes
 }
 
 /// The newest checkpoint that is whole, if there is any. Reads only.
@@ -324,7 +334,7 @@ fn load(files: &dyn Files, id: Identity, config: store::Config, index: u64) -> R
     Ok((manifest, store))
 }
 
-/// Hands the blocks of the index files to the store, one at a time.
+/// Hands the rows of the index files to the store, one frame at a time.
 fn load_store(files: &dyn Files, id: Identity, config: store::Config, manifest: &Manifest) -> Result<Store, Fault> {
     let mut loader = Store::loader(config, manifest.image_head()?);
     for named in &manifest.index_files {
@@ -334,7 +344,7 @@ fn load_store(files: &dyn Files, id: Identity, config: store::Config, manifest: 
         let mut offset = PAGE;
         while offset < named.len {
             let (block, next) = read_frame(&*file, &path, offset, named.len)?;
-            loader.block(&block).map_err(|damage| Fault::damaged(&path, offset + FRAME + damage.offset, damage.what))?;
+            loader.block(&block).map_err(|damage| Fault::damaged(&path, offset, format!("rows: {damage}")))?;
             offset = next;
         }
     }

@@ -179,7 +179,7 @@ impl Manifest {
     /// The head, decoded.
     pub fn image_head(&self) -> Result<store::ImageHead, Fault> {
         let path = manifest_path(self.index);
-        store::ImageHead::decode(&self.head).map_err(|damage| Fault::damaged(&path, damage.offset, damage.what))
+        store::ImageHead::decode(&self.head).map_err(|damage| Fault::damaged(&path, 0, format!("the tables: {damage}")))
     }
 
     /// Writes it under `path`: a new name, a flush, a rename, a flush of the directory.

@@ -44,7 +44,7 @@ pub fn read_chunk(files: &dyn Files, name: &str, offset: u64, len: u32) -> Resul
 pub fn begin(files: &dyn Files, id: Identity, manifest: &Bytes) -> Result<Vec<(String, u64)>, Fault> {
     let wanted = Manifest::decode(WANTED, manifest)?;
     wanted.check_owner(WANTED, id.cluster, None)?;
-    if names(files, DIR)?.iter().any(|name| name == "ready") {
+    if unfinished(files)? {
         return Err(Fault::Refused { file: READY.to_string(), what: "an install is not finished".to_string() });
     }
     discard(files)?;
@@ -94,13 +94,18 @@ pub fn install(files: &dyn Files, id: Identity) -> Result<Manifest, Fault> {
 /// Finishes an install that a crash cut short, or removes what was received in part. Returns the
 /// manifest if one was finished.
 pub fn resume(files: &dyn Files, id: Identity) -> Result<Option<Manifest>, Fault> {
-    if !names(files, DIR)?.iter().any(|name| name == "ready") {
+    if !unfinished(files)? {
         discard(files)?;
         return Ok(None);
     }
     let ours = Manifest::read(files, READY, id.cluster, Some(id.member))?;
     roll_forward(files, &ours)?;
     Ok(Some(ours))
+}
+
+/// True if an install is decided and not finished: [`resume`] will finish it.
+pub fn unfinished(files: &dyn Files) -> Result<bool, Fault> {
+    Ok(names(files, DIR)?.iter().any(|name| name == "ready"))
 }
 
 fn is_data_file(name: &str) -> bool {

@@ -373,6 +373,10 @@ fn others_logs_and_later_formats_are_refused() {
     let fault = recover(&newer).unwrap_err();
     assert_eq!(fault.to_string(), format!("{path} at byte 0: written in format level 2, this program knows up to 1"));
     assert!(matches!(Log::create(files.shared(), ID, OPTIONS, (0, 0)), Err(Fault::Refused { .. })));
+    let unused = MemFiles::new();
+    Log::create(unused.shared(), ID, OPTIONS, (3, 1)).unwrap();
+    Log::create(unused.shared(), ID, OPTIONS, (3, 1)).unwrap();
+    assert!(matches!(Log::create(unused.shared(), ID, OPTIONS, (4, 1)), Err(Fault::Refused { .. })));
     assert_eq!(newer.calls(), 0);
     assert_eq!(files.calls(), calls + 1, "only the directory was flushed by the refused create");
 }

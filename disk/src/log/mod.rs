@@ -104,13 +104,16 @@ impl std::fmt::Debug for Log {
 
 impl Log {
     /// A new log that begins behind the entry `start` = (index, term), which a checkpoint stands for.
-    /// Refused if the directory already has a log.
+    /// A log that a crash left behind just created is taken up again; any other one is refused, unchanged.
     pub fn create(files: Arc<dyn Files>, id: Identity, options: LogOptions, start: (u64, u64)) -> Result<Log, Fault> {
         files.make_dir(DIR).map_err(|e| Fault::io(DIR, 0, e))?;
         files.sync_dir("").map_err(|e| Fault::io(DIR, 0, e))?;
         let (segments, spares) = space::list(&*files, options)?;
         if let Some((_, path)) = segments.first() {
-            return Err(Fault::Refused { file: path.clone(), what: "there is a log already".to_string() });
+            return match recover::recover_unused(files, id, options, start)? {
+                Some(log) => Ok(log),
+                None => Err(Fault::Refused { file: path.clone(), what: "there is a log already".to_string() }),
+            };
         }
         let hard = HardState { term: start.1, vote: 0, commit: start.0 };
         let mut log = Log {

@@ -17,6 +17,20 @@ const STRIDE: usize = 1 << 20;
 const IDENTITIES_MAX: u64 = 1 << 16;
 
 pub(super) fn recover(files: Arc<dyn Files>, id: Identity, options: LogOptions) -> Result<(Log, LogContent), Fault> {
+    read(files, id, options)?.finish()
+}
+
+/// Opens a log that holds nothing but its start; None, and nothing changed, if it holds more.
+pub(super) fn recover_unused(
+    files: Arc<dyn Files>, id: Identity, options: LogOptions, start: (u64, u64),
+) -> Result<Option<Log>, Fault> {
+    let replay = read(files, id, options)?;
+    let unused = replay.entries.is_empty() && replay.log.boundary == start && replay.log.last == start
+        && replay.log.hard.vote == 0 && replay.log.hard.commit <= start.0;
+    if unused { replay.finish().map(|(log, _)| Some(log)) } else { Ok(None) }
+}
+
+fn read(files: Arc<dyn Files>, id: Identity, options: LogOptions) -> Result<Replay, Fault> {
     let (named, spares) = space::list(&*files, options)?;
     if named.is_empty() {
         return Err(Fault::damaged(super::DIR, 0, "there is no log file"));
@@ -38,7 +52,7 @@ pub(super) fn recover(files: Arc<dyn Files>, id: Identity, options: LogOptions) 
         replay.log.segments.push_back(segment);
         replay.segment(position + 1 == count)?;
     }
-    replay.finish()
+    Ok(replay)
 }
 
 /// A batch of the chain, read whole.
