@@ -742,8 +742,13 @@ pub fn encode_cluster_version(version: &str) -> Bytes {
     body_of(field::CLUSTER_VERSION, |out| write_bytes(out, 1, version.as_bytes()))
 }
 
-/// A body becomes an entry: who asked, and the leader's lease clock (ms) where the command needs time
-/// (grant, checkpoint, expire).
+/// True for bodies whose command needs the lease clock: grant, checkpoint, expire.
+pub fn wants_clock(body: &[u8]) -> bool {
+    let first = Fields::new(body).next();
+    matches!(first, Ok(Some((field::LEASE_GRANT | field::LEASE_CHECKPOINT | field::EXPIRE, _))))
+}
+
+/// A body becomes an entry: who asked, and the leader's lease clock (ms) where [`wants_clock`].
 pub fn seal(body: &[u8], origin: Origin, lease_clock: Option<u64>) -> Bytes {
     let mut out = Vec::with_capacity(body.len() + 48);
     out.extend_from_slice(body);

@@ -146,15 +146,30 @@ impl Store {
         head: ImageHead,
         rows: impl IntoIterator<Item = Result<B, E>>,
     ) -> Result<Store, E> {
-        let mut loader = Loader::new(config, head)?;
+        let mut loader = Store::loader(config, head);
         for piece in rows {
-            loader.feed(piece?.as_ref())?;
+            loader.block(piece?.as_ref())?;
         }
         Ok(loader.finish()?)
     }
+
+    /// As [`Store::load`], for a caller that hands the rows over itself.
+    ///
+    /// # Panics
+    /// If the head is impossible; one from [`ImageHead::decode`] is not.
+    pub fn loader(config: Config, head: ImageHead) -> Loader {
+        Loader {
+            store: from_head(config, head).expect("a head is checked when it is decoded"),
+            pending: Vec::new(),
+            offset: 0,
+            last_key: None,
+            keys: 0,
+            ended: false,
+        }
+    }
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Block {
     keys: u32,
     payload: Vec<u8>,
@@ -207,6 +222,7 @@ fn put_version(out: &mut Vec<u8>, version: &Version) {
 }
 
 /// Builds a store from an image. Damage names the offset in the rows' bytes.
+#[derive(Debug)]
 pub struct Loader {
     store: Store,
     /// Bytes of a block that is not complete yet, and where they begin.
@@ -218,19 +234,14 @@ pub struct Loader {
 }
 
 impl Loader {
-    pub fn new(config: Config, head: ImageHead) -> Result<Loader, Damage> {
-        let store = from_head(config, head)?;
-        Ok(Loader { store, pending: Vec::new(), offset: 0, last_key: None, keys: 0, ended: false })
-    }
-
-    /// Takes the next bytes of the rows, however they were cut.
-    pub fn feed(&mut self, bytes: &[u8]) -> Result<(), Damage> {
+    /// Takes the next bytes of the rows: one block, several, or pieces cut anywhere.
+    pub fn block(&mut self, bytes: &[u8]) -> Result<(), Damage> {
         self.pending.extend_from_slice(bytes);
         let pending = std::mem::take(&mut self.pending);
         let mut at = 0;
         while let Some(block) = whole_block(&pending[at..]).map_err(|what| self.damage(what))? {
             let (keys, payload) = open_block(block).map_err(|what| self.damage(what))?;
-            self.block(keys, payload)?;
+            self.keys_of(keys, payload)?;
             at += block.len();
             self.offset += block.len() as u64;
         }
@@ -257,7 +268,7 @@ impl Loader {
         Damage::new(self.offset, what)
     }
 
-    fn block(&mut self, keys: u32, payload: &[u8]) -> Result<(), Damage> {
+    fn keys_of(&mut self, keys: u32, payload: &[u8]) -> Result<(), Damage> {
         if self.ended {
             return Err(self.damage("a block behind the end".into()));
         }
@@ -489,17 +500,18 @@ impl ImageHead {
         }
     }
 
-    /// The head at the front of `bytes`, and how many bytes it takes.
-    pub fn decode(bytes: &[u8]) -> Result<(ImageHead, usize), Damage> {
+    /// Exactly one encoded head.
+    pub fn decode(bytes: &[u8]) -> Result<ImageHead, Damage> {
         if bytes.len() < HEAD_PREFIX || &bytes[..7] != MAGIC {
             return Err(Damage::new(0, "not the head of a state image"));
         }
         if bytes[7] > FORMAT {
             return Err(Damage::new(7, format!("format level {} is newer than ours, {FORMAT}", bytes[7])));
         }
-        let len = le32(&bytes[8..]) as usize;
-        let message = bytes.get(HEAD_PREFIX..).and_then(|rest| rest.get(..len));
-        let message = message.ok_or_else(|| Damage::new(8, "image head is cut short"))?;
+        let message = &bytes[HEAD_PREFIX..];
+        if le32(&bytes[8..]) as usize != message.len() {
+            return Err(Damage::new(8, "image head has the wrong length"));
+        }
         let (stored, computed) = (le32(&bytes[12..]), crc32c::crc32c(message));
         if stored != computed {
             let what = format!("image head checksum {stored:08x}, computed {computed:08x}");
@@ -507,7 +519,9 @@ impl ImageHead {
         }
         let head = ImageHead::read(message);
         let head = head.map_err(|malformed| Damage::new(HEAD_PREFIX as u64, malformed.to_string()))?;
-        Ok((head, HEAD_PREFIX + len))
+        // whatever decodes can be loaded
+        from_head(Config::default(), head.clone())?;
+        Ok(head)
     }
 
     fn empty() -> ImageHead {

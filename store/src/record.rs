@@ -42,6 +42,12 @@ impl std::fmt::Display for Damage {
 
 impl std::error::Error for Damage {}
 
+impl From<Malformed> for Damage {
+    fn from(malformed: Malformed) -> Damage {
+        Damage::new(0, malformed.0)
+    }
+}
+
 /// A record whose checksum held.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {

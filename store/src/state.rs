@@ -189,6 +189,16 @@ impl Store {
         Some(self.item(&entry.key, version))
     }
 
+    /// Where the version of a key just before main revision `main` lies: what `prev_kv` of an event shows.
+    /// None if the key did not exist then, or that version is compacted.
+    pub fn version_before(&self, key: &[u8], main: i64) -> Option<Located> {
+        let entry = self.keys.get(key)?;
+        let dead = crate::compact::dead_versions(entry, self.compacted);
+        let alive = entry.versions().skip(dead).take_while(|version| version.main < main);
+        let version = alive.last().filter(|version| !version.is_tombstone())?;
+        Some(self.located(version.handle))
+    }
+
     pub(crate) fn item(&self, key: &Key, version: &crate::index::Version) -> Item {
         Item {
             key: key.clone(),

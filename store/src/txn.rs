@@ -30,7 +30,7 @@ enum Step<'r, 'a> {
 pub enum TxnRead {
     /// The value of this record decides: call again with it among `fetched`.
     Needs(Handle),
-    Done(Result<Reply, Error>),
+    Done { revision: i64, result: Result<Reply, Error> },
     /// A record is not what it must be.
     Damaged(String),
 }
@@ -45,18 +45,25 @@ impl Store {
         Ok(self.run(path, batch))
     }
 
-    /// A transaction of ranges alone ([`TxnRequest::is_read_only`]), outside the log. `fetched`: whole
-    /// records asked for before, by handle.
-    pub fn read_txn(&self, txn: &TxnRequest<'_>, fetched: &BTreeMap<Handle, Bytes>) -> TxnRead {
-        assert!(txn.is_read_only(), "a transaction that writes goes through the log");
+    /// A transaction of ranges alone ([`TxnRequest::is_read_only`]), outside the log. `body`: as for the log
+    /// ([`command::encode_txn`]). `fetched`: whole records asked for before, by handle.
+    pub fn read_txn(&self, body: &[u8], fetched: &BTreeMap<Handle, Bytes>) -> Result<TxnRead, command::Malformed> {
+        match command::decode(body)?.command {
+            command::Command::Txn(txn) if txn.is_read_only() => Ok(self.read_only(&txn, fetched)),
+            _ => Err(command::Malformed::new("not a transaction of ranges alone")),
+        }
+    }
+
+    fn read_only(&self, txn: &TxnRequest<'_>, fetched: &BTreeMap<Handle, Bytes>) -> TxnRead {
+        let done = |result| TxnRead::Done { revision: self.revision, result };
         let value = |handle: Handle| {
             let record = self.tail.get(handle).or_else(|| fetched.get(&handle).cloned());
             value_in(&record.ok_or(Stop::Needs(handle))?)
         };
         let checked = command::check_txn(txn, i64::MAX).map_err(Stop::User);
         match checked.and_then(|()| self.plan(txn, &value)) {
-            Ok(path) => TxnRead::Done(Ok(self.read(&path))),
-            Err(Stop::User(error)) => TxnRead::Done(Err(error)),
+            Ok(path) => done(Ok(self.read(&path))),
+            Err(Stop::User(error)) => done(Err(error)),
             Err(Stop::Needs(handle)) => TxnRead::Needs(handle),
             Err(Stop::Damaged(reason)) => TxnRead::Damaged(reason),
         }
@@ -108,14 +115,14 @@ impl Store {
                     self.walk(range.query())?;
                 }
                 Step::Put(put, kept) => {
+                    if put.lease != 0 && self.leases.get(put.lease).is_none() {
+                        return Err(Error::LeaseNotFound.into());
+                    }
                     if put.ignore_value || put.ignore_lease {
                         if gone.iter().any(|range| range.contains(put.key)) {
                             return Err(Error::KeyNotFound.into());
                         }
                         *kept = self.kept_of(put, values)?;
-                    }
-                    if put.lease != 0 && self.leases.get(put.lease).is_none() {
-                        return Err(Error::LeaseNotFound.into());
                     }
                 }
                 Step::Delete(delete) => gone.push(delete.range()),
@@ -149,7 +156,7 @@ impl Store {
         let mut walk = self.walk_at(query, newest).expect("checked before");
         let slice = self.advance(&mut walk, usize::MAX);
         let finished = slice.finished.expect("one slice takes all");
-        let reply = RangeReply { query: walk.query, items: slice.items, count: finished.count, more: finished.more };
+        let reply = RangeReply { query: walk.query().clone(), items: slice.items, count: finished.count, more: finished.more };
         OpReply { revision: newest, reply: Reply::Range(reply) }
     }
 

@@ -10,9 +10,8 @@ use crate::{Error, Item, Key, Query};
 /// A range being read. Its revision must be pinned while it goes on over more than one slice.
 #[derive(Clone, Debug)]
 pub struct Walk {
-    pub query: Query,
-    /// The revision that is read.
-    pub revision: i64,
+    query: Query,
+    revision: i64,
     after: Option<Key>,
     /// Keys seen so far that exist at the revision.
     count: i64,
@@ -50,8 +49,23 @@ pub struct Measure {
 }
 
 impl Walk {
+    pub fn query(&self) -> &Query {
+        &self.query
+    }
+
+    /// The revision that is read.
+    pub fn revision(&self) -> i64 {
+        self.revision
+    }
+
+    /// A compaction has passed the revision meanwhile. The pin keeps it readable, but a stream
+    /// ends here, as etcd's does.
+    pub fn overtaken(&self, compacted: i64) -> bool {
+        self.revision < compacted
+    }
+
     /// Starts again from the first key, at the same revision.
-    pub fn rewind(&mut self) {
+    pub fn restart(&mut self) {
         *self = Walk::new(self.query.clone(), self.revision);
     }
 
