@@ -242,6 +242,8 @@ fn finish(world: &mut World, ledgers: &mut [Ledger; CLIENTS]) -> Seen {
         (0..CLIENTS).for_each(|who| world.tick(who));
         world.settle();
     }
+    let open: usize = world.clients.iter().map(|client| client.stream.count()).sum();
+    assert_eq!(world.hub.count(), open, "every open watch is live, and no other");
     for (who, ledger) in ledgers.iter_mut().enumerate() {
         ledger.check(world, who);
         ledger.watches.values().for_each(|told| told.check_end(world));
