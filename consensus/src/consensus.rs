@@ -300,11 +300,10 @@ impl Consensus {
         out.lost_data.append(&mut ready.lost_data);
         out.install = ready.install.take().or(out.install.take());
         self.raw.mut_store().take_fetches(&mut out.fetch);
-        if let Some((index, followers)) = self.raw.mut_store().take_snapshot_wishes() {
-            if self.role() == Role::Leader {
-                out.want_snapshot = Some(index);
-                out.want_snapshot_for = followers;
-            }
+        let wishes = self.raw.mut_store().take_snapshot_wishes();
+        if let Some((index, followers)) = wishes.filter(|_| self.role() == Role::Leader) {
+            out.want_snapshot = Some(index);
+            out.want_snapshot_for = followers;
         }
         let soft = self.soft_now();
         if soft != self.soft {
@@ -551,6 +550,21 @@ impl Consensus {
     fn soft_now(&self) -> Soft {
         let raft = &self.raw.raft;
         Soft { term: raft.term, leader: raft.leader_id, role: self.role() }
+    }
+
+    /// The term this member is in, without the rest of [`Consensus::status`].
+    pub fn term(&self) -> u64 {
+        self.raw.raft.term
+    }
+
+    /// The leader it knows; 0 = none.
+    pub fn leader(&self) -> u64 {
+        self.raw.raft.leader_id
+    }
+
+    /// The commit index it knows.
+    pub fn commit(&self) -> u64 {
+        self.raw.raft.raft_log.committed
     }
 
     pub fn status(&self) -> Status {

@@ -38,7 +38,7 @@ impl Fault {
         Fault::Io { file: file.to_string(), offset, error }
     }
 
-    pub(crate) fn damaged(file: &str, offset: u64, what: impl Into<String>) -> Fault {
+    pub fn damaged(file: &str, offset: u64, what: impl Into<String>) -> Fault {
         Fault::Damaged { file: file.to_string(), offset, what: what.into(), entries: Vec::new() }
     }
 

@@ -181,8 +181,11 @@ pub struct RangeStart {
     pub walk: Option<u64>,
     pub count: i64,
     pub more: bool,
-    /// Encoded size of all `KeyValue` messages of the answer, without tags and lengths (each: see `kvs`).
+    /// Encoded size of all `KeyValue` messages of the answer, without tags and lengths.
+    /// Counted for walks alone, like `delimited`.
     pub bytes: u64,
+    /// The same with the length in front of each, without tags.
+    pub delimited: u64,
     /// Number of items of the answer.
     pub kvs: u64,
 }
@@ -266,7 +269,7 @@ pub enum Job {
     /// disk thread: the log restarts behind an installed snapshot.
     RestartLog { hard: HardState, index: u64, term: u64 },
     /// disk thread: old entries for a follower far behind.
-    ReadLog { to: u64, from: u64, max_bytes: u64 },
+    ReadLog { ticket: u64, from: u64, max_bytes: u64 },
     /// background: append records to a segment file (not flushed).
     WriteRecords { segment: u32, offset: u32, parts: Vec<Bytes>, seals: bool },
     /// reader, first of all: a value that apply waits for.
@@ -276,7 +279,8 @@ pub enum Job {
     /// background: checkpoint in three kinds of steps.
     CheckpointBegin { index: u64 },
     CheckpointRows { index: u64, rows: Bytes },
-    CheckpointFinish { index: u64, head: store::ImageHead },
+    /// `held`: checkpoints that a follower is still pulling.
+    CheckpointFinish { index: u64, head: store::ImageHead, held: Vec<u64> },
     /// background: HashKV scan with the keep-set of records at or below `compacted`.
     HashKv { revision: i64, compacted: i64, keep: Vec<store::Rev> },
     /// background: a piece of a file for a follower that installs our checkpoint.
@@ -285,17 +289,17 @@ pub enum Job {
     InstallBegin { manifest: Bytes },
     InstallChunk { file: String, offset: u64, bytes: Bytes },
     /// background: verify all, rename the manifest, load the state.
-    InstallFinish { manifest: Bytes },
+    InstallFinish,
 }
 
 pub enum JobResult {
     Saved,
     LogCut,
     LogRestarted,
-    Log { to: u64, entries: Vec<Entry> },
-    Written { segment: u32, upto: u32 },
+    Log { ticket: u64, entries: Vec<Entry> },
+    Written { segment: u32, upto: u32, sealed: bool },
     Record(Bytes),
-    /// Raw records (whole, ascending) up to `next` exclusive.
+    /// Raw records (whole, ascending) below `next`.
     History { records: Vec<Bytes>, next: i64 },
     CheckpointBegun,
     RowsWritten,

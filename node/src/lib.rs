@@ -1,1 +1,43 @@
+//! One member, whole: consensus and store together, and what is pending between them.
+//!
+//! For the two drivers: the server's core thread and the simulator. Sans-IO: inputs in,
+//! outputs out ([`io`]); time is `Input::Tick`, disk is `Output::Job`, chance is `Config::seed`.
+//! It refuses to know sockets, threads, wall clocks and the encodings of the client protocol.
+//!
+//! | file | what it decides |
+//! |---|---|
+//! | `member` | the parts, `step`, `flush`: the order of one turn |
+//! | `gate` | a command becomes one proposal, exactly once; forwarding |
+//! | `reads` | ReadIndex rounds |
+//! | `apply` | committed entries change the store |
+//! | `walks` | ranges in slices |
+//! | `watches`, `watch` | the core's half and the stream's half of watching |
+//! | `lessor` | lease clock, renewals, expiry |
+//! | `checkpoints`, `transfer` | records to files, images, snapshots between members |
+//! | `health`, `moves` | hung disk, clean stop, digests; MoveLeader |
+//! | `recover` | from the files to a member |
+//! | `frame`, `work` | peer frames and their bytes; jobs carried out |
 
+mod apply;
+mod checkpoints;
+pub mod config;
+pub mod frame;
+mod gate;
+mod health;
+pub mod io;
+mod lessor;
+mod member;
+mod moves;
+mod reads;
+mod recover;
+mod requests;
+mod transfer;
+mod walks;
+pub mod watch;
+mod watches;
+pub mod work;
+
+pub use config::{Budgets, Config, TICK_MS};
+pub use io::*;
+pub use member::Node;
+pub use recover::{exists, genesis};

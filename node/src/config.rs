@@ -1,0 +1,99 @@
+//! What a member is told at start. Every number that the tests shrink is here.
+
+/// Settings of one member; the same on all members of a cluster except `member`, `boot`, `seed`.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub cluster: u64,
+    pub member: u64,
+    /// Drawn anew at each start: tells lives of one member apart.
+    pub boot: u64,
+    /// Seeds the election timeouts.
+    pub seed: u64,
+    /// A follower that hears nothing for this long campaigns. Milliseconds.
+    pub election_ms: u64,
+    pub heartbeat_ms: u64,
+    /// Bytes of `live_bytes` above which the NOSPACE alarm is proposed; negative = unlimited.
+    pub quota_bytes: i64,
+    /// A state segment is sealed at this size. Bytes.
+    pub segment_bytes: u32,
+    /// A log segment is sealed at this size. Bytes.
+    pub log_segment_bytes: u64,
+    /// A checkpoint is taken when the log grew by max(this, 4 x the last checkpoint's rows). Bytes.
+    pub checkpoint_bytes: u64,
+    pub budgets: Budgets,
+    /// Smallest time to live of a lease, seconds (etcd: ceil(1.5 x election timeout)).
+    pub min_lease_ttl: i64,
+    /// etcd level of the cluster version that a leader sets, "3.7.0".
+    pub cluster_version: String,
+}
+
+impl Config {
+    /// The defaults of a member of production size.
+    pub fn new(cluster: u64, member: u64, boot: u64, seed: u64) -> Config {
+        Config {
+            cluster,
+            member,
+            boot,
+            seed,
+            election_ms: 1000,
+            heartbeat_ms: 100,
+            quota_bytes: 2 << 30,
+            segment_bytes: 64 << 20,
+            log_segment_bytes: 64 << 20,
+            checkpoint_bytes: 64 << 20,
+            budgets: Budgets::default(),
+            min_lease_ttl: 2,
+            cluster_version: "3.7.0".to_string(),
+        }
+    }
+
+    pub(crate) fn election_ticks(&self) -> u64 {
+        (self.election_ms / TICK_MS).max(2)
+    }
+}
+
+/// Milliseconds of one `Input::Tick`.
+pub const TICK_MS: u64 = 10;
+
+/// The ledger of byte budgets inside the core (DESIGN `state.md`): each bounds one queue.
+/// Full means wait (reads), "too many requests" (writes), demote (watches).
+#[derive(Clone, Debug)]
+pub struct Budgets {
+    /// Entries kept in RAM at and below the applied index.
+    pub entry_cache: u64,
+    /// Proposed and not yet committed.
+    pub uncommitted: u64,
+    /// Accepted while no leader is known.
+    pub held: u64,
+    /// Events kept for watches that join a little late.
+    pub event_ring: usize,
+    /// Records not yet written to a file before a write is asked for.
+    pub unwritten: usize,
+    /// Items kept for one answer that is not measured first. Count.
+    pub whole_answer_items: usize,
+    /// Items kept for one sorted answer. Count.
+    pub sorted_items: usize,
+    /// Keys walked in one slice.
+    pub slice_keys: usize,
+    /// Raw bytes of one history read.
+    pub history_bytes: u64,
+    /// Commands committed and not yet applied before new ones are refused (etcd: 5,000).
+    pub backlog: u64,
+}
+
+impl Default for Budgets {
+    fn default() -> Budgets {
+        Budgets {
+            entry_cache: 64 << 20,
+            uncommitted: 64 << 20,
+            held: 32 << 20,
+            event_ring: 32 << 20,
+            unwritten: 1 << 20,
+            whole_answer_items: 4_000,
+            sorted_items: 1_000_000,
+            slice_keys: 1_000,
+            history_bytes: 1 << 20,
+            backlog: 5_000,
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! What members say to each other, and its bytes.
+//!
+//! One frame = one kind byte and its fields, little-endian. The transport adds a length and
+//! bounds it before allocation; here every length is checked against what is left.
+//! Format level 1 is announced in the hello of the connection.
+
+use bytes::{Buf, BufMut, Bytes};
+use consensus::Message;
+
+/// A frame between members.
+#[derive(Clone, Debug)]
+pub enum Frame {
+    Raft(Message),
+    /// Commands for the leader of `term`. The leader proposes them only while its term is
+    /// still `term`; so a forward can never be applied in a later term, and what was not
+    /// applied when a later term's first entry is, never will be.
+    Forward { term: u64, boot: u64, commands: Vec<Forwarded> },
+    /// None of these was proposed.
+    ForwardRefused { boot: u64, seqs: Vec<u64>, why: Why },
+    /// Asks for an index that a linearisable read may be served at.
+    ReadIndex { boot: u64, token: u64 },
+    /// `index` 0 = not confirmed.
+    ReadIndexReply { boot: u64, token: u64, index: u64 },
+    KeepAlive { boot: u64, token: u64, lease: i64 },
+    /// `ok` false = not answered by a proven leader.
+    KeepAliveReply { boot: u64, token: u64, ok: bool, ttl: i64 },
+    TimeToLive { boot: u64, token: u64, lease: i64 },
+    /// The leader's index lets the asker wait until it has applied as much.
+    TimeToLiveReply { boot: u64, token: u64, ok: bool, ttl: i64, index: u64 },
+    /// A piece of a file of the checkpoint at `index`.
+    ChunkRequest { boot: u64, token: u64, index: u64, file: String, offset: u64, len: u32 },
+    Chunk { boot: u64, token: u64, ok: bool, end: bool, bytes: Bytes },
+    /// The transfer of the checkpoint at `index` ended at the receiver.
+    TransferEnded { index: u64, ok: bool },
+    /// Logical digest after applying `index`.
+    Digest { index: u64, digest: u128 },
+}
+
+#[derive(Clone, Debug)]
+pub struct Forwarded {
+    pub seq: u64,
+    pub body: Bytes,
+}
+
+/// Why a forward was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Why {
+    NotLeader = 0,
+    TooMany = 1,
+}
+
+/// Which queue of a peer connection a frame goes through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lane {
+    /// Votes, heartbeats, read rounds, forwards: ahead of everything.
+    Urgent,
+    /// Appends.
+    Log,
+    /// Pieces of checkpoints: a connection of their own.
+    Bulk,
+}
+
+/// The lane of a frame. Forwards keep their order because they all go through one lane.
+pub fn lane(frame: &Frame) -> Lane {
+    match frame {
+        Frame::Raft(message) if message.is_urgent() => Lane::Urgent,
+        Frame::Raft(_) => Lane::Log,
+        Frame::Chunk { .. } | Frame::ChunkRequest { .. } => Lane::Bulk,
+        _ => Lane::Urgent,
+    }
+}
+
+/// The bytes are not a frame of format level 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Malformed;
+
+impl std::fmt::Display for Malformed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("malformed peer frame")
+    }
+}
+
+impl std::error::Error for Malformed {}
+
+const RAFT: u8 = 1;
+const FORWARD: u8 = 2;
+const FORWARD_REFUSED: u8 = 3;
+const READ_INDEX: u8 = 4;
+const READ_INDEX_REPLY: u8 = 5;
+const KEEP_ALIVE: u8 = 6;
+const KEEP_ALIVE_REPLY: u8 = 7;
+const TIME_TO_LIVE: u8 = 8;
+const TIME_TO_LIVE_REPLY: u8 = 9;
+const CHUNK_REQUEST: u8 = 10;
+const CHUNK: u8 = 11;
+const TRANSFER_ENDED: u8 = 12;
+const DIGEST: u8 = 13;
+
+/// Appends the bytes of `frame` to `out`.
+pub fn encode(frame: &Frame, out: &mut Vec<u8>) {
+    match frame {
+        Frame::Raft(message) => {
+            out.put_u8(RAFT);
+            message.encode(out);
+        }
+        Frame::Forward { term, boot, commands } => {
+            out.put_u8(FORWARD);
+            out.put_u64_le(*term);
+            out.put_u64_le(*boot);
+            out.put_u32_le(commands.len() as u32);
+            for command in commands {
+                out.put_u64_le(command.seq);
+                put_bytes(out, &command.body);
+            }
+        }
+        Frame::ForwardRefused { boot, seqs, why } => {
+            out.put_u8(FORWARD_REFUSED);
+            out.put_u64_le(*boot);
+            out.put_u8(*why as u8);
+            out.put_u32_le(seqs.len() as u32);
+            for seq in seqs {
+                out.put_u64_le(*seq);
+            }
+        }
+        Frame::ReadIndex { boot, token } => put_numbers(out, READ_INDEX, &[*boot, *token]),
+        Frame::ReadIndexReply { boot, token, index } => put_numbers(out, READ_INDEX_REPLY, &[*boot, *token, *index]),
+        Frame::KeepAlive { boot, token, lease } => put_numbers(out, KEEP_ALIVE, &[*boot, *token, *lease as u64]),
+        Frame::KeepAliveReply { boot, token, ok, ttl } => {
+            put_numbers(out, KEEP_ALIVE_REPLY, &[*boot, *token, *ok as u64, *ttl as u64]);
+        }
+        Frame::TimeToLive { boot, token, lease } => put_numbers(out, TIME_TO_LIVE, &[*boot, *token, *lease as u64]),
+        Frame::TimeToLiveReply { boot, token, ok, ttl, index } => {
+            put_numbers(out, TIME_TO_LIVE_REPLY, &[*boot, *token, *ok as u64, *ttl as u64, *index]);
+        }
+        Frame::ChunkRequest { boot, token, index, file, offset, len } => {
+            put_numbers(out, CHUNK_REQUEST, &[*boot, *token, *index, *offset]);
+            out.put_u32_le(*len);
+            put_bytes(out, file.as_bytes());
+        }
+        Frame::Chunk { boot, token, ok, end, bytes } => {
+            put_numbers(out, CHUNK, &[*boot, *token, *ok as u64, *end as u64]);
+            put_bytes(out, bytes);
+        }
+        Frame::TransferEnded { index, ok } => put_numbers(out, TRANSFER_ENDED, &[*index, *ok as u64]),
+        Frame::Digest { index, digest } => {
+            put_numbers(out, DIGEST, &[*index, *digest as u64, (*digest >> 64) as u64]);
+        }
+    }
+}
+
+/// Reads one frame; all of `bytes` must belong to it.
+pub fn decode(mut bytes: Bytes) -> Result<Frame, Malformed> {
+    if bytes.is_empty() {
+        return Err(Malformed);
+    }
+    let kind = bytes.get_u8();
+    if kind == RAFT {
+        return Message::decode(bytes).map(Frame::Raft).map_err(|_| Malformed);
+    }
+    let mut r = Reader(bytes);
+    let frame = match kind {
+        FORWARD => r.forward()?,
+        FORWARD_REFUSED => r.forward_refused()?,
+        READ_INDEX => Frame::ReadIndex { boot: r.u64()?, token: r.u64()? },
+        READ_INDEX_REPLY => Frame::ReadIndexReply { boot: r.u64()?, token: r.u64()?, index: r.u64()? },
+        KEEP_ALIVE => Frame::KeepAlive { boot: r.u64()?, token: r.u64()?, lease: r.u64()? as i64 },
+        KEEP_ALIVE_REPLY => {
+            Frame::KeepAliveReply { boot: r.u64()?, token: r.u64()?, ok: r.flag()?, ttl: r.u64()? as i64 }
+        }
+        TIME_TO_LIVE => Frame::TimeToLive { boot: r.u64()?, token: r.u64()?, lease: r.u64()? as i64 },
+        TIME_TO_LIVE_REPLY => Frame::TimeToLiveReply {
+            boot: r.u64()?,
+            token: r.u64()?,
+            ok: r.flag()?,
+            ttl: r.u64()? as i64,
+            index: r.u64()?,
+        },
+        CHUNK_REQUEST => r.chunk_request()?,
+        CHUNK => Frame::Chunk { boot: r.u64()?, token: r.u64()?, ok: r.flag()?, end: r.flag()?, bytes: r.bytes()? },
+        TRANSFER_ENDED => Frame::TransferEnded { index: r.u64()?, ok: r.flag()? },
+        DIGEST => Frame::Digest { index: r.u64()?, digest: r.u64()? as u128 | (r.u64()? as u128) << 64 },
+        _ => return Err(Malformed),
+    };
+    if r.0.has_remaining() { Err(Malformed) } else { Ok(frame) }
+}
+
+fn put_numbers(out: &mut Vec<u8>, kind: u8, numbers: &[u64]) {
+    out.put_u8(kind);
+    for number in numbers {
+        out.put_u64_le(*number);
+    }
+}
+
+fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.put_u32_le(u32::try_from(bytes.len()).expect("a frame part is far below 4 GiB"));
+    out.put_slice(bytes);
+}
+
+struct Reader(Bytes);
+
+impl Reader {
+    fn u64(&mut self) -> Result<u64, Malformed> {
+        if self.0.remaining() < 8 { Err(Malformed) } else { Ok(self.0.get_u64_le()) }
+    }
+
+    fn u32(&mut self) -> Result<u32, Malformed> {
+        if self.0.remaining() < 4 { Err(Malformed) } else { Ok(self.0.get_u32_le()) }
+    }
+
+    fn flag(&mut self) -> Result<bool, Malformed> {
+        match self.u64()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(Malformed),
+        }
+    }
+
+    fn bytes(&mut self) -> Result<Bytes, Malformed> {
+        let len = self.u32()? as usize;
+        if self.0.remaining() < len { Err(Malformed) } else { Ok(self.0.split_to(len)) }
+    }
+
+    /// A count of parts, each of which takes at least `least` bytes: bounds the allocation.
+    fn count(&mut self, least: usize) -> Result<usize, Malformed> {
+        let count = self.u32()? as usize;
+        if count.checked_mul(least).is_none_or(|bytes| bytes > self.0.remaining()) {
+            return Err(Malformed);
+        }
+        Ok(count)
+    }
+
+    fn forward(&mut self) -> Result<Frame, Malformed> {
+        let (term, boot) = (self.u64()?, self.u64()?);
+        let count = self.count(12)?;
+        let mut commands = Vec::with_capacity(count);
+        for _ in 0..count {
+            commands.push(Forwarded { seq: self.u64()?, body: self.bytes()? });
+        }
+        Ok(Frame::Forward { term, boot, commands })
+    }
+
+    fn forward_refused(&mut self) -> Result<Frame, Malformed> {
+        let boot = self.u64()?;
+        if !self.0.has_remaining() {
+            return Err(Malformed);
+        }
+        let why = match self.0.get_u8() {
+            0 => Why::NotLeader,
+            1 => Why::TooMany,
+            _ => return Err(Malformed),
+        };
+        let count = self.count(8)?;
+        let seqs = (0..count).map(|_| self.u64()).collect::<Result<_, _>>()?;
+        Ok(Frame::ForwardRefused { boot, seqs, why })
+    }
+
+    fn chunk_request(&mut self) -> Result<Frame, Malformed> {
+        let (boot, token, index, offset) = (self.u64()?, self.u64()?, self.u64()?, self.u64()?);
+        let len = self.u32()?;
+        let file = String::from_utf8(self.bytes()?.to_vec()).map_err(|_| Malformed)?;
+        Ok(Frame::ChunkRequest { boot, token, index, file, offset, len })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn samples() -> Vec<Frame> {
+        vec![
+            Frame::Forward {
+                term: 7,
+                boot: 9,
+                commands: vec![
+                    Forwarded { seq: 1, body: Bytes::from_static(b"abc") },
+                    Forwarded { seq: 2, body: Bytes::new() },
+                ],
+            },
+            Frame::ForwardRefused { boot: 9, seqs: vec![1, 2], why: Why::TooMany },
+            Frame::ReadIndex { boot: 1, token: 2 },
+            Frame::ReadIndexReply { boot: 1, token: 2, index: 3 },
+            Frame::KeepAlive { boot: 1, token: 2, lease: -3 },
+            Frame::KeepAliveReply { boot: 1, token: 2, ok: true, ttl: 60 },
+            Frame::TimeToLive { boot: 1, token: 2, lease: 4 },
+            Frame::TimeToLiveReply { boot: 1, token: 2, ok: false, ttl: -1, index: 12 },
+            Frame::ChunkRequest { boot: 1, token: 2, index: 3, file: "state/x".into(), offset: 4, len: 5 },
+            Frame::Chunk { boot: 1, token: 2, ok: true, end: false, bytes: Bytes::from_static(b"piece") },
+            Frame::TransferEnded { index: 8, ok: true },
+            Frame::Digest { index: 4096, digest: (1u128 << 100) + 5 },
+        ]
+    }
+
+    #[test]
+    fn every_frame_survives_the_wire() {
+        for frame in samples() {
+            let mut bytes = Vec::new();
+            encode(&frame, &mut bytes);
+            let back = decode(Bytes::from(bytes)).expect("decodes");
+            assert_eq!(format!("{frame:?}"), format!("{back:?}"));
+        }
+    }
+
+    #[test]
+    fn every_truncation_and_every_extension_is_refused() {
+        for frame in samples() {
+            let mut bytes = Vec::new();
+            encode(&frame, &mut bytes);
+            for cut in 0..bytes.len() {
+                assert!(decode(Bytes::copy_from_slice(&bytes[..cut])).is_err(), "{frame:?} cut at {cut}");
+            }
+            bytes.push(0);
+            assert!(decode(Bytes::from(bytes)).is_err());
+        }
+    }
+
+    #[test]
+    fn a_count_that_lies_allocates_nothing() {
+        let mut bytes = vec![FORWARD];
+        bytes.extend_from_slice(&[0; 16]);
+        bytes.extend_from_slice(&u32::MAX.to_le_bytes());
+        assert!(matches!(decode(Bytes::from(bytes)), Err(Malformed)));
+    }
+}

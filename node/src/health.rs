@@ -1,0 +1,198 @@
+//! A member that must not lead, or must not answer: a hung disk, a clean stop, a digest that
+//! differs from its peers'.
+
+use crate::apply::DIGEST_EVERY;
+use crate::config::TICK_MS;
+use crate::frame::Frame;
+use crate::io::*;
+use crate::member::Node;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Digest marks remembered.
+const MARKS: u64 = 64;
+/// A clean stop waits at most this long for a successor. Ticks.
+const HANDOVER: u64 = 500 / TICK_MS;
+/// And in all at most this long for its checkpoint. Ticks.
+const STOP: u64 = 1_000 / TICK_MS;
+
+#[derive(Default)]
+pub(crate) struct Health {
+    /// Saves not yet durable: (number, submitted at).
+    saves: VecDeque<(u64, u64)>,
+    /// The oldest save is older than an election timeout: leadership is being given away.
+    yielding: bool,
+    stop: Option<Stop>,
+    corrupt: bool,
+    marks: BTreeMap<u64, u128>,
+    /// Per index: what each peer said.
+    peers: BTreeMap<u64, BTreeMap<u64, u128>>,
+}
+
+struct Stop {
+    since: u64,
+    handed_over: bool,
+    checkpoint: bool,
+    said: bool,
+}
+
+impl Health {
+    pub(crate) fn save_submitted(&mut self, number: u64, now: u64) {
+        self.saves.push_back((number, now));
+    }
+
+    pub(crate) fn saved(&mut self, number: u64) {
+        while self.saves.front().is_some_and(|(oldest, _)| *oldest <= number) {
+            self.saves.pop_front();
+        }
+        if self.saves.is_empty() {
+            self.yielding = false;
+        }
+    }
+
+    fn oldest_save_age(&self, now: u64) -> u64 {
+        self.saves.front().map_or(0, |(_, at)| now - at)
+    }
+
+    pub(crate) fn stopping(&self) -> bool {
+        self.stop.is_some()
+    }
+
+    /// Commands wait (and are forwarded later) while leadership is on its way to another member.
+    pub(crate) fn holds_commands(&self) -> bool {
+        self.yielding
+    }
+
+    /// This member's state differs from what its peers agree on: it answers no reads.
+    pub(crate) fn corrupt(&self) -> bool {
+        self.corrupt
+    }
+
+    pub(crate) fn mark(&mut self, index: u64, digest: u128) {
+        self.marks.insert(index, digest);
+        let floor = index.saturating_sub(MARKS * DIGEST_EVERY);
+        self.marks.retain(|mark, _| *mark > floor);
+        self.peers.retain(|mark, _| *mark > floor);
+    }
+}
+
+impl Node {
+    pub(crate) fn tick_health(&mut self, out: &mut Vec<Output>) {
+        self.watch_disk(out);
+        self.go_on_stopping(out);
+    }
+
+    /// A leader whose disk hangs gives up (DESIGN section 4): first it hands over, an election
+    /// timeout later it is a follower of no one until a save completes.
+    fn watch_disk(&mut self, out: &mut Vec<Output>) {
+        let age = self.health.oldest_save_age(self.ticks);
+        let timeout = self.config.election_ticks();
+        if age == timeout && self.is_leader() {
+            self.note(Level::Error, format!("the log's disk has not answered for {} ms: giving up leadership", self.config.election_ms), out);
+            self.health.yielding = true;
+            if let Some(successor) = self.best_successor() {
+                let _ = self.consensus.transfer(successor);
+            }
+        }
+        if age == 2 * timeout && self.is_leader() && self.store.conf().voters.len() > 1 {
+            self.consensus.step_down();
+        }
+    }
+
+    /// The most caught-up voter that is alive.
+    pub(crate) fn best_successor(&self) -> Option<u64> {
+        self.consensus
+            .status()
+            .followers
+            .iter()
+            .filter(|f| !f.learner && f.recent_active)
+            .max_by_key(|f| (f.matched, f.id))
+            .map(|f| f.id)
+    }
+
+    pub(crate) fn leader_changed_health(&mut self) {
+        if self.health.yielding && !self.is_leader() {
+            self.health.yielding = false;
+        }
+    }
+
+    pub(crate) fn begin_stop(&mut self, out: &mut Vec<Output>) {
+        if self.health.stop.is_some() {
+            return;
+        }
+        self.health.stop = Some(Stop { since: self.ticks, handed_over: false, checkpoint: false, said: false });
+        if self.is_leader()
+            && let Some(successor) = self.best_successor()
+        {
+            self.health.yielding = true;
+            let _ = self.consensus.transfer(successor);
+        }
+        self.go_on_stopping(out);
+    }
+
+    fn go_on_stopping(&mut self, out: &mut Vec<Output>) {
+        let (leads, alone) = (self.is_leader(), self.best_successor().is_none());
+        let now = self.ticks;
+        let small = self.store.keys() < 100_000;
+        let Some(stop) = &mut self.health.stop else { return };
+        let waited = now - stop.since;
+        if !stop.handed_over {
+            if leads && !alone && waited < HANDOVER {
+                return;
+            }
+            stop.handed_over = true;
+        }
+        if !stop.checkpoint {
+            // A large store is not worth a slow stop: the log has everything.
+            stop.checkpoint = true;
+            if small {
+                let index = self.store.applied().index;
+                self.want_checkpoint(index);
+                return;
+            }
+        }
+        let writing = self.checkpoints.busy() || self.checkpoints.pending();
+        let stop = self.health.stop.as_mut().expect("stopping");
+        if !stop.said && (!writing || waited >= STOP) {
+            stop.said = true;
+            out.push(Output::Stopped);
+        }
+    }
+
+    /// A peer's digest at a mark. Everyone else agrees and we differ: this member is corrupt.
+    pub(crate) fn on_digest(&mut self, from: u64, index: u64, digest: u128, out: &mut Vec<Output>) {
+        let floor = self.store.applied().index.saturating_sub(MARKS * DIGEST_EVERY);
+        let ceiling = self.store.applied().index + MARKS * DIGEST_EVERY;
+        if !index.is_multiple_of(DIGEST_EVERY) || index <= floor || index > ceiling {
+            return;
+        }
+        self.health.peers.entry(index).or_default().insert(from, digest);
+        self.compare_digests(index, out);
+    }
+
+    fn compare_digests(&mut self, index: u64, out: &mut Vec<Output>) {
+        let (Some(own), Some(peers)) = (self.health.marks.get(&index), self.health.peers.get(&index)) else { return };
+        let members = self.store.conf().voters.len();
+        let others = peers.values().filter(|digest| *digest != own);
+        let agreeing = others.clone().count();
+        let alike = others.clone().next().is_some_and(|first| others.clone().all(|other| other == first));
+        if agreeing * 2 > members && alike && !self.health.corrupt {
+            self.health.corrupt = true;
+            self.note(Level::Error, format!("the state at index {index} differs from what the other members agree on: raising CORRUPT, reads are refused"), out);
+            self.propose_own(store::command::encode_alarm(store::command::AlarmAction::Activate, self.config.member, 2));
+            if self.is_leader()
+                && let Some(successor) = self.best_successor()
+            {
+                let _ = self.consensus.transfer(successor);
+            }
+        }
+    }
+
+    /// Our own mark was set: peers may have spoken before.
+    pub(crate) fn own_mark(&mut self, index: u64, digest: u128, out: &mut Vec<Output>) {
+        self.health.mark(index, digest);
+        for to in self.peers() {
+            out.push(Output::Send { to, frame: Frame::Digest { index, digest } });
+        }
+        self.compare_digests(index, out);
+    }
+}

@@ -1,0 +1,347 @@
+//! The member: its parts, its two verbs `step` and `flush`, and the order of one turn.
+//!
+//! ```text
+//! step(input)   sorts one input into the part that it concerns; nothing is sent yet
+//! flush()       one turn:
+//!   gate         commands collected since the last turn are proposed, forwarded or held
+//!   reads        reads collected since the last turn join one ReadIndex round
+//!   consensus    messages leave, one save is submitted, entries are committed
+//!   apply        committed and saved entries change the store, in order
+//!   answers      waiters of applied commands, of reached read indexes
+//!   walks        slices of ranges, round robin
+//!   upkeep       sweep, records to files, checkpoint rows, lease expiry
+//! ```
+
+use crate::apply::Applier;
+use crate::checkpoints::Checkpoints;
+use crate::config::Config;
+use crate::frame::Frame;
+use crate::gate::Gate;
+use crate::health::Health;
+use crate::io::*;
+use crate::lessor::Lessor;
+use crate::moves::Moves;
+use crate::reads::Reads;
+use crate::transfer::Transfer;
+use crate::walks::Walks;
+use consensus::{Consensus, Role, Turn};
+use std::collections::BTreeMap;
+use store::Store;
+use store::watch::Hub;
+
+/// One member of a cluster (see the crate's page).
+pub struct Node {
+    pub(crate) config: Config,
+    pub(crate) consensus: Consensus,
+    pub(crate) store: Store,
+    pub(crate) hub: Hub,
+    /// Ticks of 10 ms since start.
+    pub(crate) ticks: u64,
+    pub(crate) term: u64,
+    /// 0 = none known.
+    pub(crate) leader: u64,
+    pub(crate) role: Role,
+    pub(crate) leader_changes: u64,
+    pub(crate) jobs: Jobs,
+    pub(crate) gate: Gate,
+    pub(crate) reads: Reads,
+    pub(crate) walks: Walks,
+    pub(crate) applier: Applier,
+    pub(crate) lessor: Lessor,
+    pub(crate) checkpoints: Checkpoints,
+    pub(crate) transfer: Transfer,
+    pub(crate) health: Health,
+    pub(crate) moves: Moves,
+    /// Counts installed snapshots: what was asked of an earlier state is not mixed with this one.
+    pub(crate) epoch: u64,
+    /// Set once `Output::Fatal` was said: nothing more is done.
+    pub(crate) dead: bool,
+    turn: Turn,
+}
+
+/// What is to be done when a job is done.
+#[derive(Debug)]
+pub(crate) enum Task {
+    Save { number: u64 },
+    CutLog,
+    RestartLog,
+    ReadLog,
+    Write { epoch: u64, bytes: u64 },
+    ApplyRead,
+    History { waiter: Waiter, prev: bool },
+    Checkpoint { index: u64 },
+    HashKv { waiter: Waiter, revision: i64, compacted: i64, pin: store::PinId, epoch: u64 },
+    SendChunk { to: u64, boot: u64, token: u64 },
+    Install,
+}
+
+/// The disk work under way.
+#[derive(Default)]
+pub(crate) struct Jobs {
+    next: JobId,
+    pub(crate) running: BTreeMap<JobId, Task>,
+}
+
+impl Jobs {
+    pub(crate) fn start(&mut self, task: Task, work: Job, out: &mut Vec<Output>) -> JobId {
+        self.next += 1;
+        self.running.insert(self.next, task);
+        out.push(Output::Job { job: self.next, work });
+        self.next
+    }
+}
+
+impl Node {
+    pub(crate) fn assemble(config: Config, consensus: Consensus, store: Store, checkpoint: u64) -> Node {
+        let status = consensus.status();
+        let hub = Hub::new(config.budgets.event_ring, store.revision() + 1);
+        let applier = Applier::new(store.applied().index);
+        let checkpoints = Checkpoints::new(checkpoint);
+        Node {
+            consensus,
+            hub,
+            ticks: 0,
+            term: status.term,
+            leader: 0,
+            role: Role::Follower,
+            leader_changes: 0,
+            jobs: Jobs::default(),
+            gate: Gate::default(),
+            reads: Reads::default(),
+            walks: Walks::default(),
+            applier,
+            lessor: Lessor::default(),
+            checkpoints,
+            transfer: Transfer::default(),
+            health: Health::default(),
+            moves: Moves::default(),
+            epoch: 0,
+            dead: false,
+            turn: Turn::default(),
+            store,
+            config,
+        }
+    }
+
+    /// Sorts one input into its part. Cheap; the work is in [`Node::flush`].
+    pub fn step(&mut self, input: Input, out: &mut Vec<Output>) {
+        if self.dead {
+            return;
+        }
+        match input {
+            Input::Tick => self.tick(out),
+            Input::Frame { from, frame } => self.frame(from, frame, out),
+            Input::Lost { peer } => self.lost(peer, out),
+            Input::Request { waiter, request } => self.request(waiter, request, out),
+            Input::Cancel { waiter, timed_out } => self.cancel(waiter, timed_out, out),
+            Input::Watch { stream, op } => self.watch(stream, op, out),
+            Input::Done { job, result } => self.done(job, result, out),
+            Input::Stop => self.begin_stop(out),
+        }
+    }
+
+    /// Ends a turn: everything the inputs since the last one made possible is done.
+    pub fn flush(&mut self, out: &mut Vec<Output>) {
+        if self.dead {
+            return;
+        }
+        self.submit_commands(out);
+        self.submit_reads(out);
+        self.turn_consensus(out);
+        self.run_apply(out);
+        self.serve_reads(out);
+        self.run_walks(out);
+        self.upkeep(out);
+        // what apply, reads and upkeep proposed leaves in this turn too
+        self.submit_commands(out);
+        self.turn_consensus(out);
+    }
+
+    /// False: another turn would make progress without any input.
+    pub fn idle(&self) -> bool {
+        self.dead
+            || (self.walks.idle()
+                && self.applier.idle()
+                && self.gate.idle()
+                && self.checkpoints.idle()
+                && !self.store.sweep_pending())
+    }
+
+    fn tick(&mut self, out: &mut Vec<Output>) {
+        self.ticks += 1;
+        self.consensus.tick();
+        self.tick_reads(out);
+        self.tick_gate(out);
+        self.tick_lessor();
+        self.tick_walks(out);
+        self.tick_health(out);
+        self.tick_transfer(out);
+        self.tick_checkpoints();
+    }
+
+    fn frame(&mut self, from: u64, frame: Frame, out: &mut Vec<Output>) {
+        match frame {
+            Frame::Raft(message) => {
+                if message.from() != from || message.to() != self.config.member {
+                    return self.note(Level::Warn, format!("dropped a raft message that lies about its way, from {from:x}"), out);
+                }
+                self.consensus.step(message);
+            }
+            Frame::Forward { term, boot, commands } => self.on_forward(from, term, boot, commands, out),
+            Frame::ForwardRefused { boot, seqs, why } => self.on_forward_refused(boot, seqs, why, out),
+            Frame::ReadIndex { boot, token } => self.on_read_index(from, boot, token, out),
+            Frame::ReadIndexReply { boot, token, index } => self.on_read_index_reply(boot, token, index),
+            Frame::KeepAlive { boot, token, lease } => self.on_keep_alive(from, boot, token, lease, out),
+            Frame::KeepAliveReply { boot, token, ok, ttl } => self.on_keep_alive_reply(boot, token, ok, ttl, out),
+            Frame::TimeToLive { boot, token, lease } => self.on_time_to_live(from, boot, token, lease, out),
+            Frame::TimeToLiveReply { boot, token, ok, ttl, index } => self.on_time_to_live_reply(boot, token, ok, ttl, index),
+            Frame::ChunkRequest { boot, token, index, file, offset, len } => {
+                self.on_chunk_request(from, boot, token, index, file, offset, len, out);
+            }
+            Frame::Chunk { boot, token, ok, end, bytes } => self.on_chunk(from, boot, token, ok, end, bytes, out),
+            Frame::TransferEnded { index, ok } => self.on_transfer_ended(from, index, ok),
+            Frame::Digest { index, digest } => self.on_digest(from, index, digest, out),
+        }
+    }
+
+    fn lost(&mut self, peer: u64, _out: &mut Vec<Output>) {
+        self.consensus.unreachable(peer);
+        self.lost_transfer(peer);
+        self.lost_reads(peer);
+    }
+
+    /// Moves everything ready in consensus outward: messages before the save of the same turn.
+    fn turn_consensus(&mut self, out: &mut Vec<Output>) {
+        let mut turn = std::mem::take(&mut self.turn);
+        loop {
+            self.consensus.turn(&mut turn);
+            if turn.is_empty() {
+                break;
+            }
+            for message in turn.messages.drain(..) {
+                out.push(Output::Send { to: message.to(), frame: Frame::Raft(message) });
+            }
+            if let Some(save) = turn.save.take() {
+                self.health.save_submitted(save.number, self.ticks);
+                self.checkpoints.log_grew(save.entries.iter().map(|e| e.data.len() as u64 + 64).sum());
+                let job = Job::Save { number: save.number, hard: save.hard, entries: save.entries };
+                self.jobs.start(Task::Save { number: save.number }, job, out);
+            }
+            self.applier.queue.extend(turn.committed.drain(..));
+            if let Some(soft) = turn.soft.take() {
+                self.leadership(soft.term, soft.leader, soft.role, out);
+            }
+            for (token, result) in turn.reads.drain(..) {
+                self.read_confirmed(token, result.ok(), out);
+            }
+            for fetch in turn.fetch.drain(..) {
+                let job = Job::ReadLog { ticket: fetch.ticket, from: fetch.from_index, max_bytes: fetch.max_bytes };
+                self.jobs.start(Task::ReadLog, job, out);
+            }
+            if let Some(index) = turn.want_snapshot.take() {
+                self.want_snapshot(index, out);
+            }
+            if let Some((from, snapshot)) = turn.install.take() {
+                self.begin_install(from, snapshot, out);
+            }
+            for peer in turn.lost_data.drain(..) {
+                let text = format!("member {peer:x} seems to have lost entries that it had acknowledged");
+                self.note(Level::Error, text, out);
+            }
+        }
+        self.turn = turn;
+    }
+
+    fn leadership(&mut self, term: u64, leader: u64, role: Role, out: &mut Vec<Output>) {
+        let changed = (term, leader) != (self.term, self.leader);
+        if leader != 0 && leader != self.leader {
+            self.leader_changes += 1;
+        }
+        (self.term, self.leader, self.role) = (term, leader, role);
+        if changed {
+            self.leader_changed_reads(out);
+            self.leader_changed_health();
+            self.leader_changed_moves(out);
+            self.stop_lessor(out);
+            out.push(Output::Leader { term, leader, role });
+        }
+    }
+
+    fn done(&mut self, job: JobId, result: JobResult, out: &mut Vec<Output>) {
+        let Some(task) = self.jobs.running.remove(&job) else {
+            panic!("job {job} was never started or is done twice");
+        };
+        if let JobResult::Failed { fault } = result {
+            return self.job_failed(task, fault, out);
+        }
+        match (task, result) {
+            (Task::Save { number }, JobResult::Saved) => {
+                self.health.saved(number);
+                self.consensus.saved(number);
+            }
+            (Task::CutLog, JobResult::LogCut) => {}
+            (Task::RestartLog, JobResult::LogRestarted) => self.log_restarted(out),
+            (Task::ReadLog, JobResult::Log { ticket, entries }) => self.consensus.fetched(ticket, entries),
+            (Task::Write { epoch, bytes }, JobResult::Written { segment, upto, sealed }) => {
+                self.written(epoch, bytes, segment, upto, sealed);
+            }
+            (Task::ApplyRead, JobResult::Record(bytes)) => self.applier.fetched(job, bytes),
+            (Task::History { waiter, prev }, JobResult::History { records, next }) => {
+                self.history_read(waiter, prev, records, next, out);
+            }
+            (Task::Checkpoint { index }, result) => self.checkpoint_step_done(index, result, out),
+            (Task::HashKv { waiter, revision, compacted, pin, epoch }, JobResult::HashKv { hash }) => {
+                if epoch == self.epoch {
+                    self.store.unpin(pin);
+                }
+                let answer = Answer::HashKv { hash, compacted, hash_revision: revision };
+                self.answer(waiter, answer, out);
+            }
+            (Task::SendChunk { to, boot, token }, JobResult::Chunk { bytes, end }) => {
+                out.push(Output::Send { to, frame: Frame::Chunk { boot, token, ok: true, end, bytes } });
+            }
+            (Task::Install, result) => self.install_step_done(result, out),
+            (task, result) => panic!("{result:?} does not answer {task:?}"),
+        }
+    }
+
+    /// A read that failed concerns its asker; anything else means that this member must stop.
+    fn job_failed(&mut self, task: Task, fault: disk::Fault, out: &mut Vec<Output>) {
+        match task {
+            Task::SendChunk { to, boot, token } => {
+                self.note(Level::Warn, format!("a checkpoint file could not be read for member {to:x}: {fault}"), out);
+                let frame = Frame::Chunk { boot, token, ok: false, end: false, bytes: bytes::Bytes::new() };
+                out.push(Output::Send { to, frame });
+            }
+            Task::Install => self.install_failed(fault, out),
+            Task::ReadLog => self.note(Level::Error, format!("old log entries could not be read: {fault}"), out),
+            _ => self.fatal(format!("{fault}"), out),
+        }
+    }
+
+    pub(crate) fn fatal(&mut self, reason: String, out: &mut Vec<Output>) {
+        self.dead = true;
+        out.push(Output::Fatal { reason });
+    }
+
+    pub(crate) fn note(&self, level: Level, text: String, out: &mut Vec<Output>) {
+        out.push(Output::Note { level, text });
+    }
+
+    pub(crate) fn answer(&self, waiter: Waiter, answer: Answer, out: &mut Vec<Output>) {
+        out.push(Output::Answer { waiter, revision: self.store.revision(), term: self.term, answer });
+    }
+
+    pub(crate) fn refuse(&self, waiter: Waiter, refusal: Refusal, out: &mut Vec<Output>) {
+        self.answer(waiter, Answer::Refused(refusal), out);
+    }
+
+    pub(crate) fn is_leader(&self) -> bool {
+        self.role == Role::Leader
+    }
+
+    pub(crate) fn peers(&self) -> Vec<u64> {
+        let conf = self.store.conf();
+        conf.voters.iter().chain(&conf.learners).copied().filter(|id| *id != self.config.member).collect()
+    }
+}

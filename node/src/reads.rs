@@ -1,0 +1,289 @@
+//! Linearisable reads (ReadIndex) and what else needs a leader proven current.
+//!
+//! All reads collected in one turn share one round. A round that fails, is not answered in
+//! time, or whose leader changed puts its reads back in the queue: reads may be repeated.
+
+use crate::config::TICK_MS;
+use crate::frame::Frame;
+use crate::io::*;
+use crate::member::Node;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use store::Query;
+
+/// A follower asks again with a new token after this (etcd: 500 ms). Ticks.
+const ROUND_AGAIN: u64 = 500 / TICK_MS;
+
+/// What waits for a read index, and what is done then.
+#[derive(Clone, Debug)]
+pub(crate) enum Then {
+    Range { query: Query, stream: bool },
+    ReadTxn { body: Bytes },
+    Members,
+    Barrier,
+    /// Leader: renew after the round. Follower: ask the leader.
+    KeepAlive { lease: i64 },
+    TimeToLive { lease: i64, keys: bool },
+    /// The leader has told the remaining time; the keys are ours once its index is applied here.
+    TtlKnown { lease: i64, ttl: i64, keys: bool },
+    /// For another member: the index goes back by frame.
+    ForeignIndex { to: u64, boot: u64, token: u64 },
+    ForeignKeepAlive { to: u64, boot: u64, token: u64, lease: i64 },
+    ForeignTimeToLive { to: u64, boot: u64, token: u64, lease: i64 },
+}
+
+#[derive(Clone, Debug)]
+struct Read {
+    /// 0 for foreign ones.
+    waiter: Waiter,
+    then: Then,
+}
+
+struct Round {
+    reads: Vec<Read>,
+    /// 0 = a round of our own (we lead); else the leader asked.
+    to: u64,
+    at: u64,
+}
+
+#[derive(Default)]
+pub(crate) struct Reads {
+    next_token: u64,
+    queue: Vec<Read>,
+    rounds: BTreeMap<u64, Round>,
+    /// Confirmed; waiting until the store has applied the index.
+    reached: BTreeMap<u64, Vec<Read>>,
+}
+
+impl Reads {
+    fn token(&mut self) -> u64 {
+        self.next_token += 1;
+        self.next_token
+    }
+
+    fn forget(&mut self, waiter: Waiter) -> bool {
+        let keep = |read: &Read| read.waiter != waiter;
+        let before = self.len();
+        self.queue.retain(keep);
+        self.rounds.values_mut().for_each(|round| round.reads.retain(keep));
+        self.reached.values_mut().for_each(|reads| reads.retain(keep));
+        self.len() != before
+    }
+
+    fn len(&self) -> usize {
+        self.queue.len()
+            + self.rounds.values().map(|round| round.reads.len()).sum::<usize>()
+            + self.reached.values().map(Vec::len).sum::<usize>()
+    }
+}
+
+impl Node {
+    pub(crate) fn queue_read(&mut self, waiter: Waiter, then: Then) {
+        self.reads.queue.push(Read { waiter, then });
+    }
+
+    /// End of a turn: the collected reads join one round.
+    pub(crate) fn submit_reads(&mut self, out: &mut Vec<Output>) {
+        if self.reads.queue.is_empty() || self.leader == 0 {
+            return;
+        }
+        let reads = std::mem::take(&mut self.reads.queue);
+        if self.is_leader() {
+            let token = self.reads.token();
+            self.reads.rounds.insert(token, Round { reads, to: 0, at: self.ticks });
+            self.consensus.read(token);
+            return;
+        }
+        let mut plain = Vec::new();
+        for read in reads {
+            match read.then {
+                Then::KeepAlive { lease } => self.ask_leader(read, |boot, token| Frame::KeepAlive { boot, token, lease }, out),
+                Then::TimeToLive { lease, .. } => {
+                    self.ask_leader(read, |boot, token| Frame::TimeToLive { boot, token, lease }, out);
+                }
+                _ => plain.push(read),
+            }
+        }
+        if !plain.is_empty() {
+            self.ask_leader_round(plain, |boot, token| Frame::ReadIndex { boot, token }, out);
+        }
+    }
+
+    fn ask_leader(&mut self, read: Read, frame: impl Fn(u64, u64) -> Frame, out: &mut Vec<Output>) {
+        self.ask_leader_round(vec![read], frame, out);
+    }
+
+    fn ask_leader_round(&mut self, reads: Vec<Read>, frame: impl Fn(u64, u64) -> Frame, out: &mut Vec<Output>) {
+        let token = self.reads.token();
+        self.reads.rounds.insert(token, Round { reads, to: self.leader, at: self.ticks });
+        out.push(Output::Send { to: self.leader, frame: frame(self.config.boot, token) });
+    }
+
+    /// Consensus answered a round of ours: `index` None = it failed.
+    pub(crate) fn read_confirmed(&mut self, token: u64, index: Option<u64>, out: &mut Vec<Output>) {
+        let Some(round) = self.reads.rounds.remove(&token) else { return };
+        assert_eq!(round.to, 0, "a round of our own");
+        match index {
+            Some(index) => self.reads.reached.entry(index).or_default().extend(round.reads),
+            None => self.read_again(round.reads, out),
+        }
+    }
+
+    /// Own reads queue again; foreign ones are told at once.
+    fn read_again(&mut self, reads: Vec<Read>, out: &mut Vec<Output>) {
+        for read in reads {
+            match read.then {
+                Then::ForeignIndex { to, boot, token } => {
+                    out.push(Output::Send { to, frame: Frame::ReadIndexReply { boot, token, index: 0 } });
+                }
+                Then::ForeignKeepAlive { to, boot, token, .. } => {
+                    out.push(Output::Send { to, frame: Frame::KeepAliveReply { boot, token, ok: false, ttl: 0 } });
+                }
+                Then::ForeignTimeToLive { to, boot, token, .. } => {
+                    let frame = Frame::TimeToLiveReply { boot, token, ok: false, ttl: 0, index: 0 };
+                    out.push(Output::Send { to, frame });
+                }
+                _ => self.reads.queue.push(read),
+            }
+        }
+    }
+
+    pub(crate) fn leader_changed_reads(&mut self, out: &mut Vec<Output>) {
+        let rounds = std::mem::take(&mut self.reads.rounds);
+        for round in rounds.into_values() {
+            self.read_again(round.reads, out);
+        }
+    }
+
+    /// The connection to a peer broke: what was asked there is asked again.
+    pub(crate) fn lost_reads(&mut self, peer: u64) {
+        let lost: Vec<u64> = self.reads.rounds.iter().filter(|(_, r)| r.to == peer).map(|(t, _)| *t).collect();
+        for token in lost {
+            let round = self.reads.rounds.remove(&token).expect("listed");
+            self.reads.queue.extend(round.reads);
+        }
+    }
+
+    pub(crate) fn tick_reads(&mut self, _out: &mut Vec<Output>) {
+        let old: Vec<u64> = self
+            .reads
+            .rounds
+            .iter()
+            .filter(|(_, round)| round.to != 0 && self.ticks - round.at >= ROUND_AGAIN)
+            .map(|(token, _)| *token)
+            .collect();
+        for token in old {
+            let round = self.reads.rounds.remove(&token).expect("listed");
+            self.reads.queue.extend(round.reads);
+        }
+    }
+
+    pub(crate) fn on_read_index(&mut self, from: u64, boot: u64, token: u64, out: &mut Vec<Output>) {
+        self.foreign_read(Then::ForeignIndex { to: from, boot, token }, out);
+    }
+
+    pub(crate) fn on_keep_alive(&mut self, from: u64, boot: u64, token: u64, lease: i64, out: &mut Vec<Output>) {
+        self.foreign_read(Then::ForeignKeepAlive { to: from, boot, token, lease }, out);
+    }
+
+    pub(crate) fn on_time_to_live(&mut self, from: u64, boot: u64, token: u64, lease: i64, out: &mut Vec<Output>) {
+        self.foreign_read(Then::ForeignTimeToLive { to: from, boot, token, lease }, out);
+    }
+
+    fn foreign_read(&mut self, then: Then, out: &mut Vec<Output>) {
+        let read = Read { waiter: 0, then };
+        if self.is_leader() { self.reads.queue.push(read) } else { self.read_again(vec![read], out) }
+    }
+
+    pub(crate) fn on_read_index_reply(&mut self, boot: u64, token: u64, index: u64) {
+        if boot != self.config.boot {
+            return;
+        }
+        let Some(round) = self.reads.rounds.remove(&token) else { return };
+        if index == 0 {
+            // Not the leader, or deposed meanwhile. Asked again at the next tick of the round
+            // timer, not at once: two members that think of each other as leader must not spin.
+            self.reads.rounds.insert(token, Round { at: round.at, ..round });
+            return;
+        }
+        self.reads.reached.entry(index).or_default().extend(round.reads);
+    }
+
+    pub(crate) fn on_keep_alive_reply(&mut self, boot: u64, token: u64, ok: bool, ttl: i64, out: &mut Vec<Output>) {
+        if boot != self.config.boot || !ok {
+            return; // asked again by the round timer
+        }
+        let Some(round) = self.reads.rounds.remove(&token) else { return };
+        for read in round.reads {
+            self.answer(read.waiter, Answer::KeepAlive { ttl }, out);
+        }
+    }
+
+    pub(crate) fn on_time_to_live_reply(&mut self, boot: u64, token: u64, ok: bool, ttl: i64, index: u64) {
+        if boot != self.config.boot || !ok {
+            return;
+        }
+        let Some(round) = self.reads.rounds.remove(&token) else { return };
+        for mut read in round.reads {
+            if let Then::TimeToLive { lease, keys } = read.then {
+                read.then = Then::TtlKnown { lease, ttl, keys };
+            }
+            self.reads.reached.entry(index).or_default().push(read);
+        }
+    }
+
+    /// Serves every read whose index is applied.
+    pub(crate) fn serve_reads(&mut self, out: &mut Vec<Output>) {
+        let applied = self.store.applied().index;
+        while let Some(entry) = self.reads.reached.first_entry() {
+            if *entry.key() > applied {
+                break;
+            }
+            let index = *entry.key();
+            for read in entry.remove() {
+                self.serve_read(read, index, out);
+            }
+        }
+    }
+
+    fn serve_read(&mut self, read: Read, index: u64, out: &mut Vec<Output>) {
+        let waiter = read.waiter;
+        match read.then {
+            Then::Range { query, stream } => self.begin_range(waiter, query, stream, out),
+            Then::ReadTxn { body } => self.read_txn(waiter, &body, out),
+            Then::Members => self.answer_members(waiter, out),
+            Then::Barrier => self.answer(waiter, Answer::Barrier, out),
+            Then::KeepAlive { lease } => self.renew(waiter, lease, out),
+            Then::TimeToLive { lease, keys } => {
+                let ttl = self.lessor.remaining(&self.store, lease, self.ticks);
+                self.answer_ttl(waiter, lease, ttl, keys, out);
+            }
+            Then::TtlKnown { lease, ttl, keys } => self.answer_ttl(waiter, lease, ttl, keys, out),
+            Then::ForeignIndex { to, boot, token } => {
+                out.push(Output::Send { to, frame: Frame::ReadIndexReply { boot, token, index } });
+            }
+            Then::ForeignKeepAlive { to, boot, token, lease } => self.renew_foreign(to, boot, token, lease, out),
+            Then::ForeignTimeToLive { to, boot, token, lease } => {
+                let frame = if self.lessor.active() {
+                    let ttl = self.lessor.remaining(&self.store, lease, self.ticks);
+                    let index = self.store.applied().index;
+                    Frame::TimeToLiveReply { boot, token, ok: true, ttl, index }
+                } else {
+                    Frame::TimeToLiveReply { boot, token, ok: false, ttl: 0, index: 0 }
+                };
+                out.push(Output::Send { to, frame });
+            }
+        }
+    }
+
+    /// The asker of a read went away or ran out of time. True: it was one.
+    pub(crate) fn cancel_read(&mut self, waiter: Waiter, timed_out: bool, out: &mut Vec<Output>) -> bool {
+        if !self.reads.forget(waiter) {
+            return false;
+        }
+        if timed_out {
+            self.refuse(waiter, Refusal::Timeout, out);
+        }
+        true
+    }
+}

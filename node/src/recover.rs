@@ -1,0 +1,168 @@
+//! From the files of a data directory to a member: before anything is served, blocking.
+//!
+//! The newest whole checkpoint, then the log from there, applied up to the durable commit;
+//! only then consensus exists (`design`: recovery applies before the raft node is built).
+
+use crate::apply::{change_members, conf_state};
+use crate::config::Config;
+use crate::io::{Level, Output};
+use crate::member::Node;
+use bytes::Bytes;
+use consensus::{ConfChange, Consensus, Entry, EntryKind, HardState, Restored};
+use disk::{Fault, Files, Identity, Log, LogContent, LogOptions, checkpoint, records, transfer};
+use std::sync::Arc;
+use store::{Member, Outcome, Position, Store};
+
+/// Writes what every founder of a cluster begins with: the members as if they had been applied
+/// as entries 1..=n of term 1, and an empty log behind them. Nothing else may be in `files`.
+pub fn genesis(files: &Arc<dyn Files>, id: Identity, config: &Config, mut members: Vec<Member>) -> Result<(), Fault> {
+    members.sort_by_key(|member| member.id);
+    let index = members.len() as u64;
+    let store = Store::genesis(store_config(config), members, Position { index, term: 1 });
+    let mut log = Log::create(Arc::clone(files), id, log_options(config), (index, 1))?;
+    log.save(HardState { term: 1, vote: 0, commit: index }, &[])?;
+    checkpoint::genesis(&**files, id, index, &store.image_head())?;
+    Ok(())
+}
+
+/// True if `files` hold a member (its genesis was completed).
+pub fn exists(files: &Arc<dyn Files>) -> Result<bool, Fault> {
+    Ok(!checkpoint::manifests(&**files)?.is_empty() || transfer::unfinished(&**files)?)
+}
+
+pub(crate) fn store_config(config: &Config) -> store::Config {
+    store::Config { segment_bytes: config.segment_bytes }
+}
+
+fn log_options(config: &Config) -> LogOptions {
+    LogOptions { segment_bytes: config.log_segment_bytes }
+}
+
+impl Node {
+    /// Recovers a member. The log is for the driver's log lane. Refusals change nothing in `files`.
+    ///
+    /// # Errors
+    /// Damage that was durable before, files of a later format or of another member: with file, offset, reason.
+    pub fn recover(config: Config, files: &Arc<dyn Files>, out: &mut Vec<Output>) -> Result<(Node, Log), Fault> {
+        let id = Identity { cluster: config.cluster, member: config.member };
+        let installed = transfer::resume(&**files, id)?;
+        let (mut log, mut content) = Log::recover(Arc::clone(files), id, log_options(&config))?;
+        for torn in content.torn.iter().chain(&content.healed) {
+            let text = format!("{} at {}: {}: cut, it was never acknowledged", torn.file, torn.offset, torn.what);
+            out.push(Output::Note { level: Level::Warn, text });
+        }
+        // An install that was interrupted behind its last step: the log restarts where the state stands.
+        let boundary = if installed.is_some() { 0 } else { content.boundary.0 };
+        let loaded = checkpoint::load_newest(&**files, id, store_config(&config), boundary)?
+            .ok_or_else(|| Fault::damaged("state", 0, "there is no checkpoint"))?;
+        if let Some(fault) = &loaded.passed_over {
+            let text = format!("the newest checkpoint is passed over for an older one: {fault}");
+            out.push(Output::Note { level: Level::Error, text });
+        }
+        checkpoint::settle(&**files, id, &loaded.manifest)?;
+        let mut store = loaded.store;
+        if needs_restart(&content, store.applied()) {
+            restart_log(&mut log, &mut content, store.applied())?;
+        }
+        let applied = replay(&mut store, &content, &**files)?;
+        out.push(Output::Note {
+            level: Level::Info,
+            text: format!(
+                "recovered revision {} at entry {} (checkpoint {}, {applied} entries replayed)",
+                store.revision(),
+                store.applied().index,
+                loaded.manifest.index,
+            ),
+        });
+        let consensus = Consensus::new(consensus_config(&config), restored(content, &store));
+        let mut node = Node::assemble(config, consensus, store, loaded.manifest.index);
+        if node.store.conf().voters == [node.config.member] {
+            node.consensus.campaign();
+        }
+        Ok((node, log))
+    }
+}
+
+/// The log ends before the state, or holds nothing that joins it: an installed snapshot replaced it.
+fn needs_restart(content: &LogContent, applied: Position) -> bool {
+    let last = content.entries.last().map_or(content.boundary, |entry| (entry.index, entry.term));
+    if last.0 < applied.index {
+        return true;
+    }
+    let at = match content.entries.iter().find(|entry| entry.index == applied.index) {
+        Some(entry) => (entry.index, entry.term),
+        None => content.boundary,
+    };
+    at.0 == applied.index && at.1 != applied.term
+}
+
+fn restart_log(log: &mut Log, content: &mut LogContent, applied: Position) -> Result<(), Fault> {
+    let hard = HardState { commit: applied.index, term: content.hard.term.max(applied.term), ..content.hard };
+    let hard = if hard.term == content.hard.term { hard } else { HardState { vote: 0, ..hard } };
+    log.restart_at(hard, applied.index, applied.term)?;
+    content.hard = hard;
+    content.entries.clear();
+    content.boundary = (applied.index, applied.term);
+    Ok(())
+}
+
+/// Applies the log up to the durable commit; returns how many entries.
+fn replay(store: &mut Store, content: &LogContent, files: &dyn Files) -> Result<u64, Fault> {
+    let mut count = 0;
+    for entry in &content.entries {
+        let applied = store.applied();
+        if entry.index <= applied.index || entry.index > content.hard.commit {
+            continue;
+        }
+        assert_eq!(entry.index, applied.index + 1, "the log goes on where the state ends");
+        apply_again(store, entry, files)?;
+        count += 1;
+    }
+    Ok(count)
+}
+
+fn apply_again(store: &mut Store, entry: &Entry, files: &dyn Files) -> Result<(), Fault> {
+    let at = Position { index: entry.index, term: entry.term };
+    let unreadable = |what: String| Fault::damaged("log", 0, format!("entry {} of term {}: {what}", at.index, at.term));
+    if entry.kind == EntryKind::Config {
+        let change = ConfChange::decode(&entry.data).map_err(|_| unreadable("no membership change".to_string()))?;
+        let before = conf_state(store);
+        let refused = store::MemberChange::decode(&change.context).is_ok_and(|member| store.check_conf(&member).is_err());
+        let after = if refused { before } else { before.after(&change).unwrap_or(before) };
+        return change_members(store, at, &change, &after).map_err(unreadable);
+    }
+    let mut fetched: Option<Bytes> = None;
+    loop {
+        match store.apply(at, &entry.data, fetched.as_ref()) {
+            Ok(Outcome::Done(_)) => return Ok(()),
+            Ok(Outcome::Park(handle)) => fetched = Some(records::read(files, handle)?),
+            Err(halt) => return Err(unreadable(halt.to_string())),
+        }
+    }
+}
+
+fn restored(content: LogContent, store: &Store) -> Restored {
+    let applied = store.applied();
+    Restored {
+        hard: HardState { commit: content.hard.commit.max(applied.index), ..content.hard },
+        conf: conf_state(store),
+        applied: applied.index,
+        applied_term: applied.term,
+        entries: content.entries,
+        boundary: content.boundary,
+    }
+}
+
+fn consensus_config(config: &Config) -> consensus::Config {
+    let ticks = |ms: u64| u32::try_from(ms / crate::TICK_MS).expect("timeouts are far below 2^32 ticks").max(1);
+    consensus::Config {
+        id: config.member,
+        seed: config.seed,
+        boot: config.boot,
+        election_ticks: ticks(config.election_ms),
+        heartbeat_ticks: ticks(config.heartbeat_ms),
+        max_message_bytes: 1 << 20,
+        max_uncommitted_bytes: config.budgets.uncommitted,
+        cache_bytes: config.budgets.entry_cache,
+    }
+}

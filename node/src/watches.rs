@@ -1,0 +1,102 @@
+//! Watches as the core sees them: live ones in the hub, history for those behind, and the
+//! seam between the two, which the core alone closes.
+
+use crate::io::*;
+use crate::member::{Node, Task};
+use bytes::Bytes;
+use std::sync::Arc;
+use store::watch::{Hit, Join, Spec, WatchKey};
+use store::{Event, RevisionEvents};
+
+impl Node {
+    pub(crate) fn watch(&mut self, stream: StreamId, op: WatchOp, out: &mut Vec<Output>) {
+        match op {
+            WatchOp::Join { id, spec, next } => self.join_watch(stream, id, spec, next, out),
+            WatchOp::Remove { id } => self.hub.remove(WatchKey { stream, id }),
+            WatchOp::Progress { token } => {
+                let message = ToStream::Progress { token, revision: self.store.revision() };
+                out.push(Output::Watch { stream, message });
+            }
+            WatchOp::Close => self.hub.remove_stream(stream),
+        }
+    }
+
+    fn join_watch(&mut self, stream: StreamId, id: i64, spec: WatchSpec, next: i64, out: &mut Vec<Output>) {
+        let revision = self.store.revision();
+        let compacted = self.store.compacted();
+        let message = if next < compacted {
+            ToStream::Compacted { id, compacted }
+        } else {
+            let WatchSpec { range, no_put, no_delete, prev_kv } = spec;
+            let spec = Spec { range, no_put, no_delete, prev_kv };
+            match self.hub.join(WatchKey { stream, id }, spec, next, revision) {
+                Join::Joined { missed } => ToStream::Joined { id, revision, missed },
+                Join::Behind => ToStream::Behind { id, revision },
+            }
+        };
+        out.push(Output::Watch { stream, message });
+    }
+
+    /// A revision was applied: the live watches that it concerns hear of it.
+    pub(crate) fn publish(&mut self, events: &Arc<RevisionEvents>, out: &mut Vec<Output>) {
+        let mut hits: Vec<Hit> = Vec::new();
+        self.hub.publish(Arc::clone(events), &mut hits);
+        for Hit { key, picks } in hits {
+            let message = ToStream::Events { id: key.id, events: Arc::clone(events), picks };
+            out.push(Output::Watch { stream: key.stream, message });
+        }
+    }
+
+    /// History from the ring or from memory if they reach back so far, else from the files.
+    pub(crate) fn on_history(&mut self, waiter: Waiter, from: i64, prev: bool, out: &mut Vec<Output>) {
+        let from = from.max(1);
+        let compacted = self.store.compacted();
+        if let Some((revisions, next)) = self.hub.since(from, self.config.budgets.history_bytes as usize) {
+            return self.answer(waiter, Answer::History(History { revisions, next, compacted }), out);
+        }
+        self.write_all_records(out);
+        let job = Job::ReadHistory { from, until: self.store.revision() + 1, max_bytes: self.config.budgets.history_bytes };
+        self.jobs.start(Task::History { waiter, prev }, job, out);
+    }
+
+    pub(crate) fn history_read(&mut self, waiter: Waiter, prev: bool, records: Vec<Bytes>, next: i64, out: &mut Vec<Output>) {
+        match self.revisions_of(records, prev) {
+            Ok(revisions) => {
+                let history = History { revisions, next, compacted: self.store.compacted() };
+                self.answer(waiter, Answer::History(history), out);
+            }
+            Err(damage) => self.fatal(format!("history holds a damaged record: {damage}"), out),
+        }
+    }
+
+    /// Groups raw records into revisions; the version before comes from the index.
+    fn revisions_of(&self, records: Vec<Bytes>, prev: bool) -> Result<Vec<Arc<RevisionEvents>>, store::Damage> {
+        let mut revisions: Vec<RevisionEvents> = Vec::new();
+        for record in records {
+            let opened = store::record::open(&record)?;
+            let kv = store::record::key_value(&opened.body)?;
+            let before = if prev { self.store.version_before(kv.key, opened.rev.main) } else { None };
+            let event = Event {
+                tombstone: opened.tombstone,
+                key: Arc::from(kv.key),
+                create: kv.create,
+                revision: opened.rev,
+                prev: before,
+                record: record.clone(),
+            };
+            match revisions.last_mut() {
+                Some(last) if last.revision == opened.rev.main => last.events.push(event),
+                _ => revisions.push(RevisionEvents { revision: opened.rev.main, events: vec![event] }),
+            }
+        }
+        Ok(revisions.into_iter().map(Arc::new).collect())
+    }
+
+    /// After a snapshot install: every live watch is behind at its own next revision.
+    pub(crate) fn reset_watches(&mut self, out: &mut Vec<Output>) {
+        let reset = self.hub.reset(self.store.revision() + 1);
+        for stream in reset.streams {
+            out.push(Output::Watch { stream, message: ToStream::AllBehind { posted: reset.posted } });
+        }
+    }
+}

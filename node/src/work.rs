@@ -1,0 +1,107 @@
+//! Carries a job out: blocking calls against `Files`, on whatever thread the driver chose.
+
+use crate::io::{Job, JobResult};
+use disk::{Fault, Files, Identity, Log, checkpoint, records, transfer};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use store::Rev;
+use store::hash::HashKv;
+
+/// Which thread a job belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lane {
+    /// The log: one at a time, in order.
+    Log,
+    /// Small reads that somebody waits for.
+    Reader,
+    /// Everything else: one at a time, in order.
+    Background,
+}
+
+pub fn lane(job: &Job) -> Lane {
+    match job {
+        Job::Save { .. } | Job::CutLog { .. } | Job::RestartLog { .. } | Job::ReadLog { .. } => Lane::Log,
+        Job::ReadRecord { .. } => Lane::Reader,
+        _ => Lane::Background,
+    }
+}
+
+/// Carries out a job of [`Lane::Log`].
+pub fn run_log(log: &mut Log, job: Job) -> JobResult {
+    let result = match job {
+        Job::Save { number: _, hard, entries } => log.save(hard, &entries).map(|()| JobResult::Saved),
+        Job::CutLog { below } => log.cut_below(below).map(|()| JobResult::LogCut),
+        Job::RestartLog { hard, index, term } => log.restart_at(hard, index, term).map(|()| JobResult::LogRestarted),
+        Job::ReadLog { ticket, from, max_bytes } => {
+            log.read(from, max_bytes).map(|entries| JobResult::Log { ticket, entries })
+        }
+        other => panic!("{other:?} is no work for the log"),
+    };
+    failed(result)
+}
+
+/// Carries out a job of any other lane.
+pub fn run(files: &Arc<dyn Files>, id: Identity, config: store::Config, job: Job) -> JobResult {
+    let files: &dyn Files = &**files;
+    failed(run_or_fault(files, id, config, job))
+}
+
+fn run_or_fault(files: &dyn Files, id: Identity, config: store::Config, job: Job) -> Result<JobResult, Fault> {
+    Ok(match job {
+        Job::WriteRecords { segment, offset, parts, seals } => {
+            let upto = records::write(files, id, segment, offset, &parts)?;
+            if seals {
+                records::seal(files, segment, upto)?;
+            }
+            JobResult::Written { segment, upto, sealed: seals }
+        }
+        Job::ReadRecord { handle } => JobResult::Record(records::read(files, handle)?),
+        Job::ReadHistory { from, until, max_bytes } => {
+            let (records, next) = records::history(files, from, until, max_bytes)?;
+            JobResult::History { records, next }
+        }
+        Job::CheckpointBegin { index } => {
+            checkpoint::begin(files, id, index)?;
+            JobResult::CheckpointBegun
+        }
+        Job::CheckpointRows { index, rows } => {
+            checkpoint::rows(files, index, &rows)?;
+            JobResult::RowsWritten
+        }
+        Job::CheckpointFinish { index, head, held } => {
+            let finished = checkpoint::finish(files, id, index, &head)?;
+            checkpoint::clean(files, id, &held)?;
+            JobResult::CheckpointDone { manifest: finished.manifest, cut: finished.cut, disk_bytes: finished.disk_bytes }
+        }
+        Job::HashKv { revision, compacted, keep } => JobResult::HashKv { hash: hash_kv(files, revision, compacted, keep)? },
+        Job::ReadChunk { file, offset, len } => {
+            let (bytes, end) = transfer::read_chunk(files, &file, offset, len)?;
+            JobResult::Chunk { bytes, end }
+        }
+        Job::InstallBegin { manifest } => JobResult::InstallBegun { files: transfer::begin(files, id, &manifest)? },
+        Job::InstallChunk { file, offset, bytes } => {
+            transfer::write_chunk(files, &file, offset, &bytes)?;
+            JobResult::ChunkWritten
+        }
+        Job::InstallFinish => {
+            let manifest = transfer::install(files, id)?;
+            let loaded = checkpoint::load_newest(files, id, config, manifest.index)?
+                .ok_or_else(|| Fault::damaged("state", 0, "the checkpoint that was just installed is not there"))?;
+            JobResult::Installed { store: Box::new(loaded.store) }
+        }
+        other => panic!("{other:?} is work for the log"),
+    })
+}
+
+fn hash_kv(files: &dyn Files, revision: i64, compacted: i64, keep: Vec<Rev>) -> Result<u32, Fault> {
+    let mut hash = HashKv::new(revision, compacted, keep);
+    records::scan(files, 1, revision + 1, |record, _| {
+        hash.feed(record.rev, record.tombstone, &record.body);
+        ControlFlow::Continue(())
+    })?;
+    Ok(hash.finish())
+}
+
+fn failed(result: Result<JobResult, Fault>) -> JobResult {
+    result.unwrap_or_else(|fault| JobResult::Failed { fault })
+}
