@@ -61,8 +61,14 @@ pub fn write(pool: &DescriptorPool) -> Result<String, Box<dyn Error>> {
     Ok(out)
 }
 
-fn methods(pool: &DescriptorPool, shapes: &mut Shapes, out: &mut String) -> Result<(), Box<dyn Error>> {
-    let post = pool.get_extension_by_name("gateway.post").ok_or("gateway.post is not defined")?;
+fn methods(
+    pool: &DescriptorPool,
+    shapes: &mut Shapes,
+    out: &mut String,
+) -> Result<(), Box<dyn Error>> {
+    let post = pool
+        .get_extension_by_name("gateway.post")
+        .ok_or("gateway.post is not defined")?;
     let mut names = Vec::new();
     let mut rows = String::new();
     for service in pool.services() {
@@ -81,14 +87,19 @@ fn methods(pool: &DescriptorPool, shapes: &mut Shapes, out: &mut String) -> Resu
             let shape = if json.is_empty() {
                 "None".to_owned()
             } else {
-                let (input, output) = (shapes.message(method.input()), shapes.message(method.output()));
+                let (input, output) = (
+                    shapes.message(method.input()),
+                    shapes.message(method.output()),
+                );
                 format!("Some(Shape {{ request: {input}, response: {output} }})")
             };
             let kind = match (method.is_client_streaming(), method.is_server_streaming()) {
                 (false, false) => "Unary",
                 (false, true) => "ServerStream",
                 (true, true) => "Bidi",
-                (true, false) => return Err(format!("{name}: client streams are not served").into()),
+                (true, false) => {
+                    return Err(format!("{name}: client streams are not served").into());
+                }
             };
             let path = format!("/{}/{}", service.full_name(), method.name());
             writeln!(
@@ -103,12 +114,18 @@ fn methods(pool: &DescriptorPool, shapes: &mut Shapes, out: &mut String) -> Resu
         return Err("two methods have the same short name".into());
     }
     writeln!(out, "/// Every method, by its short name.")?;
-    writeln!(out, "#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]\npub enum Rpc {{")?;
+    writeln!(
+        out,
+        "#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]\npub enum Rpc {{"
+    )?;
     for (name, path) in &names {
         writeln!(out, "    /// `{path}`\n    {name},")?;
     }
     writeln!(out, "}}\n")?;
-    writeln!(out, "/// Every method of every service, in the order of [`Rpc`].")?;
+    writeln!(
+        out,
+        "/// Every method of every service, in the order of [`Rpc`]."
+    )?;
     writeln!(out, "pub static METHODS: &[Method] = &[\n{rows}];\n")?;
     Ok(())
 }
@@ -150,7 +167,9 @@ fn messages(shapes: &Shapes, out: &mut String) -> Result<(), Box<dyn Error>> {
                 Kind::Uint32 => "Uint32".to_owned(),
                 Kind::Enum(e) => format!("Enum({})", shapes.enum_at[e.full_name()]),
                 Kind::Message(m) => format!("Message({})", shapes.message_at[m.full_name()]),
-                other => return Err(format!("{}: {other:?} is not supported", field.full_name()).into()),
+                other => {
+                    return Err(format!("{}: {other:?} is not supported", field.full_name()).into());
+                }
             };
             let oneof = match field.containing_oneof() {
                 Some(o) => format!("Some({:?})", o.full_name()),

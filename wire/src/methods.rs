@@ -96,3 +96,73 @@ pub(crate) enum FieldKind {
 }
 
 include!(concat!(env!("OUT_DIR"), "/table.rs"));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_stand_in_the_order_of_their_names_and_are_found_by_each_path() {
+        for (at, method) in METHODS.iter().enumerate() {
+            assert_eq!(method.rpc as usize, at, "{}", method.path);
+            assert_eq!(Method::of(method.rpc).path, method.path);
+            assert_eq!(method_by_path(method.path).map(|m| m.rpc), Some(method.rpc));
+            for json in method.json {
+                assert_eq!(
+                    method_by_json(json).map(|m| m.rpc),
+                    Some(method.rpc),
+                    "{json}"
+                );
+            }
+            assert_eq!(method.request_shape().is_some(), !method.json.is_empty());
+        }
+        assert_eq!(METHODS.len(), 52);
+        assert!(method_by_path("/etcdserverpb.KV/put").is_none());
+        assert!(method_by_json("/v3/kv/put/").is_none());
+    }
+
+    #[test]
+    fn kinds_and_paths_of_the_unusual_ones() {
+        let row = |rpc| {
+            let m = Method::of(rpc);
+            (m.path, m.kind, m.json)
+        };
+        let none: &[&str] = &[];
+        assert_eq!(
+            row(Rpc::RangeStream),
+            ("/etcdserverpb.KV/RangeStream", Kind::ServerStream, none)
+        );
+        assert_eq!(
+            row(Rpc::Watch),
+            ("/etcdserverpb.Watch/Watch", Kind::Bidi, &["/v3/watch"][..])
+        );
+        assert_eq!(
+            row(Rpc::LeaseRevoke),
+            (
+                "/etcdserverpb.Lease/LeaseRevoke",
+                Kind::Unary,
+                &["/v3/lease/revoke", "/v3/kv/lease/revoke"][..]
+            )
+        );
+        assert_eq!(
+            row(Rpc::MoveLeader),
+            (
+                "/etcdserverpb.Maintenance/MoveLeader",
+                Kind::Unary,
+                &["/v3/maintenance/transfer-leadership"][..]
+            )
+        );
+        assert_eq!(
+            row(Rpc::Observe),
+            (
+                "/v3electionpb.Election/Observe",
+                Kind::ServerStream,
+                &["/v3/election/observe"][..]
+            )
+        );
+        assert_eq!(
+            row(Rpc::HealthWatch),
+            ("/grpc.health.v1.Health/Watch", Kind::ServerStream, none)
+        );
+    }
+}

@@ -5,7 +5,9 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Code {
+    /// The call was answered.
     Ok = 0,
+    /// Everything else is a failure; the texts say which.
     Canceled = 1,
     Unknown = 2,
     InvalidArgument = 3,
@@ -54,7 +56,11 @@ impl Code {
     /// The code with this number; numbers that mean nothing are `Unknown`, as
     /// the protocol asks.
     pub fn from_number(number: u32) -> Code {
-        usize::try_from(number).ok().and_then(|n| Code::ALL.get(n)).copied().unwrap_or(Code::Unknown)
+        usize::try_from(number)
+            .ok()
+            .and_then(|n| Code::ALL.get(n))
+            .copied()
+            .unwrap_or(Code::Unknown)
     }
 
     /// The name that etcd's texts and logs use, such as `InvalidArgument`.
@@ -96,5 +102,29 @@ impl Code {
             Code::Unavailable => 503,
             Code::DeadlineExceeded => 504,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_go_both_ways_and_strangers_are_unknown() {
+        for (at, code) in Code::ALL.iter().enumerate() {
+            assert_eq!(usize::from(code.number()), at);
+            assert_eq!(Code::from_number(u32::from(code.number())), *code);
+        }
+        assert_eq!(Code::from_number(17), Code::Unknown);
+        assert_eq!(Code::from_number(u32::MAX), Code::Unknown);
+    }
+
+    #[test]
+    fn http_status_of_every_code() {
+        let seen: Vec<u16> = Code::ALL.iter().map(|c| c.http()).collect();
+        let wanted = [
+            200, 499, 500, 400, 504, 404, 409, 403, 429, 400, 409, 400, 501, 500, 503, 500, 401,
+        ];
+        assert_eq!(seen, wanted);
     }
 }
