@@ -238,7 +238,7 @@ impl LogCache {
         }
     }
 
-    fn from_answer(&self, low: u64, high: u64, max_bytes: u64) -> Option<Vec<eraftpb::Entry>> {
+    fn answered(&self, low: u64, high: u64, max_bytes: u64) -> Option<Vec<eraftpb::Entry>> {
         let wishes = self.wishes.borrow();
         let first = wishes.answer.first()?.index;
         let start = usize::try_from(low.checked_sub(first)?).ok()?;
@@ -270,7 +270,7 @@ impl Storage for LogCache {
             return Ok(limited(self.entries.range(start..end), max_bytes));
         }
         assert!(context.can_async(), "entry {low} is needed at once but not in memory: {context:?}");
-        if let Some(entries) = self.from_answer(low, high, max_bytes) {
+        if let Some(entries) = self.answered(low, high, max_bytes) {
             return Ok(entries);
         }
         self.wish_entries(low, max_bytes, context);

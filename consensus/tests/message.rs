@@ -156,7 +156,7 @@ fn a_member_survives_whatever_decodes() {
                 consensus.campaign();
             }
             if dice.below(4) == 0 {
-                drop(consensus.propose(Bytes::from_static(b"mine")));
+                let _ = consensus.propose(Bytes::from_static(b"mine"));
                 consensus.read(1);
             }
             drive(&mut consensus);

@@ -11,8 +11,8 @@ use std::fmt::Write;
 fn run(script: &str) -> String {
     let mut cluster = Cluster::new(1, &[]);
     let mut out = String::new();
-    let mut lines = script.lines().peekable();
-    while let Some(line) = lines.next() {
+    let lines = script.lines();
+    for line in lines {
         if line.is_empty() || line.starts_with('#') {
             writeln!(out, "{line}").unwrap();
         } else if !line.starts_with("  ") {

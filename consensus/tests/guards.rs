@@ -1,0 +1,173 @@
+//! Guards that an honest network seldom needs, each met with the message it is there for.
+
+use bytes::Bytes;
+use consensus::*;
+
+const APPEND: u8 = 1;
+const APPENDED: u8 = 2;
+const VOTED: u8 = 4;
+const PREVOTED: u8 = 6;
+const HEARTBEAT_SEEN: u8 = 8;
+const SNAPSHOT: u8 = 9;
+
+/// Kind, term, log term, index, commit, and for rejections the hint; from member 2 to member 1.
+fn message(kind: u8, numbers: [u64; 4], reject: Option<u64>, tail: &[u8]) -> Message {
+    let [term, log_term, index, commit] = numbers;
+    let mut out = vec![1, kind, u8::from(reject.is_some()), u8::from(kind == SNAPSHOT)];
+    for n in [1, 2, term, log_term, index, commit, 0, reject.unwrap_or(0)] {
+        out.extend(n.to_le_bytes());
+    }
+    out.extend([0, 0]);
+    out.extend_from_slice(if tail.is_empty() { &[0; 4] } else { tail });
+    Message::decode(out.into()).expect("well-formed")
+}
+
+fn member(voters: &[u64]) -> Consensus {
+    let config = Config {
+        id: 1,
+        seed: 5,
+        boot: 1,
+        election_ticks: 10,
+        heartbeat_ticks: 1,
+        max_message_bytes: 100,
+        max_uncommitted_bytes: 10_000,
+        cache_bytes: 0,
+    };
+    let conf = ConfState { voters: voters.to_vec(), learners: vec![] };
+    let hard = HardState { term: 1, vote: 0, commit: 1 };
+    let restored =
+        Restored { hard, conf, applied: 1, applied_term: 1, entries: vec![], boundary: (1, 1) };
+    Consensus::new(config, restored)
+}
+
+/// Everything that is ready, saved and applied at once.
+fn drive(consensus: &mut Consensus) -> Turn {
+    let mut all = Turn::default();
+    loop {
+        let mut turn = Turn::default();
+        consensus.turn(&mut turn);
+        if turn.is_empty() {
+            return all;
+        }
+        if let Some(save) = &turn.save {
+            consensus.saved(save.number);
+        }
+        for entry in turn.committed {
+            consensus.applied(entry.index);
+        }
+        all.messages.extend(turn.messages);
+        all.lost_data.extend(turn.lost_data);
+        all.install = turn.install.or(all.install);
+    }
+}
+
+/// Leads term 2 of three members; its first entry, 2, is committed nowhere yet.
+fn leader() -> Consensus {
+    let mut consensus = member(&[1, 2, 3]);
+    consensus.campaign();
+    drive(&mut consensus);
+    consensus.step(message(PREVOTED, [2, 0, 0, 0], None, &[]));
+    drive(&mut consensus);
+    consensus.step(message(VOTED, [2, 0, 0, 0], None, &[]));
+    drive(&mut consensus);
+    assert_eq!(consensus.status().role, Role::Leader);
+    consensus
+}
+
+fn acknowledge(consensus: &mut Consensus, index: u64) -> Turn {
+    consensus.step(message(APPENDED, [2, 0, index, 0], None, &[]));
+    drive(consensus)
+}
+
+#[test]
+fn no_membership_change_before_the_first_commit_of_the_term() {
+    let mut consensus = leader();
+    let change = ConfChange { kind: ConfChangeKind::Remove, member: 3, context: Bytes::new() };
+    assert_eq!(consensus.propose_change(&change), Err(Refused::ChangePending));
+    acknowledge(&mut consensus, 2);
+    assert_eq!(consensus.propose_change(&change), Ok(()));
+    assert_eq!(consensus.propose_change(&change), Err(Refused::ChangePending));
+}
+
+#[test]
+fn messages_are_cut_to_size() {
+    let mut consensus = leader();
+    acknowledge(&mut consensus, 2);
+    for _ in 0..5 {
+        consensus.propose(Bytes::from(vec![1; 45])).unwrap();
+    }
+    consensus.propose(Bytes::from(vec![1; 300])).unwrap();
+    let turn = drive(&mut consensus);
+    let to_2: Vec<_> = turn.messages.iter().filter(|m| m.to() == 2).collect();
+    let sizes: Vec<u64> = to_2.iter().map(|m| m.payload_bytes()).collect();
+    assert_eq!(sizes, [90, 90, 45, 300]);
+    let text = format!("{to_2:?}");
+    assert!(text.contains("at=4/2") && text.contains("at=6/2") && text.contains("at=7/2"), "{text}");
+}
+
+#[test]
+fn acknowledgement_beyond_our_log_counts_for_nothing() {
+    let mut consensus = leader();
+    acknowledge(&mut consensus, 99);
+    let status = consensus.status();
+    assert_eq!((status.followers[0].matched, status.commit), (0, 1));
+}
+
+#[test]
+fn rejections_below_the_acknowledged_are_dropped_and_raised() {
+    let mut consensus = leader();
+    acknowledge(&mut consensus, 2);
+    let mut raised = Vec::new();
+    for _ in 0..25 {
+        consensus.step(message(HEARTBEAT_SEEN, [2, 0, 0, 0], None, &[]));
+        consensus.step(message(APPENDED, [2, 1, 2, 0], Some(1), &[]));
+        consensus.tick();
+        raised.extend(drive(&mut consensus).lost_data);
+    }
+    assert_eq!(raised, [2]);
+    let follower = consensus.status().followers[0];
+    assert_eq!((follower.matched, follower.next, follower.feeding), (2, 3, Feeding::Replicate));
+}
+
+#[test]
+fn appends_wait_while_a_snapshot_is_held() {
+    let mut consensus = member(&[1, 2, 3]);
+    let mut snapshot = 0u32.to_le_bytes().to_vec();
+    snapshot.extend(9u64.to_le_bytes());
+    snapshot.extend(2u64.to_le_bytes());
+    snapshot.extend(3u16.to_le_bytes());
+    [1u64, 2, 3].iter().for_each(|id| snapshot.extend(id.to_le_bytes()));
+    snapshot.extend([0, 0, 0, 0, 0, 0]);
+    consensus.step(message(SNAPSHOT, [2, 0, 0, 0], None, &snapshot));
+    let (from, held) = drive(&mut consensus).install.expect("it is handed out");
+    assert_eq!((from, held.index), (2, 9));
+
+    let mut entry = 1u32.to_le_bytes().to_vec();
+    entry.extend(2u64.to_le_bytes());
+    entry.extend([0, 0, 0, 0, 0]);
+    let append = message(APPEND, [2, 1, 1, 2], None, &entry);
+    consensus.step(append.clone());
+    drive(&mut consensus);
+    assert_eq!((consensus.status().last, consensus.status().commit), (1, 1));
+    for _ in 0..60 {
+        consensus.tick();
+    }
+    assert_eq!(consensus.status().role, Role::Follower, "nor does it campaign");
+
+    consensus.abandon_install();
+    consensus.step(append);
+    drive(&mut consensus);
+    assert_eq!((consensus.status().last, consensus.status().applied), (2, 2));
+
+    consensus.step(message(SNAPSHOT, [2, 0, 0, 0], None, &snapshot));
+    drive(&mut consensus);
+    consensus.installed(&held);
+    drive(&mut consensus);
+    let status = consensus.status();
+    assert_eq!((status.applied, status.commit, status.last), (9, 9, 9));
+    // At or below the commit index it is only acknowledged.
+    consensus.step(message(SNAPSHOT, [2, 0, 0, 0], None, &snapshot));
+    let turn = drive(&mut consensus);
+    assert!(turn.install.is_none());
+    assert!(format!("{:?}", turn.messages).contains("AppendResponse 1->2 term=2 at=9/0"));
+}
