@@ -7,8 +7,9 @@
 //!                   64 KiB; trailer {magic, rows u32, end of the records u32, crc32c of table and trailer}
 //! ```
 //!
-//! The seek table can always be rebuilt and is never believed beyond its checksum; without it a scan
-//! starts at the first record. Records are verified whenever they are read.
+//! The seek table is a convenience: not flushed before it matters, cut at the next start if its
+//! checksum is wrong, and without one a scan starts at the first record. Records are verified
+//! whenever they are read.
 
 use crate::header::{Fields, check_page, page, put_u32, put_u64, read_exact, read_full};
 use crate::{Fault, File, Files, How, Identity, PAGE};

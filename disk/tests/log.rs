@@ -339,7 +339,7 @@ fn missing_entries_are_named() {
 }
 
 #[test]
-fn a_missing_file_is_damage() {
+fn a_missing_or_misplaced_file_is_damage() {
     let files = MemFiles::new();
     let mut log = Log::create(files.shared(), ID, OPTIONS, (0, 0)).unwrap();
     for index in 1..=12 {
@@ -351,6 +351,13 @@ fn a_missing_file_is_damage() {
         let copy = files.copy();
         disk::Files::remove(&copy, missing).unwrap();
         assert!(recover(&copy).unwrap_err().is_damage(), "{missing}");
+        // Another file's contents in its place, or in the place of the first.
+        for place in [missing, &names[0]] {
+            let copy = files.copy();
+            let contents = copy.bytes(&names[names.len() - 1]);
+            copy.edit(place, |bytes| *bytes = contents);
+            assert!(recover(&copy).unwrap_err().is_damage(), "{place}");
+        }
     }
 }
 

@@ -1,0 +1,442 @@
+//! Segments, checkpoints and installs, with a real store on top: crashes at every call, damage at
+//! every byte.
+
+mod support;
+
+use bytes::Bytes;
+use disk::{Fault, Files, Identity, checkpoint, records, transfer};
+use store::command::{PutRequest, encode_put, seal};
+use store::{Config, Member, Origin, Outcome, Position, Store};
+use support::{Coin, KEPT, Kept, MemFiles};
+
+const ID: Identity = Identity { cluster: 0xc1, member: 0xa1 };
+const OTHER: Identity = Identity { cluster: 0xc1, member: 0xa2 };
+const CONFIG: Config = Config { segment_bytes: 9000 };
+const KEYS: u64 = 7;
+
+fn key(number: u64) -> Vec<u8> {
+    format!("key-{}", number % KEYS).into_bytes()
+}
+
+fn value(index: u64) -> Vec<u8> {
+    (0..200 + index * 37 % 900).map(|i| (index + i) as u8).collect()
+}
+
+/// A store and the files it is kept in.
+struct Life {
+    files: MemFiles,
+    id: Identity,
+    store: Store,
+}
+
+impl Life {
+    fn begin(id: Identity) -> Life {
+        let files = MemFiles::new();
+        let member = Member { id: id.member, name: "a".to_string(), ..Member::default() };
+        let store = Store::genesis(CONFIG, vec![member], Position { index: 1, term: 1 });
+        checkpoint::genesis(&files, id, 1, &store.image_head()).unwrap();
+        Life { files, id, store }
+    }
+
+    /// Applies entry `index`, which is the same on every replay.
+    fn apply(&mut self, index: u64) {
+        let (key, value) = (key(index * 3), value(index));
+        let mut request = Vec::new();
+        PutRequest { key: &key, value: &value, ..PutRequest::default() }.encode(&mut request);
+        let origin = Origin { member: 1, boot: 1, seq: index };
+        let entry = seal(&encode_put(&request).unwrap(), origin, None);
+        match self.store.apply(Position { index, term: 1 }, &entry, None).unwrap() {
+            Outcome::Done(applied) => assert!(applied.result.is_ok()),
+            Outcome::Park(handle) => panic!("a put needs nothing, not {handle:?}"),
+        }
+    }
+
+    fn apply_until(&mut self, index: u64) {
+        for next in self.store.applied().index + 1..=index {
+            self.apply(next);
+        }
+    }
+
+    fn write(&mut self) {
+        for extent in self.store.unwritten(usize::MAX) {
+            let end = if extent.parts.is_empty() {
+                extent.offset
+            } else {
+                records::write(&self.files, self.id, extent.segment, extent.offset, &extent.parts).unwrap()
+            };
+            assert_eq!(end, extent.end());
+            if extent.seals {
+                records::seal(&self.files, extent.segment, end).unwrap();
+            }
+            self.store.written(extent.segment, end, extent.seals);
+        }
+    }
+
+    fn checkpoint(&mut self) -> checkpoint::Finished {
+        self.write();
+        let index = self.store.applied().index;
+        let (head, mut cursor) = self.store.image();
+        checkpoint::begin(&self.files, self.id, index).unwrap();
+        loop {
+            let mut block = Vec::new();
+            let last = self.store.image_rows(&mut cursor, 3, &mut block);
+            checkpoint::rows(&self.files, index, &block).unwrap();
+            if last {
+                break;
+            }
+        }
+        self.store.end_image(cursor);
+        let finished = checkpoint::finish(&self.files, self.id, index, &head).unwrap();
+        checkpoint::clean(&self.files, self.id, &[]).unwrap();
+        finished
+    }
+
+    /// As a member starts: finish an install, load, settle.
+    fn open(files: MemFiles, id: Identity, log_boundary: u64) -> Result<(Life, Option<Fault>), Fault> {
+        transfer::resume(&files, id)?;
+        let loaded = checkpoint::load_newest(&files, id, CONFIG, log_boundary)?.expect("there is a checkpoint");
+        assert_eq!(loaded.manifest.index, loaded.store.applied().index);
+        checkpoint::settle(&files, id, &loaded.manifest)?;
+        Ok((Life { files, id, store: loaded.store }, loaded.passed_over))
+    }
+
+    fn check_against(&self, model: &Store) {
+        assert_eq!(self.store.applied(), model.applied());
+        assert_eq!((self.store.revision(), self.store.digest()), (model.revision(), model.digest()));
+        assert_eq!(self.store.live_bytes(), model.live_bytes());
+        for number in 0..KEYS {
+            let Some(item) = self.store.get(&key(number)) else {
+                assert!(model.get(&key(number)).is_none());
+                continue;
+            };
+            let whole = match &item.at.bytes {
+                Some(bytes) => bytes.clone(),
+                None => records::read(&self.files, item.at.handle).unwrap(),
+            };
+            let record = store::record::open(&whole).unwrap();
+            assert_eq!(record.rev.main, item.modified);
+            let kv = store::record::key_value(&record.body).unwrap();
+            // Entry i makes revision i: genesis is entry 1 and revision 1.
+            assert_eq!((kv.key, kv.value), (&key(number)[..], &value(item.modified.unsigned_abs())[..]));
+        }
+    }
+}
+
+/// The state after entry `index`, from nothing.
+fn model(id: Identity, index: u64) -> Store {
+    let mut life = Life::begin(id);
+    life.apply_until(index);
+    life.store
+}
+
+/// Checkpoints at 1, 10, 11, 30, 40, with writes in between that no checkpoint covers yet.
+/// Marks: calls after each, its index, and how far the log may have been cut.
+fn life_with_checkpoints() -> (Life, Vec<(usize, u64, u64)>) {
+    let mut life = Life::begin(ID);
+    let mut marks = vec![(life.files.calls(), 1, 1)];
+    for (written, index) in [(5, 10), (10, 11), (25, 30), (33, 40)] {
+        life.apply_until(written);
+        life.write();
+        life.apply_until(index);
+        let cut = life.checkpoint().cut;
+        marks.push((life.files.calls(), index, cut - 1));
+    }
+    (life, marks)
+}
+
+#[test]
+fn a_crash_after_any_call_leaves_the_old_or_the_new_checkpoint() {
+    let (life, marks) = life_with_checkpoints();
+    let models: Vec<Store> = marks.iter().map(|mark| model(ID, mark.1)).collect();
+    let end = model(ID, 44);
+    for calls in marks[0].0..=life.files.calls() {
+        let done = marks.iter().rposition(|mark| mark.0 <= calls).unwrap();
+        for kept in KEPT {
+            let crashed = life.files.crash(calls, kept);
+            let (mut opened, passed_over) = Life::open(crashed.clone(), ID, marks[done].2)
+                .unwrap_or_else(|fault| panic!("call {calls}, {kept:?}: {fault}"));
+            assert!(passed_over.is_none(), "call {calls}, {kept:?}: {passed_over:?}");
+            let index = opened.store.applied().index;
+            let found = marks.iter().position(|mark| mark.1 == index).unwrap();
+            assert!(found == done || found == done + 1, "call {calls}, {kept:?}: checkpoint {index}");
+            opened.check_against(&models[found]);
+            // Settled is settled.
+            let settled = crashed.contents();
+            let (again, _) = Life::open(crashed.clone(), ID, marks[done].2).unwrap();
+            again.check_against(&models[found]);
+            assert_eq!(crashed.contents(), settled);
+            // Replay, go on, checkpoint, start again.
+            opened.apply_until(44);
+            opened.checkpoint();
+            opened.check_against(&end);
+            Life::open(crashed, ID, 0).unwrap().0.check_against(&end);
+        }
+    }
+}
+
+#[test]
+fn two_checkpoints_are_kept_and_nothing_else() {
+    let (mut life, _) = life_with_checkpoints();
+    assert_eq!(checkpoint::manifests(&life.files).unwrap(), [30, 40]);
+    let before = life.files.contents();
+    let again = life.checkpoint();
+    assert_eq!(again.cut, 31);
+    assert_eq!(life.files.contents(), before, "a second checkpoint at the same index changes nothing");
+    let manifest = checkpoint::Manifest::decode("m", &again.manifest).unwrap();
+    checkpoint::verify(&life.files, &manifest).unwrap();
+    assert!(manifest.segments.len() > 2, "{manifest:?}");
+    assert_eq!(again.disk_bytes, before.values().map(|bytes| bytes.len() as u64).sum::<u64>());
+}
+
+#[test]
+fn damage_of_the_newest_checkpoint_is_seen_and_the_older_one_stands_in() {
+    let (life, _) = life_with_checkpoints();
+    let (newest, older) = (model(ID, 40), model(ID, 30));
+    let mut fallbacks = 0;
+    for path in ["state/manifest-0000000000000028", "state/index-0000000000000028"] {
+        let len = life.files.bytes(path).len();
+        for at in 0..len {
+            let damaged = life.files.copy();
+            damaged.edit(path, |bytes| bytes[at] ^= 1 << (at % 8));
+            match checkpoint::load_newest(&damaged, ID, CONFIG, 30).unwrap().unwrap() {
+                loaded if loaded.passed_over.is_some() => {
+                    fallbacks += 1;
+                    let fault = loaded.passed_over.unwrap().to_string();
+                    assert!(fault.starts_with(path), "{fault}");
+                    assert_eq!(loaded.store.digest(), older.digest());
+                }
+                loaded => assert_eq!(loaded.store.digest(), newest.digest(), "{path} {at}"),
+            }
+            if at % 50 == 0 && checkpoint::load_newest(&damaged, ID, CONFIG, 31).is_ok_and(|l| l.unwrap().passed_over.is_some()) {
+                panic!("the log does not cover the way from the older checkpoint");
+            }
+        }
+    }
+    assert!(fallbacks > 500, "{fallbacks}");
+    // The fallback is settled, replayed and good again.
+    let damaged = life.files.copy();
+    damaged.edit("state/manifest-0000000000000028", |bytes| bytes.truncate(100));
+    let calls = damaged.calls();
+    assert!(checkpoint::load_newest(&damaged, ID, CONFIG, 40).unwrap_err().is_damage());
+    assert_eq!(damaged.calls(), calls, "a refusal changes nothing");
+    let (mut opened, fault) = Life::open(damaged.clone(), ID, 30).unwrap();
+    assert!(fault.is_some());
+    opened.apply_until(40);
+    opened.checkpoint();
+    Life::open(damaged, ID, 30).unwrap().0.check_against(&newest);
+}
+
+#[test]
+fn missing_and_short_files_are_damage() {
+    let (life, _) = life_with_checkpoints();
+    for path in life.files.files().iter().filter(|path| path.contains("seg-")) {
+        for short in [false, true] {
+            let damaged = life.files.copy();
+            match short {
+                true => damaged.edit(path, |bytes| bytes.truncate(4100)),
+                false => Files::remove(&damaged, path).unwrap(),
+            }
+            match checkpoint::load_newest(&damaged, ID, CONFIG, 40) {
+                Err(fault) => assert!(fault.is_damage() && fault.to_string().contains(path.as_str()), "{fault}"),
+                Ok(loaded) => panic!("{path}: {:?}", loaded.unwrap().manifest),
+            }
+        }
+    }
+}
+
+#[test]
+fn others_checkpoints_are_refused() {
+    let (life, _) = life_with_checkpoints();
+    let calls = life.files.calls();
+    for id in [OTHER, Identity { cluster: 2, ..ID }] {
+        let fault = checkpoint::load_newest(&life.files, id, CONFIG, 0).unwrap_err();
+        assert!(matches!(fault, Fault::Foreign { .. }), "{fault}");
+    }
+    assert_eq!(life.files.calls(), calls);
+}
+
+#[test]
+fn damage_of_any_byte_of_a_record_is_seen() {
+    let (life, _) = life_with_checkpoints();
+    let manifest = checkpoint::load_newest(&life.files, ID, CONFIG, 0).unwrap().unwrap().manifest;
+    let segment = manifest.segments[1];
+    let path = records::path(segment.segment);
+    let (all, _) = records::history(&life.files, 0, i64::MAX, u64::MAX).unwrap();
+    for at in 4096..segment.len as usize {
+        let damaged = life.files.copy();
+        damaged.edit(&path, |bytes| bytes[at] ^= 1 << (at % 8));
+        let fault = records::history(&damaged, segment.first, segment.last + 1, u64::MAX).unwrap_err();
+        assert!(fault.is_damage() && fault.to_string().starts_with(&path), "{at}: {fault}");
+        if at % 97 == 0 {
+            assert!(checkpoint::verify(&damaged, &manifest).unwrap_err().is_damage());
+        }
+    }
+    // The seek table is a convenience: damaged or gone, the same records come.
+    let len = life.files.bytes(&path).len();
+    assert!(len > segment.len as usize, "the segment is sealed");
+    for at in segment.len as usize..len {
+        let damaged = life.files.copy();
+        damaged.edit(&path, |bytes| bytes[at] ^= 1 << (at % 8));
+        // Without its end mark the file holds bytes that are no records: seen, never taken for records.
+        match records::history(&damaged, 0, i64::MAX, u64::MAX) {
+            Ok((records, _)) => assert_eq!(records, all),
+            Err(fault) => assert!(fault.is_damage()),
+        }
+    }
+}
+
+#[test]
+fn history_comes_in_whole_revisions() {
+    let (mut life, _) = life_with_checkpoints();
+    life.apply_until(60);
+    life.write();
+    for most in [1, 1000, 5000, u64::MAX] {
+        for start in [0, 1, 2, 17, 59, 60, 61] {
+            let (mut from, mut mains) = (start, Vec::new());
+            while from < 61 {
+                let (records, next) = records::history(&life.files, from, 61, most).unwrap();
+                mains.extend(records.iter().map(|whole| store::record::open(whole).unwrap().rev.main));
+                assert!(next > from);
+                from = next;
+            }
+            assert_eq!(mains, (start.max(2)..=60).collect::<Vec<_>>(), "from {start}, {most} bytes at a time");
+        }
+    }
+}
+
+/// A sender's checkpoint and a receiver with other contents under the same names.
+fn transfer_pair() -> (Life, Bytes, Life) {
+    let mut sender = Life::begin(OTHER);
+    sender.apply_until(50);
+    let manifest = sender.checkpoint().manifest;
+    sender.apply_until(55);
+    sender.write();
+    let mut receiver = Life::begin(ID);
+    receiver.apply_until(12);
+    receiver.checkpoint();
+    receiver.apply_until(15);
+    receiver.write();
+    (sender, manifest, receiver)
+}
+
+fn receive(sender: &Life, manifest: &Bytes, receiver: &MemFiles, mut spoil: impl FnMut(&str, u64, &mut Vec<u8>)) {
+    for (name, len) in transfer::begin(receiver, ID, manifest).unwrap() {
+        let mut offset = 0;
+        while offset < len {
+            let (piece, _) = transfer::read_chunk(&sender.files, &name, offset, 3000).unwrap();
+            let mut piece = piece.slice(..piece.len().min((len - offset) as usize)).to_vec();
+            spoil(&name, offset, &mut piece);
+            transfer::write_chunk(receiver, &name, offset, &piece).unwrap();
+            offset += piece.len() as u64;
+        }
+    }
+}
+
+#[test]
+fn a_crash_during_an_install_leaves_the_old_or_the_new_member() {
+    let (sender, manifest, receiver) = transfer_pair();
+    let start = receiver.files.calls();
+    receive(&sender, &manifest, &receiver.files, |_, _, _| {});
+    let installed = transfer::install(&receiver.files, ID).unwrap();
+    assert_eq!((installed.id, installed.index), (ID, 50));
+    let (old, new) = (model(ID, 12), model(OTHER, 50));
+    let (mut olds, mut news) = (0, 0);
+    for calls in start..=receiver.files.calls() {
+        for kept in KEPT {
+            let crashed = receiver.files.crash(calls, kept);
+            let (opened, passed_over) = Life::open(crashed.clone(), ID, 0).unwrap_or_else(|fault| panic!("call {calls}, {kept:?}: {fault}"));
+            assert!(passed_over.is_none());
+            if opened.store.applied().index == 12 {
+                olds += 1;
+                opened.check_against(&old);
+            } else {
+                news += 1;
+                opened.check_against(&new);
+            }
+            assert!(calls < receiver.files.calls() || opened.store.applied().index == 50);
+            let (again, _) = Life::open(crashed.clone(), ID, 0).unwrap();
+            assert_eq!(again.store.applied(), opened.store.applied());
+            assert!(!crashed.files().iter().any(|path| path.starts_with("incoming/")), "{:?}", crashed.files());
+        }
+    }
+    assert!(olds > 50 && news > 50, "{olds} {news}");
+}
+
+/// The crash that hits while the crash before is being repaired.
+#[test]
+fn a_crash_during_resume_is_resumed() {
+    let (sender, manifest, receiver) = transfer_pair();
+    receive(&sender, &manifest, &receiver.files, |_, _, _| {});
+    transfer::install(&receiver.files, ID).unwrap();
+    let new = model(OTHER, 50);
+    let mut coin = Coin(7);
+    let mut met = 0;
+    for calls in 0..receiver.files.calls() {
+        let crashed = receiver.files.crash(calls, Kept::Everything);
+        if !crashed.files().iter().any(|path| path == "incoming/ready") {
+            continue;
+        }
+        met += 1;
+        // Make the state the durable beginning of a new history.
+        let history = MemFiles::new();
+        for (path, bytes) in crashed.contents() {
+            let dir = path.rsplit_once('/').unwrap().0;
+            history.make_dir(dir).unwrap();
+            let file = history.open(&path, disk::How::Create).unwrap();
+            file.write_at(0, &[&bytes]).unwrap();
+            file.sync().unwrap();
+            history.sync_dir(dir).unwrap();
+        }
+        let start = history.calls();
+        Life::open(history.clone(), ID, 0).unwrap().0.check_against(&new);
+        for calls in start..=history.calls() {
+            let twice = history.crash(calls, Kept::Some(coin.next()));
+            Life::open(twice, ID, 0).unwrap().0.check_against(&new);
+        }
+    }
+    assert!(met > 5, "{met}");
+}
+
+#[test]
+fn a_spoiled_transfer_is_refused_and_the_old_member_stands() {
+    let (sender, manifest, receiver) = transfer_pair();
+    let old = model(ID, 12);
+    for (spoiled, _) in checkpoint::Manifest::decode("m", &manifest).unwrap().files() {
+        for at in [0usize, 20, 2999] {
+            let files = receiver.files.copy();
+            receive(&sender, &manifest, &files, |name, offset, piece| {
+                // The middle of the header page is padding: spoil what counts.
+                if *name == spoiled && (offset == 3000 || (offset == 0 && at < 40)) {
+                    let at = at.min(piece.len() - 1);
+                    piece[at] ^= 0x10;
+                }
+            });
+            let state: Vec<_> = files.contents().into_iter().filter(|(path, _)| path.starts_with("state/")).collect();
+            match transfer::install(&files, ID) {
+                Err(fault) => {
+                    assert!(fault.is_damage(), "{fault}");
+                    let after: Vec<_> = files.contents().into_iter().filter(|(path, _)| path.starts_with("state/")).collect();
+                    assert_eq!(state, after);
+                    Life::open(files, ID, 0).unwrap().0.check_against(&old);
+                }
+                Ok(_) => panic!("{spoiled} spoiled at {at} was installed"),
+            }
+        }
+    }
+}
+
+#[test]
+fn only_named_bytes_are_sent_and_taken() {
+    let (sender, manifest, receiver) = transfer_pair();
+    for name in ["../secret", "manifest-0000000000000032", "seg-1", "index-..", "", "seg-00000001/../x"] {
+        assert!(matches!(transfer::read_chunk(&sender.files, name, 0, 10), Err(Fault::Refused { .. })), "{name}");
+    }
+    assert!(matches!(transfer::read_chunk(&sender.files, "seg-00000001", 0, u32::MAX), Err(Fault::Refused { .. })));
+    let files = transfer::begin(&receiver.files, ID, &manifest).unwrap();
+    let (name, len) = &files[0];
+    for (name, offset) in [("../x", 0), ("manifest", 0), (&name[..], *len), (&name[..], u64::MAX)] {
+        assert!(matches!(transfer::write_chunk(&receiver.files, name, offset, b"x"), Err(Fault::Refused { .. })), "{name} {offset}");
+    }
+    let foreign = Identity { cluster: 9, ..ID };
+    assert!(matches!(transfer::begin(&receiver.files, foreign, &manifest), Err(Fault::Foreign { .. })));
+}
