@@ -1,0 +1,364 @@
+//! One call: who asks, what was sent along, the requests coming in, the reply going out.
+
+use super::codec;
+use super::frames::Unframer;
+use super::methods::{Method, Methods};
+use super::metrics::{Calls, Metrics};
+use super::reply::Reply;
+use super::status::{self, Status};
+use crate::core::{Asked, Core};
+use bytes::Bytes;
+use http::HeaderMap;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use node::{Answer, Request};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::time::Instant;
+use wire::Code;
+
+/// What gRPC allows a message to be longer than a command: etcd adds 512 KiB.
+const MESSAGE_OVERHEAD: u64 = 512 << 10;
+/// Bytes of requests that are not whole yet, over all connections.
+const INBOUND_BUDGET: usize = 256 << 20;
+
+/// The client edge of one member. Cheap to clone; one per process, [`Edge::on`] per runtime.
+#[derive(Clone)]
+pub struct Edge {
+    core: Core,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    methods: Methods,
+    metrics: Metrics,
+    leases: AtomicU64,
+    inbound: AtomicUsize,
+}
+
+impl Edge {
+    /// Registers the metrics of the member in the core's registry: once per process.
+    pub fn new(core: Core) -> Edge {
+        let methods = Methods::new();
+        let metrics = Metrics::new(core.metrics(), &methods, core.settings(), core.member());
+        let leases = AtomicU64::new(core.settings().seed);
+        Edge { core, shared: Arc::new(Shared { methods, metrics, leases, inbound: AtomicUsize::new(0) }) }
+    }
+
+    /// The same edge on another connection runtime.
+    pub fn on(&self, core: Core) -> Edge {
+        Edge { core, shared: self.shared.clone() }
+    }
+
+    pub fn core(&self) -> &Core {
+        &self.core
+    }
+
+    pub fn methods(&self) -> &Methods {
+        &self.shared.methods
+    }
+
+    /// The numbers of this member, for whoever has some to add.
+    pub fn metrics(&self) -> &Metrics {
+        &self.shared.metrics
+    }
+
+    pub fn calls(&self, method: &Method) -> &Calls {
+        &self.shared.metrics.calls[method.index]
+    }
+
+    /// Largest message a client may send.
+    pub fn largest_message(&self) -> u64 {
+        self.core.settings().max_request_bytes.saturating_add(MESSAGE_OVERHEAD)
+    }
+
+    /// A lease id nobody has chosen: positive, spread over all of int64.
+    pub fn lease_id(&self) -> i64 {
+        loop {
+            let drawn = self.shared.leases.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+            let mixed = mix(drawn ^ self.core.member().rotate_left(32));
+            let id = i64::try_from(mixed >> 1).expect("63 bits");
+            if id != 0 {
+                return id;
+            }
+        }
+    }
+
+    /// `ResponseHeader` as field 1 of an answer. `revision` 0 is left out.
+    pub fn put_header(&self, out: &mut Vec<u8>, revision: i64, term: u64) {
+        let mut header = Vec::with_capacity(40);
+        codec::put_uint(&mut header, 1, self.core.cluster());
+        codec::put_uint(&mut header, 2, self.core.member());
+        codec::put_int(&mut header, 3, revision);
+        codec::put_uint(&mut header, 4, term);
+        codec::put_message(out, 1, &header);
+    }
+}
+
+/// Spreads the bits of a counter (the finaliser of splitmix64): a bijection, so no id comes twice.
+fn mix(mut x: u64) -> u64 {
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+/// Bytes of the inbound budget held by one request.
+struct Held {
+    edge: Edge,
+    bytes: usize,
+}
+
+impl Held {
+    fn set(&mut self, bytes: usize) -> Result<(), Status> {
+        let inbound = &self.edge.shared.inbound;
+        let total = if bytes >= self.bytes {
+            let more = bytes - self.bytes;
+            inbound.fetch_add(more, Ordering::Relaxed) + more
+        } else {
+            let less = self.bytes - bytes;
+            inbound.fetch_sub(less, Ordering::Relaxed) - less
+        };
+        let grew = bytes > self.bytes;
+        self.bytes = bytes;
+        if grew && total > INBOUND_BUDGET { Err(status::TOO_MANY_REQUESTS) } else { Ok(()) }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.edge.shared.inbound.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+enum Source {
+    Grpc(Unframer),
+    /// JSON objects, one after another.
+    JsonLines { arrived: Vec<u8>, ended: bool },
+    /// JSON: one object, or nothing at all.
+    Json,
+    Over,
+}
+
+/// The messages of a client, as protobuf bytes, whichever way they came.
+pub struct Requests {
+    body: Incoming,
+    source: Source,
+    method: &'static wire::Method,
+    limit: u64,
+    held: Held,
+}
+
+impl Requests {
+    pub fn grpc(edge: &Edge, method: &Method, body: Incoming) -> Requests {
+        Requests::new(edge, method, body, Source::Grpc(Unframer::new(edge.largest_message())))
+    }
+
+    /// The JSON gateway; streams take any number of objects.
+    pub fn json(edge: &Edge, method: &Method, body: Incoming) -> Requests {
+        let source = match method.is_unary() {
+            true => Source::Json,
+            false => Source::JsonLines { arrived: Vec::new(), ended: false },
+        };
+        Requests::new(edge, method, body, source)
+    }
+
+    fn new(edge: &Edge, method: &Method, body: Incoming, source: Source) -> Requests {
+        let held = Held { edge: edge.clone(), bytes: 0 };
+        Requests { body, source, method: method.wire, limit: edge.largest_message(), held }
+    }
+
+    async fn piece(&mut self) -> Result<Option<Bytes>, Status> {
+        while let Some(frame) = self.body.frame().await {
+            let frame = frame.map_err(|_| Status::new(Code::Canceled, "context canceled"))?;
+            if let Ok(data) = frame.into_data() {
+                self.held.edge.metrics().client_received_bytes.inc_by(data.len() as u64);
+                return Ok(Some(data));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The next message; None when the client has said it is done.
+    /// Safe to drop between two messages only when nothing else is lost with it:
+    /// what arrived stays with `self`, so a dropped call may simply be made again.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, Status> {
+        let message = match &mut self.source {
+            Source::Grpc(_) => self.next_framed().await?,
+            Source::JsonLines { .. } => self.next_line().await?,
+            Source::Json => Some(self.whole_json().await?),
+            Source::Over => None,
+        };
+        if message.is_none() {
+            self.source = Source::Over;
+        }
+        Ok(message)
+    }
+
+    async fn next_framed(&mut self) -> Result<Option<Bytes>, Status> {
+        loop {
+            let Source::Grpc(unframer) = &mut self.source else { return Ok(None) };
+            let message = unframer.next()?;
+            self.held.set(unframer.kept())?;
+            if message.is_some() {
+                return Ok(message);
+            }
+            let piece = self.piece().await?;
+            let Source::Grpc(unframer) = &mut self.source else { return Ok(None) };
+            match piece {
+                Some(piece) => unframer.push(piece),
+                None => return unframer.end().map(|()| None),
+            }
+        }
+    }
+
+    async fn next_line(&mut self) -> Result<Option<Bytes>, Status> {
+        loop {
+            let limit = self.json_limit();
+            let Source::JsonLines { arrived, ended } = &mut self.source else { return Ok(None) };
+            match wire::json::next_request(self.method, arrived, *ended).map_err(bad_json)? {
+                Some((message, used)) => {
+                    arrived.drain(..used);
+                    return self.checked(message).map(Some);
+                }
+                None if *ended => return Ok(None),
+                None => {}
+            }
+            self.held.set(arrived.len())?;
+            if arrived.len() as u64 > limit {
+                return Err(too_large(arrived.len() as u64, self.limit));
+            }
+            let piece = self.piece().await?;
+            let Source::JsonLines { arrived, ended } = &mut self.source else { return Ok(None) };
+            match piece {
+                Some(piece) => arrived.extend_from_slice(&piece),
+                None => *ended = true,
+            }
+        }
+    }
+
+    async fn whole_json(&mut self) -> Result<Bytes, Status> {
+        let limit = self.json_limit();
+        let mut whole = Vec::new();
+        while let Some(piece) = self.piece().await? {
+            whole.extend_from_slice(&piece);
+            self.held.set(whole.len())?;
+            if whole.len() as u64 > limit {
+                return Err(too_large(whole.len() as u64, self.limit));
+            }
+        }
+        let message = wire::json_to_request(self.method, &whole).map_err(bad_json)?;
+        self.source = Source::Over;
+        self.checked(message)
+    }
+
+    /// Base64 and quotes take more room than what they say.
+    fn json_limit(&self) -> u64 {
+        self.limit.saturating_mul(2)
+    }
+
+    fn checked(&self, message: Bytes) -> Result<Bytes, Status> {
+        match message.len() as u64 > self.limit {
+            true => Err(too_large(message.len() as u64, self.limit)),
+            false => Ok(message),
+        }
+    }
+}
+
+fn bad_json(error: wire::JsonError) -> Status {
+    Status::with(Code::InvalidArgument, error.0)
+}
+
+fn too_large(len: u64, limit: u64) -> Status {
+    Status::with(Code::ResourceExhausted, format!("grpc: received message larger than max ({len} vs. {limit})"))
+}
+
+/// One call on its way through a handler.
+pub struct Call {
+    pub edge: Edge,
+    pub metadata: HeaderMap,
+    pub deadline: Option<Instant>,
+    pub requests: Requests,
+    pub reply: Reply,
+    pub received: prometheus::IntCounter,
+}
+
+impl Call {
+    pub fn core(&self) -> &Core {
+        self.edge.core()
+    }
+
+    /// The one request of a call that is not a stream of them.
+    pub async fn request(&mut self) -> Result<Bytes, Status> {
+        match self.next().await? {
+            Some(message) => Ok(message),
+            None => Err(Status::new(Code::Internal, "unexpected EOF")),
+        }
+    }
+
+    /// The next request of a stream of them.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, Status> {
+        let message = self.requests.next().await?;
+        if message.is_some() {
+            self.received.inc();
+        }
+        Ok(message)
+    }
+
+    fn timeout(&self) -> Duration {
+        self.core().settings().request_timeout()
+    }
+
+    /// Asks for something that changes nothing: the client's own deadline is told as such.
+    pub async fn read(&self, request: Request) -> Result<Asked, Status> {
+        let asking = self.core().ask(request, self.timeout());
+        let asked = match self.deadline {
+            None => asking.await,
+            Some(deadline) => tokio::time::timeout_at(deadline, asking).await.map_err(|_| status::DEADLINE)?,
+        };
+        accepted(asked)
+    }
+
+    /// Asks for a change: a deadline that passes is a timeout whose outcome is unknown,
+    /// and the core has the text for it.
+    pub async fn write(&self, request: Request) -> Result<Asked, Status> {
+        let left = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let timeout = left.map_or(self.timeout(), |left| left.min(self.timeout()));
+        accepted(self.core().ask(request, timeout).await)
+    }
+
+    /// An answer of a header alone, or of a header and `rest`.
+    pub fn answer(&mut self, revision: i64, term: u64, rest: &[u8]) -> Result<(), Status> {
+        let mut out = Vec::with_capacity(48 + rest.len());
+        self.edge.put_header(&mut out, revision, term);
+        out.extend_from_slice(rest);
+        self.reply.message_now(&out)
+    }
+
+    /// Metadata `hasleader: true`: the client wants an error rather than to wait for a leader.
+    pub fn wants_leader(&self) -> bool {
+        self.metadata.get("hasleader").is_some_and(|value| value.as_bytes() == b"true")
+    }
+}
+
+fn accepted(asked: Asked) -> Result<Asked, Status> {
+    match asked.answer {
+        Answer::Refused(refusal) => Err(refusal.into()),
+        _ => Ok(asked),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drawn_ids_do_not_repeat() {
+        let mut seen = std::collections::BTreeSet::new();
+        let mut drawn = 7u64;
+        for _ in 0..10_000 {
+            drawn = drawn.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            assert!(seen.insert(mix(drawn) >> 1));
+        }
+    }
+}

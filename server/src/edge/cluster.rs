@@ -1,0 +1,41 @@
+//! Who belongs to the cluster.
+
+use super::call::Call;
+use super::codec::{self, Fields};
+use super::status::Status;
+use node::{Answer, Request};
+use store::Member;
+
+/// `etcdserverpb.Member`.
+fn put_member(out: &mut Vec<u8>, number: u32, member: &Member, learner: bool) {
+    let mut message = Vec::new();
+    codec::put_uint(&mut message, 1, member.id);
+    codec::put_bytes(&mut message, 2, member.name.as_bytes());
+    for url in &member.peer_urls {
+        codec::put_message(&mut message, 3, url.as_bytes());
+    }
+    for url in &member.client_urls {
+        codec::put_message(&mut message, 4, url.as_bytes());
+    }
+    codec::put_flag(&mut message, 5, learner);
+    codec::put_message(out, number, &message);
+}
+
+/// Headers of the Cluster service carry no revision.
+pub async fn member_list(call: &mut Call) -> Result<(), Status> {
+    let request = call.request().await?;
+    let mut linearizable = false;
+    for field in Fields::new(&request) {
+        if let (1, value) = field? {
+            linearizable = value.flag();
+        }
+    }
+    let asked = call.read(Request::Members { linearizable }).await?;
+    let Answer::Members { mut members } = asked.answer else { return Err(Status::unexpected("members")) };
+    members.sort_by_key(|(member, _)| member.id);
+    let mut rest = Vec::new();
+    for (member, learner) in &members {
+        put_member(&mut rest, 2, member, *learner);
+    }
+    call.answer(0, asked.term, &rest)
+}

@@ -1,0 +1,237 @@
+//! From an HTTP request to a call and back: gRPC over HTTP/2.
+
+use super::call::{Call, Edge, Requests};
+use super::handlers;
+use super::methods::Method;
+use super::reply::{self, Body, Driver, Queue, Reply, Speech};
+use super::status::Status;
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
+use hyper::body::Incoming;
+use std::task::Poll;
+use std::time::Duration;
+use tokio::time::Instant;
+use wire::{Code, Rpc};
+
+const CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/grpc");
+
+/// True for a request that speaks gRPC.
+pub fn is_grpc(headers: &HeaderMap) -> bool {
+    headers.get(header::CONTENT_TYPE).is_some_and(|value| {
+        let rest = value.as_bytes().strip_prefix(b"application/grpc");
+        rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'+' || rest[0] == b';')
+    })
+}
+
+/// Serves one gRPC request.
+pub async fn serve(edge: Edge, request: Request<Incoming>) -> Response<Body> {
+    let (parts, body) = request.into_parts();
+    if parts.method != http::Method::POST {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
+        return response;
+    }
+    let path = parts.uri.path();
+    let Some(method) = edge.methods().by_path(path) else {
+        return refused(&Status::with(Code::Unimplemented, edge.methods().unknown(path)));
+    };
+    let method = method.clone();
+    let deadline = match prepared(&parts.headers) {
+        Ok(deadline) => deadline,
+        Err(status) => return refused(&status),
+    };
+    let requests = Requests::grpc(&edge, &method, body);
+    let begun = begin(edge, &method, parts.headers, deadline, requests, Speech::Grpc);
+    let (body, refusal) = begun.run().await;
+    match refusal {
+        Some(status) => refused(&status),
+        None => {
+            let mut response = Response::new(body);
+            response.headers_mut().insert(header::CONTENT_TYPE, CONTENT_TYPE);
+            response
+        }
+    }
+}
+
+/// Headers that can refuse a call before it begins; answers its deadline.
+fn prepared(headers: &HeaderMap) -> Result<Option<Instant>, Status> {
+    if let Some(encoding) = headers.get("grpc-encoding")
+        && encoding != "identity"
+    {
+        let name = String::from_utf8_lossy(encoding.as_bytes());
+        let text = format!("grpc: Decompressor is not installed for grpc-encoding {name:?}");
+        return Err(Status::with(Code::Unimplemented, text));
+    }
+    deadline(headers)
+}
+
+/// From the header `grpc-timeout`.
+pub fn deadline(headers: &HeaderMap) -> Result<Option<Instant>, Status> {
+    let Some(value) = headers.get("grpc-timeout") else { return Ok(None) };
+    match timeout(value.as_bytes()) {
+        // A deadline beyond what the clock can name is none.
+        Some(timeout) => Ok(Instant::now().checked_add(timeout)),
+        None => {
+            let text = format!("malformed grpc-timeout: {:?}", String::from_utf8_lossy(value.as_bytes()));
+            Err(Status::with(Code::Internal, text))
+        }
+    }
+}
+
+/// `grpc-timeout`: up to eight digits and a unit.
+fn timeout(value: &[u8]) -> Option<Duration> {
+    let (unit, digits) = value.split_last()?;
+    if digits.is_empty() || digits.len() > 8 || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let number: u64 = std::str::from_utf8(digits).ok()?.parse().ok()?;
+    Some(match unit {
+        b'H' => Duration::from_secs(number * 3600),
+        b'M' => Duration::from_secs(number * 60),
+        b'S' => Duration::from_secs(number),
+        b'm' => Duration::from_millis(number),
+        b'u' => Duration::from_micros(number),
+        b'n' => Duration::from_nanos(number),
+        _ => return None,
+    })
+}
+
+/// A call that failed before anything was said: status in the headers, no body.
+pub fn refused(status: &Status) -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.headers_mut() = reply::trailers(Some(status));
+    response.headers_mut().insert(header::CONTENT_TYPE, CONTENT_TYPE);
+    response
+}
+
+/// Counts how a call ended; one that is dropped was cancelled by its client.
+struct Tally {
+    edge: Edge,
+    index: usize,
+    begun: std::time::Instant,
+    ended: bool,
+}
+
+impl Tally {
+    fn end(&mut self, code: Code) {
+        self.ended = true;
+        let calls = &self.edge.metrics().calls[self.index];
+        calls.handled(code).inc();
+        if let Some(seconds) = &calls.seconds {
+            seconds.observe(self.begun.elapsed().as_secs_f64());
+        }
+    }
+}
+
+impl Drop for Tally {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.end(Code::Canceled);
+        }
+    }
+}
+
+/// A call ready to run.
+pub struct Begun {
+    edge: Edge,
+    queue: Queue,
+    speech: Speech,
+    driver: Driver,
+    /// Runs as a task of its own: it must go on while the client's window is shut.
+    alone: bool,
+}
+
+/// Puts a call together and counts it.
+pub fn begin(edge: Edge, method: &Method, metadata: HeaderMap, deadline: Option<Instant>, requests: Requests, speech: Speech) -> Begun {
+    let queue = Queue::default();
+    let calls = edge.calls(method);
+    calls.started.inc();
+    let reply = Reply::new(queue.clone(), speech, method.wire, calls.sent.clone());
+    let received = calls.received.clone();
+    let mut tally = Tally { edge: edge.clone(), index: method.index, begun: std::time::Instant::now(), ended: false };
+    let call = Call { edge: edge.clone(), metadata, deadline, requests, reply, received };
+    let method = method.clone();
+    let alone = method.wire.rpc == Rpc::Watch;
+    let driver: Driver = Box::pin(async move {
+        let result = handlers::handle(&method, call).await;
+        tally.end(result.as_ref().err().map_or(Code::Ok, |status| status.code));
+        result
+    });
+    Begun { edge, queue, speech, driver, alone }
+}
+
+impl Begun {
+    /// Runs until the answer is whole, or has begun and is long. Answers the body, and the
+    /// status of a call that failed before it said anything.
+    pub async fn run(self) -> (Body, Option<Status>) {
+        let Begun { edge, queue, speech, mut driver, alone } = self;
+        let sent = edge.metrics().client_sent_bytes.clone();
+        if alone {
+            let ended = queue.clone();
+            let task = tokio::spawn(async move { ended.finish(driver.await) }).abort_handle();
+            let body = Body::task(queue.clone(), task, speech, sent);
+            std::future::poll_fn(|cx| if queue.ready(cx) { Poll::Ready(()) } else { Poll::Pending }).await;
+            return (body, queue.refused());
+        }
+        let done = std::future::poll_fn(|cx| match driver.as_mut().poll(cx) {
+            Poll::Ready(result) => {
+                queue.finish(result);
+                Poll::Ready(true)
+            }
+            Poll::Pending if queue.ready(cx) => Poll::Ready(false),
+            Poll::Pending => Poll::Pending,
+        })
+        .await;
+        match done {
+            true => {
+                let refusal = queue.refused();
+                (Body::finished(queue, speech, sent), refusal)
+            }
+            false => (Body::driven(queue, driver, speech, sent), None),
+        }
+    }
+
+    pub fn queue(&self) -> Queue {
+        self.queue.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeouts_are_read_as_the_protocol_has_them() {
+        let table: [(&str, Option<Duration>); 10] = [
+            ("1H", Some(Duration::from_secs(3600))),
+            ("2M", Some(Duration::from_secs(120))),
+            ("10S", Some(Duration::from_secs(10))),
+            ("99999999m", Some(Duration::from_millis(99_999_999))),
+            ("5u", Some(Duration::from_micros(5))),
+            ("7n", Some(Duration::from_nanos(7))),
+            ("100000000m", None),
+            ("m", None),
+            ("", None),
+            ("1x", None),
+        ];
+        for (text, expected) in table {
+            assert_eq!(timeout(text.as_bytes()), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn content_types() {
+        let table = [
+            ("application/grpc", true),
+            ("application/grpc+proto", true),
+            ("application/grpc;x", true),
+            ("application/grpcx", false),
+            ("application/json", false),
+        ];
+        for (value, expected) in table {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(value));
+            assert_eq!(is_grpc(&headers), expected, "{value}");
+        }
+        assert!(!is_grpc(&HeaderMap::new()));
+    }
+}

@@ -1,0 +1,101 @@
+//! Put, DeleteRange, Txn, Compact. Ranges have a page of their own ([`super::range`]).
+
+use super::call::Call;
+use super::codec::Fields;
+use super::plan::{self, Plan};
+use super::status::{self, Status};
+use crate::core::Asked;
+use bytes::Bytes;
+use node::{Answer, Request};
+use store::command::{self, DeleteRangeRequest, PutRequest, TxnRequest};
+use store::Reply;
+
+/// What the envelope of an entry adds to a request, as etcd counts it: the header with an id.
+const ENVELOPE: u64 = 14;
+
+impl From<command::Malformed> for Status {
+    fn from(_: command::Malformed) -> Status {
+        super::codec::Malformed.into()
+    }
+}
+
+/// Refuses what would be too large for the log.
+pub fn fits(call: &Call, body: &Bytes) -> Result<(), Status> {
+    let limit = call.core().settings().max_request_bytes;
+    if (body.len() as u64).saturating_add(ENVELOPE) > limit { Err(status::REQUEST_TOO_LARGE) } else { Ok(()) }
+}
+
+/// Proposes a command and waits until it is applied.
+pub async fn propose(call: &Call, body: Bytes, cost: u64) -> Result<(i64, u64, Reply), Status> {
+    fits(call, &body)?;
+    applied(call.write(Request::Propose { body, cost }).await?)
+}
+
+/// Revision and term of the header, and what was answered.
+pub fn applied(asked: Asked) -> Result<(i64, u64, Reply), Status> {
+    match asked.answer {
+        Answer::Applied { revision, result } => Ok((revision, asked.term, result?)),
+        _ => Err(Status::unexpected("a command")),
+    }
+}
+
+/// Header, then the reply.
+async fn respond(call: &mut Call, revision: i64, term: u64, reply: Reply) -> Result<(), Status> {
+    let core = call.core().clone();
+    let values = plan::values_of(&core, &reply).await?;
+    let mut answer = Plan::default();
+    call.edge.put_header(answer.raw(), revision, term);
+    plan::put_reply(&mut answer, reply, &values)?;
+    answer.send(&core, &mut call.reply).await
+}
+
+pub async fn put(call: &mut Call) -> Result<(), Status> {
+    let request = call.request().await?;
+    let cost = {
+        let put = PutRequest::decode(&request)?;
+        command::check_put(&put)?;
+        command::put_cost(&put)
+    };
+    let (revision, term, reply) = propose(call, command::encode_put(&request)?, cost).await?;
+    call.edge.metrics().put_total.inc();
+    respond(call, revision, term, reply).await
+}
+
+pub async fn delete_range(call: &mut Call) -> Result<(), Status> {
+    let request = call.request().await?;
+    command::check_delete(&DeleteRangeRequest::decode(&request)?)?;
+    let (revision, term, reply) = propose(call, command::encode_delete_range(&request)?, 0).await?;
+    call.edge.metrics().delete_total.inc();
+    respond(call, revision, term, reply).await
+}
+
+pub async fn txn(call: &mut Call) -> Result<(), Status> {
+    let request = call.request().await?;
+    let max_ops = i64::try_from(call.core().settings().max_txn_ops).unwrap_or(i64::MAX);
+    let (cost, read_only, serializable) = {
+        let txn = TxnRequest::decode(&request)?;
+        command::check_txn(&txn, max_ops)?;
+        (command::txn_cost(&txn), txn.is_read_only(), txn.is_serializable())
+    };
+    let body = command::encode_txn(&request)?;
+    let (revision, term, reply) = match read_only {
+        true => applied(call.read(Request::ReadTxn { body, linearizable: !serializable }).await?)?,
+        false => propose(call, body, cost).await?,
+    };
+    call.edge.metrics().txn_total.inc();
+    respond(call, revision, term, reply).await
+}
+
+pub async fn compact(call: &mut Call) -> Result<(), Status> {
+    let request = call.request().await?;
+    let (mut revision, mut physical) = (0, false);
+    for field in Fields::new(&request) {
+        match field? {
+            (1, value) => revision = value.int(),
+            (2, value) => physical = value.flag(),
+            _ => {}
+        }
+    }
+    let (revision, term, _) = applied(call.write(Request::Compact { revision, physical }).await?)?;
+    call.answer(revision, term, &[])
+}

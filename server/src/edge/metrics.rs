@@ -1,0 +1,274 @@
+//! The numbers of one member, under etcd's names.
+//!
+//! Made once per process and shared: the edge counts its calls here, the process side updates
+//! what it knows (flushes, peers). What the core knows is copied in when someone looks
+//! ([`Metrics::refresh`]), so that nothing is spent on numbers nobody reads.
+
+use super::methods::Methods;
+use node::Status;
+use prometheus::{
+    CounterVec, Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
+    Opts, Registry, exponential_buckets,
+};
+use std::sync::Mutex;
+use wire::Code;
+
+/// Counters of one method, looked up once.
+pub struct Calls {
+    pub started: IntCounter,
+    pub received: IntCounter,
+    pub sent: IntCounter,
+    handled: [IntCounter; Code::ALL.len()],
+    /// Only with `--metrics extensive`.
+    pub seconds: Option<Histogram>,
+}
+
+impl Calls {
+    pub fn handled(&self, code: Code) -> &IntCounter {
+        &self.handled[usize::from(code.number())]
+    }
+}
+
+/// See the module. Fields carry etcd's names less the prefix.
+pub struct Metrics {
+    pub calls: Vec<Calls>,
+    pub client_sent_bytes: IntCounter,
+    pub client_received_bytes: IntCounter,
+    pub client_requests: IntCounterVec,
+    pub health_success: IntCounter,
+    pub health_failures: IntCounter,
+    pub healthcheck: prometheus::GaugeVec,
+    pub healthchecks: CounterVec,
+    /// Connections of clients, open now, and refused for want of room.
+    pub connections: IntGauge,
+    pub connections_refused: IntCounter,
+
+    pub has_leader: IntGauge,
+    pub is_leader: IntGauge,
+    pub is_learner: IntGauge,
+    pub leader_changes: IntCounter,
+    pub proposals_committed: IntGauge,
+    pub proposals_applied: IntGauge,
+    pub proposals_pending: IntGauge,
+    pub proposals_failed: IntCounter,
+    pub quota_bytes: IntGauge,
+    pub slow_apply: IntCounter,
+    pub slow_read_indexes: IntCounter,
+    pub read_indexes_failed: IntCounter,
+    pub db_total_bytes: IntGauge,
+    pub db_in_use_bytes: IntGauge,
+    pub keys: IntGauge,
+    pub watchers: IntGauge,
+    pub watch_streams: IntGauge,
+    pub slow_watchers: IntGauge,
+    pub pending_events: IntGauge,
+    pub current_revision: IntGauge,
+    pub compact_revision: IntGauge,
+    pub lease_granted: IntCounter,
+    pub lease_revoked: IntCounter,
+    pub lease_renewed: IntCounter,
+    pub put_total: IntCounter,
+    pub delete_total: IntCounter,
+    pub range_total: IntCounter,
+    pub txn_total: IntCounter,
+    pub alarms: IntGaugeVec,
+    pub defrag_inflight: IntGauge,
+
+    /// Seconds of one flush of the log.
+    pub wal_fsync: Histogram,
+    /// Seconds of one write of records to a segment.
+    pub backend_commit: Histogram,
+    pub wal_write_bytes: IntGauge,
+    pub peer_round_trip: HistogramVec,
+    pub peer_sent_bytes: IntCounterVec,
+    pub peer_received_bytes: IntCounterVec,
+    pub peer_sent_failures: IntCounterVec,
+    pub peer_received_failures: IntCounterVec,
+    pub active_peers: IntGaugeVec,
+    pub disconnected_peers: IntCounterVec,
+
+    seen: Mutex<Seen>,
+}
+
+/// Totals the core counts itself, as last copied.
+#[derive(Default)]
+struct Seen {
+    leader_changes: u64,
+    proposals_failed: u64,
+}
+
+/// Registers what it makes. Two metrics of one name are a mistake of ours, found at the first start.
+struct Maker<'a>(&'a Registry);
+
+impl Maker<'_> {
+    fn add<C: prometheus::core::Collector + Clone + 'static>(&self, made: prometheus::Result<C>) -> C {
+        let made = made.expect("names and buckets of metrics are constants");
+        self.0.register(Box::new(made.clone())).expect("each metric is registered once");
+        made
+    }
+
+    fn gauge(&self, name: &str, help: &str) -> IntGauge {
+        self.add(IntGauge::new(name, help))
+    }
+
+    fn counter(&self, name: &str, help: &str) -> IntCounter {
+        self.add(IntCounter::new(name, help))
+    }
+
+    fn counters(&self, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
+        self.add(IntCounterVec::new(Opts::new(name, help), labels))
+    }
+
+    fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {
+        self.add(IntGaugeVec::new(Opts::new(name, help), labels))
+    }
+
+    fn seconds(&self, name: &str, help: &str, start: f64, count: usize) -> Histogram {
+        let buckets = exponential_buckets(start, 2.0, count).expect("constants");
+        self.add(Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets)))
+    }
+
+    fn constant(&self, name: &str, help: &str, label: &str, value: &str) {
+        let gauge = self.add(Gauge::with_opts(Opts::new(name, help).const_label(label, value)));
+        gauge.set(1.0);
+    }
+}
+
+impl Metrics {
+    /// Registers everything. Once per registry.
+    pub fn new(registry: &Registry, methods: &Methods, settings: &crate::settings::Settings, member: u64) -> Metrics {
+        let m = Maker(registry);
+        m.constant("etcd_server_version", "Which version is running.", "server_version", settings.etcd_level);
+        m.constant("etcd_cluster_version", "Which version the cluster runs.", "cluster_version", crate::settings::CLUSTER_LEVEL);
+        m.constant("etcd_server_id", "Which member this is, in hexadecimal.", "server_id", &format!("{member:x}"));
+        Metrics {
+            calls: calls(&m, methods, settings.extensive_metrics),
+            client_sent_bytes: m.counter("etcd_network_client_grpc_sent_bytes_total", "Bytes sent to clients."),
+            client_received_bytes: m.counter("etcd_network_client_grpc_received_bytes_total", "Bytes received from clients."),
+            client_requests: m.counters("etcd_server_client_requests_total", "Requests by kind and client version.", &["type", "client_api_version"]),
+            health_success: m.counter("etcd_server_health_success", "Health checks answered true."),
+            health_failures: m.counter("etcd_server_health_failures", "Health checks answered false."),
+            healthcheck: m.add(prometheus::GaugeVec::new(Opts::new("etcd_server_healthcheck", "Result of each check, last time."), &["type", "name"])),
+            healthchecks: m.add(CounterVec::new(Opts::new("etcd_server_healthchecks_total", "Checks done, by result."), &["type", "name", "status"])),
+            connections: m.gauge("kvorum_client_connections", "Connections of clients open now."),
+            connections_refused: m.counter("kvorum_client_connections_refused_total", "Connections closed at once for want of room."),
+            has_leader: m.gauge("etcd_server_has_leader", "1: a leader is known."),
+            is_leader: m.gauge("etcd_server_is_leader", "1: this member leads."),
+            is_learner: m.gauge("etcd_server_is_learner", "1: this member is a learner."),
+            leader_changes: m.counter("etcd_server_leader_changes_seen_total", "Changes of leader seen."),
+            proposals_committed: m.gauge("etcd_server_proposals_committed_total", "Last committed index."),
+            proposals_applied: m.gauge("etcd_server_proposals_applied_total", "Last applied index."),
+            proposals_pending: m.gauge("etcd_server_proposals_pending", "Proposals waiting for their outcome."),
+            proposals_failed: m.counter("etcd_server_proposals_failed_total", "Proposals that failed."),
+            quota_bytes: m.gauge("etcd_server_quota_backend_bytes", "Quota of the store in bytes."),
+            slow_apply: m.counter("etcd_server_slow_apply_total", "Applies slower than they should be."),
+            slow_read_indexes: m.counter("etcd_server_slow_read_indexes_total", "Read index rounds slower than they should be."),
+            read_indexes_failed: m.counter("etcd_server_read_indexes_failed_total", "Read index rounds that failed."),
+            db_total_bytes: m.gauge("etcd_mvcc_db_total_size_in_bytes", "Bytes on disk."),
+            db_in_use_bytes: m.gauge("etcd_mvcc_db_total_size_in_use_in_bytes", "Bytes of records in use."),
+            keys: m.gauge("etcd_debugging_mvcc_keys_total", "Keys."),
+            watchers: m.gauge("etcd_debugging_mvcc_watcher_total", "Watches."),
+            watch_streams: m.gauge("etcd_debugging_mvcc_watch_stream_total", "Watch streams."),
+            slow_watchers: m.gauge("etcd_debugging_mvcc_slow_watcher_total", "Watches behind."),
+            pending_events: m.gauge("etcd_debugging_mvcc_pending_events_total", "Events waiting to be sent."),
+            current_revision: m.gauge("etcd_debugging_mvcc_current_revision", "Revision of the store."),
+            compact_revision: m.gauge("etcd_debugging_mvcc_compact_revision", "Revision of the last compaction."),
+            lease_granted: m.counter("etcd_debugging_lease_granted_total", "Leases granted through this member."),
+            lease_revoked: m.counter("etcd_debugging_lease_revoked_total", "Leases revoked through this member."),
+            lease_renewed: m.counter("etcd_debugging_lease_renewed_total", "Leases renewed through this member."),
+            put_total: m.counter("etcd_mvcc_put_total", "Puts served by this member."),
+            delete_total: m.counter("etcd_mvcc_delete_total", "Deletes served by this member."),
+            range_total: m.counter("etcd_mvcc_range_total", "Ranges served by this member."),
+            txn_total: m.counter("etcd_mvcc_txn_total", "Transactions served by this member."),
+            alarms: m.gauges("etcd_debugging_server_alarms", "Alarms active.", &["server_id", "alarm_type"]),
+            defrag_inflight: m.gauge("etcd_disk_defrag_inflight", "Always 0: there is no defragmentation."),
+            wal_fsync: m.seconds("etcd_disk_wal_fsync_duration_seconds", "One flush of the log.", 0.001, 14),
+            backend_commit: m.seconds("etcd_disk_backend_commit_duration_seconds", "One write of records.", 0.001, 14),
+            wal_write_bytes: m.gauge("etcd_disk_wal_write_bytes_total", "Bytes written to the log."),
+            peer_round_trip: m.add(HistogramVec::new(
+                HistogramOpts::new("etcd_network_peer_round_trip_time_seconds", "Round trip to a peer.")
+                    .buckets(exponential_buckets(0.0001, 2.0, 16).expect("constants")),
+                &["To"],
+            )),
+            peer_sent_bytes: m.counters("etcd_network_peer_sent_bytes_total", "Bytes sent to a peer.", &["To"]),
+            peer_received_bytes: m.counters("etcd_network_peer_received_bytes_total", "Bytes received from a peer.", &["From"]),
+            peer_sent_failures: m.counters("etcd_network_peer_sent_failures_total", "Sends to a peer that failed.", &["To"]),
+            peer_received_failures: m.counters("etcd_network_peer_received_failures_total", "Receives from a peer that failed.", &["From"]),
+            active_peers: m.gauges("etcd_network_active_peers", "Peers connected now.", &["Local", "Remote"]),
+            disconnected_peers: m.counters("etcd_network_disconnected_peers_total", "Connections to peers lost.", &["Local", "Remote"]),
+            seen: Mutex::new(Seen::default()),
+        }
+    }
+
+    /// Copies what the core answered into the gauges.
+    pub fn refresh(&self, status: &Status) {
+        let flag = |gauge: &IntGauge, value: bool| gauge.set(i64::from(value));
+        let big = |gauge: &IntGauge, value: u64| gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+        flag(&self.has_leader, status.leader != 0);
+        flag(&self.is_leader, status.is_leader);
+        flag(&self.is_learner, status.is_learner);
+        big(&self.proposals_committed, status.committed);
+        big(&self.proposals_applied, status.applied);
+        big(&self.proposals_pending, status.pending);
+        big(&self.quota_bytes, status.quota);
+        big(&self.db_total_bytes, status.disk_bytes);
+        big(&self.db_in_use_bytes, status.live_bytes);
+        big(&self.keys, status.keys);
+        big(&self.watchers, status.watches);
+        self.current_revision.set(status.revision);
+        self.compact_revision.set(status.compacted);
+        self.alarms.reset();
+        for alarm in &status.alarms {
+            let name = alarm_name(alarm.alarm);
+            self.alarms.with_label_values(&[format!("{:x}", alarm.member).as_str(), name.as_ref()]).set(1);
+        }
+        let mut seen = self.seen.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        self.leader_changes.inc_by(status.leader_changes.saturating_sub(seen.leader_changes));
+        self.proposals_failed.inc_by(status.proposals_failed.saturating_sub(seen.proposals_failed));
+        seen.leader_changes = seen.leader_changes.max(status.leader_changes);
+        seen.proposals_failed = seen.proposals_failed.max(status.proposals_failed);
+    }
+}
+
+/// etcd's name of an alarm; numbers it does not know are shown as such.
+pub fn alarm_name(alarm: i32) -> std::borrow::Cow<'static, str> {
+    match alarm {
+        0 => "NONE".into(),
+        1 => "NOSPACE".into(),
+        2 => "CORRUPT".into(),
+        other => other.to_string().into(),
+    }
+}
+
+fn calls(m: &Maker<'_>, methods: &Methods, extensive: bool) -> Vec<Calls> {
+    let labels = ["grpc_type", "grpc_service", "grpc_method"];
+    let started = m.counters("grpc_server_started_total", "Calls begun.", &labels);
+    let received = m.counters("grpc_server_msg_received_total", "Messages received.", &labels);
+    let sent = m.counters("grpc_server_msg_sent_total", "Messages sent.", &labels);
+    let handled = m.counters(
+        "grpc_server_handled_total",
+        "Calls ended, by code.",
+        &["grpc_type", "grpc_service", "grpc_method", "grpc_code"],
+    );
+    let seconds = extensive.then(|| {
+        m.add(HistogramVec::new(
+            HistogramOpts::new("grpc_server_handling_seconds", "Seconds from begin to end of a call.")
+                .buckets(prometheus::DEFAULT_BUCKETS.to_vec()),
+            &labels,
+        ))
+    });
+    methods
+        .all()
+        .iter()
+        .map(|method| {
+            let of = [method.kind(), method.service, method.name];
+            Calls {
+                started: started.with_label_values(&of),
+                received: received.with_label_values(&of),
+                sent: sent.with_label_values(&of),
+                handled: Code::ALL.map(|code| handled.with_label_values(&[of[0], of[1], of[2], code.name()])),
+                seconds: seconds.as_ref().map(|s| s.with_label_values(&of)),
+            }
+        })
+        .collect()
+}

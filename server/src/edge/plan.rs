@@ -1,0 +1,411 @@
+//! An answer before its values: every byte of it but the records, and where those belong.
+//!
+//! The exact size is known from the index alone, so the length of a message goes out first and
+//! records are fetched piece by piece while the client takes them. Nothing is held whole.
+
+use super::codec;
+use super::reply::Reply;
+use super::status::Status;
+use crate::core::Core;
+use bytes::Bytes;
+use std::collections::HashMap;
+use store::{Handle, Item, Located, OpReply, Query, RangeReply, SortTarget, order, record};
+use wire::Code;
+
+/// Records fetched at once: as many as fit, one at least.
+const FETCH_BYTES: u64 = 256 << 10;
+const FETCH_ITEMS: usize = 512;
+/// Record bodies from this size on are handed over as they are; smaller ones are copied together.
+const SLICE: usize = 16 << 10;
+/// Copied bytes are handed over in pieces of about this size.
+const CHUNK: usize = 32 << 10;
+
+/// A place where the body of a record (a `KeyValue`) belongs.
+#[derive(Clone, Debug)]
+struct Cut {
+    /// Offset in `raw`.
+    at: usize,
+    record: Located,
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    raw: Vec<u8>,
+    cuts: Vec<Cut>,
+    /// Bytes of all record bodies.
+    bodies: u64,
+}
+
+/// Bytes of a record's `KeyValue`.
+fn body_len(handle: &Handle) -> Result<usize, Status> {
+    (handle.len as usize).checked_sub(record::HEADER).ok_or_else(|| damaged("a handle is shorter than a record's header"))
+}
+
+fn damaged(what: &str) -> Status {
+    Status::with(Code::Internal, format!("kvorum: {what}"))
+}
+
+/// What `keys_only` asks for: no value, and (as etcd serves it from its index) no lease, unless
+/// the answer was sorted by value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Show {
+    Whole,
+    Keys { lease: bool },
+}
+
+impl Show {
+    pub fn of(query: &Query) -> Show {
+        match query.keys_only {
+            false => Show::Whole,
+            true => Show::Keys { lease: query.target == SortTarget::Value },
+        }
+    }
+}
+
+/// A `KeyValue` without its value.
+fn put_bare(out: &mut Vec<u8>, item: &Item, lease: bool) {
+    codec::put_bytes(out, 1, &item.key);
+    codec::put_int(out, 2, item.create);
+    codec::put_int(out, 3, item.modified);
+    codec::put_int(out, 4, item.version);
+    if lease {
+        codec::put_int(out, 6, item.lease);
+    }
+}
+
+impl Plan {
+    /// Bytes of the whole.
+    pub fn len(&self) -> u64 {
+        self.raw.len() as u64 + self.bodies
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// For fields whose bytes are at hand.
+    pub fn raw(&mut self) -> &mut Vec<u8> {
+        &mut self.raw
+    }
+
+    /// A nested message.
+    pub fn message(&mut self, number: u32, child: Plan) -> Result<(), Status> {
+        let len = usize::try_from(child.len()).map_err(|_| damaged("an answer is too large"))?;
+        codec::put_head(&mut self.raw, number, len);
+        let base = self.raw.len();
+        self.raw.extend_from_slice(&child.raw);
+        self.cuts.extend(child.cuts.into_iter().map(|cut| Cut { at: base + cut.at, ..cut }));
+        self.bodies += child.bodies;
+        Ok(())
+    }
+
+    /// A `KeyValue` as field `number`.
+    pub fn item(&mut self, number: u32, item: &Item, show: Show) -> Result<(), Status> {
+        match show {
+            Show::Keys { lease } => {
+                let mut bare = Vec::with_capacity(item.key.len() + 32);
+                put_bare(&mut bare, item, lease);
+                codec::put_message(&mut self.raw, number, &bare);
+            }
+            Show::Whole => {
+                let len = body_len(&item.at.handle)?;
+                codec::put_head(&mut self.raw, number, len);
+                self.cuts.push(Cut { at: self.raw.len(), record: item.at.clone() });
+                self.bodies += len as u64;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends the whole as one message.
+    pub async fn send(self, core: &Core, reply: &mut Reply) -> Result<(), Status> {
+        if self.cuts.is_empty() {
+            return reply.message_now(&self.raw);
+        }
+        reply.begin(self.len())?;
+        self.stream(core, reply).await
+    }
+
+    /// Sends the bytes inside a message that was begun.
+    pub async fn stream(self, core: &Core, reply: &mut Reply) -> Result<(), Status> {
+        let mut out = Chunks::default();
+        let mut from = 0;
+        let mut rest = self.cuts.as_slice();
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at(batch(rest));
+            rest = later;
+            let located: Vec<Located> = now.iter().map(|cut| cut.record.clone()).collect();
+            let records = match core.records(&located).await {
+                Ok(records) => records,
+                Err(reason) => return Err(reply.break_off(reason)),
+            };
+            for (cut, record) in now.iter().zip(records) {
+                out.copy(&self.raw[from..cut.at], reply).await?;
+                from = cut.at;
+                if record.len() != cut.record.handle.len as usize {
+                    return Err(reply.break_off("kvorum: a record has another length than the index says".into()));
+                }
+                out.body(record.slice(record::HEADER..), reply).await?;
+            }
+        }
+        out.copy(&self.raw[from..], reply).await?;
+        out.flush(reply).await
+    }
+}
+
+/// How many of the next records are fetched together.
+fn batch(cuts: &[Cut]) -> usize {
+    let mut bytes = 0;
+    let fit = cuts.iter().take(FETCH_ITEMS).take_while(|cut| {
+        bytes += u64::from(cut.record.handle.len);
+        bytes <= FETCH_BYTES
+    });
+    fit.count().max(1)
+}
+
+/// Joins small pieces before they go out.
+#[derive(Default)]
+struct Chunks {
+    joined: Vec<u8>,
+}
+
+impl Chunks {
+    async fn copy(&mut self, bytes: &[u8], reply: &mut Reply) -> Result<(), Status> {
+        self.joined.extend_from_slice(bytes);
+        if self.joined.len() >= CHUNK { self.flush(reply).await } else { Ok(()) }
+    }
+
+    async fn body(&mut self, body: Bytes, reply: &mut Reply) -> Result<(), Status> {
+        if body.len() < SLICE {
+            return self.copy(&body, reply).await;
+        }
+        self.flush(reply).await?;
+        reply.part(body).await
+    }
+
+    async fn flush(&mut self, reply: &mut Reply) -> Result<(), Status> {
+        if self.joined.is_empty() {
+            return Ok(());
+        }
+        reply.part(Bytes::from(std::mem::take(&mut self.joined))).await
+    }
+}
+
+/// Values by where they lie, for sorting by value.
+pub type Values = HashMap<Handle, Bytes>;
+
+/// Fetches the values of every range of the reply that is sorted by them.
+pub async fn values_of(core: &Core, reply: &store::Reply) -> Result<Values, Status> {
+    let mut located = Vec::new();
+    needed(reply, &mut located);
+    fetch(core, located).await
+}
+
+/// Fetches the values of `located`.
+pub async fn fetch(core: &Core, located: Vec<Located>) -> Result<Values, Status> {
+    let mut values = Values::new();
+    for some in located.chunks(FETCH_ITEMS) {
+        let records = core.records(some).await.map_err(|reason| Status::with(Code::Internal, reason))?;
+        for (at, record) in some.iter().zip(records) {
+            let body = record.slice(record::HEADER.min(record.len())..);
+            let kv = record::key_value(&body).map_err(|_| damaged("a record holds no key and value"))?;
+            values.insert(at.handle, body.slice_ref(kv.value));
+        }
+    }
+    Ok(values)
+}
+
+fn needed(reply: &store::Reply, located: &mut Vec<Located>) {
+    match reply {
+        store::Reply::Range(range) if by_value(&range.query) => {
+            located.extend(range.items.iter().map(|item| item.at.clone()));
+        }
+        store::Reply::Txn { responses, .. } => responses.iter().for_each(|op| needed(&op.reply, located)),
+        _ => {}
+    }
+}
+
+/// True for a range whose order is decided by the values.
+pub fn by_value(query: &Query) -> bool {
+    query.target == SortTarget::Value && order::needs_sort(query)
+}
+
+/// Sorts and cuts a range as etcd does. `values`: of all items, if it is sorted by them.
+pub fn finished(range: RangeReply, values: &Values) -> RangeReply {
+    if !order::needs_sort(&range.query) {
+        return range;
+    }
+    let value = |item: &Item| values.get(&item.at.handle).cloned().unwrap_or_default();
+    let (items, more) = order::finish(&range.query, range.items, value);
+    RangeReply { items, more, ..range }
+}
+
+/// `RangeResponse` less its header.
+pub fn put_range(plan: &mut Plan, range: &RangeReply) -> Result<(), Status> {
+    let show = Show::of(&range.query);
+    if !range.query.count_only {
+        for item in &range.items {
+            plan.item(2, item, show)?;
+        }
+    }
+    put_range_end(plan.raw(), range.more, range.count);
+    Ok(())
+}
+
+/// What follows the keys of a `RangeResponse`.
+pub fn put_range_end(out: &mut Vec<u8>, more: bool, count: i64) {
+    codec::put_flag(out, 3, more);
+    codec::put_int(out, 4, count);
+}
+
+/// What an applied command answers, less the header of the whole.
+pub fn put_reply(plan: &mut Plan, reply: store::Reply, values: &Values) -> Result<(), Status> {
+    match reply {
+        store::Reply::Put { prev } => prev.iter().try_for_each(|item| plan.item(2, item, Show::Whole)),
+        store::Reply::Delete { deleted, prevs } => {
+            codec::put_int(plan.raw(), 2, deleted);
+            prevs.iter().try_for_each(|item| plan.item(3, item, Show::Whole))
+        }
+        store::Reply::Range(range) => put_range(plan, &finished(range, values)),
+        store::Reply::Txn { succeeded, responses } => {
+            codec::put_flag(plan.raw(), 2, succeeded);
+            responses.into_iter().try_for_each(|op| put_op(plan, op, values))
+        }
+        store::Reply::LeaseGrant { id, ttl } => {
+            codec::put_int(plan.raw(), 2, id);
+            codec::put_int(plan.raw(), 3, ttl);
+            Ok(())
+        }
+        store::Reply::Alarm { alarms } => {
+            put_alarms(plan.raw(), &alarms);
+            Ok(())
+        }
+        store::Reply::Compact | store::Reply::LeaseRevoke | store::Reply::Empty => Ok(()),
+    }
+}
+
+/// One `ResponseOp` as field 3: inside, the answer with its own small header.
+fn put_op(plan: &mut Plan, op: OpReply, values: &Values) -> Result<(), Status> {
+    let kind = match &op.reply {
+        store::Reply::Range(_) => 1,
+        store::Reply::Put { .. } => 2,
+        store::Reply::Delete { .. } => 3,
+        store::Reply::Txn { .. } => 4,
+        _ => return Err(Status::unexpected("an operation of a transaction")),
+    };
+    let mut header = Vec::new();
+    codec::put_int(&mut header, 3, op.revision);
+    let mut answer = Plan::default();
+    codec::put_message(answer.raw(), 1, &header);
+    put_reply(&mut answer, op.reply, values)?;
+    let mut union = Plan::default();
+    union.message(kind, answer)?;
+    plan.message(3, union)
+}
+
+/// `repeated AlarmMember` as field 2.
+pub fn put_alarms(out: &mut Vec<u8>, alarms: &[store::AlarmMember]) {
+    for alarm in alarms {
+        let mut member = Vec::new();
+        codec::put_uint(&mut member, 1, alarm.member);
+        codec::put_int(&mut member, 2, i64::from(alarm.alarm));
+        codec::put_message(out, 2, &member);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prost::Message;
+    use store::{Rev, record::KeyValueRef};
+
+    fn item(key: &str, value: &[u8], lease: i64) -> (Item, Bytes) {
+        let kv = KeyValueRef { key: key.as_bytes(), create: 2, modified: 3, version: 2, value, lease };
+        let record = record::encode(Rev { main: 3, sub: 0 }, false, &kv);
+        let handle = Handle { segment: 1, offset: 4096, len: record.len() as u32 };
+        let at = Located { handle, bytes: Some(record.clone()) };
+        (Item { key: key.as_bytes().into(), create: 2, modified: 3, version: 2, lease, at }, record)
+    }
+
+    /// The plan with its records put in, as a client receives it.
+    fn assemble(plan: &Plan) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut from = 0;
+        for cut in &plan.cuts {
+            out.extend_from_slice(&plan.raw[from..cut.at]);
+            out.extend_from_slice(&cut.record.bytes.as_ref().unwrap()[record::HEADER..]);
+            from = cut.at;
+        }
+        out.extend_from_slice(&plan.raw[from..]);
+        out
+    }
+
+    fn query() -> Query {
+        Query {
+            range: store::KeyRange::new(b"a", b"b"),
+            revision: 0,
+            limit: 0,
+            order: Default::default(),
+            target: Default::default(),
+            keys_only: false,
+            count_only: false,
+            min_mod: 0,
+            max_mod: 0,
+            min_create: 0,
+            max_create: 0,
+        }
+    }
+
+    #[test]
+    fn a_transaction_reads_back_as_the_generated_types_have_it() {
+        let (kv, _) = item("a", b"value", 7);
+        let range = RangeReply { query: query(), items: vec![kv.clone()], count: 5, more: true };
+        let bare = RangeReply { query: Query { keys_only: true, ..query() }, ..range.clone() };
+        let op = |revision, reply| OpReply { revision, reply };
+        let nested = store::Reply::Txn {
+            succeeded: false,
+            responses: vec![op(4, store::Reply::Delete { deleted: 1, prevs: vec![kv.clone()] })],
+        };
+        let reply = store::Reply::Txn {
+            succeeded: true,
+            responses: vec![
+                op(3, store::Reply::Range(range)),
+                op(3, store::Reply::Range(bare)),
+                op(4, store::Reply::Put { prev: Some(kv.clone()) }),
+                op(0, nested),
+            ],
+        };
+        let mut plan = Plan::default();
+        put_reply(&mut plan, reply, &Values::new()).unwrap();
+        let bytes = assemble(&plan);
+        assert_eq!(bytes.len() as u64, plan.len());
+
+        use wire::etcdserverpb::{TxnResponse, response_op::Response as Op};
+        let read = TxnResponse::decode(bytes.as_slice()).unwrap();
+        assert!(read.succeeded && read.header.is_none());
+        let ops: Vec<Op> = read.responses.into_iter().map(|r| r.response.unwrap()).collect();
+        let Op::ResponseRange(first) = &ops[0] else { panic!("a range") };
+        assert_eq!((first.count, first.more, first.header.as_ref().unwrap().revision), (5, true, 3));
+        assert_eq!((first.kvs[0].value.as_ref(), first.kvs[0].lease), (&b"value"[..], 7));
+        let Op::ResponseRange(second) = &ops[1] else { panic!("a range") };
+        assert_eq!((second.kvs[0].value.as_ref(), second.kvs[0].lease, second.kvs[0].version), (&b""[..], 0, 2));
+        let Op::ResponsePut(third) = &ops[2] else { panic!("a put") };
+        assert_eq!(third.prev_kv.as_ref().unwrap().mod_revision, 3);
+        let Op::ResponseTxn(fourth) = &ops[3] else { panic!("a txn") };
+        assert_eq!(fourth.header.as_ref().unwrap().revision, 0);
+        let Some(Op::ResponseDeleteRange(deleted)) = &fourth.responses[0].response else { panic!("a delete") };
+        assert_eq!((deleted.deleted, deleted.prev_kvs.len()), (1, 1));
+    }
+
+    #[test]
+    fn fetches_are_bounded_and_never_empty() {
+        let cut = |len| Cut {
+            at: 0,
+            record: Located { handle: Handle { segment: 0, offset: 0, len }, bytes: None },
+        };
+        assert_eq!(batch(&[cut(1 << 21), cut(1)]), 1);
+        assert_eq!(batch(&vec![cut(100); 2000]), FETCH_ITEMS);
+        assert_eq!(batch(&vec![cut(100 << 10); 5]), 2);
+    }
+}

@@ -1,0 +1,159 @@
+//! One table from everything that can go wrong to what a client sees:
+//! a gRPC code and etcd's text. Clients decide by the text, so it is etcd's to the letter.
+
+use node::Refusal;
+use std::borrow::Cow;
+use std::fmt;
+
+pub use wire::Code;
+
+/// How a call ended, other than well.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    pub code: Code,
+    pub message: Cow<'static, str>,
+}
+
+impl Status {
+    pub const fn new(code: Code, message: &'static str) -> Status {
+        Status { code, message: Cow::Borrowed(message) }
+    }
+
+    pub fn with(code: Code, message: String) -> Status {
+        Status { code, message: Cow::Owned(message) }
+    }
+
+    /// A method we know and do not serve yet.
+    pub fn not_served(what: &str) -> Status {
+        Status::with(Code::Unimplemented, format!("kvorum does not serve {what} yet"))
+    }
+
+    /// The core answered something that does not belong to the question: our fault.
+    pub fn unexpected(question: &str) -> Status {
+        Status::with(Code::Internal, format!("kvorum: unexpected answer to {question}"))
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rpc error: code = {} desc = {}", self.code.name(), self.message)
+    }
+}
+
+impl From<super::codec::Malformed> for Status {
+    fn from(_: super::codec::Malformed) -> Status {
+        Status::new(
+            Code::Internal,
+            "grpc: error unmarshalling request: proto: cannot parse invalid wire-format data",
+        )
+    }
+}
+
+pub const NO_LEADER: Status = Status::new(Code::Unavailable, "etcdserver: no leader");
+pub const STOPPED: Status = Status::new(Code::Unavailable, "etcdserver: server stopped");
+pub const REQUEST_TOO_LARGE: Status = Status::new(Code::InvalidArgument, "etcdserver: request is too large");
+/// Unknown, not ResourceExhausted: on the wire etcd's error carries no status.
+pub const TOO_MANY_REQUESTS: Status = Status::new(Code::Unknown, "etcdserver: too many requests");
+pub const LEARNER: Status =
+    Status::new(Code::FailedPrecondition, "etcdserver: rpc not supported for learner");
+pub const WATCH_CANCELED: Status = Status::new(Code::Canceled, "etcdserver: watch canceled");
+pub const DEADLINE: Status = Status::new(Code::DeadlineExceeded, "context deadline exceeded");
+pub const API_VERSION: Status =
+    Status::new(Code::InvalidArgument, "etcdserver: invalid client api version");
+pub const STREAM_SORT: Status =
+    Status::new(Code::Unimplemented, "RangeStream does not support custom sort orders");
+pub const STREAM_FILTER: Status =
+    Status::new(Code::Unimplemented, "RangeStream does not support revision filters");
+
+impl From<store::Error> for Status {
+    fn from(error: store::Error) -> Status {
+        use Code::*;
+        use store::Error as E;
+        let (code, text) = match error {
+            E::EmptyKey => (InvalidArgument, "etcdserver: key is not provided"),
+            E::KeyNotFound => (InvalidArgument, "etcdserver: key not found"),
+            E::ValueProvided => (InvalidArgument, "etcdserver: value is provided"),
+            E::LeaseProvided => (InvalidArgument, "etcdserver: lease is provided"),
+            E::TooManyOps => (InvalidArgument, "etcdserver: too many operations in txn request"),
+            E::DuplicateKey => (InvalidArgument, "etcdserver: duplicate key given in txn request"),
+            E::InvalidSortOption => (InvalidArgument, "etcdserver: invalid sort option"),
+            E::Compacted => (OutOfRange, "etcdserver: mvcc: required revision has been compacted"),
+            E::FutureRev => (OutOfRange, "etcdserver: mvcc: required revision is a future revision"),
+            E::NoSpace => (ResourceExhausted, "etcdserver: mvcc: database space exceeded"),
+            E::LeaseNotFound => (NotFound, "etcdserver: requested lease not found"),
+            E::LeaseExist => (FailedPrecondition, "etcdserver: lease already exists"),
+            E::LeaseTtlTooLarge => (OutOfRange, "etcdserver: too large lease TTL"),
+            E::Corrupt => (DataLoss, "etcdserver: corrupt cluster"),
+            E::MemberExist => (FailedPrecondition, "etcdserver: member ID already exist"),
+            E::PeerUrlExist => (FailedPrecondition, "etcdserver: Peer URLs already exists"),
+            E::MemberNotFound => (NotFound, "etcdserver: member not found"),
+            E::MemberNotLearner => {
+                (FailedPrecondition, "etcdserver: can only promote a learner member")
+            }
+            E::TooManyLearners => {
+                (FailedPrecondition, "etcdserver: too many learner members in cluster")
+            }
+        };
+        Status::new(code, text)
+    }
+}
+
+impl From<Refusal> for Status {
+    fn from(refusal: Refusal) -> Status {
+        match refusal {
+            Refusal::NoLeader => NO_LEADER,
+            Refusal::NotLeader => Status::new(Code::FailedPrecondition, "etcdserver: not leader"),
+            Refusal::LeaderChanged => Status::new(Code::Unavailable, "etcdserver: leader changed"),
+            Refusal::Timeout => Status::new(Code::Unavailable, "etcdserver: request timed out"),
+            Refusal::TimeoutLeaderFail => Status::new(
+                Code::Unavailable,
+                "etcdserver: request timed out, possibly due to previous leader failure",
+            ),
+            Refusal::TimeoutConnectionLost => Status::new(
+                Code::Unavailable,
+                "etcdserver: request timed out, possibly due to connection lost",
+            ),
+            Refusal::TooManyRequests => TOO_MANY_REQUESTS,
+            Refusal::Stopped => STOPPED,
+            Refusal::BadLeaderTransferee => {
+                Status::new(Code::FailedPrecondition, "etcdserver: bad leader transferee")
+            }
+            Refusal::LeaderTransferTimeout => Status::new(
+                Code::Unknown,
+                "etcdserver: request timed out, leader transfer took too long",
+            ),
+            Refusal::User(error) => error.into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The texts and codes a client of etcd relies on, as they go over the wire.
+    #[test]
+    fn golden_table() {
+        let table: Vec<(Status, u8, &str)> = vec![
+            (store::Error::EmptyKey.into(), 3, "etcdserver: key is not provided"),
+            (store::Error::KeyNotFound.into(), 3, "etcdserver: key not found"),
+            (store::Error::Compacted.into(), 11, "etcdserver: mvcc: required revision has been compacted"),
+            (store::Error::NoSpace.into(), 8, "etcdserver: mvcc: database space exceeded"),
+            (store::Error::Corrupt.into(), 15, "etcdserver: corrupt cluster"),
+            (store::Error::LeaseNotFound.into(), 5, "etcdserver: requested lease not found"),
+            (Refusal::User(store::Error::LeaseExist).into(), 9, "etcdserver: lease already exists"),
+            (Refusal::NoLeader.into(), 14, "etcdserver: no leader"),
+            (Refusal::NotLeader.into(), 9, "etcdserver: not leader"),
+            (Refusal::TooManyRequests.into(), 2, "etcdserver: too many requests"),
+            (Refusal::Timeout.into(), 14, "etcdserver: request timed out"),
+            (
+                Refusal::LeaderTransferTimeout.into(),
+                2,
+                "etcdserver: request timed out, leader transfer took too long",
+            ),
+        ];
+        for (status, code, text) in table {
+            assert_eq!((status.code.number(), status.message.as_ref()), (code, text));
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! Watch: carries [`node::watch::WatchStream`] between a client, the core and the disk.
+//!
+//! Everything a watch means is decided there; here are the clock, the transport and the bytes.
+
+use super::call::Call;
+use super::codec::{self, Fields, Value};
+use super::status::{self, Status};
+use crate::core::{Core, Stream};
+use bytes::Bytes;
+use node::watch::{CreateRequest, FromClient, Limits, OutEvent, Response, StreamOut, WatchStream};
+use node::{Answer, History, Refusal, Request, TICK_MS};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+use store::{Located, record};
+use tokio::time::{Instant, MissedTickBehavior};
+use wire::Code;
+
+/// Bytes of responses held for one stream, queued and on their way out.
+const BUFFER_BYTES: usize = 1 << 20;
+/// What gRPC allows beyond a request: responses above it are split if the watch asked for that.
+const FRAGMENT_OVERHEAD: u64 = 512 << 10;
+/// A stream looks at the clock ten times in a progress interval, and between these bounds.
+const CLOCK_BOUNDS: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
+
+type Asking = Pin<Box<dyn Future<Output = Result<History, Refusal>> + Send>>;
+
+struct Session {
+    stream: WatchStream,
+    core: Core,
+    link: Stream,
+    asking: Option<Asking>,
+    /// What the transport holds: (place in its stream where it ends, bytes charged).
+    on_the_way: VecDeque<(u64, usize)>,
+    clock: tokio::time::Interval,
+    ticked: Instant,
+}
+
+fn ticks(of: Duration) -> u32 {
+    u32::try_from(of.as_millis() / u128::from(TICK_MS)).unwrap_or(u32::MAX).max(1)
+}
+
+/// Up to a tenth more, different for each stream, so that notices do not come all at once.
+fn spread(interval: Duration, id: u64) -> Duration {
+    let thousandths = u32::try_from(id.wrapping_mul(0x9e37_79b9) % 100).unwrap_or(0);
+    interval + interval / 1000 * thousandths
+}
+
+impl Session {
+    fn new(call: &Call) -> Session {
+        let core = call.core().clone();
+        let settings = core.settings();
+        let link = core.open_stream();
+        let interval = spread(settings.watch_progress_interval, link.id());
+        let fragment = settings.max_request_bytes.saturating_add(FRAGMENT_OVERHEAD);
+        let limits = Limits {
+            buffer_bytes: BUFFER_BYTES,
+            fragment_bytes: usize::try_from(fragment).unwrap_or(usize::MAX),
+            progress_interval_ticks: ticks(interval),
+        };
+        let mut stream = WatchStream::new(limits, core.revision());
+        if call.wants_leader() {
+            stream.require_leader(ticks(settings.election));
+        }
+        let mut clock = tokio::time::interval((interval / 10).clamp(CLOCK_BOUNDS.0, CLOCK_BOUNDS.1));
+        clock.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        Session { stream, core, link, asking: None, on_the_way: VecDeque::new(), clock, ticked: Instant::now() }
+    }
+
+    /// Ticks for the time that went by.
+    fn tick(&mut self, out: &mut Vec<StreamOut>) {
+        let tick = Duration::from_millis(TICK_MS);
+        while self.ticked.elapsed() >= tick {
+            self.ticked += tick;
+            self.stream.tick(out);
+        }
+    }
+
+    fn ask_history(&mut self, from: i64, prev: bool) {
+        let core = self.core.clone();
+        self.asking = Some(Box::pin(async move {
+            let timeout = core.settings().request_timeout();
+            match core.ask(Request::History { from, prev }, timeout).await.answer {
+                Answer::History(history) => Ok(history),
+                Answer::Refused(refusal) => Err(refusal),
+                _ => Err(Refusal::Stopped),
+            }
+        }));
+    }
+}
+
+/// The answer to the question that is out; never, when there is none.
+async fn answered(asking: &mut Option<Asking>) -> Result<History, Refusal> {
+    match asking {
+        Some(question) => {
+            let answer = question.await;
+            *asking = None;
+            answer
+        }
+        None => std::future::pending().await,
+    }
+}
+
+pub async fn watch(call: &mut Call) -> Result<(), Status> {
+    let mut session = Session::new(call);
+    let mut stopping = session.core.stopping();
+    let mut listening = true;
+    let mut out = Vec::new();
+    loop {
+        let oldest = session.on_the_way.front().copied();
+        let hears = listening && !session.stream.is_full();
+        tokio::select! {
+            message = session.link.recv() => match message {
+                Some(message) => session.stream.core(message, &mut out),
+                None => return Err(status::STOPPED),
+            },
+            request = call.requests.next(), if hears => match request? {
+                Some(request) => {
+                    call.received.inc();
+                    if let Some(from) = read_request(&request)? {
+                        session.stream.client(from, session.core.revision(), &mut out);
+                    }
+                }
+                // The client has said all it will; it still listens.
+                None => listening = false,
+            },
+            history = answered(&mut session.asking) => session.stream.history(history, &mut out),
+            () = call.reply.taken(oldest.map_or(0, |(end, _)| end)), if oldest.is_some() => {
+                let (_, bytes) = session.on_the_way.pop_front().expect("one was on its way");
+                session.stream.sent(bytes, &mut out);
+            }
+            _ = session.clock.tick() => session.tick(&mut out),
+            _ = stopping.wait_for(|stopping| *stopping) => session.stream.end(Refusal::Stopped, &mut out),
+        }
+        carry_out(call, &mut session, &mut out).await?;
+    }
+}
+
+async fn carry_out(call: &mut Call, session: &mut Session, out: &mut Vec<StreamOut>) -> Result<(), Status> {
+    for what in out.drain(..) {
+        match what {
+            StreamOut::Respond(response) => {
+                let bytes = response.bytes;
+                let message = encode(call, response).await?;
+                call.reply.message_now(&message)?;
+                session.on_the_way.push_back((call.reply.position(), bytes));
+            }
+            StreamOut::Ask(op) => session.link.ask(op),
+            StreamOut::AskHistory { from, prev } => session.ask_history(from, prev),
+            StreamOut::End(refusal) => return Err(refusal.into()),
+        }
+    }
+    Ok(())
+}
+
+/// A `WatchRequest`; None for one that asks nothing we know.
+fn read_request(request: &Bytes) -> Result<Option<FromClient>, Status> {
+    let mut from = None;
+    for field in Fields::new(request) {
+        from = match field? {
+            (1, Value::Bytes(create)) => Some(FromClient::Create(read_create(&create)?)),
+            (2, Value::Bytes(cancel)) => {
+                let mut id = 0;
+                for field in Fields::new(&cancel) {
+                    if let (1, value) = field? {
+                        id = value.int();
+                    }
+                }
+                Some(FromClient::Cancel { id })
+            }
+            (3, Value::Bytes(_)) => Some(FromClient::Progress),
+            _ => from,
+        };
+    }
+    Ok(from)
+}
+
+/// Keys are copied: they live as long as the watch, and must not keep the buffer of a connection.
+fn read_create(create: &Bytes) -> Result<CreateRequest, Status> {
+    let mut request = CreateRequest::default();
+    for field in Fields::new(create) {
+        match field? {
+            (1, value) => request.key = Bytes::copy_from_slice(&value.bytes()),
+            (2, value) => request.range_end = Bytes::copy_from_slice(&value.bytes()),
+            (3, value) => request.start_revision = value.int(),
+            (4, value) => request.progress_notify = value.flag(),
+            (5, Value::Bytes(filters)) => {
+                for filter in codec::packed(&filters)? {
+                    add_filter(&mut request, filter);
+                }
+            }
+            (5, value) => add_filter(&mut request, value.uint()),
+            (6, value) => request.prev_kv = value.flag(),
+            (7, value) => request.watch_id = value.int(),
+            (8, value) => request.fragment = value.flag(),
+            _ => {}
+        }
+    }
+    Ok(request)
+}
+
+fn add_filter(request: &mut CreateRequest, filter: u64) {
+    match filter {
+        0 => request.no_put = true,
+        1 => request.no_delete = true,
+        _ => {}
+    }
+}
+
+/// A whole `WatchResponse`.
+async fn encode(call: &Call, response: Response) -> Result<Vec<u8>, Status> {
+    let wanted: Vec<Located> = response.events.iter().filter_map(|event| event.prev.clone()).collect();
+    let mut prevs = match wanted.is_empty() {
+        true => Vec::new(),
+        false => {
+            let fetched = call.core().records(&wanted).await;
+            fetched.map_err(|reason| Status::with(Code::Internal, reason))?
+        }
+    }
+    .into_iter();
+    let mut out = Vec::with_capacity(response.bytes);
+    call.edge.put_header(&mut out, response.header_revision, call.core().term());
+    codec::put_int(&mut out, 2, response.watch_id);
+    codec::put_flag(&mut out, 3, response.created);
+    codec::put_flag(&mut out, 4, response.canceled);
+    codec::put_int(&mut out, 5, response.compact_revision);
+    codec::put_bytes(&mut out, 6, response.cancel_reason.as_bytes());
+    codec::put_flag(&mut out, 7, response.fragment);
+    for event in &response.events {
+        let prev = event.prev.as_ref().and_then(|_| prevs.next());
+        put_event(&mut out, event, prev.as_ref())?;
+    }
+    Ok(out)
+}
+
+/// The `KeyValue` inside a whole record.
+fn body(record: &Bytes) -> Result<&[u8], Status> {
+    record.get(record::HEADER..).ok_or_else(|| Status::new(Code::Internal, "kvorum: a record is shorter than its header"))
+}
+
+/// `mvccpb.Event` as field 11.
+fn put_event(out: &mut Vec<u8>, event: &OutEvent, prev: Option<&Bytes>) -> Result<(), Status> {
+    let kv = body(&event.record)?;
+    let prev = prev.map(body).transpose()?;
+    // A tombstone's record holds the key alone.
+    let modified = if event.tombstone { event.revision.main } else { 0 };
+    let kv_len = kv.len() + codec::int_len(3, modified);
+    let kind_len = if event.tombstone { 2 } else { 0 };
+    let prev_len = prev.map_or(0, |prev| codec::field_len(3, prev.len()));
+    codec::put_head(out, 11, kind_len + codec::field_len(2, kv_len) + prev_len);
+    codec::put_flag(out, 1, event.tombstone);
+    codec::put_head(out, 2, kv_len);
+    out.extend_from_slice(kv);
+    codec::put_int(out, 3, modified);
+    if let Some(prev) = prev {
+        codec::put_message(out, 3, prev);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prost::Message;
+    use store::{Rev, record::KeyValueRef};
+    use wire::etcdserverpb as pb;
+
+    fn record_of(rev: Rev, tombstone: bool, value: &[u8]) -> Bytes {
+        let numbers = if tombstone { (0, 0, 0) } else { (2, rev.main, 2) };
+        let kv = KeyValueRef {
+            key: b"a",
+            create: numbers.0,
+            modified: numbers.1,
+            version: numbers.2,
+            value,
+            lease: 0,
+        };
+        record::encode(rev, tombstone, &kv)
+    }
+
+    #[test]
+    fn events_read_back_as_the_generated_types_have_them() {
+        let rev = Rev { main: 9, sub: 0 };
+        let prev = record_of(Rev { main: 8, sub: 0 }, false, b"old");
+        let put = OutEvent { tombstone: false, record: record_of(rev, false, b"new"), revision: rev, prev: None };
+        let delete = OutEvent { tombstone: true, record: record_of(rev, true, b""), ..put.clone() };
+        let mut out = Vec::new();
+        put_event(&mut out, &put, Some(&prev)).unwrap();
+        put_event(&mut out, &delete, None).unwrap();
+        let read = pb::WatchResponse::decode(out.as_slice()).unwrap();
+        let (put, delete) = (&read.events[0], &read.events[1]);
+        assert_eq!((put.r#type, put.kv.as_ref().unwrap().mod_revision), (0, 9));
+        assert_eq!(put.prev_kv.as_ref().unwrap().value.as_ref(), b"old");
+        let gone = delete.kv.as_ref().unwrap();
+        assert_eq!((delete.r#type, gone.key.as_ref(), gone.mod_revision, gone.version), (1, &b"a"[..], 9, 0));
+        assert!(delete.prev_kv.is_none());
+    }
+
+    #[test]
+    fn requests_are_read_field_by_field() {
+        let create = pb::WatchCreateRequest {
+            key: Bytes::from_static(b"k"),
+            range_end: Bytes::from_static(b"l"),
+            start_revision: -4,
+            filters: vec![0, 1],
+            watch_id: 7,
+            prev_kv: true,
+            ..Default::default()
+        };
+        let union = pb::watch_request::RequestUnion::CreateRequest(create);
+        let request: Bytes = pb::WatchRequest { request_union: Some(union) }.encode_to_vec().into();
+        let Some(FromClient::Create(read)) = read_request(&request).unwrap() else { panic!("a create") };
+        assert_eq!((read.key.as_ref(), read.start_revision, read.watch_id), (&b"k"[..], -4, 7));
+        assert!(read.no_put && read.no_delete && read.prev_kv && !read.fragment);
+        assert!(read_request(&Bytes::new()).unwrap().is_none());
+        assert!(read_request(&Bytes::from_static(&[0x0a, 5])).is_err());
+    }
+
+    #[test]
+    fn notices_are_spread_by_a_tenth_at_most() {
+        let interval = Duration::from_secs(600);
+        let all: std::collections::BTreeSet<_> = (0..1000).map(|id| spread(interval, id)).collect();
+        assert!(all.len() > 50);
+        assert!(all.iter().all(|d| *d >= interval && *d < interval + interval / 10));
+    }
+}
