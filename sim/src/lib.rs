@@ -1,1 +1,48 @@
+//! The deterministic simulator of whole clusters: the shipped member, its log, its checkpoints
+//! and its watch streams, on virtual time, simulated disks, networks and clocks.
+//!
+//! For everyone who changes `consensus`, `store`, `disk` or `node`, and for CI. A seed is the
+//! whole reproduction: it expands to a [`plan`] (cluster, limits, workload, faults), and two
+//! runs of it give the same trace to the byte. It refuses to share anything with the code
+//! under test but its public surface: commands are encoded and read back by its own codec
+//! ([`ops`]), answers are judged by its own model ([`model`]), and no product crate knows that
+//! it exists.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `plan` | what a seed means |
+//! | `disk`, `net`, `clock` | what fails |
+//! | `cluster`, `faults` | the driver: lives, turns, jobs, frames; the fault script |
+//! | `client`, `clients`, `streams` | what is asked, and by whom |
+//! | `model`, `oracle`, `watcher` | what is right |
+//! | `run`, `campaign` | one seed; many |
+//! | `planted`, `marks` | bugs that must be found; situations that must be met |
+//!
+//! The checks carry the names of the invariants they hold: KV-1 strict serialisability, KV-2
+//! revision of a state, KV-3 fresh reads, KV-5 serialisable reads, KV-7 definite refusals, KV-8
+//! nothing twice; W-1 to W-13 watches; L-1 not early, L-2 not for ever, L-7 renewals; D-1
+//! nothing acknowledged is lost, D-2 durable before counted, D-5 damage is never served; R-1 one
+//! leader a term, R-2 to R-6 logs; H-1 equal digests, H-2 equal hashes; V-1 a write in peace, V-4
+//! equality in peace; `panic`, `fatal`, `recover` and `codec` for what may simply not happen.
 
+pub mod campaign;
+pub mod client;
+mod clients;
+pub mod clock;
+pub mod cluster;
+pub mod disk;
+mod faults;
+pub mod marks;
+pub mod model;
+pub mod net;
+pub mod ops;
+pub mod oracle;
+mod panics;
+pub mod plan;
+pub mod planted;
+pub mod proto;
+pub mod rng;
+pub mod run;
+mod streams;
+pub mod trace;
+pub mod watcher;

@@ -1,0 +1,121 @@
+//! Runs the simulator: `sim --seeds 1..2000 --jobs 2`, `sim --seed 7 --trace`, `sim --planted`.
+
+use sim::campaign::{PLANTED_BUDGET, campaign, hunt_all};
+use sim::planted::{Planted, table};
+use sim::run::run;
+use sim::trace::Mode;
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+usage: sim --seeds A..B [--jobs N]        run seeds A to B (both included)
+       sim --seed N [--trace] [--bug NAME] run one seed, with its story
+       sim --planted [--jobs N]           every planted bug must be found
+       sim --planted-table                docs/planted-bugs.md";
+
+struct Arguments {
+    seeds: Option<(u64, u64)>,
+    seed: Option<u64>,
+    trace: bool,
+    planted: bool,
+    table: bool,
+    bug: Option<Planted>,
+    jobs: usize,
+}
+
+fn number(text: Option<String>, of: &str) -> Result<u64, String> {
+    let text = text.ok_or(format!("{of} needs a number"))?;
+    text.parse().map_err(|_| format!("{of}: {text} is not a number"))
+}
+
+fn arguments() -> Result<Arguments, String> {
+    let mut a = Arguments { seeds: None, seed: None, trace: false, planted: false, table: false, bug: None, jobs: 1 };
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--seeds" => {
+                let text = args.next().ok_or("--seeds needs A..B")?;
+                let (from, to) = text.split_once("..").ok_or("--seeds needs A..B")?;
+                let number = |t: &str| t.trim_start_matches('=').parse::<u64>().map_err(|_| format!("--seeds: {t} is not a number"));
+                a.seeds = Some((number(from)?, number(to)?));
+            }
+            "--seed" => a.seed = Some(number(args.next(), "--seed")?),
+            "--trace" => a.trace = true,
+            "--planted" => a.planted = true,
+            "--planted-table" => a.table = true,
+            "--bug" => {
+                let name = args.next().ok_or("--bug needs a name")?;
+                a.bug = Some(Planted::named(&name).ok_or(format!("no planted bug is called {name}"))?);
+            }
+            "--jobs" => a.jobs = number(args.next(), "--jobs")? as usize,
+            other => return Err(format!("unknown argument {other}")),
+        }
+    }
+    Ok(a)
+}
+
+fn main() -> ExitCode {
+    let a = match arguments() {
+        Ok(a) => a,
+        Err(text) => {
+            eprintln!("sim: {text}\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    if a.table {
+        print!("{}", table());
+        return ExitCode::SUCCESS;
+    }
+    if a.planted {
+        return planted(a.jobs);
+    }
+    if let Some(seed) = a.seed {
+        return one(seed, a.trace, a.bug);
+    }
+    let Some((from, to)) = a.seeds else {
+        eprintln!("{USAGE}");
+        return ExitCode::from(2);
+    };
+    let summary = campaign(from..to + 1, a.jobs, true);
+    if summary.print(&mut std::io::stdout()).is_err() || !summary.failures.is_empty() {
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
+}
+
+fn one(seed: u64, trace: bool, bug: Option<Planted>) -> ExitCode {
+    let mode = if trace { Mode::Print } else { Mode::Hash };
+    let verdict = run(seed, bug, mode);
+    println!(
+        "seed {seed}: {} members, {:.1} s simulated, {} operations, {} log entries, {} events, trace {:016x}",
+        verdict.members,
+        verdict.simulated as f64 / 1e6,
+        verdict.operations,
+        verdict.entries,
+        verdict.events,
+        verdict.hash
+    );
+    for failure in &verdict.failures {
+        println!("FAILED at {:.6}: {}: {}", failure.at as f64 / 1e6, failure.oracle, failure.text);
+    }
+    if verdict.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn planted(jobs: usize) -> ExitCode {
+    let hunts = hunt_all(jobs, PLANTED_BUDGET);
+    let mut good = 0;
+    for hunt in &hunts {
+        let name = hunt.entry.name;
+        match &hunt.found {
+            Some((seed, oracle, _)) if hunt.good() => {
+                good += 1;
+                println!("found   {name:<24} by {oracle:<6} with seed {seed}");
+            }
+            Some((seed, oracle, text)) => {
+                println!("STRANGE {name:<24} by {oracle}, which is not meant to find it, with seed {seed}: {text}");
+            }
+            None => println!("MISSED  {name:<24} in {PLANTED_BUDGET} seeds"),
+        }
+    }
+    println!("{good} of {} planted bugs found", hunts.len());
+    if good == hunts.len() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

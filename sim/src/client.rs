@@ -1,0 +1,341 @@
+//! What clients ask for: every kind of request over a small, hostile set of keys.
+
+use crate::ops::{Blob, Command, Compare, Delete, Op, Put, Range, Txn};
+use crate::plan::Workload;
+use crate::rng::Rng;
+use bytes::Bytes;
+use node::watch::CreateRequest;
+
+/// A kind of operation and its usual share.
+#[derive(Debug)]
+pub struct Kind {
+    pub name: &'static str,
+    pub weight: u64,
+    /// Never switched off: without it a seed tests nothing.
+    pub needed: bool,
+}
+
+const fn kind(name: &'static str, weight: u64) -> Kind {
+    Kind { name, weight, needed: false }
+}
+
+pub const KINDS: &[Kind] = &[
+    Kind { name: "put", weight: 26, needed: true },
+    Kind { name: "range", weight: 18, needed: true },
+    kind("odd put", 4),
+    kind("old range", 8),
+    kind("serializable range", 6),
+    kind("delete", 6),
+    kind("txn", 10),
+    kind("read txn", 4),
+    kind("compact", 3),
+    kind("grant", 4),
+    kind("leased put", 5),
+    kind("keep alive", 8),
+    kind("revoke", 1),
+    kind("time to live", 2),
+    kind("leases", 1),
+    kind("hash", 1),
+    kind("watch", 6),
+    kind("cancel watch", 3),
+    kind("watch progress", 4),
+    kind("barrier", 1),
+    kind("members", 1),
+    kind("move leader", 1),
+];
+
+/// Keys that are easy to get wrong: neighbours, prefixes of each other, lowest and highest bytes.
+pub const KEYS: &[&[u8]] = &[
+    b"a", b"ab", b"a\0", b"b", b"\0", b"\xff", b"k/1", b"k/2", b"a\xff", b"\xff\xff", b"\0\0", b"k/10", b"k", b"k/", b"k0", b"z\xff\xff", b"a\0\0", b"c",
+];
+
+/// Leases have few names, so that names come again.
+const LEASES: u64 = 12;
+
+#[derive(Clone, Debug)]
+pub enum Ask {
+    Command(Command),
+    Range { range: Range, stream: bool },
+    ReadTxn { txn: Txn, linearizable: bool },
+    KeepAlive { lease: i64 },
+    TimeToLive { lease: i64, keys: bool },
+    Leases,
+    HashKv { revision: i64 },
+    Watch(CreateRequest),
+    CancelWatch { nth: u64 },
+    WatchProgress,
+    Barrier,
+    Members,
+    MoveLeader { nth: u64 },
+}
+
+/// What a client may know when it draws its next request.
+#[derive(Clone, Copy, Debug)]
+pub struct Known {
+    pub revision: i64,
+    pub compacted: i64,
+}
+
+pub struct Draw<'a> {
+    pub rng: &'a mut Rng,
+    pub work: &'a Workload,
+    pub known: Known,
+    /// Number of the operation; makes values unique.
+    pub tag: u64,
+}
+
+impl Draw<'_> {
+    pub fn ask(&mut self) -> (&'static str, Ask) {
+        let total: u64 = self.work.weights.iter().sum();
+        let mut at = self.rng.below(total);
+        for (kind, &weight) in KINDS.iter().zip(&self.work.weights) {
+            if at < weight {
+                return (kind.name, self.of_kind(kind.name));
+            }
+            at -= weight;
+        }
+        unreachable!("weights add up")
+    }
+
+    fn of_kind(&mut self, kind: &str) -> Ask {
+        match kind {
+            "put" => Ask::Command(Command::Put(Put { key: self.key(), value: self.value(), prev_kv: self.rng.percent(20), ..Put::default() })),
+            "odd put" => Ask::Command(Command::Put(self.odd_put())),
+            "leased put" => {
+                let put = Put { key: self.key(), value: self.value(), lease: self.lease(), ..Put::default() };
+                Ask::Command(Command::Put(put))
+            }
+            "range" => {
+                let range = self.range(false);
+                Ask::Range { stream: self.rng.percent(10) && plain(&range), range }
+            }
+            "old range" => Ask::Range { range: self.range(true), stream: false },
+            "serializable range" => {
+                let old = self.rng.percent(20);
+                Ask::Range { range: Range { serializable: true, ..self.range(old) }, stream: false }
+            }
+            "delete" => Ask::Command(Command::Delete(self.delete())),
+            "txn" => Ask::Command(Command::Txn(self.write_txn())),
+            "read txn" => {
+                let compare = self.some(3, Self::compare);
+                let success = self.some(3, |d| Op::Range(d.txn_range()));
+                let failure = self.some(2, |d| Op::Range(d.txn_range()));
+                Ask::ReadTxn { txn: Txn { compare, success, failure }, linearizable: self.rng.percent(85) }
+            }
+            "compact" => {
+                let known = self.known;
+                let revision = match self.rng.below(20) {
+                    0 => known.revision + 1 + self.rng.below(50) as i64,
+                    1 => known.compacted,
+                    2 => 0,
+                    3 => -1,
+                    4 => known.revision,
+                    _ => known.revision - self.rng.below(40) as i64,
+                };
+                Ask::Command(Command::Compact { revision, physical: self.rng.percent(20) })
+            }
+            "grant" => {
+                let ttl = *self.rng.pick(&[0, 1, 2, 2, 3, 4, 6, 9_000_000_001]);
+                // The edge raises what is too small.
+                Ask::Command(Command::Grant { id: self.lease(), ttl: ttl.max(crate::cluster::MIN_TTL) })
+            }
+            "revoke" => Ask::Command(Command::Revoke { id: self.lease() }),
+            "keep alive" => Ask::KeepAlive { lease: self.lease() },
+            "time to live" => Ask::TimeToLive { lease: self.lease(), keys: self.rng.percent(50) },
+            "leases" => Ask::Leases,
+            "hash" => Ask::HashKv { revision: self.revision() },
+            "watch" => Ask::Watch(self.watch()),
+            "cancel watch" => Ask::CancelWatch { nth: self.rng.next() },
+            "watch progress" => Ask::WatchProgress,
+            "barrier" => Ask::Barrier,
+            "members" => Ask::Members,
+            "move leader" => Ask::MoveLeader { nth: self.rng.next() },
+            other => unreachable!("{other}"),
+        }
+    }
+
+    fn key(&mut self) -> Blob {
+        self.rng.pick(&KEYS[..self.work.keys]).to_vec()
+    }
+
+    fn end(&mut self) -> Blob {
+        match self.rng.below(10) {
+            0..=3 => Vec::new(),
+            4..=6 => vec![0],
+            7 => b"l".to_vec(),
+            8 => b"b".to_vec(),
+            _ => self.key(),
+        }
+    }
+
+    fn value(&mut self) -> Blob {
+        match self.rng.below(20) {
+            0 => Vec::new(),
+            1 | 2 => b"same".to_vec(),
+            3 => {
+                let mut long = format!("v{}-", self.tag).into_bytes();
+                long.resize(long.len() + self.rng.below(self.work.value) as usize, b'x');
+                long
+            }
+            _ => format!("v{}", self.tag).into_bytes(),
+        }
+    }
+
+    fn lease(&mut self) -> i64 {
+        match self.rng.below(40) {
+            0 => i64::MAX,
+            _ => 1 + self.rng.below(LEASES) as i64,
+        }
+    }
+
+    fn odd_put(&mut self) -> Put {
+        let mut put = Put { key: self.key(), value: self.value(), prev_kv: self.rng.percent(50), ..Put::default() };
+        put.ignore_value = self.rng.percent(50);
+        put.ignore_lease = self.rng.percent(50);
+        if put.ignore_value {
+            put.value.clear();
+        }
+        if !put.ignore_lease && self.rng.percent(30) {
+            put.lease = self.lease();
+        }
+        put
+    }
+
+    fn delete(&mut self) -> Delete {
+        let wide = self.rng.percent(30);
+        Delete { key: self.key(), end: if wide { self.end() } else { Vec::new() }, prev_kv: self.rng.percent(40) }
+    }
+
+    /// A revision around what is readable: old, compacted, current, future.
+    fn revision(&mut self) -> i64 {
+        let Known { revision, compacted } = self.known;
+        match self.rng.below(12) {
+            0 => revision + 1 + self.rng.below(5) as i64,
+            1 => compacted,
+            2 => compacted - 1,
+            3 => compacted + 1,
+            4 => revision,
+            5 => 0,
+            _ => revision - self.rng.below(30) as i64,
+        }
+    }
+
+    fn range(&mut self, old: bool) -> Range {
+        let mut range = Range { key: self.key(), end: self.end(), ..Range::default() };
+        if old {
+            range.revision = self.revision();
+        }
+        if self.rng.percent(25) {
+            range.limit = self.rng.below(5) as i64;
+        }
+        if self.rng.percent(30) {
+            range.order = self.rng.below(3) as i64;
+            range.target = self.rng.below(5) as i64;
+        }
+        range.keys_only = self.rng.percent(10);
+        range.count_only = self.rng.percent(10);
+        if self.rng.percent(10) {
+            let near = self.known.revision - self.rng.below(20) as i64;
+            match self.rng.below(4) {
+                0 => range.min_mod = near,
+                1 => range.max_mod = near,
+                2 => range.min_create = near,
+                _ => range.max_create = near,
+            }
+        }
+        range
+    }
+
+    fn txn_range(&mut self) -> Range {
+        let old = self.rng.percent(10);
+        self.range(old)
+    }
+
+    fn some<T>(&mut self, most: u64, mut make: impl FnMut(&mut Self) -> T) -> Vec<T> {
+        (0..self.rng.below(most + 1)).map(|_| make(self)).collect()
+    }
+
+    fn compare(&mut self) -> Compare {
+        let end = if self.rng.percent(15) { self.end() } else { Vec::new() };
+        let target = self.rng.below(5) as i64;
+        let number = match (self.rng.below(3), target) {
+            (0, _) => 0,
+            (_, 0) => self.rng.below(4) as i64,
+            (_, 4) => self.lease(),
+            _ => self.known.revision - self.rng.below(20) as i64,
+        };
+        Compare { result: self.rng.below(4) as i64, target, key: self.key(), end, number, value: if self.rng.percent(50) { b"same".to_vec() } else { Vec::new() } }.tidy()
+    }
+
+    fn write_txn(&mut self) -> Txn {
+        for _ in 0..20 {
+            let txn = self.txn(0);
+            if !txn.is_read() && crate::model::acceptable(&txn, 128) {
+                return txn;
+            }
+        }
+        let put = Put { key: self.key(), value: self.value(), ..Put::default() };
+        Txn { success: vec![Op::Put(put)], ..Txn::default() }
+    }
+
+    fn txn(&mut self, depth: u32) -> Txn {
+        let compare = self.some(2, Self::compare);
+        let success = self.some(4, |d| d.op(depth));
+        let failure = self.some(3, |d| d.op(depth));
+        Txn { compare, success, failure }
+    }
+
+    fn op(&mut self, depth: u32) -> Op {
+        match self.rng.below(10) {
+            0 | 1 => Op::Range(self.txn_range()),
+            2..=5 => Op::Put(Put { key: self.key(), value: self.value(), prev_kv: self.rng.percent(30), ..Put::default() }),
+            6 => Op::Put(self.odd_put()),
+            7 | 8 => Op::Delete(self.delete()),
+            _ if depth < 2 => Op::Txn(self.txn(depth + 1)),
+            _ => Op::Delete(self.delete()),
+        }
+    }
+
+    fn watch(&mut self) -> CreateRequest {
+        let start_revision = match self.rng.below(10) {
+            0..=3 => 0,
+            4 => self.known.revision + 1 + self.rng.below(20) as i64,
+            5 => self.known.compacted.max(0),
+            6 => -1 - self.rng.below(2) as i64,
+            7 => 1,
+            _ => (self.known.revision - self.rng.below(40) as i64).max(0),
+        };
+        let empty_key = self.rng.percent(10);
+        let wide = self.rng.percent(40);
+        CreateRequest {
+            key: Bytes::from(if empty_key { Vec::new() } else { self.key() }),
+            range_end: Bytes::from(if wide { vec![0] } else { self.end() }),
+            start_revision,
+            progress_notify: self.rng.percent(30),
+            no_put: self.rng.percent(10),
+            no_delete: self.rng.percent(10),
+            prev_kv: self.rng.percent(40),
+            watch_id: if self.rng.percent(20) { self.rng.below(6) as i64 - 2 } else { 0 },
+            fragment: self.rng.percent(30),
+        }
+    }
+}
+
+impl Compare {
+    /// Only the field of the target travels.
+    fn tidy(mut self) -> Compare {
+        if self.target == 3 {
+            self.number = 0;
+        } else {
+            self.value.clear();
+        }
+        self
+    }
+}
+
+/// What a streamed range may ask.
+fn plain(range: &Range) -> bool {
+    (range.order == 0 || (range.order == 1 && range.target == 0))
+        && [range.min_mod, range.max_mod, range.min_create, range.max_create] == [0; 4]
+        && range.target == 0
+}

@@ -1,0 +1,556 @@
+//! Clients at work: one operation each at a time, with a deadline, against any member; and the
+//! way from a member's answer to what the oracle is asked.
+
+use crate::client::{Ask, Draw, Known};
+use crate::cluster::{Event, Sim};
+use crate::model::{Kv, Reply};
+use crate::ops::{Command, Op, Range};
+use crate::oracle::Read;
+use crate::plan::{MS, SECOND};
+use crate::planted::Planted;
+use crate::trace::Time;
+use crate::watcher;
+use bytes::Bytes;
+use node::{Answer, Input, RangeStart, Refusal, Request, StreamId, Waiter};
+use store::{Error, Item, KeyRange, Located, Query, SortOrder, SortTarget};
+
+/// Who waits for an answer.
+#[derive(Clone, Debug)]
+pub(crate) enum Reader {
+    Client { client: usize, tag: u64 },
+    History { stream: StreamId },
+    /// The simulator itself, after the faults.
+    Epilogue { tag: u64 },
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Client {
+    pub op: Option<Pending>,
+}
+
+/// One operation under way.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    pub tag: u64,
+    pub ask: Ask,
+    pub who: usize,
+    pub sent: Time,
+    /// What had been answered to anybody when it was sent.
+    pub floor: u64,
+    walk: Option<Walking>,
+}
+
+/// A range that is pulled in slices.
+#[derive(Debug)]
+struct Walking {
+    id: u64,
+    start: RangeStart,
+    revision: i64,
+    items: Vec<Item>,
+}
+
+pub(crate) fn is_nested(command: &Command) -> bool {
+    matches!(command, Command::Txn(t) if t.success.iter().chain(&t.failure).any(|op| matches!(op, Op::Txn(_))))
+}
+
+fn query(range: &Range) -> Query {
+    let order = [SortOrder::None, SortOrder::Ascend, SortOrder::Descend][range.order as usize];
+    let targets = [SortTarget::Key, SortTarget::Version, SortTarget::Create, SortTarget::Mod, SortTarget::Value];
+    Query {
+        range: KeyRange::new(&range.key, &range.end),
+        revision: range.revision,
+        limit: range.limit,
+        order,
+        target: targets[range.target as usize],
+        keys_only: range.keys_only,
+        count_only: range.count_only,
+        min_mod: range.min_mod,
+        max_mod: range.max_mod,
+        min_create: range.min_create,
+        max_create: range.max_create,
+    }
+}
+
+/// What quota counts for a command; no quota is set here, so the size alone.
+fn cost(command: &Command) -> u64 {
+    match command {
+        Command::Put(put) => 256 + (put.key.len() + put.value.len()) as u64,
+        _ => 0,
+    }
+}
+
+impl Sim {
+    pub(crate) fn client(&mut self, client: usize) {
+        if self.phase != crate::run::Phase::Safety || self.clients[client].op.is_some() {
+            return;
+        }
+        let pause = self.plan.workload.think;
+        let who = self.work_rng.below(self.members.len() as u64) as usize;
+        if self.members[who].up.is_none() {
+            let at = self.now + 10 * MS + self.work_rng.delay(pause / 2);
+            return self.at(at, Event::Client { client });
+        }
+        let tag = self.next_tag;
+        self.next_tag += 1;
+        let mark = self.oracle.model.last();
+        let known = Known { revision: mark.revision, compacted: mark.compacted };
+        let (name, ask) = Draw { rng: &mut self.work_rng, work: &self.plan.workload, known, tag }.ask();
+        self.operations += 1;
+        self.tell(Some(who), "ask", tag, fold_name(name), || format!("c{client} #{tag} {ask:?}"));
+        if self.ask_stream(who, &ask) {
+            return self.next_op(client);
+        }
+        self.send_ask(client, who, tag, ask);
+    }
+
+    fn send_ask(&mut self, client: usize, who: usize, tag: u64, ask: Ask) {
+        let waiter = self.waiter(who, Reader::Client { client, tag });
+        let request = self.request(&ask, tag);
+        let floor = self.oracle.floor;
+        self.clients[client].op = Some(Pending { tag, ask, who, sent: self.now, floor, walk: None });
+        self.give(who, Input::Request { waiter, request });
+        let deadline = self.now + self.plan.workload.deadline;
+        self.at(deadline, Event::Deadline { client, tag });
+        if self.is(Planted::RenewalWithoutLeader)
+            && let Some(Pending { ask: Ask::KeepAlive { lease }, .. }) = &self.clients[client].op
+            && self.oracle.model.lease_lives(*lease, self.oracle.last())
+        {
+            let ttl = self.oracle.model.lease(*lease).last().map_or(0, |l| l.ttl);
+            let revision = self.oracle.model.last().revision;
+            self.answered(who, waiter, revision, Answer::KeepAlive { ttl });
+        }
+    }
+
+    /// A new name for an answer that `reader` waits for.
+    pub(crate) fn waiter(&mut self, who: usize, reader: Reader) -> Waiter {
+        let waiter = self.next_waiter;
+        self.next_waiter += 1;
+        self.members[who].up.as_mut().expect("up").waiters.insert(waiter, reader);
+        waiter
+    }
+
+    pub(crate) fn request(&mut self, ask: &Ask, tag: u64) -> Request {
+        let sloppy = self.is(Planted::ReadWithoutRound);
+        match ask {
+            Ask::Command(Command::Compact { revision, physical: true }) => Request::Compact { revision: *revision, physical: true },
+            Ask::Command(command) => Request::Propose { body: Bytes::from(command.encode(tag)), cost: cost(command) },
+            Ask::Range { range, stream } => {
+                Request::Range { query: query(range), linearizable: !range.serializable && !sloppy, stream: *stream }
+            }
+            Ask::ReadTxn { txn, linearizable } => Request::ReadTxn {
+                body: Bytes::from(Command::Txn(txn.clone()).encode(tag)),
+                linearizable: *linearizable && !sloppy,
+            },
+            Ask::KeepAlive { lease } => Request::KeepAlive { lease: *lease },
+            Ask::TimeToLive { lease, keys } => Request::TimeToLive { lease: *lease, keys: *keys },
+            Ask::Leases => Request::Leases,
+            Ask::HashKv { revision } => Request::HashKv { revision: *revision },
+            Ask::Barrier => Request::Barrier,
+            Ask::Members => Request::Members { linearizable: true },
+            Ask::MoveLeader { nth } => Request::MoveLeader { target: nth % self.members.len() as u64 + 1 },
+            Ask::Watch(_) | Ask::CancelWatch { .. } | Ask::WatchProgress => unreachable!("watches go over streams"),
+        }
+    }
+
+    fn next_op(&mut self, client: usize) {
+        self.clients[client].op = None;
+        let at = self.now + 1 + self.work_rng.delay(self.plan.workload.think);
+        self.at(at, Event::Client { client });
+    }
+
+    pub(crate) fn deadline(&mut self, client: usize, tag: u64) {
+        let Some(op) = self.clients[client].op.as_ref().filter(|op| op.tag == tag) else { return };
+        let who = op.who;
+        if let Some(life) = self.members[who].up.as_ref() {
+            let mine = life.waiters.iter().find(|(_, r)| matches!(r, Reader::Client { client: c, tag: t } if (*c, *t) == (client, tag)));
+            if let Some((&waiter, _)) = mine {
+                self.give(who, Input::Cancel { waiter, timed_out: true });
+            }
+        }
+        self.at(self.now + SECOND, Event::GiveUp { client, tag });
+    }
+
+    /// Even the refusal did not come.
+    pub(crate) fn give_up(&mut self, client: usize, tag: u64) {
+        let Some(op) = self.clients[client].op.as_ref().filter(|op| op.tag == tag) else { return };
+        let who = op.who;
+        // The member had all the time to say something, unless it stood still.
+        let heard = self.members[who].up.as_ref().is_some_and(|l| l.waiters.values().any(|r| matches!(r, Reader::Client { tag: t, .. } if *t == tag)));
+        let froze = self.members[who].clock.frozen_until + SECOND > self.now;
+        if heard && !froze {
+            let text = format!("m{} never answered operation {tag} ({:?}), not even after its cancellation", who + 1, op.ask);
+            return self.fail("R-11", text);
+        }
+        self.marks.hit("outcome unknown");
+        self.next_op(client);
+    }
+
+    /// The member that would have answered is dead.
+    pub(crate) fn orphan(&mut self, reader: Reader) {
+        match reader {
+            Reader::Client { client, tag } if self.clients[client].op.as_ref().is_some_and(|op| op.tag == tag) => {
+                self.marks.hit("outcome unknown");
+                self.next_op(client);
+            }
+            _ => {}
+        }
+    }
+
+    pub(crate) fn answered(&mut self, who: usize, waiter: Waiter, revision: i64, answer: Answer) {
+        let Some(life) = self.members[who].up.as_mut() else { return };
+        life.published = life.published.max(revision);
+        let Some(reader) = life.waiters.remove(&waiter) else { return };
+        match reader {
+            Reader::History { stream } => self.history_answered(who, stream, answer),
+            Reader::Epilogue { tag } => self.epilogue_answered(who, tag, revision, answer),
+            Reader::Client { client, tag } => {
+                let Some(op) = self.clients[client].op.take() else { return };
+                if op.tag != tag {
+                    self.clients[client].op = Some(op);
+                    return;
+                }
+                self.client_answered(client, who, op, revision, answer);
+            }
+        }
+    }
+
+    fn client_answered(&mut self, client: usize, who: usize, mut op: Pending, revision: i64, answer: Answer) {
+        let answer = self.plant_in_answer(&op, answer);
+        let next = match (&op.ask, answer) {
+            (Ask::Range { .. }, Answer::Range(RangeStart { walk: Some(id), .. })) if op.walk.is_some() => {
+                return self.fail("KV-1", format!("walk {id} begins twice"));
+            }
+            (Ask::Range { .. }, Answer::Range(start)) => match start.walk {
+                Some(id) => {
+                    self.marks.hit("walk in slices");
+                    op.walk = Some(Walking { id, start, revision, items: Vec::new() });
+                    Some((id, op))
+                }
+                None => {
+                    let (range, floor, start_items) = (op.ask.range().clone(), op.floor, start);
+                    self.range_done(who, &range, floor, revision, start_items);
+                    None
+                }
+            },
+            (Ask::Range { range, stream }, Answer::Slice(slice)) => {
+                let (range, stream) = (range.clone(), *stream);
+                let walk = op.walk.as_mut().expect("a slice follows a start");
+                walk.items.extend(slice.items);
+                match slice.finished {
+                    None => Some((walk.id, op)),
+                    Some((count, more)) => {
+                        let walk = op.walk.take().expect("there");
+                        self.walk_done(who, &range, stream, op.floor, walk, count, more);
+                        None
+                    }
+                }
+            }
+            (_, Answer::Refused(refusal)) => {
+                self.refused(who, &op, revision, refusal);
+                None
+            }
+            (_, answer) => {
+                self.check(who, &op, revision, answer);
+                None
+            }
+        };
+        match next {
+            Some((walk, op)) => {
+                let waiter = self.waiter(who, Reader::Client { client, tag: op.tag });
+                self.clients[client].op = Some(op);
+                self.give(who, Input::Request { waiter, request: Request::WalkNext { walk } });
+            }
+            None => self.next_op(client),
+        }
+    }
+
+    fn walk_done(&mut self, who: usize, range: &Range, stream: bool, floor: u64, walk: Walking, count: i64, more: bool) {
+        let mut start = walk.start;
+        if !stream {
+            let kvs = walk.items.len() as u64;
+            if (start.count, start.more, start.kvs) != (count, more, kvs) {
+                let text = format!("measured {} {} {} and served {count} {more} {kvs}: {range:?}", start.count, start.more, start.kvs);
+                return self.fail("KV-1", text);
+            }
+        }
+        let measured = start.bytes;
+        (start.items, start.count, start.more) = (walk.items, count, more);
+        let items = start.items.clone();
+        self.range_done(who, range, floor, walk.revision, start);
+        if !stream && !self.oracle.failed() {
+            let served: u64 = items.iter().filter_map(|item| self.kv(who, item, range.keys_only, range.target == 4).ok()).map(|kv| encoded_len(&kv)).sum();
+            if served != measured {
+                self.fail("KV-1", format!("measured {measured} bytes and served {served}: {range:?}"));
+            }
+        }
+    }
+
+    fn range_done(&mut self, who: usize, range: &Range, floor: u64, revision: i64, start: RangeStart) {
+        let got = self.range_reply(who, start);
+        let got = match got {
+            Ok(reply) => Ok(reply),
+            Err(text) => return self.fail("D-5", text),
+        };
+        self.judge_range(who, range, floor, revision, got);
+    }
+
+    fn judge_range(&mut self, who: usize, range: &Range, floor: u64, revision: i64, got: Result<Reply, Error>) {
+        match got {
+            Err(Error::Compacted) => self.marks.hit("compacted read refused"),
+            Err(Error::FutureRev) => self.marks.hit("future read refused"),
+            _ => {}
+        }
+        let read = Read::Range(range.clone());
+        if range.serializable {
+            let revision = self.plant_in_serial(revision);
+            self.oracle.on_serializable(self.now, who, revision, &read, &got);
+        } else {
+            if self.leader() != Some(who) {
+                self.marks.hit("linearizable read on a follower");
+            }
+            self.oracle.on_read(self.now, floor, revision, &read, &got);
+        }
+    }
+
+    fn plant_in_serial(&mut self, revision: i64) -> i64 {
+        if self.is(Planted::StaleSerial) && self.rng.percent(10) { (revision - 3).max(1) } else { revision }
+    }
+
+    fn refused(&mut self, who: usize, op: &Pending, revision: i64, refusal: Refusal) {
+        let definite = matches!(refusal, Refusal::User(_) | Refusal::TooManyRequests | Refusal::NotLeader | Refusal::NoLeader);
+        match refusal {
+            Refusal::NoLeader => self.marks.hit("read refused for want of a leader"),
+            Refusal::TooManyRequests => self.marks.hit("too many requests"),
+            Refusal::Timeout | Refusal::TimeoutLeaderFail | Refusal::TimeoutConnectionLost => self.marks.hit("outcome unknown"),
+            _ => {}
+        }
+        match (&op.ask, refusal) {
+            // The first answer of a streamed or sliced range stood; compaction overtook it.
+            (Ask::Range { .. }, Refusal::User(Error::Compacted)) if op.walk.is_some() => {}
+            (Ask::Range { range, .. }, Refusal::User(error)) => {
+                let range = range.clone();
+                self.judge_range(who, &range, op.floor, revision, Err(error));
+            }
+            (Ask::ReadTxn { txn, linearizable }, Refusal::User(error)) => {
+                let read = Read::Txn(txn.clone());
+                if *linearizable {
+                    self.oracle.on_read(self.now, op.floor, revision, &read, &Err(error));
+                } else {
+                    self.oracle.on_serializable(self.now, who, revision, &read, &Err(error));
+                }
+            }
+            (Ask::Command(_), why) if definite => self.oracle.on_never(self.now, op.tag, format!("{why:?}")),
+            _ => {}
+        }
+    }
+
+    fn check(&mut self, who: usize, op: &Pending, revision: i64, answer: Answer) {
+        match (&op.ask, answer) {
+            (Ask::Command(command), Answer::Applied { revision, result }) => self.check_applied(who, op, command, revision, result),
+            (Ask::ReadTxn { txn, linearizable }, Answer::Applied { revision, result }) => {
+                let got = match self.convert_result(who, result) {
+                    Ok(got) => got,
+                    Err(text) => return self.fail("D-5", text),
+                };
+                let read = Read::Txn(txn.clone());
+                if *linearizable {
+                    self.oracle.on_read(self.now, op.floor, revision, &read, &got);
+                } else {
+                    self.oracle.on_serializable(self.now, who, revision, &read, &got);
+                }
+            }
+            (Ask::KeepAlive { lease }, Answer::KeepAlive { ttl }) => {
+                if ttl > 0 && self.leader() != Some(who) {
+                    self.marks.hit("renewal answered by a follower");
+                }
+                if self.members[who].up.as_ref().is_some_and(|l| l.frozen_once) {
+                    self.marks.hit("keep-alive after a pause");
+                }
+                if ttl > 0 {
+                    self.oracle.on_renewed(self.now, op.floor, *lease, op.sent, ttl);
+                } else {
+                    self.oracle.on_not_renewed(self.now, op.floor, *lease);
+                }
+            }
+            (Ask::TimeToLive { lease, .. }, Answer::TimeToLive { ttl, granted, .. }) => self.check_time_to_live(op, *lease, ttl, granted),
+            (Ask::HashKv { .. }, Answer::HashKv { hash, compacted, hash_revision }) => {
+                self.oracle.on_hash_kv(self.now, who, hash_revision, compacted, hash);
+            }
+            (Ask::Barrier, Answer::Barrier) => self.oracle.on_read(self.now, op.floor, revision, &Read::Nothing, &Ok(Reply::Other)),
+            (Ask::Members, Answer::Members { members }) => {
+                let ids: Vec<u64> = members.iter().map(|(m, _)| m.id).collect();
+                let right: Vec<u64> = (1..=self.members.len() as u64).collect();
+                if ids != right {
+                    self.fail("M-6", format!("m{} lists members {ids:?}", who + 1));
+                }
+            }
+            (Ask::MoveLeader { .. }, Answer::Moved) => self.marks.hit("leader moved on request"),
+            (Ask::Leases, Answer::Leases { .. }) => {}
+            (ask, answer) => self.fail("KV-1", format!("{ask:?} was answered with {answer:?}")),
+        }
+    }
+
+    fn check_time_to_live(&mut self, op: &Pending, lease: i64, ttl: i64, granted: i64) {
+        if ttl < 0 {
+            return self.oracle.on_not_renewed(self.now, op.floor, lease);
+        }
+        let known = self.oracle.model.lease(lease).iter().any(|l| l.ended_at > op.floor && l.ttl == granted);
+        if !known || ttl > granted {
+            self.fail("L-7", format!("lease {lease} is said to have {ttl} of {granted} s"));
+        }
+    }
+
+    fn check_applied(&mut self, who: usize, op: &Pending, command: &Command, revision: i64, result: Result<store::Reply, Error>) {
+        let got = match self.convert_result(who, result) {
+            Ok(got) => got,
+            Err(text) => return self.fail("D-5", text),
+        };
+        let got = self.plant_in_reply(got);
+        let revision = if self.is(Planted::RevisionOffByOne) && got.is_err() { revision + 1 } else { revision };
+        if let Command::Compact { physical: true, revision: at } = command {
+            // Its body is made by the member, so it has no number: what it promises is checked.
+            if got.is_ok() && self.oracle.model.last().compacted < *at {
+                self.fail("KV-1", format!("compaction to {at} was acknowledged but is not in the log"));
+            }
+            return;
+        }
+        self.oracle.on_applied_answer(self.now, op.tag, op.floor, command, revision, &got);
+        if let (Command::Grant { id, .. }, Ok(Reply::Grant { ttl, .. })) = (command, &got) {
+            self.oracle.on_granted(self.now, op.tag, *id, op.sent, *ttl);
+        }
+    }
+
+    fn plant_in_answer(&mut self, op: &Pending, answer: Answer) -> Answer {
+        match answer {
+            Answer::Refused(Refusal::Timeout | Refusal::TimeoutLeaderFail | Refusal::TimeoutConnectionLost)
+                if self.is(Planted::TimeoutIsRefusal) && matches!(op.ask, Ask::Command(_)) =>
+            {
+                Answer::Refused(Refusal::TooManyRequests)
+            }
+            answer => answer,
+        }
+    }
+
+    fn plant_in_reply(&mut self, got: Result<Reply, Error>) -> Result<Reply, Error> {
+        match got {
+            Ok(Reply::Put { prev: Some(_) }) if self.is(Planted::PrevForgotten) => Ok(Reply::Put { prev: None }),
+            got => got,
+        }
+    }
+
+    // From items to key-value pairs.
+
+    /// The record behind a handle, from memory or from the member's files.
+    pub(crate) fn record(&mut self, who: usize, at: &Located) -> Result<Kv, String> {
+        if let Some(bytes) = &at.bytes {
+            return watcher::open(bytes);
+        }
+        self.marks.hit("value read from a file");
+        let files = self.members[who].disk.files();
+        let bytes = disk::records::read(files.as_ref(), at.handle).map_err(|fault| format!("m{}: {fault}", who + 1))?;
+        watcher::open(&bytes)
+    }
+
+    fn kv(&mut self, who: usize, item: &Item, keys_only: bool, keeps_lease: bool) -> Result<Kv, String> {
+        let indexed = Kv {
+            key: item.key.to_vec(),
+            value: Vec::new(),
+            create: item.create,
+            modified: item.modified,
+            version: item.version,
+            lease: item.lease,
+        };
+        if keys_only {
+            return Ok(Kv { lease: if keeps_lease { item.lease } else { 0 }, ..indexed });
+        }
+        let kv = self.record(who, &item.at)?;
+        let same = Kv { value: Vec::new(), ..kv.clone() } == indexed;
+        if same { Ok(kv) } else { Err(format!("index and record differ: {indexed:?} and {kv:?}")) }
+    }
+
+    fn kvs(&mut self, who: usize, items: &[Item]) -> Result<Vec<Kv>, String> {
+        items.iter().map(|item| self.kv(who, item, false, false)).collect()
+    }
+
+    fn range_reply(&mut self, who: usize, start: RangeStart) -> Result<Reply, String> {
+        let RangeStart { query, items, count, more, .. } = start;
+        self.finish_range(who, query, items, count, more)
+    }
+
+    /// What the edge does: sort and cut, then fetch.
+    fn finish_range(&mut self, who: usize, query: Query, items: Vec<Item>, count: i64, more: bool) -> Result<Reply, String> {
+        let (items, more) = if store::order::needs_sort(&query) {
+            let mut values = std::collections::BTreeMap::new();
+            if query.target == SortTarget::Value {
+                for item in &items {
+                    values.insert(item.key.clone(), Bytes::from(self.record(who, &item.at)?.value));
+                }
+            }
+            store::order::finish(&query, items, |item| values.get(&item.key).cloned().unwrap_or_default())
+        } else {
+            (items, more)
+        };
+        let keeps_lease = query.target == SortTarget::Value;
+        let mut kvs = Vec::with_capacity(items.len());
+        for item in &items {
+            kvs.push(self.kv(who, item, query.keys_only, keeps_lease)?);
+        }
+        Ok(Reply::Range { kvs, count, more })
+    }
+
+    pub(crate) fn convert_result(&mut self, who: usize, result: Result<store::Reply, Error>) -> Result<Result<Reply, Error>, String> {
+        match result {
+            Ok(reply) => self.convert(who, reply).map(Ok),
+            Err(error) => Ok(Err(error)),
+        }
+    }
+
+    fn convert(&mut self, who: usize, reply: store::Reply) -> Result<Reply, String> {
+        Ok(match reply {
+            store::Reply::Put { prev } => {
+                Reply::Put { prev: match prev {
+                    Some(item) => Some(self.kv(who, &item, false, false)?),
+                    None => None,
+                } }
+            }
+            store::Reply::Delete { deleted, prevs } => Reply::Delete { deleted, prevs: self.kvs(who, &prevs)? },
+            store::Reply::Range(r) => self.finish_range(who, r.query, r.items, r.count, r.more)?,
+            store::Reply::Txn { succeeded, responses } => {
+                let mut all = Vec::with_capacity(responses.len());
+                for response in responses {
+                    all.push((response.revision, self.convert(who, response.reply)?));
+                }
+                Reply::Txn { succeeded, responses: all }
+            }
+            store::Reply::Compact => Reply::Compact,
+            store::Reply::LeaseGrant { id, ttl } => Reply::Grant { id, ttl },
+            store::Reply::LeaseRevoke => Reply::Revoke,
+            store::Reply::Alarm { .. } | store::Reply::Empty => Reply::Other,
+        })
+    }
+}
+
+impl Ask {
+    fn range(&self) -> &Range {
+        match self {
+            Ask::Range { range, .. } => range,
+            other => panic!("{other:?} is no range"),
+        }
+    }
+}
+
+fn encoded_len(kv: &Kv) -> u64 {
+    let kv = store::record::KeyValueRef {
+        key: &kv.key,
+        create: kv.create,
+        modified: kv.modified,
+        version: kv.version,
+        value: &kv.value,
+        lease: kv.lease,
+    };
+    kv.encoded_len() as u64
+}
+
+fn fold_name(name: &str) -> u64 {
+    crate::trace::fold(name.as_bytes())
+}

@@ -1,0 +1,69 @@
+//! "Sometimes" marks: situations that a good campaign must meet, counted.
+
+use std::collections::BTreeMap;
+
+/// Every mark there is; a campaign prints those it never met.
+pub const ALL: &[&str] = &[
+    "leader changed",
+    "leader changed with uncommitted entries",
+    "entry overwritten on a follower",
+    "linearizable read on a follower",
+    "read refused for want of a leader",
+    "outcome unknown",
+    "snapshot installed",
+    "snapshot interrupted by a crash",
+    "install while a watch waits for the future",
+    "checkpoint written",
+    "log cut",
+    "crash between log flush and apply",
+    "crash while a checkpoint is written",
+    "crash during recovery",
+    "torn tail cut",
+    "flush error ended a member",
+    "write error ended a member",
+    "leader gave way with a hung disk",
+    "one-way cut with an election",
+    "message of a previous life arrived",
+    "quorum lost and regained",
+    "lease expired",
+    "lease expired right after a leader change",
+    "fenced expiry refused",
+    "keep-alive after a pause",
+    "renewal answered by a follower",
+    "watch fed from history",
+    "watch canceled by compaction",
+    "watch of a future revision fired",
+    "watch resumed on another member",
+    "fragment sent",
+    "progress on request",
+    "transaction nested",
+    "compacted read refused",
+    "future read refused",
+    "walk in slices",
+    "value read from a file",
+    "apply waited for a value",
+    "too many requests",
+    "leader moved on request",
+    "member stopped cleanly",
+    "forward lost with its connection",
+];
+
+#[derive(Clone, Debug, Default)]
+pub struct Marks(pub BTreeMap<&'static str, u64>);
+
+impl Marks {
+    pub fn hit(&mut self, mark: &'static str) {
+        debug_assert!(ALL.contains(&mark), "{mark} is not listed");
+        *self.0.entry(mark).or_default() += 1;
+    }
+
+    pub fn add(&mut self, other: &Marks) {
+        for (mark, n) in &other.0 {
+            *self.0.entry(mark).or_default() += n;
+        }
+    }
+
+    pub fn missed(&self) -> Vec<&'static str> {
+        ALL.iter().copied().filter(|m| !self.0.contains_key(m)).collect()
+    }
+}

@@ -1,0 +1,88 @@
+//! Bugs planted on purpose, all of them in the driver: the product has no switch for them.
+//! Each one is what a plausible mistake would look like from outside; each has the checks that
+//! may find it. A simulator that misses one of them is not believed.
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Planted {
+    SavedBeforeSync,
+    FlushLies,
+    DirFlushLies,
+    VoteForgotten,
+    TailForgotten,
+    ForwardTwice,
+    ReadWithoutRound,
+    ReadIndexByAnyone,
+    WatchDrops,
+    WatchDoubles,
+    WatchSwaps,
+    WatchSplits,
+    WatchStartsLate,
+    ProgressEarly,
+    ClockTooFast,
+    RenewalWithoutLeader,
+    DiskRolledBack,
+    ApplySkew,
+    LogCutEarly,
+    PrevForgotten,
+    TimeoutIsRefusal,
+    UrgentLaneDies,
+    RevisionOffByOne,
+    StaleSerial,
+}
+
+#[derive(Debug)]
+pub struct Entry {
+    pub bug: Planted,
+    pub name: &'static str,
+    pub breaks: &'static str,
+    /// Checks of which the first finding must be one.
+    pub found_by: &'static [&'static str],
+}
+
+pub const BANK: &[Entry] = &[
+    Entry { bug: Planted::SavedBeforeSync, name: "saved-before-sync", breaks: "a save is reported done when its write starts", found_by: &["D-2", "D-1"] },
+    Entry { bug: Planted::FlushLies, name: "flush-lies", breaks: "fdatasync returns without flushing", found_by: &["D-1", "D-2", "recover"] },
+    Entry { bug: Planted::DirFlushLies, name: "dir-flush-lies", breaks: "names are never flushed: new log files vanish at power loss", found_by: &["D-1", "D-2", "recover"] },
+    Entry { bug: Planted::VoteForgotten, name: "vote-forgotten", breaks: "the vote is not written to the log", found_by: &["D-2", "R-1", "R-6"] },
+    Entry { bug: Planted::TailForgotten, name: "tail-forgotten", breaks: "the last entry of a batch of two or more is not written", found_by: &["D-1", "D-2", "recover", "panic", "fatal"] },
+    Entry { bug: Planted::ForwardTwice, name: "forward-twice", breaks: "a forwarded command is sent again after a broken connection, as a new one", found_by: &["KV-8"] },
+    Entry { bug: Planted::ReadWithoutRound, name: "read-without-round", breaks: "a linearisable read is answered from local state", found_by: &["KV-3", "KV-1"] },
+    Entry { bug: Planted::ReadIndexByAnyone, name: "read-index-by-anyone", breaks: "a member that believes to lead confirms an index without asking a quorum", found_by: &["KV-3", "KV-1"] },
+    Entry { bug: Planted::WatchDrops, name: "watch-drops", breaks: "one event message in 40 is lost between core and stream", found_by: &["W-5", "W-7"] },
+    Entry { bug: Planted::WatchDoubles, name: "watch-doubles", breaks: "one event message in 40 reaches the stream twice", found_by: &["W-3", "panic"] },
+    Entry { bug: Planted::WatchSwaps, name: "watch-swaps", breaks: "two event messages change places", found_by: &["W-2", "W-3", "W-5", "panic"] },
+    Entry { bug: Planted::WatchSplits, name: "watch-splits", breaks: "the events of one transaction reach a watch in two messages", found_by: &["W-4", "W-3", "panic"] },
+    Entry { bug: Planted::WatchStartsLate, name: "watch-starts-late", breaks: "a watch joins one revision too late", found_by: &["W-5", "W-7"] },
+    Entry { bug: Planted::ProgressEarly, name: "progress-early", breaks: "progress names one revision more than was delivered", found_by: &["W-7", "W-12"] },
+    Entry { bug: Planted::ClockTooFast, name: "clock-too-fast", breaks: "ticks come twice as fast as time passes: leases end early", found_by: &["L-1"] },
+    Entry { bug: Planted::RenewalWithoutLeader, name: "renewal-without-leader", breaks: "a member answers keep-alives without the leader", found_by: &["L-1", "L-7"] },
+    Entry { bug: Planted::DiskRolledBack, name: "disk-rolled-back", breaks: "a member restarts on a disk image of some seconds ago", found_by: &["D-1", "D-2"] },
+    Entry { bug: Planted::ApplySkew, name: "apply-skew", breaks: "one member applies another value than the others", found_by: &["R-5", "H-1"] },
+    Entry { bug: Planted::LogCutEarly, name: "log-cut-early", breaks: "the log is cut before the checkpoint that covers it is durable", found_by: &["recover", "D-1", "panic", "fatal", "V-4"] },
+    Entry { bug: Planted::PrevForgotten, name: "prev-forgotten", breaks: "the answer of a put lacks the previous value", found_by: &["KV-1"] },
+    Entry { bug: Planted::TimeoutIsRefusal, name: "timeout-is-refusal", breaks: "an unknown outcome is answered as a definite refusal", found_by: &["KV-7"] },
+    Entry { bug: Planted::UrgentLaneDies, name: "urgent-lane-dies", breaks: "after its first break the urgent lane of a connection stays dead", found_by: &["V-1", "V-4"] },
+    Entry { bug: Planted::RevisionOffByOne, name: "revision-off-by-one", breaks: "the header of a refused transaction names the next revision", found_by: &["KV-1"] },
+    Entry { bug: Planted::StaleSerial, name: "serial-goes-back", breaks: "a serialisable read is now and then answered at an older revision", found_by: &["KV-5"] },
+];
+
+impl Planted {
+    pub fn entry(self) -> &'static Entry {
+        BANK.iter().find(|e| e.bug == self).expect("every bug is in the bank")
+    }
+
+    pub fn named(name: &str) -> Option<Planted> {
+        BANK.iter().find(|e| e.name == name).map(|e| e.bug)
+    }
+}
+
+/// `docs/planted-bugs.md`.
+pub fn table() -> String {
+    let mut page = String::from(
+        "# Planted bugs\n\nEach is planted in the simulator's driver, never in the product. `sim --planted` runs every one until a check\nfinds it; a bug that is not found within 300 seeds fails the run. The ids are explained in `ARCHITECTURE.md` and in\n`sim/src/oracle.rs` and `sim/src/watcher.rs`.\n\n| bug | what it breaks | found by |\n|---|---|---|\n",
+    );
+    for e in BANK {
+        page.push_str(&format!("| `{}` | {} | {} |\n", e.name, e.breaks, e.found_by.join(", ")));
+    }
+    page
+}

@@ -1,0 +1,270 @@
+//! One seed from its plan to its verdict: the phase of faults, then repair, and what must hold
+//! in peace: a write in time, equal states, equal hashes, nothing lost by a last power loss.
+
+use crate::client::Ask;
+use crate::clients::Reader;
+use crate::cluster::{Event, Sim};
+use crate::marks::Marks;
+use crate::model::Reply;
+use crate::ops::{Command, Put, Range};
+use crate::oracle::Failure;
+use crate::plan::{MS, Plan, SECOND};
+use crate::planted::Planted;
+use crate::trace::{Mode, Time};
+use node::{Answer, Input, RangeStart, Request};
+use std::collections::{BTreeMap, BTreeSet};
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Phase {
+    /// Faults and clients.
+    Safety,
+    /// Everything is repaired; members come back.
+    Repair { deadline: Time },
+    /// A write must succeed.
+    Write { since: Time, deadline: Time, written: bool },
+    /// All members must become equal.
+    Converge { deadline: Time },
+    /// Leases that nobody renews must end.
+    Leases { quiet: Time, until: Time },
+    /// Hashes, and all keys once more.
+    Audit { asked: BTreeSet<u64>, deadline: Time },
+    /// After a power loss of all: the same again.
+    Again { deadline: Time },
+    Done,
+}
+
+/// What came out of one seed.
+#[derive(Debug)]
+pub struct Verdict {
+    pub seed: u64,
+    pub members: usize,
+    pub failures: Vec<Failure>,
+    pub hash: u64,
+    pub simulated: Time,
+    pub operations: u64,
+    pub entries: u64,
+    pub events: u64,
+    pub marks: Marks,
+    pub faults: BTreeMap<&'static str, u64>,
+    /// The last lines of the story, when they were kept.
+    pub tail: Vec<String>,
+}
+
+/// Runs one seed to its end or to its first finding.
+pub fn run(seed: u64, planted: Option<Planted>, mode: Mode) -> Verdict {
+    let plan = Plan::new(seed);
+    let mut sim = Sim::new(plan, planted, mode);
+    while sim.step() {}
+    let (members, events, _) = sim.sizes();
+    Verdict {
+        seed,
+        members,
+        failures: sim.oracle.failures.clone(),
+        hash: sim.trace.hash(),
+        simulated: sim.now,
+        operations: sim.operations,
+        entries: sim.oracle.last(),
+        events,
+        marks: sim.marks.clone(),
+        faults: sim.fault_counts.clone(),
+        tail: sim.trace.lines().cloned().collect(),
+    }
+}
+
+const POLL: Time = 20 * MS;
+
+impl Sim {
+    fn election(&self) -> Time {
+        self.plan.election_ms * MS
+    }
+
+    fn all_up(&self) -> bool {
+        self.standing().iter().all(|&i| self.members[i].up.is_some())
+    }
+
+    fn equal(&self) -> bool {
+        let mut states = self.standing().into_iter().map(|i| {
+            let status = &self.members[i].up.as_ref().expect("all are up").status;
+            (status.applied, status.digest)
+        });
+        let first = states.next();
+        states.all(|s| Some(s) == first) && first.is_some_and(|f| f.0 == self.oracle.last())
+    }
+
+    pub(crate) fn advance_phase(&mut self) {
+        let now = self.now;
+        let election = self.election();
+        // Clocks may run slow by their share.
+        let patience = |elections: u64| elections * election * 115 / 100;
+        let next = match self.phase.clone() {
+            Phase::Safety => {
+                self.take_images();
+                self.repair();
+                Phase::Repair { deadline: now + 60 * SECOND }
+            }
+            Phase::Repair { .. } if self.all_up() => {
+                let deadline = now + patience(4) + SECOND / 2;
+                Phase::Write { since: now, deadline, written: false }
+            }
+            Phase::Repair { deadline } if now > deadline => {
+                return self.fail("V-4", "a member does not come back".to_string());
+            }
+            Phase::Write { written: true, .. } => Phase::Converge { deadline: now + patience(10) + 10 * SECOND },
+            Phase::Write { since, deadline, .. } => {
+                if now > deadline {
+                    return self.fail("V-1", format!("no write succeeded within {} ms of peace", (now - since) / MS));
+                }
+                self.try_write();
+                self.phase.clone()
+            }
+            Phase::Converge { deadline } => {
+                if self.all_up() && self.equal() && self.streams_had_time(deadline, patience(10) + 10 * SECOND) {
+                    self.check_watches();
+                    Phase::Leases { quiet: now, until: self.lease_wait() }
+                } else if now > deadline {
+                    return self.fail("V-4", format!("members are not equal in peace: {}", self.states()));
+                } else {
+                    self.phase.clone()
+                }
+            }
+            Phase::Leases { quiet, until } if now >= until => {
+                if until > quiet {
+                    self.oracle.check_no_old_leases(now, quiet, patience(1) + 2 * SECOND);
+                }
+                self.audit(now)
+            }
+            Phase::Audit { asked, deadline } => {
+                if asked.is_empty() {
+                    self.lights_out();
+                    Phase::Again { deadline: now + 60 * SECOND }
+                } else if now > deadline {
+                    return self.fail("V-1", format!("an audit question was not answered in peace: {asked:?}"));
+                } else {
+                    self.phase.clone()
+                }
+            }
+            Phase::Again { .. } if self.all_up() && self.equal() && self.leader().is_some() => Phase::Done,
+            Phase::Again { deadline } if now > deadline => {
+                return self.fail("V-4", format!("members are not equal after a power loss of all: {}", self.states()));
+            }
+            same => same,
+        };
+        self.phase = next;
+        if self.phase != Phase::Done {
+            self.at(now + POLL, Event::Phase);
+        }
+    }
+
+    fn states(&self) -> String {
+        let one = |i: &usize| match &self.members[*i].up {
+            Some(life) => format!("m{} applied {} of {} term {} leader {}", i + 1, life.status.applied, life.status.last, life.status.term, life.status.leader),
+            None => format!("m{} down", i + 1),
+        };
+        self.standing().iter().map(one).collect::<Vec<_>>().join("; ")
+    }
+
+    /// Streams are given a moment after the last event.
+    fn streams_had_time(&self, deadline: Time, span: Time) -> bool {
+        self.now + span > deadline + 4 * SECOND
+    }
+
+    fn try_write(&mut self) {
+        let up: Vec<usize> = self.standing();
+        let who = *self.rng.pick(&up);
+        let tag = self.next_tag;
+        self.next_tag += 1;
+        let command = Command::Put(Put { key: b"peace".to_vec(), value: format!("v{tag}").into_bytes(), ..Put::default() });
+        let request = self.request(&Ask::Command(command), tag);
+        let waiter = self.waiter(who, Reader::Epilogue { tag });
+        self.give(who, Input::Request { waiter, request });
+    }
+
+    /// Long enough for every lease to end; only some seeds wait.
+    fn lease_wait(&self) -> Time {
+        if !self.plan.seed.is_multiple_of(4) {
+            return self.now;
+        }
+        let longest = self.oracle.model.living_leases().iter().filter_map(|id| self.oracle.model.lease(*id).last().map(|l| l.ttl as u64)).filter(|ttl| *ttl <= 10).max();
+        longest.map_or(self.now, |ttl| self.now + ttl * SECOND * 130 / 100 + self.election() * 2 + 2 * SECOND)
+    }
+
+    fn audit(&mut self, now: Time) -> Phase {
+        let mut asked = BTreeSet::new();
+        let revision = self.oracle.model.last().revision;
+        for who in self.standing() {
+            for ask in [Ask::HashKv { revision }, everything()] {
+                let tag = self.next_tag;
+                self.next_tag += 1;
+                asked.insert(tag);
+                let request = self.request(&ask, tag);
+                let waiter = self.waiter(who, Reader::Epilogue { tag });
+                self.give(who, Input::Request { waiter, request });
+            }
+        }
+        Phase::Audit { asked, deadline: now + 20 * SECOND }
+    }
+
+    pub(crate) fn epilogue_answered(&mut self, who: usize, tag: u64, revision: i64, answer: Answer) {
+        match answer {
+            Answer::Applied { result, .. } => {
+                let Ok(Ok(Reply::Put { .. })) = self.convert_result(who, result) else {
+                    return self.fail("V-1", "the write in peace was refused".to_string());
+                };
+                if self.oracle.index_of(tag).is_none() {
+                    self.fail("D-1", "the write in peace is not in the log".to_string());
+                }
+                if let Phase::Write { written, .. } = &mut self.phase {
+                    *written = true;
+                }
+            }
+            Answer::Moved => self.marks.hit("leader moved on request"),
+            Answer::HashKv { hash, compacted, hash_revision } => {
+                self.oracle.on_hash_kv(self.now, who, hash_revision, compacted, hash);
+                self.audited(tag);
+            }
+            Answer::Range(RangeStart { walk: Some(walk), .. }) => {
+                // Counted without its values; the walk is not pulled.
+                self.give(who, Input::Request { waiter: 0, request: Request::WalkEnd { walk } });
+                self.audited(tag);
+            }
+            Answer::Range(start) => {
+                let count = start.count;
+                let Ask::Range { range, .. } = everything() else { unreachable!("a range") };
+                let want = self.oracle.model.range(&range, self.oracle.model.last());
+                if let Ok(Reply::Range { count: right, .. }) = want
+                    && right != count
+                {
+                    self.fail("KV-1", format!("m{} has {count} keys at revision {revision}, right is {right}", who + 1));
+                }
+                self.audited(tag);
+            }
+            Answer::Refused(refusal) => {
+                if let Phase::Audit { asked, .. } = &self.phase
+                    && asked.contains(&tag)
+                {
+                    self.fail("V-1", format!("an audit question was refused in peace: {refusal:?}"));
+                }
+            }
+            other => self.fail("KV-1", format!("an audit question was answered with {other:?}")),
+        }
+    }
+
+    fn audited(&mut self, tag: u64) {
+        if let Phase::Audit { asked, .. } = &mut self.phase {
+            asked.remove(&tag);
+        }
+    }
+
+    fn lights_out(&mut self) {
+        for who in self.standing() {
+            self.crash(who, true, Some(100 * MS));
+        }
+    }
+
+    /// Planted: an old image is put under a member's next life.
+    fn take_images(&mut self) {}
+}
+
+fn everything() -> Ask {
+    Ask::Range { range: Range { key: vec![0], end: vec![0], ..Range::default() }, stream: false }
+}

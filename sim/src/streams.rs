@@ -1,0 +1,368 @@
+//! Watch streams at work: the connection thread's half of watching, with delays between it and
+//! the core, clients that stop reading, and members that die under them.
+
+use crate::client::Ask;
+use crate::clients::Reader;
+use crate::cluster::{Event, Sim};
+use crate::plan::{MS, SECOND};
+use crate::planted::Planted;
+use crate::trace::Time;
+use crate::watcher::{Broken, Watcher};
+use node::watch::{CreateRequest, FromClient, Limits, Response, StreamOut, WatchStream};
+use node::{Answer, History, Input, Refusal, Request, StreamId, ToStream, WatchOp};
+use std::collections::VecDeque;
+
+/// What a stream hears, in the order of arrival.
+pub(crate) enum Heard {
+    Core(ToStream),
+    Client(FromClient),
+    History(Result<History, Refusal>),
+    Tick,
+}
+
+pub(crate) struct Stream {
+    stream: WatchStream,
+    watcher: Watcher,
+    inbox: VecDeque<Heard>,
+    wake_set: bool,
+    /// The client does not read before this time.
+    stalled_until: Time,
+}
+
+impl Stream {
+    /// True when a watch waits for a revision above `revision`.
+    pub fn waits_beyond(&self, revision: i64) -> bool {
+        self.watcher.watches.values().any(|w| w.next > revision + 1)
+    }
+}
+
+impl Sim {
+    /// Requests that go over a stream; true when `ask` was one.
+    pub(crate) fn ask_stream(&mut self, who: usize, ask: &Ask) -> bool {
+        let message = match ask {
+            Ask::Watch(create) => {
+                let stream = self.stream_for(who);
+                return self.create_watch(who, stream, create.clone());
+            }
+            Ask::CancelWatch { nth } => {
+                let Some((stream, id)) = self.some_watch(who, *nth) else { return true };
+                let watcher = &mut self.members[who].up.as_mut().expect("up").streams.get_mut(&stream).expect("there").watcher;
+                if let Some(watch) = watcher.watches.get_mut(&id).or_else(|| watcher.compacted.get_mut(&id)) {
+                    watch.cancel_sent = true;
+                }
+                (stream, FromClient::Cancel { id })
+            }
+            Ask::WatchProgress => {
+                let Some(&stream) = self.members[who].up.as_ref().expect("up").streams.keys().next() else { return true };
+                (stream, FromClient::Progress)
+            }
+            _ => return false,
+        };
+        self.hear(who, message.0, Heard::Client(message.1));
+        true
+    }
+
+    fn create_watch(&mut self, who: usize, stream: StreamId, create: CreateRequest) -> bool {
+        let watcher = &mut self.members[who].up.as_mut().expect("up").streams.get_mut(&stream).expect("there").watcher;
+        watcher.asked(create.clone());
+        self.hear(who, stream, Heard::Client(FromClient::Create(create)));
+        true
+    }
+
+    fn some_watch(&self, who: usize, nth: u64) -> Option<(StreamId, i64)> {
+        let streams = &self.members[who].up.as_ref()?.streams;
+        let all: Vec<(StreamId, i64)> = streams
+            .iter()
+            .flat_map(|(id, s)| s.watcher.watches.keys().chain(s.watcher.compacted.keys()).map(move |w| (*id, *w)))
+            .collect();
+        (!all.is_empty()).then(|| all[(nth % all.len() as u64) as usize])
+    }
+
+    /// One of the member's streams, or a new one.
+    fn stream_for(&mut self, who: usize) -> StreamId {
+        let most = self.plan.workload.streams;
+        let life = self.members[who].up.as_ref().expect("up");
+        if life.streams.len() >= most {
+            let ids: Vec<StreamId> = life.streams.keys().copied().collect();
+            return *self.work_rng.pick(&ids);
+        }
+        let id = self.next_stream;
+        self.next_stream += 1;
+        let small = self.plan.small_budgets;
+        let limits = Limits {
+            buffer_bytes: if small { 1_000 } else { 1 << 20 },
+            fragment_bytes: if small { 300 } else { 2 << 20 },
+            progress_interval_ticks: 100 + self.rng.below(10) as u32,
+        };
+        let life = self.members[who].up.as_mut().expect("up");
+        let stream = WatchStream::new(limits, life.published);
+        let stream = Stream { stream, watcher: Watcher::default(), inbox: VecDeque::new(), wake_set: false, stalled_until: 0 };
+        life.streams.insert(id, stream);
+        id
+    }
+
+    fn hear(&mut self, who: usize, id: StreamId, heard: Heard) {
+        let number = self.members[who].life;
+        let frozen = self.members[who].clock.frozen_until;
+        let delay = 1 + self.rng.below(2 * MS);
+        let Some(life) = self.members[who].up.as_mut() else { return };
+        let Some(stream) = life.streams.get_mut(&id) else { return };
+        stream.inbox.push_back(heard);
+        if !stream.wake_set {
+            stream.wake_set = true;
+            let at = (self.now + delay).max(frozen);
+            self.at(at, Event::Stream { who, life: number, stream: id });
+        }
+    }
+
+    pub(crate) fn to_stream(&mut self, who: usize, id: StreamId, message: ToStream) {
+        self.tell(Some(who), "watch", id, watch_word(&message), || format!("s{id} {message:?}"));
+        let planted = self.planted;
+        let one_in_40 = planted.is_some() && self.rng.below(40) == 0;
+        let events = matches!(message, ToStream::Events { .. });
+        match planted {
+            Some(Planted::WatchDrops) if events && one_in_40 => return,
+            Some(Planted::WatchDoubles) if events && one_in_40 => self.hear(who, id, Heard::Core(message.clone())),
+            Some(Planted::WatchSwaps) if events => {
+                let inbox = &mut match self.members[who].up.as_mut().expect("up").streams.get_mut(&id) {
+                    Some(stream) => stream,
+                    None => return,
+                }
+                .inbox;
+                if let Some(Heard::Core(ToStream::Events { .. })) = inbox.back() {
+                    let last = inbox.pop_back().expect("there");
+                    inbox.push_back(Heard::Core(message));
+                    inbox.push_back(last);
+                    return;
+                }
+            }
+            Some(Planted::WatchSplits) => {
+                if let ToStream::Events { id: watch, events, picks } = &message
+                    && picks.len() > 1
+                {
+                    for part in [&picks[..1], &picks[1..]] {
+                        let half = ToStream::Events { id: *watch, events: events.clone(), picks: part.into() };
+                        self.hear(who, id, Heard::Core(half));
+                    }
+                    return;
+                }
+            }
+            _ => {}
+        }
+        let message = match message {
+            ToStream::Progress { token, revision } if planted == Some(Planted::ProgressEarly) => ToStream::Progress { token, revision: revision + 1 },
+            message => message,
+        };
+        self.hear(who, id, Heard::Core(message));
+    }
+
+    pub(crate) fn tick_streams(&mut self, who: usize) {
+        let Some(life) = self.members[who].up.as_ref() else { return };
+        let ids: Vec<StreamId> = life.streams.keys().copied().collect();
+        for id in ids {
+            self.hear(who, id, Heard::Tick);
+        }
+    }
+
+    pub(crate) fn tell_streams_leader(&mut self, who: usize, known: bool) {
+        let Some(life) = self.members[who].up.as_ref() else { return };
+        let ids: Vec<StreamId> = life.streams.keys().copied().collect();
+        for id in ids {
+            self.hear(who, id, Heard::Core(ToStream::Leader { known }));
+        }
+    }
+
+    pub(crate) fn run_stream(&mut self, who: usize, id: StreamId) {
+        let number = self.members[who].life;
+        let frozen = self.members[who].clock.frozen_until;
+        if self.now < frozen {
+            return self.at(frozen, Event::Stream { who, life: number, stream: id });
+        }
+        let Some(life) = self.members[who].up.as_mut() else { return };
+        let published = life.published;
+        let Some(stream) = life.streams.get_mut(&id) else { return };
+        stream.wake_set = false;
+        let mut out = Vec::new();
+        let heard = std::mem::take(&mut stream.inbox);
+        let done = crate::panics::guarded(|| {
+            for heard in heard {
+                match heard {
+                    Heard::Core(message) => stream.stream.core(message, &mut out),
+                    Heard::Client(message) => stream.stream.client(message, published, &mut out),
+                    Heard::History(answer) => stream.stream.history(answer, &mut out),
+                    Heard::Tick => stream.stream.tick(&mut out),
+                }
+            }
+        });
+        if let Err(panic) = done {
+            return self.fail("panic", format!("m{} watch stream: {panic}", who + 1));
+        }
+        self.stream_outputs(who, id, out);
+    }
+
+    fn stream_outputs(&mut self, who: usize, id: StreamId, out: Vec<StreamOut>) {
+        for output in out {
+            match output {
+                StreamOut::Respond(response) => self.respond(who, id, response),
+                StreamOut::Ask(op) => {
+                    let op = self.plant_in_join(op);
+                    self.give(who, Input::Watch { stream: id, op });
+                }
+                StreamOut::AskHistory { from, prev } => {
+                    let waiter = self.waiter(who, Reader::History { stream: id });
+                    self.give(who, Input::Request { waiter, request: Request::History { from, prev } });
+                }
+                StreamOut::End(_) => {
+                    let stream = self.members[who].up.as_mut().and_then(|l| l.streams.remove(&id));
+                    if let Some(stream) = stream {
+                        self.orphan_stream(stream);
+                    }
+                    return;
+                }
+            }
+            if self.oracle.failed() {
+                return;
+            }
+        }
+    }
+
+    fn plant_in_join(&mut self, op: WatchOp) -> WatchOp {
+        match op {
+            WatchOp::Join { id, spec, next } if self.is(Planted::WatchStartsLate) => WatchOp::Join { id, spec, next: next + 1 },
+            op => op,
+        }
+    }
+
+    fn respond(&mut self, who: usize, id: StreamId, response: Response) {
+        self.tell(Some(who), "respond", id, response.header_revision as u64, || format!("s{id} {}", short(&response)));
+        let number = self.members[who].life;
+        let now = self.now;
+        let Some(life) = self.members[who].up.as_mut() else { return };
+        let Some(stream) = life.streams.get_mut(&id) else { return };
+        let mut watcher = std::mem::take(&mut stream.watcher);
+        if self.plan.workload.stalls && self.rng.per_myriad(80) {
+            stream.stalled_until = now + self.rng.below(3 * SECOND);
+        }
+        let at = (now + self.rng.below(3 * MS)).max(stream.stalled_until);
+        self.at(at, Event::Taken { who, life: number, stream: id, bytes: response.bytes });
+        self.response_marks(&response, &watcher);
+        let files = self.members[who].disk.files();
+        let mut from_file = false;
+        let mut fetch = |located: &store::Located| match &located.bytes {
+            Some(bytes) => crate::watcher::open(bytes),
+            None => {
+                from_file = true;
+                let bytes = disk::records::read(files.as_ref(), located.handle).map_err(|fault| fault.to_string())?;
+                crate::watcher::open(&bytes)
+            }
+        };
+        let judged = watcher.on_response(&response, &self.oracle.model, &mut fetch);
+        if from_file {
+            self.marks.hit("value read from a file");
+        }
+        if let Some(stream) = self.members[who].up.as_mut().and_then(|l| l.streams.get_mut(&id)) {
+            stream.watcher = watcher;
+        }
+        if let Err((oracle, text)) = judged {
+            self.fail(oracle, format!("m{} s{id}: {text}", who + 1));
+        }
+    }
+
+    fn response_marks(&mut self, response: &Response, watcher: &Watcher) {
+        if response.fragment {
+            self.marks.hit("fragment sent");
+        }
+        if response.canceled && response.compact_revision > 0 {
+            self.marks.hit("watch canceled by compaction");
+        }
+        if response.watch_id == -1 && !response.created {
+            self.marks.hit("progress on request");
+        }
+        if let Some(watch) = watcher.watches.get(&response.watch_id)
+            && let Some(first) = response.events.first()
+            && watch.create.start_revision == first.revision.main
+            && watch.next == first.revision.main
+        {
+            self.marks.hit("watch of a future revision fired");
+        }
+    }
+
+    pub(crate) fn stream_taken(&mut self, who: usize, id: StreamId, bytes: usize) {
+        let frozen = self.members[who].clock.frozen_until;
+        let life = self.members[who].life;
+        if self.now < frozen {
+            return self.at(frozen, Event::Taken { who, life, stream: id, bytes });
+        }
+        let Some(stream) = self.members[who].up.as_mut().and_then(|l| l.streams.get_mut(&id)) else { return };
+        let mut out = Vec::new();
+        let done = crate::panics::guarded(|| stream.stream.sent(bytes, &mut out));
+        if let Err(panic) = done {
+            return self.fail("panic", format!("m{} watch stream: {panic}", who + 1));
+        }
+        self.stream_outputs(who, id, out);
+    }
+
+    pub(crate) fn history_answered(&mut self, who: usize, id: StreamId, answer: Answer) {
+        let heard = match answer {
+            Answer::History(history) => Ok(history),
+            Answer::Refused(refusal) => Err(refusal),
+            other => return self.fail("W-5", format!("history was answered with {other:?}")),
+        };
+        self.hear(who, id, Heard::History(heard));
+    }
+
+    /// The member died or ended the stream: its client goes on elsewhere, just behind the last event.
+    pub(crate) fn orphan_stream(&mut self, stream: Stream) {
+        let alive: Vec<usize> = (0..self.members.len()).filter(|&i| self.members[i].up.is_some()).collect();
+        if alive.is_empty() || stream.watcher.watches.is_empty() {
+            return;
+        }
+        let who = *self.rng.pick(&alive);
+        let id = self.stream_for(who);
+        self.marks.hit("watch resumed on another member");
+        for watch in stream.watcher.watches.into_values().filter(|w| !w.cancel_sent) {
+            let create = CreateRequest { start_revision: watch.next, watch_id: 0, ..watch.create };
+            self.create_watch(who, id, create);
+        }
+    }
+
+    /// After the faults: every watch of a reading client must have been given everything.
+    pub(crate) fn check_watches(&mut self) {
+        let last = self.oracle.model.last();
+        let mut broken: Option<Broken> = None;
+        for (who, member) in self.members.iter().enumerate() {
+            let Some(life) = member.up.as_ref() else { continue };
+            for (id, stream) in &life.streams {
+                for (watch_id, watch) in &stream.watcher.watches {
+                    if let Some(missed) = watch.first_match(&self.oracle.model, watch.next, last.revision) {
+                        let text = format!("m{} s{id} watch {watch_id} ({:?}) starves: {missed} was never delivered", who + 1, watch.create);
+                        broken = Some(("W-5", text));
+                    }
+                }
+            }
+        }
+        if let Some((oracle, text)) = broken {
+            self.fail(oracle, text);
+        }
+    }
+}
+
+fn watch_word(message: &ToStream) -> u64 {
+    match message {
+        ToStream::Joined { revision, .. } => *revision as u64,
+        ToStream::Behind { revision, .. } => *revision as u64 | 1 << 32,
+        ToStream::Compacted { compacted, .. } => *compacted as u64 | 2 << 32,
+        ToStream::Events { events, .. } => events.revision as u64 | 3 << 32,
+        ToStream::Progress { revision, .. } => *revision as u64 | 4 << 32,
+        ToStream::Leader { known } => u64::from(*known) | 5 << 32,
+        ToStream::AllBehind { .. } => 6 << 32,
+    }
+}
+
+fn short(r: &Response) -> String {
+    let revisions: Vec<i64> = r.events.iter().map(|e| e.revision.main).collect();
+    format!(
+        "watch {} header {} created {} canceled {} compact {} fragment {} events {revisions:?}",
+        r.watch_id, r.header_revision, r.created, r.canceled, r.compact_revision, r.fragment
+    )
+}
