@@ -23,7 +23,11 @@ pub(crate) struct Here {
 pub(crate) fn is_sound(here: &Here, message: &Message) -> bool {
     let m = &message.0;
     // Term 0 would make it a local message.
-    m.to == here.id && m.from != here.id && m.from != 0 && m.term != 0 && m.log_term <= m.term
+    m.to == here.id
+        && m.from != here.id
+        && m.from != 0
+        && m.term != 0
+        && m.log_term <= m.term
         && match m.get_msg_type() {
             MessageType::MsgAppend => append_is_sound(m),
             MessageType::MsgAppendResponse if m.term == here.term => {
@@ -86,7 +90,11 @@ impl Suspicions {
     /// True when it is time to raise it. `span`: two election timeouts, in ticks.
     pub fn contradicted(&mut self, from: u64, span: u64) -> bool {
         let now = self.now;
-        let new = Contradictions { ticks: 0, first: now, last: u64::MAX };
+        let new = Contradictions {
+            ticks: 0,
+            first: now,
+            last: u64::MAX,
+        };
         let seen = self.counts.entry(from).or_insert(new);
         if seen.last == now {
             return false;

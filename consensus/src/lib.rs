@@ -35,7 +35,6 @@ mod reads;
 mod snapshots;
 mod storage;
 
-
 mod turn;
 mod types;
 

@@ -13,7 +13,12 @@ const SNAPSHOT: u8 = 9;
 /// Kind, term, log term, index, commit, and for rejections the hint; from member 2 to member 1.
 fn message(kind: u8, numbers: [u64; 4], reject: Option<u64>, tail: &[u8]) -> Message {
     let [term, log_term, index, commit] = numbers;
-    let mut out = vec![1, kind, u8::from(reject.is_some()), u8::from(kind == SNAPSHOT)];
+    let mut out = vec![
+        1,
+        kind,
+        u8::from(reject.is_some()),
+        u8::from(kind == SNAPSHOT),
+    ];
     for n in [1, 2, term, log_term, index, commit, 0, reject.unwrap_or(0)] {
         out.extend(n.to_le_bytes());
     }
@@ -33,10 +38,23 @@ fn member(voters: &[u64]) -> Consensus {
         max_uncommitted_bytes: 10_000,
         cache_bytes: 0,
     };
-    let conf = ConfState { voters: voters.to_vec(), learners: vec![] };
-    let hard = HardState { term: 1, vote: 0, commit: 1 };
-    let restored =
-        Restored { hard, conf, applied: 1, applied_term: 1, entries: vec![], boundary: (1, 1) };
+    let conf = ConfState {
+        voters: voters.to_vec(),
+        learners: vec![],
+    };
+    let hard = HardState {
+        term: 1,
+        vote: 0,
+        commit: 1,
+    };
+    let restored = Restored {
+        hard,
+        conf,
+        applied: 1,
+        applied_term: 1,
+        entries: vec![],
+        boundary: (1, 1),
+    };
     Consensus::new(config, restored)
 }
 
@@ -82,11 +100,21 @@ fn acknowledge(consensus: &mut Consensus, index: u64) -> Turn {
 #[test]
 fn no_membership_change_before_the_first_commit_of_the_term() {
     let mut consensus = leader();
-    let change = ConfChange { kind: ConfChangeKind::Remove, member: 3, context: Bytes::new() };
-    assert_eq!(consensus.propose_change(&change), Err(Refused::ChangePending));
+    let change = ConfChange {
+        kind: ConfChangeKind::Remove,
+        member: 3,
+        context: Bytes::new(),
+    };
+    assert_eq!(
+        consensus.propose_change(&change),
+        Err(Refused::ChangePending)
+    );
     acknowledge(&mut consensus, 2);
     assert_eq!(consensus.propose_change(&change), Ok(()));
-    assert_eq!(consensus.propose_change(&change), Err(Refused::ChangePending));
+    assert_eq!(
+        consensus.propose_change(&change),
+        Err(Refused::ChangePending)
+    );
 }
 
 #[test]
@@ -102,7 +130,10 @@ fn messages_are_cut_to_size() {
     let sizes: Vec<u64> = to_2.iter().map(|m| m.payload_bytes()).collect();
     assert_eq!(sizes, [90, 90, 45, 300]);
     let text = format!("{to_2:?}");
-    assert!(text.contains("at=4/2") && text.contains("at=6/2") && text.contains("at=7/2"), "{text}");
+    assert!(
+        text.contains("at=4/2") && text.contains("at=6/2") && text.contains("at=7/2"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -126,7 +157,10 @@ fn rejections_below_the_acknowledged_are_dropped_and_raised() {
     }
     assert_eq!(raised, [2]);
     let follower = consensus.status().followers[0];
-    assert_eq!((follower.matched, follower.next, follower.feeding), (2, 3, Feeding::Replicate));
+    assert_eq!(
+        (follower.matched, follower.next, follower.feeding),
+        (2, 3, Feeding::Replicate)
+    );
 }
 
 #[test]
@@ -136,7 +170,9 @@ fn appends_wait_while_a_snapshot_is_held() {
     snapshot.extend(9u64.to_le_bytes());
     snapshot.extend(2u64.to_le_bytes());
     snapshot.extend(3u16.to_le_bytes());
-    [1u64, 2, 3].iter().for_each(|id| snapshot.extend(id.to_le_bytes()));
+    [1u64, 2, 3]
+        .iter()
+        .for_each(|id| snapshot.extend(id.to_le_bytes()));
     snapshot.extend([0, 0, 0, 0, 0, 0]);
     consensus.step(message(SNAPSHOT, [2, 0, 0, 0], None, &snapshot));
     let (from, held) = drive(&mut consensus).install.expect("it is handed out");
@@ -152,12 +188,19 @@ fn appends_wait_while_a_snapshot_is_held() {
     for _ in 0..60 {
         consensus.tick();
     }
-    assert_eq!(consensus.status().role, Role::Follower, "nor does it campaign");
+    assert_eq!(
+        consensus.status().role,
+        Role::Follower,
+        "nor does it campaign"
+    );
 
     consensus.abandon_install();
     consensus.step(append);
     drive(&mut consensus);
-    assert_eq!((consensus.status().last, consensus.status().applied), (2, 2));
+    assert_eq!(
+        (consensus.status().last, consensus.status().applied),
+        (2, 2)
+    );
 
     consensus.step(message(SNAPSHOT, [2, 0, 0, 0], None, &snapshot));
     drive(&mut consensus);
