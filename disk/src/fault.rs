@@ -34,7 +34,8 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub(crate) fn io(file: &str, offset: u64, error: io::Error) -> Fault {
+    /// A call on `file` failed.
+    pub fn io(file: &str, offset: u64, error: io::Error) -> Fault {
         Fault::Io { file: file.to_string(), offset, error }
     }
 

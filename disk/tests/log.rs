@@ -308,6 +308,47 @@ fn a_proven_log_has_no_tail_to_lose() {
 }
 
 #[test]
+fn one_of_the_two_headers_is_enough() {
+    let files = MemFiles::new();
+    let mut log = Log::create(files.shared(), ID, OPTIONS, (0, 0)).unwrap();
+    for index in 1..=3 {
+        log.save(hard(index, 0xa1, 0), &[entry(index, 1, 100)]).unwrap();
+    }
+    // Four batches of a page each fill the first file.
+    let path = files.files().remove(0);
+    let good = files.bytes(&path);
+    for at in (0..good.len()).step_by(4096).flat_map(|page| [page, page + 4096 - 152]) {
+        let copy = files.copy();
+        copy.edit(&path, |bytes| bytes[at..at + 152].fill(0));
+        let (_, content) = recover(&copy).unwrap();
+        assert_eq!((content.entries, content.hard.term), (entries(1..=3, 1, 100), 3), "{at}");
+        assert_eq!((content.healed.len(), content.torn), (1, None), "{at}");
+        assert_eq!(copy.bytes(&path), good, "{at}");
+    }
+}
+
+/// A file as it was once, put back: each of its batches is valid, but the chain is broken.
+#[test]
+fn an_old_copy_of_a_file_is_damage() {
+    let files = MemFiles::new();
+    let mut log = Log::create(files.shared(), ID, OPTIONS, (0, 0)).unwrap();
+    log.save(hard(1, 0, 0), &[entry(1, 1, 100)]).unwrap();
+    let path = files.files().remove(0);
+    let old = files.bytes(&path);
+    for index in 2..=8 {
+        log.save(hard(1, 0, 0), &[entry(index, 1, 100)]).unwrap();
+    }
+    files.edit(&path, |bytes| *bytes = old);
+    match recover(&files).unwrap_err() {
+        Fault::Damaged { file, offset, entries, .. } => {
+            assert_eq!((file, offset), (path, 8192));
+            assert_eq!(entries.iter().map(|id| id.index).collect::<Vec<_>>(), [2, 3]);
+        }
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
 fn missing_entries_are_named() {
     let files = MemFiles::new();
     let mut log = Log::create(files.shared(), ID, OPTIONS, (0, 0)).unwrap();

@@ -43,8 +43,7 @@ pub enum Kept {
     Some(u64),
 }
 
-pub const KEPT: [Kept; 7] =
-    [Kept::Nothing, Kept::Everything, Kept::Some(1), Kept::Some(2), Kept::Some(3), Kept::Some(4), Kept::Some(5)];
+pub const KEPT: [Kept; 5] = [Kept::Nothing, Kept::Everything, Kept::Some(1), Kept::Some(2), Kept::Some(3)];
 
 #[derive(Clone, Default)]
 pub struct MemFiles(Arc<Mutex<Disk>>);
