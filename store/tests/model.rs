@@ -697,6 +697,8 @@ fn a_damaged_image_is_refused() {
     }
     let load = |rows: &[u8]| Store::load(Config::default(), head.clone(), [Ok::<_, store::Damage>(rows)]);
     assert!(load(&rows).is_ok());
+    let first = 12 + u32::from_le_bytes(rows[4..8].try_into().unwrap()) as usize;
+    assert!(load(&rows[first..]).is_err(), "a block is missing");
     for at in 0..rows.len() {
         assert!(load(&rows[..at]).is_err(), "cut at {at}");
         let mut flipped = rows.clone();
