@@ -259,7 +259,7 @@ impl Replay {
     fn survey(&self, place: Place) -> Result<Survey, Fault> {
         let segment = self.current();
         let mut survey = Survey::default();
-        let mut buffer = vec![0; STRIDE];
+        let mut buffer = vec![0; usize::try_from(segment.len - place.offset).map_or(STRIDE, |rest| rest.min(STRIDE))];
         let mut offset = place.offset;
         while offset < segment.len && survey.proof.is_none() {
             let got = read_full(&*segment.file, &segment.path, offset, &mut buffer)?;
@@ -267,10 +267,10 @@ impl Replay {
                 let at = Place { segment: place.segment, offset: offset + position as u64 * PAGE };
                 self.survey_page(place, at, page, &mut survey)?;
             }
-            if got < STRIDE {
+            if got < buffer.len() {
                 break;
             }
-            offset += STRIDE as u64;
+            offset += got as u64;
         }
         Ok(survey)
     }
