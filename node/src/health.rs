@@ -6,7 +6,7 @@ use crate::config::TICK_MS;
 use crate::frame::Frame;
 use crate::io::*;
 use crate::member::Node;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Digest marks remembered.
 const MARKS: u64 = 64;
@@ -26,6 +26,8 @@ pub(crate) struct Health {
     marks: BTreeMap<u64, u128>,
     /// Per index: what each peer said.
     peers: BTreeMap<u64, BTreeMap<u64, u128>>,
+    /// Members already reported to have lost acknowledged entries.
+    lost_data: BTreeSet<u64>,
 }
 
 struct Stop {
@@ -47,6 +49,11 @@ impl Health {
         if self.saves.is_empty() {
             self.yielding = false;
         }
+    }
+
+    /// True once per member.
+    pub(crate) fn lost_data(&mut self, peer: u64) -> bool {
+        self.lost_data.insert(peer)
     }
 
     fn oldest_save_age(&self, now: u64) -> u64 {

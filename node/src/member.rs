@@ -182,10 +182,11 @@ impl Node {
     fn frame(&mut self, from: u64, frame: Frame, out: &mut Vec<Output>) {
         match frame {
             Frame::Raft(message) => {
-                if message.from() != from || message.to() != self.config.member {
-                    return self.note(Level::Warn, format!("dropped a raft message that lies about its way, from {from:x}"), out);
+                let honest = message.from() == from && message.to() == self.config.member;
+                // Removed and unknown members are not heard: consensus does not know who they were.
+                if honest && self.store.member(from).is_some() {
+                    self.consensus.step(message);
                 }
-                self.consensus.step(message);
             }
             Frame::Forward { term, boot, commands } => self.on_forward(from, term, boot, commands, out),
             Frame::ForwardRefused { boot, seqs, why } => self.on_forward_refused(boot, seqs, why, out),
@@ -206,6 +207,8 @@ impl Node {
 
     fn lost(&mut self, peer: u64, _out: &mut Vec<Output>) {
         self.consensus.unreachable(peer);
+        // If a snapshot was on its way there, it may be lost: another is offered when it is needed.
+        self.consensus.snapshot_sent(peer, false);
         self.lost_transfer(peer);
         self.lost_reads(peer);
     }
@@ -245,8 +248,10 @@ impl Node {
                 self.begin_install(from, snapshot, out);
             }
             for peer in turn.lost_data.drain(..) {
-                let text = format!("member {peer:x} seems to have lost entries that it had acknowledged");
-                self.note(Level::Error, text, out);
+                if self.health.lost_data(peer) {
+                    let text = format!("member {peer:x} seems to have lost entries that it had acknowledged");
+                    out.push(Output::Note { level: Level::Error, text });
+                }
             }
         }
         self.turn = turn;

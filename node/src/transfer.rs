@@ -18,6 +18,8 @@ const PIECE: u32 = 1 << 20;
 const AGAIN: u64 = 1_000 / TICK_MS;
 /// So often without an answer: the install is given up.
 const TRIES: u32 = 10;
+/// A leader looks for receivers that never asked. Ticks.
+const OFFER_AGAIN: u64 = 5_000 / TICK_MS;
 /// A receiver that asks for nothing so long no longer holds the log back. Ticks.
 const SENDER_PATIENCE: u64 = 60_000 / TICK_MS;
 
@@ -204,6 +206,9 @@ impl Node {
     pub(crate) fn tick_transfer(&mut self, out: &mut Vec<Output>) {
         let now = self.ticks;
         self.transfer.sending.retain(|_, (_, asked)| now - *asked < SENDER_PATIENCE);
+        if now.is_multiple_of(OFFER_AGAIN) && self.is_leader() {
+            self.offer_again();
+        }
         let Some(receiving) = &mut self.transfer.receiving else { return };
         if receiving.stage != Stage::Asking || now - receiving.asked < AGAIN {
             return;
@@ -215,6 +220,16 @@ impl Node {
         self.ask_piece(out);
     }
 
+    /// A follower that was offered a snapshot and asks for nothing may not have heard the offer.
+    fn offer_again(&mut self) {
+        for follower in self.consensus.status().followers {
+            let silent = !self.transfer.sending.contains_key(&follower.id);
+            if follower.feeding == consensus::Feeding::Snapshot && silent {
+                self.consensus.snapshot_sent(follower.id, false);
+            }
+        }
+    }
+
     pub(crate) fn lost_transfer(&mut self, peer: u64) {
         if let Some(receiving) = &mut self.transfer.receiving
             && receiving.from == peer
@@ -222,9 +237,7 @@ impl Node {
             // Asked again at the next tick: a reconnect drops what was queued.
             receiving.asked = 0;
         }
-        if self.transfer.sending.remove(&peer).is_some() {
-            self.consensus.snapshot_sent(peer, false);
-        }
+        self.transfer.sending.remove(&peer);
     }
 
     #[allow(clippy::too_many_arguments)]

@@ -1,0 +1,361 @@
+//! A few members, jobs done at once, frames delivered in order; and the commands of the scripts.
+
+use crate::support::MemFiles;
+use bytes::Bytes;
+use consensus::Role;
+use disk::{Files, Identity, Log};
+use node::frame::Frame;
+use node::*;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt::Write;
+use std::sync::Arc;
+use store::command::{self, DeleteRangeRequest, PutRequest};
+use store::{KeyRange, Member, Query, Reply, SortOrder, SortTarget};
+
+struct House {
+    node: Node,
+    log: Log,
+    files: MemFiles,
+    config: Config,
+    down: bool,
+    /// Saves are kept back while set.
+    hung: bool,
+    kept: Vec<(JobId, Job)>,
+}
+
+#[derive(Default)]
+pub struct Village {
+    houses: BTreeMap<u64, House>,
+    wires: VecDeque<(u64, u64, Frame)>,
+    cut: BTreeSet<(u64, u64)>,
+    next: Waiter,
+    boots: u64,
+    told: String,
+    leader: BTreeMap<u64, (u64, u64)>,
+}
+
+const CLUSTER: u64 = 0xc1;
+
+impl Village {
+    pub fn command(&mut self, line: &str) -> String {
+        self.told.clear();
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words.as_slice() {
+            ["start", count] => self.start(count.parse().expect("a number")),
+            ["ticks", count] => (0..count.parse().expect("a number")).for_each(|_| self.tick()),
+            ["cut", a, b] => self.cut_wire(a, b),
+            ["mend"] => self.cut.clear(),
+            ["crash", id] => self.houses.get_mut(&id.parse().expect("id")).expect("member").down = true,
+            ["restart", id] => self.restart(id.parse().expect("id")),
+            ["hang", id] => self.houses.get_mut(&id.parse().expect("id")).expect("member").hung = true,
+            ["free", id] => self.free(id.parse().expect("id")),
+            ["stop", id] => {
+                let id = id.parse().expect("id");
+                self.input(id, Input::Stop);
+                (0..100).for_each(|_| self.tick());
+            }
+            [id, rest @ ..] => self.ask(id.parse().expect("a member or a command"), rest),
+            [] => {}
+        }
+        self.told.clone()
+    }
+
+    fn start(&mut self, count: u64) {
+        let members: Vec<Member> = (1..=count)
+            .map(|id| Member { id, name: format!("m{id}"), peer_urls: vec![format!("http://m{id}")], client_urls: vec![] })
+            .collect();
+        for id in 1..=count {
+            let files = MemFiles::new();
+            let config = self.config(id);
+            let shared: Arc<dyn Files> = files.shared();
+            genesis(&shared, Identity { cluster: CLUSTER, member: id }, &config, members.clone()).expect("an empty disk");
+            self.open(id, files, config);
+        }
+        (0..300).for_each(|_| self.tick());
+    }
+
+    fn config(&mut self, id: u64) -> Config {
+        self.boots += 1;
+        let mut config = Config::new(CLUSTER, id, self.boots, 7 + id);
+        config.segment_bytes = 64 << 10;
+        config.log_segment_bytes = 256 << 10;
+        config.checkpoint_bytes = 16 << 10;
+        config
+    }
+
+    fn open(&mut self, id: u64, files: MemFiles, config: Config) {
+        let shared: Arc<dyn Files> = files.shared();
+        let mut out = Vec::new();
+        let (node, log) = Node::recover(config.clone(), &shared, &mut out).expect("recovers");
+        let house = House { node, log, files, config, down: false, hung: false, kept: Vec::new() };
+        self.houses.insert(id, house);
+        self.carry_out(id, out);
+        self.settle(id);
+    }
+
+    fn restart(&mut self, id: u64) {
+        let house = self.houses.remove(&id).expect("member");
+        let config = self.config(id);
+        self.open(id, house.files, config);
+        let revision = self.houses[&id].node.status().revision;
+        let _ = writeln!(self.told, "{id}: back at revision {revision}");
+    }
+
+    fn free(&mut self, id: u64) {
+        let house = self.houses.get_mut(&id).expect("member");
+        house.hung = false;
+        for (job, work) in std::mem::take(&mut house.kept) {
+            self.work(id, job, work);
+        }
+        self.deliver();
+    }
+
+    fn cut_wire(&mut self, a: &str, b: &str) {
+        let (a, b) = (a.parse().expect("id"), b.parse().expect("id"));
+        self.cut.extend([(a, b), (b, a)]);
+    }
+
+    fn tick(&mut self) {
+        let ids: Vec<u64> = self.houses.keys().copied().collect();
+        for id in ids {
+            self.input(id, Input::Tick);
+        }
+    }
+
+    fn input(&mut self, id: u64, input: Input) {
+        let house = self.houses.get_mut(&id).expect("member");
+        if house.down {
+            return;
+        }
+        let mut out = Vec::new();
+        house.node.step(input, &mut out);
+        self.carry_out(id, out);
+        self.settle(id);
+        self.deliver();
+    }
+
+    fn settle(&mut self, id: u64) {
+        loop {
+            let house = self.houses.get_mut(&id).expect("member");
+            let mut out = Vec::new();
+            house.node.flush(&mut out);
+            let done = out.is_empty() && house.node.idle();
+            self.carry_out(id, out);
+            if done {
+                return;
+            }
+        }
+    }
+
+    fn deliver(&mut self) {
+        while let Some((from, to, frame)) = self.wires.pop_front() {
+            if self.cut.contains(&(from, to)) || self.houses.get(&to).is_none_or(|house| house.down) {
+                continue;
+            }
+            let mut bytes = Vec::new();
+            node::frame::encode(&frame, &mut bytes);
+            let frame = node::frame::decode(Bytes::from(bytes)).expect("own frames are readable");
+            let house = self.houses.get_mut(&to).expect("member");
+            let mut out = Vec::new();
+            house.node.step(Input::Frame { from, frame }, &mut out);
+            self.carry_out(to, out);
+            self.settle(to);
+        }
+    }
+
+    fn work(&mut self, id: u64, job: JobId, work: Job) {
+        let house = self.houses.get_mut(&id).expect("member");
+        let files: Arc<dyn Files> = house.files.shared();
+        let identity = Identity { cluster: CLUSTER, member: id };
+        let result = match work::lane(&work) {
+            work::Lane::Log => work::run_log(&mut house.log, work),
+            _ => work::run(&files, identity, store::Config { segment_bytes: house.config.segment_bytes }, work),
+        };
+        let mut out = Vec::new();
+        house.node.step(Input::Done { job, result }, &mut out);
+        self.carry_out(id, out);
+        self.settle(id);
+    }
+
+    fn carry_out(&mut self, id: u64, out: Vec<Output>) {
+        for output in out {
+            match output {
+                Output::Job { job, work } => {
+                    let house = self.houses.get_mut(&id).expect("member");
+                    if house.hung && matches!(work, Job::Save { .. }) {
+                        house.kept.push((job, work));
+                    } else {
+                        self.work(id, job, work);
+                    }
+                }
+                Output::Send { to, frame } => self.wires.push_back((id, to, frame)),
+                Output::Answer { revision, answer, .. } => {
+                    let text = self.tell(id, &answer);
+                    let _ = writeln!(self.told, "{id}: @{revision} {text}");
+                }
+                Output::Watch { message, .. } => {
+                    let _ = writeln!(self.told, "{id}: watch {}", tell_watch(&message));
+                }
+                Output::Leader { term, leader, role } => {
+                    if leader != 0 && self.leader.insert(id, (term, leader)) != Some((term, leader)) && role == Role::Leader {
+                        let _ = writeln!(self.told, "{id}: leads");
+                    }
+                }
+                Output::Note { level: Level::Info, .. } => {}
+                Output::Note { level, text } => {
+                    let _ = writeln!(self.told, "{id}: {level:?}: {text}");
+                }
+                Output::Stopped => {
+                    let _ = writeln!(self.told, "{id}: stopped");
+                }
+                Output::Fatal { reason } => {
+                    let _ = writeln!(self.told, "{id}: FATAL {reason}");
+                }
+            }
+        }
+    }
+
+    fn ask(&mut self, id: u64, words: &[&str]) {
+        self.next += 1;
+        let waiter = self.next;
+        let request = match words {
+            ["put", key, value] => propose_put(key, value, 0),
+            ["put", key, value, lease] => propose_put(key, value, lease.parse().expect("lease")),
+            ["del", key] => propose_delete(key),
+            ["get", key] => range(key, None, 0, true),
+            ["get", key, revision] => range(key, None, revision.parse().expect("revision"), true),
+            ["local", key] => range(key, None, 0, false),
+            ["list"] => range("\0", Some(""), 0, true),
+            ["compact", revision] => Request::Compact { revision: revision.parse().expect("revision"), physical: false },
+            ["compact", revision, "physical"] => Request::Compact { revision: revision.parse().expect("revision"), physical: true },
+            ["grant", lease, ttl] => Request::Propose {
+                body: command::encode_lease_grant(lease.parse().expect("id"), ttl.parse().expect("ttl"), 2),
+                cost: 64,
+            },
+            ["keep", lease] => Request::KeepAlive { lease: lease.parse().expect("id") },
+            ["ttl", lease] => Request::TimeToLive { lease: lease.parse().expect("id"), keys: true },
+            ["hash"] => Request::HashKv { revision: 0 },
+            ["move", target] => Request::MoveLeader { target: target.parse().expect("id") },
+            ["members"] => Request::Members { linearizable: true },
+            ["status"] => Request::Status,
+            ["fill", count, size] => return self.fill(id, count.parse().expect("count"), size.parse().expect("size")),
+            ["watch", key, next] => {
+                let spec = WatchSpec { range: key_range(key, None), no_put: false, no_delete: false, prev_kv: true };
+                let op = WatchOp::Join { id: 0, spec, next: next.parse().expect("revision") };
+                return self.input(id, Input::Watch { stream: 1, op });
+            }
+            ["history", from] => Request::History { from: from.parse().expect("revision"), prev: true },
+            ["timeout"] => return self.input(id, Input::Cancel { waiter: waiter - 2, timed_out: true }),
+            other => panic!("no such command: {other:?}"),
+        };
+        self.input(id, Input::Request { waiter, request });
+    }
+
+    /// Many puts at once, answers counted, not told.
+    fn fill(&mut self, id: u64, count: usize, size: usize) {
+        let before = std::mem::take(&mut self.told);
+        let value = "x".repeat(size);
+        for at in 0..count {
+            self.next += 1;
+            let request = propose_put(&format!("fill-{:04}", at % 500), &value, 0);
+            self.input(id, Input::Request { waiter: self.next, request });
+        }
+        let answered = self.told.matches("put ok").count();
+        self.told = before;
+        let _ = writeln!(self.told, "{id}: {answered} of {count} puts answered");
+    }
+
+    fn tell(&self, id: u64, answer: &Answer) -> String {
+        match answer {
+            Answer::Applied { result: Ok(Reply::Put { .. }), .. } => "put ok".into(),
+            Answer::Applied { result: Ok(Reply::Delete { deleted, .. }), .. } => format!("deleted {deleted}"),
+            Answer::Applied { result: Ok(reply), .. } => format!("{reply:?}"),
+            Answer::Applied { result: Err(error), .. } => format!("refused: {error:?}"),
+            Answer::Range(start) => {
+                let kvs: Vec<String> = start.items.iter().map(|item| self.value(id, &item.at)).collect();
+                format!("count {} [{}]", start.count, kvs.join(" "))
+            }
+            Answer::Status(status) => format!(
+                "leader {} revision {} compacted {} keys {} alarms {:?}",
+                status.leader, status.revision, status.compacted, status.keys, status.alarms
+            ),
+            Answer::HashKv { compacted, hash_revision, .. } => format!("hash of {hash_revision}, compacted {compacted}"),
+            Answer::TimeToLive { ttl, granted, keys } => {
+                let keys: Vec<_> = keys.iter().map(|key| String::from_utf8_lossy(key).into_owned()).collect();
+                format!("ttl {ttl} of {granted} keys {keys:?}")
+            }
+            Answer::History(history) => {
+                let revisions: Vec<i64> = history.revisions.iter().map(|events| events.revision).collect();
+                format!("history {revisions:?} next {}", history.next)
+            }
+            Answer::Members { members } => {
+                let names: Vec<&str> = members.iter().map(|(member, _)| member.name.as_str()).collect();
+                names.join(" ")
+            }
+            other => format!("{other:?}"),
+        }
+    }
+
+    fn value(&self, id: u64, at: &store::Located) -> String {
+        let record = at.bytes.clone().unwrap_or_else(|| {
+            let files = self.houses[&id].files.shared();
+            disk::records::read(&*files, at.handle).expect("a record")
+        });
+        let opened = store::record::open(&record).expect("whole");
+        let kv = store::record::key_value(&opened.body).expect("a key value");
+        let value = String::from_utf8_lossy(kv.value);
+        let value = if value.len() > 12 { format!("{}*{}", &value[..1], value.len()) } else { value.into_owned() };
+        format!("{}={}#{}", String::from_utf8_lossy(kv.key), value, kv.version)
+    }
+}
+
+fn tell_watch(message: &ToStream) -> String {
+    match message {
+        ToStream::Events { events, picks, .. } => {
+            let told: Vec<String> = picks
+                .iter()
+                .map(|pick| &events.events[*pick as usize])
+                .map(|event| format!("{}{}", if event.tombstone { "-" } else { "+" }, String::from_utf8_lossy(&event.key)))
+                .collect();
+            format!("@{} {}", events.revision, told.join(" "))
+        }
+        ToStream::Joined { revision, missed, .. } => format!("joined at {revision}, {} missed", missed.len()),
+        ToStream::Behind { revision, .. } => format!("behind {revision}"),
+        other => format!("{other:?}"),
+    }
+}
+
+fn key_range(key: &str, end: Option<&str>) -> KeyRange {
+    let end = end.map(|end| Bytes::copy_from_slice(end.as_bytes()));
+    KeyRange { key: Bytes::copy_from_slice(key.as_bytes()), end }
+}
+
+fn range(key: &str, end: Option<&str>, revision: i64, linearizable: bool) -> Request {
+    let query = Query {
+        range: key_range(key, end),
+        revision,
+        limit: 0,
+        order: SortOrder::None,
+        target: SortTarget::Key,
+        keys_only: false,
+        count_only: false,
+        min_mod: 0,
+        max_mod: 0,
+        min_create: 0,
+        max_create: 0,
+    };
+    Request::Range { query, linearizable, stream: false }
+}
+
+fn propose_put(key: &str, value: &str, lease: i64) -> Request {
+    let mut request = Vec::new();
+    let put = PutRequest { key: key.as_bytes(), value: value.as_bytes(), lease, ..PutRequest::default() };
+    put.encode(&mut request);
+    Request::Propose { body: command::encode_put(&request).expect("well-formed"), cost: command::put_cost(&put) }
+}
+
+fn propose_delete(key: &str) -> Request {
+    let mut request = Vec::new();
+    DeleteRangeRequest { key: key.as_bytes(), ..DeleteRangeRequest::default() }.encode(&mut request);
+    Request::Propose { body: command::encode_delete_range(&request).expect("well-formed"), cost: 0 }
+}
