@@ -12,7 +12,7 @@ const ID: Identity = Identity { cluster: 0xc1, member: 0xa1 };
 const OPTIONS: LogOptions = LogOptions { segment_bytes: 16 << 10 };
 
 fn entry(index: u64, term: u64, len: usize) -> Entry {
-    let kind = if index % 7 == 0 { EntryKind::Config } else { EntryKind::Normal };
+    let kind = if index.is_multiple_of(7) { EntryKind::Config } else { EntryKind::Normal };
     let data: Vec<u8> = (0..len).map(|i| (index * 31 + term * 7 + i as u64) as u8).collect();
     Entry { index, term, kind, data: Bytes::from(data) }
 }
@@ -44,12 +44,10 @@ impl Model {
         if content.hard != self.hard {
             return Err(format!("hard state {:?}, not {:?}", content.hard, self.hard));
         }
-        let mut expected = content.boundary.0 + 1;
-        for entry in &content.entries {
+        for (expected, entry) in (content.boundary.0 + 1..).zip(&content.entries) {
             if entry.index != expected {
                 return Err(format!("entry {} where {expected} belongs", entry.index));
             }
-            expected += 1;
         }
         let last = content.entries.last().map_or(content.boundary, |entry| (entry.index, entry.term));
         if last != self.last {

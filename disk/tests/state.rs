@@ -160,6 +160,9 @@ fn a_crash_after_any_call_leaves_the_old_or_the_new_checkpoint() {
             let found = marks.iter().position(|mark| mark.1 == index).unwrap();
             assert!(found == done || found == done + 1, "call {calls}, {kept:?}: checkpoint {index}");
             opened.check_against(&models[found]);
+            // No byte behind the checkpoint is left to be believed.
+            let (records, _) = records::history(&crashed, 0, i64::MAX, u64::MAX).unwrap();
+            assert_eq!(records.len() as u64, index - 1, "call {calls}, {kept:?}");
             // Settled is settled.
             let settled = crashed.contents();
             let (again, _) = Life::open(crashed.clone(), ID, marks[done].2).unwrap();
@@ -186,6 +189,13 @@ fn two_checkpoints_are_kept_and_nothing_else() {
     checkpoint::verify(&life.files, &manifest).unwrap();
     assert!(manifest.segments.len() > 2, "{manifest:?}");
     assert_eq!(again.disk_bytes, before.values().map(|bytes| bytes.len() as u64).sum::<u64>());
+    // Segments that grow towards the next checkpoint are not unnamed leftovers.
+    life.apply_until(70);
+    life.write();
+    let written = life.files.contents();
+    checkpoint::clean(&life.files, ID, &[]).unwrap();
+    assert_eq!(life.files.contents(), written);
+    assert!(written.len() > before.len());
 }
 
 #[test]
@@ -221,6 +231,7 @@ fn damage_of_the_newest_checkpoint_is_seen_and_the_older_one_stands_in() {
     assert_eq!(damaged.calls(), calls, "a refusal changes nothing");
     let (mut opened, fault) = Life::open(damaged.clone(), ID, 30).unwrap();
     assert!(fault.is_some());
+    assert_eq!(checkpoint::manifests(&damaged).unwrap(), [30]);
     opened.apply_until(40);
     opened.checkpoint();
     Life::open(damaged, ID, 30).unwrap().0.check_against(&newest);

@@ -93,9 +93,12 @@ struct Replay {
     pending: Option<(String, u64, Break)>,
 }
 
+/// A batch as it should be on the disk.
 struct Rewrite {
     at: Place,
     bytes: Vec<u8>,
+    /// It is not like that now.
+    wrong: bool,
 }
 
 impl Replay {
@@ -279,10 +282,11 @@ impl Replay {
         let front = Header::decode(page).ok().filter(|(header, _)| header.at == at);
         let back = Header::decode(&page[page.len() - HEADER..]).ok()
             .filter(|(h, _)| h.at.segment == at.segment && h.at.offset.checked_add(h.size()) == Some(at.offset + PAGE));
-        if let Some((header, digest)) = back {
-            if header.at == place && self.continues(&header, place)? {
-                survey.copy = Some((header, digest));
-            }
+        if let Some((header, digest)) = back
+            && header.at == place
+            && self.continues(&header, place)?
+        {
+            survey.copy = Some((header, digest));
         }
         for (header, _) in front.into_iter().chain(back) {
             let ours = header.id == self.log.id;
@@ -303,10 +307,11 @@ impl Replay {
             bytes.extend_from_slice(&entry.data);
         }
         bytes.extend_from_slice(&frame.back);
-        if let Some(previous) = self.tail.replace(Rewrite { at: header.at, bytes }) {
-            if self.healed.last().is_some_and(|place| place.file == self.path_of(previous.at) && place.offset == previous.at.offset) {
-                self.rewrite.push(previous);
-            }
+        let rewrite = Rewrite { at: header.at, bytes, wrong: batch.wrong.is_some() };
+        if let Some(previous) = self.tail.replace(rewrite)
+            && previous.wrong
+        {
+            self.rewrite.push(previous);
         }
         if let Some(wrong) = batch.wrong {
             self.healed.push(Torn { file: self.current().path.clone(), offset: header.at.offset, what: wrong.to_string() });
@@ -322,10 +327,6 @@ impl Replay {
         self.log.account(&header, last_term);
         self.log.tip.digest = batch.digest;
         Ok(())
-    }
-
-    fn path_of(&self, at: Place) -> String {
-        space::segment_path(at.segment)
     }
 
     fn cut_entries(&mut self, header: &Header) {
