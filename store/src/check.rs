@@ -29,7 +29,11 @@ pub fn check_put(put: &PutRequest<'_>) -> Result<(), Error> {
 }
 
 pub fn check_delete(delete: &DeleteRangeRequest<'_>) -> Result<(), Error> {
-    if delete.key.is_empty() { Err(Error::EmptyKey) } else { Ok(()) }
+    if delete.key.is_empty() {
+        Err(Error::EmptyKey)
+    } else {
+        Ok(())
+    }
 }
 
 /// `max_ops` is the member's flag; apply passes `i64::MAX`.
@@ -42,7 +46,11 @@ pub fn check_txn(txn: &TxnRequest<'_>, max_ops: i64) -> Result<(), Error> {
 
 /// Sizes, keys and operations, one by one; a nested transaction gets what its parent left over.
 fn check_ops(txn: &TxnRequest<'_>, max_ops: i64) -> Result<(), Error> {
-    let widest = txn.compare.len().max(txn.success.len()).max(txn.failure.len()) as i64;
+    let widest = txn
+        .compare
+        .len()
+        .max(txn.success.len())
+        .max(txn.failure.len()) as i64;
     if widest > max_ops {
         return Err(Error::TooManyOps);
     }
@@ -106,10 +114,10 @@ fn intervals<'a>(ops: &[RequestOp<'a>]) -> Result<Writes<'a>, Error> {
         }
     }
     for op in ops {
-        if let RequestOp::Put(put) = op {
-            if writes.deleted(put.key) || !writes.puts.insert(put.key) {
-                return Err(Error::DuplicateKey);
-            }
+        if let RequestOp::Put(put) = op
+            && (writes.deleted(put.key) || !writes.puts.insert(put.key))
+        {
+            return Err(Error::DuplicateKey);
         }
     }
     Ok(writes)

@@ -8,9 +8,15 @@
 
 pub use crate::check::{check_delete, check_put, check_range, check_txn};
 pub use crate::protobuf::Malformed;
+pub use crate::request::{
+    Compare, DeleteRangeRequest, Operand, PutRequest, RangeRequest, RequestOp, TxnRequest,
+};
 
-use crate::protobuf::{Fields, Value, write_bool, write_bytes, write_message, write_varint};
-use crate::{KeyRange, Member, Query, SortOrder, SortTarget};
+use crate::Member;
+use crate::protobuf::{
+    Fields, Value, nested, write_bool, write_bytes, write_message, write_varint,
+};
+use crate::request::{int, int32, text, wrong};
 use bytes::Bytes;
 
 /// Field numbers of the envelope.
@@ -32,10 +38,6 @@ pub mod field {
     /// The leader's lease clock in milliseconds.
     pub const LEASE_CLOCK: u32 = 20003;
 }
-
-/// Deepest nesting of transactions that is read. etcd's own bound (operations per transaction) is
-/// lower by default; this one protects the stack.
-const MAX_NESTING: u32 = 128;
 
 /// Names one request: the member that took it in, a nonce of that member's process, a counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -61,17 +63,40 @@ pub enum Command<'a> {
     Put(PutRequest<'a>),
     DeleteRange(DeleteRangeRequest<'a>),
     Txn(TxnRequest<'a>),
-    Compaction { revision: i64, physical: bool },
+    Compaction {
+        revision: i64,
+        physical: bool,
+    },
     /// `id` is chosen and `ttl` (seconds) raised to the minimum before the log.
-    LeaseGrant { id: i64, ttl: i64 },
-    LeaseRevoke { id: i64 },
+    LeaseGrant {
+        id: i64,
+        ttl: i64,
+    },
+    LeaseRevoke {
+        id: i64,
+    },
     /// (lease, remaining seconds)
-    LeaseCheckpoint { leases: Vec<(i64, i64)> },
-    Alarm { action: AlarmAction, member: u64, alarm: i32 },
+    LeaseCheckpoint {
+        leases: Vec<(i64, i64)>,
+    },
+    Alarm {
+        action: AlarmAction,
+        member: u64,
+        alarm: i32,
+    },
     /// (lease, index of its grant); void unless the entry's raft term is `term`.
-    Expire { term: u64, leases: Vec<(i64, u64)> },
-    MemberAttr { member: u64, name: &'a str, client_urls: Vec<&'a str> },
-    ClusterVersion { version: &'a str },
+    Expire {
+        term: u64,
+        leases: Vec<(i64, u64)>,
+    },
+    MemberAttr {
+        member: u64,
+        name: &'a str,
+        client_urls: Vec<&'a str>,
+    },
+    ClusterVersion {
+        version: &'a str,
+    },
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,408 +107,13 @@ pub enum AlarmAction {
     Deactivate,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PutRequest<'a> {
-    pub key: &'a [u8],
-    pub value: &'a [u8],
-    pub lease: i64,
-    pub prev_kv: bool,
-    pub ignore_value: bool,
-    pub ignore_lease: bool,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DeleteRangeRequest<'a> {
-    pub key: &'a [u8],
-    pub range_end: &'a [u8],
-    pub prev_kv: bool,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RangeRequest<'a> {
-    pub key: &'a [u8],
-    pub range_end: &'a [u8],
-    pub limit: i64,
-    pub revision: i64,
-    pub sort_order: i32,
-    pub sort_target: i32,
-    pub serializable: bool,
-    pub keys_only: bool,
-    pub count_only: bool,
-    pub min_mod: i64,
-    pub max_mod: i64,
-    pub min_create: i64,
-    pub max_create: i64,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TxnRequest<'a> {
-    pub compare: Vec<Compare<'a>>,
-    pub success: Vec<RequestOp<'a>>,
-    pub failure: Vec<RequestOp<'a>>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RequestOp<'a> {
-    Range(RangeRequest<'a>),
-    Put(PutRequest<'a>),
-    DeleteRange(DeleteRangeRequest<'a>),
-    Txn(TxnRequest<'a>),
-    /// No request set: refused by [`check_txn`].
-    None,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Compare<'a> {
-    /// 0 equal, 1 greater, 2 less, 3 not equal; others hold always, as in etcd.
-    pub result: i32,
-    /// 0 version, 1 create, 2 mod, 3 value, 4 lease.
-    pub target: i32,
-    pub key: &'a [u8],
-    pub range_end: &'a [u8],
-    pub operand: Operand<'a>,
-}
-
-/// The number or value a compare asks about. One that does not fit the target counts as zero or empty.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Operand<'a> {
-    #[default]
-    None,
-    Version(i64),
-    Create(i64),
-    Mod(i64),
-    Value(&'a [u8]),
-    Lease(i64),
-}
-
-/// Collects whether a request could be spliced as it is: known fields alone, each once.
-struct Plain {
-    yes: bool,
-    seen: u64,
-}
-
-impl Plain {
-    fn new() -> Plain {
-        Plain { yes: true, seen: 0 }
-    }
-
-    fn once(&mut self, slot: u32) {
-        self.yes &= self.seen & (1 << slot) == 0;
-        self.seen |= 1 << slot;
-    }
-}
-
-fn wrong<T>(message: &str, number: u32) -> Result<T, Malformed> {
-    Err(Malformed::new(format!("{message}: field {number} has the wrong wire type")))
-}
-
-fn int(v: u64) -> i64 {
-    v as i64
-}
-
-/// Protobuf enums and int32 keep the low 32 bits.
-fn int32(v: u64) -> i32 {
-    v as i32
-}
-
-fn text(bytes: &[u8]) -> Result<&str, Malformed> {
-    std::str::from_utf8(bytes).map_err(|_| Malformed::new("text is not UTF-8"))
-}
-
-impl<'a> PutRequest<'a> {
-    pub fn decode(bytes: &'a [u8]) -> Result<PutRequest<'a>, Malformed> {
-        Self::read(bytes).map(|(request, _)| request)
-    }
-
-    fn read(bytes: &'a [u8]) -> Result<(PutRequest<'a>, bool), Malformed> {
-        let (mut put, mut plain) = (PutRequest::default(), Plain::new());
-        let mut fields = Fields::new(bytes);
-        while let Some((number, value)) = fields.next()? {
-            match (number, value) {
-                (1, Value::Bytes(b)) => put.key = b,
-                (2, Value::Bytes(b)) => put.value = b,
-                (3, Value::Varint(v)) => put.lease = int(v),
-                (4, Value::Varint(v)) => put.prev_kv = v != 0,
-                (5, Value::Varint(v)) => put.ignore_value = v != 0,
-                (6, Value::Varint(v)) => put.ignore_lease = v != 0,
-                (1..=6, _) => return wrong("PutRequest", number),
-                _ => plain.yes = false,
-            }
-            plain.once(number.min(63));
-        }
-        Ok((put, plain.yes))
-    }
-
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        write_bytes(out, 1, self.key);
-        write_bytes(out, 2, self.value);
-        write_varint(out, 3, self.lease as u64);
-        write_bool(out, 4, self.prev_kv);
-        write_bool(out, 5, self.ignore_value);
-        write_bool(out, 6, self.ignore_lease);
-    }
-}
-
-impl<'a> DeleteRangeRequest<'a> {
-    pub fn decode(bytes: &'a [u8]) -> Result<DeleteRangeRequest<'a>, Malformed> {
-        Self::read(bytes).map(|(request, _)| request)
-    }
-
-    fn read(bytes: &'a [u8]) -> Result<(DeleteRangeRequest<'a>, bool), Malformed> {
-        let (mut delete, mut plain) = (DeleteRangeRequest::default(), Plain::new());
-        let mut fields = Fields::new(bytes);
-        while let Some((number, value)) = fields.next()? {
-            match (number, value) {
-                (1, Value::Bytes(b)) => delete.key = b,
-                (2, Value::Bytes(b)) => delete.range_end = b,
-                (3, Value::Varint(v)) => delete.prev_kv = v != 0,
-                (1..=3, _) => return wrong("DeleteRangeRequest", number),
-                _ => plain.yes = false,
-            }
-            plain.once(number.min(63));
-        }
-        Ok((delete, plain.yes))
-    }
-
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        write_bytes(out, 1, self.key);
-        write_bytes(out, 2, self.range_end);
-        write_bool(out, 3, self.prev_kv);
-    }
-
-    pub fn range(&self) -> KeyRange {
-        KeyRange::new(self.key, self.range_end)
-    }
-}
-
-impl<'a> RangeRequest<'a> {
-    pub fn decode(bytes: &'a [u8]) -> Result<RangeRequest<'a>, Malformed> {
-        Self::read(bytes).map(|(request, _)| request)
-    }
-
-    fn read(bytes: &'a [u8]) -> Result<(RangeRequest<'a>, bool), Malformed> {
-        let (mut range, mut plain) = (RangeRequest::default(), Plain::new());
-        let mut fields = Fields::new(bytes);
-        while let Some((number, value)) = fields.next()? {
-            match (number, value) {
-                (1, Value::Bytes(b)) => range.key = b,
-                (2, Value::Bytes(b)) => range.range_end = b,
-                (3, Value::Varint(v)) => range.limit = int(v),
-                (4, Value::Varint(v)) => range.revision = int(v),
-                (5, Value::Varint(v)) => range.sort_order = int32(v),
-                (6, Value::Varint(v)) => range.sort_target = int32(v),
-                (7, Value::Varint(v)) => range.serializable = v != 0,
-                (8, Value::Varint(v)) => range.keys_only = v != 0,
-                (9, Value::Varint(v)) => range.count_only = v != 0,
-                (10, Value::Varint(v)) => range.min_mod = int(v),
-                (11, Value::Varint(v)) => range.max_mod = int(v),
-                (12, Value::Varint(v)) => range.min_create = int(v),
-                (13, Value::Varint(v)) => range.max_create = int(v),
-                (1..=13, _) => return wrong("RangeRequest", number),
-                _ => plain.yes = false,
-            }
-            plain.once(number.min(63));
-        }
-        Ok((range, plain.yes))
-    }
-
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        write_bytes(out, 1, self.key);
-        write_bytes(out, 2, self.range_end);
-        write_varint(out, 3, self.limit as u64);
-        write_varint(out, 4, self.revision as u64);
-        write_varint(out, 5, i64::from(self.sort_order) as u64);
-        write_varint(out, 6, i64::from(self.sort_target) as u64);
-        write_bool(out, 7, self.serializable);
-        write_bool(out, 8, self.keys_only);
-        write_bool(out, 9, self.count_only);
-        write_varint(out, 10, self.min_mod as u64);
-        write_varint(out, 11, self.max_mod as u64);
-        write_varint(out, 12, self.min_create as u64);
-        write_varint(out, 13, self.max_create as u64);
-    }
-
-    /// The query this request means. Sort options out of range (refused by [`check_range`]) count as none.
-    pub fn query(&self) -> Query {
-        Query {
-            range: KeyRange::new(self.key, self.range_end),
-            revision: self.revision,
-            limit: self.limit,
-            order: match self.sort_order {
-                1 => SortOrder::Ascend,
-                2 => SortOrder::Descend,
-                _ => SortOrder::None,
-            },
-            target: match self.sort_target {
-                1 => SortTarget::Version,
-                2 => SortTarget::Create,
-                3 => SortTarget::Mod,
-                4 => SortTarget::Value,
-                _ => SortTarget::Key,
-            },
-            keys_only: self.keys_only,
-            count_only: self.count_only,
-            min_mod: self.min_mod,
-            max_mod: self.max_mod,
-            min_create: self.min_create,
-            max_create: self.max_create,
-        }
-    }
-}
-
-impl<'a> TxnRequest<'a> {
-    pub fn decode(bytes: &'a [u8]) -> Result<TxnRequest<'a>, Malformed> {
-        Self::read(bytes, 0).map(|(request, _)| request)
-    }
-
-    fn read(bytes: &'a [u8], depth: u32) -> Result<(TxnRequest<'a>, bool), Malformed> {
-        if depth > MAX_NESTING {
-            return Err(Malformed::new("transactions nest too deep"));
-        }
-        let (mut txn, mut plain) = (TxnRequest::default(), true);
-        let mut fields = Fields::new(bytes);
-        while let Some((number, value)) = fields.next()? {
-            match (number, value) {
-                (1, Value::Bytes(b)) => {
-                    let (compare, clean) = Compare::read(b)?;
-                    txn.compare.push(compare);
-                    plain &= clean;
-                }
-                (2 | 3, Value::Bytes(b)) => {
-                    let (op, clean) = RequestOp::read(b, depth)?;
-                    if number == 2 { txn.success.push(op) } else { txn.failure.push(op) }
-                    plain &= clean;
-                }
-                (1..=3, _) => return wrong("TxnRequest", number),
-                _ => plain = false,
-            }
-        }
-        Ok((txn, plain))
-    }
-
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        for compare in &self.compare {
-            nested(out, 1, |out| compare.encode(out));
-        }
-        for op in &self.success {
-            nested(out, 2, |out| op.encode(out));
-        }
-        for op in &self.failure {
-            nested(out, 3, |out| op.encode(out));
-        }
-    }
-
-    /// Ranges alone in both branches and no nested transaction: need not be logged.
-    pub fn is_read_only(&self) -> bool {
-        self.success.iter().chain(&self.failure).all(|op| matches!(op, RequestOp::Range(_)))
-    }
-
-    /// Read only, and every range of both branches asks for a local read.
-    pub fn is_serializable(&self) -> bool {
-        let local = |op: &RequestOp<'_>| matches!(op, RequestOp::Range(range) if range.serializable);
-        self.success.iter().chain(&self.failure).all(local)
-    }
-}
-
-fn nested(out: &mut Vec<u8>, number: u32, encode: impl FnOnce(&mut Vec<u8>)) {
-    let mut inner = Vec::new();
-    encode(&mut inner);
-    write_message(out, number, &inner);
-}
-
-impl<'a> RequestOp<'a> {
-    fn read(bytes: &'a [u8], depth: u32) -> Result<(RequestOp<'a>, bool), Malformed> {
-        let (mut op, mut plain) = (RequestOp::None, Plain::new());
-        let mut fields = Fields::new(bytes);
-        while let Some((number, value)) = fields.next()? {
-            let (read, clean) = match (number, value) {
-                (1, Value::Bytes(b)) => {
-                    let (range, clean) = RangeRequest::read(b)?;
-                    (RequestOp::Range(range), clean)
-                }
-                (2, Value::Bytes(b)) => {
-                    let (put, clean) = PutRequest::read(b)?;
-                    (RequestOp::Put(put), clean)
-                }
-                (3, Value::Bytes(b)) => {
-                    let (delete, clean) = DeleteRangeRequest::read(b)?;
-                    (RequestOp::DeleteRange(delete), clean)
-                }
-                (4, Value::Bytes(b)) => {
-                    let (txn, clean) = TxnRequest::read(b, depth + 1)?;
-                    (RequestOp::Txn(txn), clean)
-                }
-                (1..=4, _) => return wrong("RequestOp", number),
-                _ => {
-                    plain.yes = false;
-                    continue;
-                }
-            };
-            plain.once(0);
-            plain.yes &= clean;
-            op = read;
-        }
-        Ok((op, plain.yes))
-    }
-
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        match self {
-            RequestOp::Range(range) => nested(out, 1, |out| range.encode(out)),
-            RequestOp::Put(put) => nested(out, 2, |out| put.encode(out)),
-            RequestOp::DeleteRange(delete) => nested(out, 3, |out| delete.encode(out)),
-            RequestOp::Txn(txn) => nested(out, 4, |out| txn.encode(out)),
-            RequestOp::None => {}
-        }
-    }
-}
-
-impl<'a> Compare<'a> {
-    fn read(bytes: &'a [u8]) -> Result<(Compare<'a>, bool), Malformed> {
-        let (mut compare, mut plain) = (Compare::default(), Plain::new());
-        let mut fields = Fields::new(bytes);
-        while let Some((number, value)) = fields.next()? {
-            // the operands are one choice: at most one of them in a plain message
-            plain.once(if (4..=8).contains(&number) { 4 } else { number.min(63) });
-            match (number, value) {
-                (1, Value::Varint(v)) => compare.result = int32(v),
-                (2, Value::Varint(v)) => compare.target = int32(v),
-                (3, Value::Bytes(b)) => compare.key = b,
-                (4, Value::Varint(v)) => compare.operand = Operand::Version(int(v)),
-                (5, Value::Varint(v)) => compare.operand = Operand::Create(int(v)),
-                (6, Value::Varint(v)) => compare.operand = Operand::Mod(int(v)),
-                (7, Value::Bytes(b)) => compare.operand = Operand::Value(b),
-                (8, Value::Varint(v)) => compare.operand = Operand::Lease(int(v)),
-                (64, Value::Bytes(b)) => compare.range_end = b,
-                (1..=8 | 64, _) => return wrong("Compare", number),
-                _ => plain.yes = false,
-            }
-        }
-        Ok((compare, plain.yes))
-    }
-
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        write_varint(out, 1, i64::from(self.result) as u64);
-        write_varint(out, 2, i64::from(self.target) as u64);
-        write_bytes(out, 3, self.key);
-        match self.operand {
-            Operand::None => {}
-            Operand::Version(v) => write_varint(out, 4, v as u64),
-            Operand::Create(v) => write_varint(out, 5, v as u64),
-            Operand::Mod(v) => write_varint(out, 6, v as u64),
-            Operand::Value(v) => write_bytes(out, 7, v),
-            Operand::Lease(v) => write_varint(out, 8, v as u64),
-        }
-        write_bytes(out, 64, self.range_end);
-    }
-
-    pub fn range(&self) -> KeyRange {
-        KeyRange::new(self.key, self.range_end)
-    }
-}
-
 /// Reads an entry's data. Empty data is a new leader's first entry.
 pub fn decode(data: &[u8]) -> Result<Envelope<'_>, Malformed> {
-    let mut envelope = Envelope { origin: None, lease_clock: None, command: Command::Empty };
+    let mut envelope = Envelope {
+        origin: None,
+        lease_clock: None,
+        command: Command::Empty,
+    };
     let mut commands = 0;
     let mut fields = Fields::new(data);
     while let Some((number, value)) = fields.next()? {
@@ -510,11 +140,17 @@ fn read_command(number: u32, bytes: &[u8]) -> Result<Command<'_>, Malformed> {
         field::TXN => Command::Txn(TxnRequest::decode(bytes)?),
         field::COMPACTION => {
             let [revision, physical] = read_ints("CompactionRequest", bytes)?;
-            Command::Compaction { revision: int(revision), physical: physical != 0 }
+            Command::Compaction {
+                revision: int(revision),
+                physical: physical != 0,
+            }
         }
         field::LEASE_GRANT => {
             let [ttl, id] = read_ints("LeaseGrantRequest", bytes)?;
-            Command::LeaseGrant { id: int(id), ttl: int(ttl) }
+            Command::LeaseGrant {
+                id: int(id),
+                ttl: int(ttl),
+            }
         }
         field::LEASE_REVOKE => {
             let [id] = read_ints("LeaseRevokeRequest", bytes)?;
@@ -529,7 +165,11 @@ fn read_command(number: u32, bytes: &[u8]) -> Result<Command<'_>, Malformed> {
                 2 => AlarmAction::Deactivate,
                 other => return Err(Malformed::new(format!("unknown alarm action {other}"))),
             };
-            Command::Alarm { action, member, alarm: int32(alarm) }
+            Command::Alarm {
+                action,
+                member,
+                alarm: int32(alarm),
+            }
         }
         field::EXPIRE => read_expire(bytes)?,
         field::MEMBER_ATTR => read_member_attr(bytes)?,
@@ -621,7 +261,11 @@ fn read_member_attr(bytes: &[u8]) -> Result<Command<'_>, Malformed> {
             _ => {}
         }
     }
-    Ok(Command::MemberAttr { member, name, client_urls })
+    Ok(Command::MemberAttr {
+        member,
+        name,
+        client_urls,
+    })
 }
 
 fn read_cluster_version(bytes: &[u8]) -> Result<Command<'_>, Malformed> {
@@ -652,20 +296,32 @@ fn body_of(number: u32, encode: impl FnOnce(&mut Vec<u8>)) -> Bytes {
 /// Body of an entry for the bytes of a `PutRequest` as they came from the client.
 pub fn encode_put(request: &[u8]) -> Result<Bytes, Malformed> {
     let (put, plain) = PutRequest::read(request)?;
-    Ok(if plain { body(field::PUT, request) } else { body_of(field::PUT, |out| put.encode(out)) })
+    Ok(if plain {
+        body(field::PUT, request)
+    } else {
+        body_of(field::PUT, |out| put.encode(out))
+    })
 }
 
 /// Body of an entry for the bytes of a `DeleteRangeRequest`.
 pub fn encode_delete_range(request: &[u8]) -> Result<Bytes, Malformed> {
     let (delete, plain) = DeleteRangeRequest::read(request)?;
     let number = field::DELETE_RANGE;
-    Ok(if plain { body(number, request) } else { body_of(number, |out| delete.encode(out)) })
+    Ok(if plain {
+        body(number, request)
+    } else {
+        body_of(number, |out| delete.encode(out))
+    })
 }
 
 /// Body of an entry for the bytes of a `TxnRequest`.
 pub fn encode_txn(request: &[u8]) -> Result<Bytes, Malformed> {
     let (txn, plain) = TxnRequest::read(request, 0)?;
-    Ok(if plain { body(field::TXN, request) } else { body_of(field::TXN, |out| txn.encode(out)) })
+    Ok(if plain {
+        body(field::TXN, request)
+    } else {
+        body_of(field::TXN, |out| txn.encode(out))
+    })
 }
 
 pub fn encode_compaction(revision: i64, physical: bool) -> Bytes {
@@ -739,13 +395,21 @@ pub fn encode_member_attr(member: u64, name: &str, client_urls: &[String]) -> By
 }
 
 pub fn encode_cluster_version(version: &str) -> Bytes {
-    body_of(field::CLUSTER_VERSION, |out| write_bytes(out, 1, version.as_bytes()))
+    body_of(field::CLUSTER_VERSION, |out| {
+        write_bytes(out, 1, version.as_bytes())
+    })
 }
 
 /// True for bodies whose command needs the lease clock: grant, checkpoint, expire.
 pub fn wants_clock(body: &[u8]) -> bool {
     let first = Fields::new(body).next();
-    matches!(first, Ok(Some((field::LEASE_GRANT | field::LEASE_CHECKPOINT | field::EXPIRE, _))))
+    matches!(
+        first,
+        Ok(Some((
+            field::LEASE_GRANT | field::LEASE_CHECKPOINT | field::EXPIRE,
+            _
+        )))
+    )
 }
 
 /// A body becomes an entry: who asked, and the leader's lease clock (ms) where [`wants_clock`].
@@ -824,12 +488,20 @@ impl MemberChange {
                 (1, Value::Varint(v)) => kind = Some(read_change_kind(v)?),
                 (2, Value::Bytes(b)) => member = Some(decode_member(b)?),
                 (3, Value::Bytes(b)) => origin = Some(read_origin(b)?),
-                _ => return Err(Malformed::new(format!("member change: unknown field {number}"))),
+                _ => {
+                    return Err(Malformed::new(format!(
+                        "member change: unknown field {number}"
+                    )));
+                }
             }
         }
         let kind = kind.ok_or_else(|| Malformed::new("member change without kind"))?;
         let member = member.ok_or_else(|| Malformed::new("member change without member"))?;
-        Ok(MemberChange { origin, kind, member })
+        Ok(MemberChange {
+            origin,
+            kind,
+            member,
+        })
     }
 }
 
@@ -876,13 +548,47 @@ mod tests {
     use super::*;
 
     fn txn() -> TxnRequest<'static> {
-        let put = PutRequest { key: b"k", value: b"v", lease: -3, prev_kv: true, ..Default::default() };
-        let range = RangeRequest { key: b"k", range_end: b"\0", limit: 7, sort_order: 2, max_create: 9, ..Default::default() };
-        let delete = DeleteRangeRequest { key: b"d", range_end: b"e", prev_kv: true };
-        let inner = TxnRequest { success: vec![RequestOp::DeleteRange(delete)], ..Default::default() };
-        let compare = Compare { result: 3, target: 3, key: b"k", range_end: b"l", operand: Operand::Value(b"x") };
+        let put = PutRequest {
+            key: b"k",
+            value: b"v",
+            lease: -3,
+            prev_kv: true,
+            ..Default::default()
+        };
+        let range = RangeRequest {
+            key: b"k",
+            range_end: b"\0",
+            limit: 7,
+            sort_order: 2,
+            max_create: 9,
+            ..Default::default()
+        };
+        let delete = DeleteRangeRequest {
+            key: b"d",
+            range_end: b"e",
+            prev_kv: true,
+        };
+        let inner = TxnRequest {
+            success: vec![RequestOp::DeleteRange(delete)],
+            ..Default::default()
+        };
+        let compare = Compare {
+            result: 3,
+            target: 3,
+            key: b"k",
+            range_end: b"l",
+            operand: Operand::Value(b"x"),
+        };
         TxnRequest {
-            compare: vec![compare, Compare { target: 4, key: b"q", operand: Operand::Lease(-1), ..Default::default() }],
+            compare: vec![
+                compare,
+                Compare {
+                    target: 4,
+                    key: b"q",
+                    operand: Operand::Lease(-1),
+                    ..Default::default()
+                },
+            ],
             success: vec![RequestOp::Put(put), RequestOp::Txn(inner)],
             failure: vec![RequestOp::Range(range)],
         }
@@ -908,28 +614,76 @@ mod tests {
 
     #[test]
     fn commands_round_trip() {
-        let origin = Origin { member: 1, boot: u64::MAX, seq: 3 };
-        let sealed: Vec<Bytes> = bodies().iter().map(|body| seal(body, origin, Some(77))).collect();
-        let read: Vec<Command<'_>> = sealed.iter().map(|data| decode(data).unwrap().command).collect();
+        let origin = Origin {
+            member: 1,
+            boot: u64::MAX,
+            seq: 3,
+        };
+        let sealed: Vec<Bytes> = bodies()
+            .iter()
+            .map(|body| seal(body, origin, Some(77)))
+            .collect();
+        let read: Vec<Command<'_>> = sealed
+            .iter()
+            .map(|data| decode(data).unwrap().command)
+            .collect();
         assert_eq!(read[0], Command::Txn(txn()));
-        assert_eq!(read[3], Command::Compaction { revision: -1, physical: true });
+        assert_eq!(
+            read[3],
+            Command::Compaction {
+                revision: -1,
+                physical: true
+            }
+        );
         assert_eq!(read[4], Command::LeaseGrant { id: 5, ttl: 60 });
-        assert_eq!(read[6], Command::LeaseCheckpoint { leases: vec![(1, 60), (2, 0)] });
-        assert_eq!(read[7], Command::Alarm { action: AlarmAction::Deactivate, member: u64::MAX, alarm: 2 });
-        assert_eq!(read[8], Command::Expire { term: 3, leases: vec![(7, 12), (8, 13)] });
+        assert_eq!(
+            read[6],
+            Command::LeaseCheckpoint {
+                leases: vec![(1, 60), (2, 0)]
+            }
+        );
+        assert_eq!(
+            read[7],
+            Command::Alarm {
+                action: AlarmAction::Deactivate,
+                member: u64::MAX,
+                alarm: 2
+            }
+        );
+        assert_eq!(
+            read[8],
+            Command::Expire {
+                term: 3,
+                leases: vec![(7, 12), (8, 13)]
+            }
+        );
         let urls = vec!["http://a:1", "http://b:1"];
-        assert_eq!(read[9], Command::MemberAttr { member: 9, name: "name", client_urls: urls });
+        assert_eq!(
+            read[9],
+            Command::MemberAttr {
+                member: 9,
+                name: "name",
+                client_urls: urls
+            }
+        );
         for data in &sealed {
             let envelope = decode(data).unwrap();
-            assert_eq!((envelope.origin, envelope.lease_clock), (Some(origin), Some(77)));
+            assert_eq!(
+                (envelope.origin, envelope.lease_clock),
+                (Some(origin), Some(77))
+            );
         }
         assert_eq!(decode(b"").unwrap().command, Command::Empty);
     }
 
     #[test]
     fn only_what_needs_time_wants_the_clock() {
-        let wanting: Vec<usize> =
-            bodies().iter().enumerate().filter(|(_, body)| wants_clock(body)).map(|(i, _)| i).collect();
+        let wanting: Vec<usize> = bodies()
+            .iter()
+            .enumerate()
+            .filter(|(_, body)| wants_clock(body))
+            .map(|(i, _)| i)
+            .collect();
         assert_eq!(wanting, [4, 6, 8]);
     }
 
@@ -937,7 +691,10 @@ mod tests {
     fn a_cut_body_is_malformed_or_another_message_but_never_a_panic() {
         for body in bodies() {
             for cut in 1..body.len() {
-                assert!(decode(&body[..cut]).is_err(), "a body is one field: every cut shows");
+                assert!(
+                    decode(&body[..cut]).is_err(),
+                    "a body is one field: every cut shows"
+                );
             }
             for at in 0..body.len() {
                 let mut other = body.to_vec();
@@ -950,20 +707,30 @@ mod tests {
     #[test]
     fn plain_requests_are_spliced_and_others_written_anew() {
         let plain = b"\x12\x01v\x0a\x01k";
-        assert_eq!(&encode_put(plain).unwrap()[2..], plain, "as it came, whatever the order");
+        assert_eq!(
+            &encode_put(plain).unwrap()[2..],
+            plain,
+            "as it came, whatever the order"
+        );
         let twice = b"\x0a\x01x\x0a\x01k\x12\x01v";
         assert_eq!(&encode_put(twice).unwrap()[2..], b"\x0a\x01k\x12\x01v");
         let unknown = b"\x0a\x01k\x52\x03abc";
         assert_eq!(&encode_put(unknown).unwrap()[2..], b"\x0a\x01k");
         // inside a transaction too: success { put { key k, field 10 } }
         let nested = b"\x12\x09\x12\x07\x0a\x01k\x52\x02ab";
-        assert_eq!(&encode_txn(nested).unwrap()[2..], b"\x12\x05\x12\x03\x0a\x01k");
+        assert_eq!(
+            &encode_txn(nested).unwrap()[2..],
+            b"\x12\x05\x12\x03\x0a\x01k"
+        );
     }
 
     #[test]
     fn costs_are_of_the_dearer_branch() {
         assert_eq!(txn_cost(&txn()), 258);
-        let nested = TxnRequest { failure: vec![RequestOp::Txn(txn()), RequestOp::Txn(txn())], ..Default::default() };
+        let nested = TxnRequest {
+            failure: vec![RequestOp::Txn(txn()), RequestOp::Txn(txn())],
+            ..Default::default()
+        };
         assert_eq!(txn_cost(&nested), 516);
     }
 
@@ -981,10 +748,22 @@ mod tests {
 
     #[test]
     fn operations_are_counted_down_into_nested_transactions() {
-        let wide = |n| TxnRequest { success: vec![RequestOp::Range(RangeRequest { key: b"k", ..Default::default() }); n], ..Default::default() };
+        let wide = |n| TxnRequest {
+            success: vec![
+                RequestOp::Range(RangeRequest {
+                    key: b"k",
+                    ..Default::default()
+                });
+                n
+            ],
+            ..Default::default()
+        };
         assert_eq!(check_txn(&wide(4), 4), Ok(()));
         assert_eq!(check_txn(&wide(5), 4), Err(crate::Error::TooManyOps));
-        let outer = |n| TxnRequest { success: vec![RequestOp::Txn(wide(n))], ..Default::default() };
+        let outer = |n| TxnRequest {
+            success: vec![RequestOp::Txn(wide(n))],
+            ..Default::default()
+        };
         assert_eq!(check_txn(&outer(3), 4), Ok(()));
         assert_eq!(check_txn(&outer(4), 4), Err(crate::Error::TooManyOps));
     }

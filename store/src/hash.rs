@@ -7,6 +7,9 @@ use crate::{Error, Key, KeyRange, Rev};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 
+/// The hash of no record at all (etcd answers it for negative revisions).
+pub const EMPTY: u32 = 1_084_519_789;
+
 /// Fed with every record in revision order.
 #[derive(Clone, Debug)]
 pub struct HashKv {
@@ -20,7 +23,12 @@ impl HashKv {
     /// `keep`: [`Store::keep_set`] at the same revision and compacted revision.
     pub fn new(revision: i64, compacted: i64, keep: impl IntoIterator<Item = Rev>) -> HashKv {
         let crc = crc32c::crc32c(b"key");
-        HashKv { crc, revision, compacted, keep: keep.into_iter().collect() }
+        HashKv {
+            crc,
+            revision,
+            compacted,
+            keep: keep.into_iter().collect(),
+        }
     }
 
     /// `body`: the record's `KeyValue` bytes. Records that do not count are passed over.
@@ -101,7 +109,11 @@ impl Store {
         if seen == most {
             return None;
         }
-        let mut revs = std::mem::take(if set.any { &mut set.kept } else { &mut set.retained });
+        let mut revs = std::mem::take(if set.any {
+            &mut set.kept
+        } else {
+            &mut set.retained
+        });
         revs.sort_unstable();
         Some(revs)
     }
@@ -117,12 +129,20 @@ impl Store {
         let mut hash = HashKv::new(revision, self.compacted, keep);
         let mut records: Vec<(Rev, crate::Handle)> = Vec::new();
         for entry in self.keys.scan(&KeyRange::all()) {
-            records.extend(entry.versions().map(|version| (version.rev(), version.handle)));
+            records.extend(
+                entry
+                    .versions()
+                    .map(|version| (version.rev(), version.handle)),
+            );
         }
         records.sort_unstable();
         for (rev, handle) in records {
-            let opened = crate::record::open(&record(handle)).expect("the caller reads verified records");
-            assert!(opened.rev == rev, "a handle names the record of its version");
+            let opened =
+                crate::record::open(&record(handle)).expect("the caller reads verified records");
+            assert!(
+                opened.rev == rev,
+                "a handle names the record of its version"
+            );
             hash.feed(rev, opened.tombstone, &opened.body);
         }
         hash.finish()
@@ -133,8 +153,12 @@ impl KeepSet {
     fn visit(&mut self, entry: &Entry) {
         // etcd looks at the first generation whose tombstone is not before the revision: with a
         // tombstone right at it the key counts as gone, even if it came back in the same transaction
-        let gone = entry.versions().any(|v| v.is_tombstone() && v.main == self.revision);
-        let visible = entry.at(self.revision).filter(|v| !gone && !v.is_tombstone());
+        let gone = entry
+            .versions()
+            .any(|v| v.is_tombstone() && v.main == self.revision);
+        let visible = entry
+            .at(self.revision)
+            .filter(|v| !gone && !v.is_tombstone());
         if let Some(version) = visible {
             self.any = true;
             if version.main <= self.compacted {
@@ -142,7 +166,30 @@ impl KeepSet {
             }
         }
         let dead = crate::compact::dead_versions(entry, self.compacted);
-        let retained = entry.versions().skip(dead).take_while(|v| v.main <= self.compacted);
+        let retained = entry
+            .versions()
+            .skip(dead)
+            .take_while(|v| v.main <= self.compacted);
         self.retained.extend(retained.map(|version| version.rev()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_hashes_to_the_name_of_the_bucket() {
+        assert_eq!(HashKv::new(-1, -1, []).finish(), EMPTY);
+    }
+
+    #[test]
+    fn bucket_keys_are_etcds() {
+        let rev = Rev { main: 258, sub: 1 };
+        assert_eq!(
+            bucket_key(rev, false),
+            b"\0\0\0\0\0\0\x01\x02_\0\0\0\0\0\0\0\x01"
+        );
+        assert_eq!(bucket_key(rev, true).last(), Some(&b't'));
     }
 }

@@ -18,7 +18,10 @@ use crate::compact::{PinId, dead_versions};
 use crate::digest::Digest;
 use crate::index::{Entry, Version};
 use crate::lease::Lease;
-use crate::protobuf::{Fields, Malformed, Value, put_varint, read_varint, write_bool, write_bytes, write_message, write_varint};
+use crate::protobuf::{
+    Fields, Malformed, Value, nested, put_varint, read_varint, write_bool, write_bytes,
+    write_varint,
+};
 use crate::record::Damage;
 use crate::state::{Conf, Config, Store};
 use crate::tail::{SegmentUse, Tail};
@@ -82,7 +85,14 @@ impl Store {
         // nothing that the head calls readable may be swept before its rows are written
         let pin = self.pin(self.compacted);
         let (revision, compacted) = (self.revision, self.compacted);
-        let cursor = ImageCursor { pin, revision, compacted, after: None, keys: 0, finished: false };
+        let cursor = ImageCursor {
+            pin,
+            revision,
+            compacted,
+            after: None,
+            keys: 0,
+            finished: false,
+        };
         (self.image_head(), cursor)
     }
 
@@ -116,7 +126,11 @@ impl Store {
             return true;
         }
         let (mut seen, mut block) = (0, Block::default());
-        for entry in self.keys.scan_after(&KeyRange::all(), cursor.after.as_deref()).take(most) {
+        for entry in self
+            .keys
+            .scan_after(&KeyRange::all(), cursor.after.as_deref())
+            .take(most)
+        {
             seen += 1;
             cursor.after = Some(entry.key.clone());
             if block.push(entry, cursor.compacted, cursor.revision) {
@@ -179,7 +193,12 @@ impl Block {
     /// Adds the versions of a key that live at the image's revisions; false if there are none.
     fn push(&mut self, entry: &Entry, compacted: i64, revision: i64) -> bool {
         let dead = dead_versions(entry, compacted);
-        let versions = || entry.versions().skip(dead).take_while(|version| version.main <= revision);
+        let versions = || {
+            entry
+                .versions()
+                .skip(dead)
+                .take_while(|version| version.main <= revision)
+        };
         let count = versions().count();
         if count == 0 {
             return false;
@@ -201,7 +220,11 @@ impl Block {
         }
         let start = out.len();
         out.extend_from_slice(&[0; 4]);
-        out.extend_from_slice(&u32::try_from(self.payload.len()).expect("a block is small").to_le_bytes());
+        out.extend_from_slice(
+            &u32::try_from(self.payload.len())
+                .expect("a block is small")
+                .to_le_bytes(),
+        );
         out.extend_from_slice(&self.keys.to_le_bytes());
         out.append(&mut self.payload);
         let crc = crc32c::crc32c(&out[start + 4..]);
@@ -257,7 +280,11 @@ impl Loader {
         }
         self.store.keys.loaded();
         let all = KeyRange::all();
-        let handles = self.store.keys.scan(&all).flat_map(|entry| entry.versions().map(|v| v.handle));
+        let handles = self
+            .store
+            .keys
+            .scan(&all)
+            .flat_map(|entry| entry.versions().map(|v| v.handle));
         if let Err(handle) = self.store.tail.recount(handles) {
             return Err(self.damage(format!("{handle:?} lies in no segment of the head")));
         }
@@ -293,15 +320,26 @@ impl Loader {
     }
 
     fn entry(&mut self, entry: Entry) -> Result<(), String> {
-        if self.last_key.as_ref().is_some_and(|last| *last >= entry.key) {
+        if self
+            .last_key
+            .as_ref()
+            .is_some_and(|last| *last >= entry.key)
+        {
             return Err("keys do not ascend".into());
         }
-        let ascending = entry.older.iter().zip(entry.versions().skip(1)).all(|(a, b)| a.rev() < b.rev());
+        let ascending = entry
+            .older
+            .iter()
+            .zip(entry.versions().skip(1))
+            .all(|(a, b)| a.rev() < b.rev());
         if !ascending || entry.latest.main > self.store.revision {
             return Err("versions do not ascend up to the revision".into());
         }
         if !self.store.leases.load_key(&entry.key, entry.latest.lease) {
-            return Err(format!("a key on lease {:x}, which the head does not have", entry.latest.lease));
+            return Err(format!(
+                "a key on lease {:x}, which the head does not have",
+                entry.latest.lease
+            ));
         }
         self.last_key = Some(entry.key.clone());
         self.keys += 1;
@@ -329,7 +367,9 @@ fn whole_block(bytes: &[u8]) -> Result<Option<&[u8]>, String> {
 fn open_block(block: &[u8]) -> Result<(u32, &[u8]), String> {
     let (stored, computed) = (le32(block), crc32c::crc32c(&block[4..]));
     if stored != computed {
-        return Err(format!("block checksum {stored:08x}, computed {computed:08x}"));
+        return Err(format!(
+            "block checksum {stored:08x}, computed {computed:08x}"
+        ));
     }
     Ok((le32(&block[8..]), &block[BLOCK_HEADER..]))
 }
@@ -362,12 +402,25 @@ impl<'a> Varints<'a> {
         if !(put || tombstone) {
             return Err(format!("an impossible version {main}.{sub}"));
         }
-        Ok(Version { main, create, version, lease, sub, handle: Handle { segment, offset, len } })
+        Ok(Version {
+            main,
+            create,
+            version,
+            lease,
+            sub,
+            handle: Handle {
+                segment,
+                offset,
+                len,
+            },
+        })
     }
 
     fn entry(&mut self) -> Result<Entry, String> {
         let len = self.next()?;
-        let len = usize::try_from(len).ok().filter(|len| *len <= self.rest.len());
+        let len = usize::try_from(len)
+            .ok()
+            .filter(|len| *len <= self.rest.len());
         let (key, rest) = self.rest.split_at(len.ok_or("a key is cut short")?);
         self.rest = rest;
         let count = self.next()?;
@@ -379,7 +432,11 @@ impl<'a> Varints<'a> {
             return Err("a key without versions".into());
         }
         let latest = self.version()?;
-        let entry = Entry { key: Key::from(key), latest, older };
+        let entry = Entry {
+            key: Key::from(key),
+            latest,
+            older,
+        };
         for version in entry.versions() {
             let least = crate::record::HEADER + version.without_value(&entry.key).encoded_len();
             if (version.handle.len as usize) < least {
@@ -405,22 +462,33 @@ fn from_head(config: Config, head: ImageHead) -> Result<Store, Damage> {
         if lease.id == 0 || store.leases.get(lease.id).is_some() {
             return Err(bad("a lease twice or without id"));
         }
-        let LeaseHead { id, ttl, granted, deadline } = lease;
-        store.leases.insert(id, Lease { ttl, granted, deadline, keys: BTreeSet::new() });
+        let LeaseHead {
+            id,
+            ttl,
+            granted,
+            deadline,
+        } = lease;
+        store.leases.insert(
+            id,
+            Lease {
+                ttl,
+                granted,
+                deadline,
+                keys: BTreeSet::new(),
+            },
+        );
     }
-    store.members = head.members.into_iter().map(|member| (member.id, member)).collect();
+    store.members = head
+        .members
+        .into_iter()
+        .map(|member| (member.id, member))
+        .collect();
     store.conf = head.conf;
     store.removed = head.removed.into_iter().collect();
     store.alarms = head.alarms.into_iter().collect();
     store.cluster_version = head.cluster_version;
     store.tail = Tail::restore(head.segments).ok_or_else(|| bad("segments out of order"))?;
     Ok(store)
-}
-
-fn nested(out: &mut Vec<u8>, number: u32, encode: impl FnOnce(&mut Vec<u8>)) {
-    let mut inner = Vec::new();
-    encode(&mut inner);
-    write_message(out, number, &inner);
 }
 
 /// Numbers as fields 1, 2, 3 … of a nested message.
@@ -438,7 +506,11 @@ fn read_numbers<const N: usize>(bytes: &[u8]) -> Result<[u64; N], Malformed> {
     while let Some((number, value)) = fields.next()? {
         match value {
             Value::Varint(v) if number as usize <= N => values[number as usize - 1] = v,
-            _ => return Err(Malformed::new(format!("image head: unknown field {number}"))),
+            _ => {
+                return Err(Malformed::new(format!(
+                    "image head: unknown field {number}"
+                )));
+            }
         }
     }
     Ok(values)
@@ -452,7 +524,11 @@ impl ImageHead {
         let mut out = Vec::with_capacity(HEAD_PREFIX + message.len());
         out.extend_from_slice(MAGIC);
         out.push(FORMAT);
-        out.extend_from_slice(&u32::try_from(message.len()).expect("tables are small").to_le_bytes());
+        out.extend_from_slice(
+            &u32::try_from(message.len())
+                .expect("tables are small")
+                .to_le_bytes(),
+        );
         out.extend_from_slice(&crc32c::crc32c(&message).to_le_bytes());
         out.append(&mut message);
         out
@@ -460,17 +536,30 @@ impl ImageHead {
 
     fn write(&self, out: &mut Vec<u8>) {
         let (low, high) = (self.digest as u64, (self.digest >> 64) as u64);
-        numbers(out, 1, &[
-            self.applied.index,
-            self.applied.term,
-            self.revision as u64,
-            self.compacted as u64,
-            self.lease_clock,
-            low,
-            high,
-        ]);
+        numbers(
+            out,
+            1,
+            &[
+                self.applied.index,
+                self.applied.term,
+                self.revision as u64,
+                self.compacted as u64,
+                self.lease_clock,
+                low,
+                high,
+            ],
+        );
         for lease in &self.leases {
-            numbers(out, 2, &[lease.id as u64, lease.ttl as u64, lease.granted, lease.deadline]);
+            numbers(
+                out,
+                2,
+                &[
+                    lease.id as u64,
+                    lease.ttl as u64,
+                    lease.granted,
+                    lease.deadline,
+                ],
+            );
         }
         for member in &self.members {
             nested(out, 3, |out| encode_member(member, out));
@@ -506,7 +595,10 @@ impl ImageHead {
             return Err(Damage::new(0, "not the head of a state image"));
         }
         if bytes[7] > FORMAT {
-            return Err(Damage::new(7, format!("format level {} is newer than ours, {FORMAT}", bytes[7])));
+            return Err(Damage::new(
+                7,
+                format!("format level {} is newer than ours, {FORMAT}", bytes[7]),
+            ));
         }
         let message = &bytes[HEAD_PREFIX..];
         if le32(&bytes[8..]) as usize != message.len() {
@@ -518,7 +610,8 @@ impl ImageHead {
             return Err(Damage::new(12, what));
         }
         let head = ImageHead::read(message);
-        let head = head.map_err(|malformed| Damage::new(HEAD_PREFIX as u64, malformed.to_string()))?;
+        let head =
+            head.map_err(|malformed| Damage::new(HEAD_PREFIX as u64, malformed.to_string()))?;
         // whatever decodes can be loaded
         from_head(Config::default(), head.clone())?;
         Ok(head)
@@ -546,7 +639,9 @@ impl ImageHead {
         let mut fields = Fields::new(message);
         while let Some((number, value)) = fields.next()? {
             let Value::Bytes(bytes) = value else {
-                return Err(Malformed::new(format!("image head: unknown field {number}")));
+                return Err(Malformed::new(format!(
+                    "image head: unknown field {number}"
+                )));
             };
             head.read_field(number, bytes)?;
         }
@@ -556,7 +651,8 @@ impl ImageHead {
     fn read_field(&mut self, number: u32, bytes: &[u8]) -> Result<(), Malformed> {
         match number {
             1 => {
-                let [index, term, revision, compacted, lease_clock, low, high] = read_numbers(bytes)?;
+                let [index, term, revision, compacted, lease_clock, low, high] =
+                    read_numbers(bytes)?;
                 self.applied = Position { index, term };
                 (self.revision, self.compacted) = (revision as i64, compacted as i64);
                 self.lease_clock = lease_clock;
@@ -564,7 +660,12 @@ impl ImageHead {
             }
             2 => {
                 let [id, ttl, granted, deadline] = read_numbers(bytes)?;
-                self.leases.push(LeaseHead { id: id as i64, ttl: ttl as i64, granted, deadline });
+                self.leases.push(LeaseHead {
+                    id: id as i64,
+                    ttl: ttl as i64,
+                    granted,
+                    deadline,
+                });
             }
             3 => self.members.push(decode_member(bytes)?),
             4 => self.conf.voters.push(read_numbers::<1>(bytes)?[0]),
@@ -572,14 +673,22 @@ impl ImageHead {
             6 => self.removed.push(read_numbers::<1>(bytes)?[0]),
             7 => {
                 let [member, alarm] = read_numbers(bytes)?;
-                self.alarms.push(AlarmMember { member, alarm: alarm as i32 });
+                self.alarms.push(AlarmMember {
+                    member,
+                    alarm: alarm as i32,
+                });
             }
             8 => {
-                let text = std::str::from_utf8(bytes).map_err(|_| Malformed::new("version is not UTF-8"))?;
+                let text = std::str::from_utf8(bytes)
+                    .map_err(|_| Malformed::new("version is not UTF-8"))?;
                 self.cluster_version = text.to_owned();
             }
             9 => self.segments.push(read_segment(bytes)?),
-            _ => return Err(Malformed::new(format!("image head: unknown field {number}"))),
+            _ => {
+                return Err(Malformed::new(format!(
+                    "image head: unknown field {number}"
+                )));
+            }
         }
         Ok(())
     }

@@ -42,7 +42,9 @@ impl Index for Tree {
         from: Bound<&[u8]>,
         to: Bound<&[u8]>,
     ) -> impl Iterator<Item = (&'a Key, u32)> + use<'a> {
-        self.map.range::<[u8], _>((from, to)).map(|(key, id)| (key, *id))
+        self.map
+            .range::<[u8], _>((from, to))
+            .map(|(key, id)| (key, *id))
     }
 }
 
@@ -63,13 +65,19 @@ impl Version {
     }
 
     pub fn rev(&self) -> Rev {
-        Rev { main: self.main, sub: i64::from(self.sub) }
+        Rev {
+            main: self.main,
+            sub: i64::from(self.sub),
+        }
     }
 
     /// The `KeyValue` of this version less its value.
     pub fn without_value<'a>(&self, key: &'a [u8]) -> KeyValueRef<'a> {
         if self.is_tombstone() {
-            return KeyValueRef { key, ..Default::default() };
+            return KeyValueRef {
+                key,
+                ..Default::default()
+            };
         }
         KeyValueRef {
             key,
@@ -112,7 +120,9 @@ impl Entry {
         if self.latest.main <= revision {
             return Some(&self.latest);
         }
-        let upto = self.older.partition_point(|version| version.main <= revision);
+        let upto = self
+            .older
+            .partition_point(|version| version.main <= revision);
         upto.checked_sub(1).map(|i| &self.older[i])
     }
 
@@ -151,7 +161,9 @@ impl Keys {
     }
 
     fn entry(&self, id: u32) -> &Entry {
-        self.slab[id as usize].as_ref().expect("the index points to entries")
+        self.slab[id as usize]
+            .as_ref()
+            .expect("the index points to entries")
     }
 
     pub fn get(&self, key: &[u8]) -> Option<&Entry> {
@@ -197,28 +209,45 @@ impl Keys {
     }
 
     fn supersede(&mut self, id: u32, version: Version) -> Key {
-        let entry = self.slab[id as usize].as_mut().expect("the index points to entries");
-        assert!(entry.latest.rev() < version.rev(), "versions come in revision order");
+        let entry = self.slab[id as usize]
+            .as_mut()
+            .expect("the index points to entries");
+        assert!(
+            entry.latest.rev() < version.rev(),
+            "versions come in revision order"
+        );
         match (entry.latest.is_tombstone(), version.is_tombstone()) {
             (true, false) => self.live_keys += 1,
             (false, true) => self.live_keys -= 1,
             (false, false) => {}
             (true, true) => panic!("a key that does not exist is not deleted again"),
         }
-        entry.older.push(std::mem::replace(&mut entry.latest, version));
+        entry
+            .older
+            .push(std::mem::replace(&mut entry.latest, version));
         self.superseded.push_back((version.main, id));
         entry.key.clone()
     }
 
     fn next_id(&self) -> u32 {
-        self.free.last().copied().unwrap_or_else(|| u32::try_from(self.slab.len()).expect("below 2^32 keys"))
+        self.free
+            .last()
+            .copied()
+            .unwrap_or_else(|| u32::try_from(self.slab.len()).expect("below 2^32 keys"))
     }
 
     fn create(&mut self, key: &[u8], version: Version) -> Key {
-        assert!(!version.is_tombstone(), "a key that does not exist is not deleted");
+        assert!(
+            !version.is_tombstone(),
+            "a key that does not exist is not deleted"
+        );
         let key = Key::from(key);
         self.live_keys += 1;
-        self.insert(Entry { key: key.clone(), latest: version, older: Vec::new() });
+        self.insert(Entry {
+            key: key.clone(),
+            latest: version,
+            older: Vec::new(),
+        });
         key
     }
 
@@ -260,9 +289,17 @@ impl Keys {
     /// Visits one entry that may hold versions dead at `level` and drops them; `freed` hears of each.
     /// False: nothing is dead at `level` any more.
     pub fn sweep_one(&mut self, level: i64, freed: &mut impl FnMut(Handle)) -> bool {
-        let id = if self.superseded.front().is_some_and(|(main, _)| *main <= level) {
+        let id = if self
+            .superseded
+            .front()
+            .is_some_and(|(main, _)| *main <= level)
+        {
             self.superseded.pop_front()
-        } else if self.tombstones.front().is_some_and(|(main, _)| *main < level) {
+        } else if self
+            .tombstones
+            .front()
+            .is_some_and(|(main, _)| *main < level)
+        {
             self.tombstones.pop_front()
         } else {
             return false;
@@ -279,14 +316,19 @@ impl Keys {
 
     /// Nothing that is still here is dead at this revision.
     pub fn swept_upto(&self) -> i64 {
-        let superseded = self.superseded.front().map_or(i64::MAX, |(main, _)| main - 1);
+        let superseded = self
+            .superseded
+            .front()
+            .map_or(i64::MAX, |(main, _)| main - 1);
         let tombstone = self.tombstones.front().map_or(i64::MAX, |(main, _)| *main);
         superseded.min(tombstone)
     }
 
     /// By then the number may name another key, or nothing: the predicate alone decides.
     fn drop_dead(&mut self, id: u32, level: i64, freed: &mut impl FnMut(Handle)) {
-        let Some(entry) = self.slab[id as usize].as_mut() else { return };
+        let Some(entry) = self.slab[id as usize].as_mut() else {
+            return;
+        };
         let dead = crate::compact::dead_versions(entry, level);
         for version in entry.versions().take(dead) {
             self.versions -= 1;

@@ -29,6 +29,7 @@ pub mod order;
 mod protobuf;
 pub mod range;
 pub mod record;
+mod request;
 mod state;
 pub mod tail;
 pub mod txn;

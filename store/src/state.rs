@@ -19,7 +19,9 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Config {
-        Config { segment_bytes: 64 << 20 }
+        Config {
+            segment_bytes: 64 << 20,
+        }
     }
 }
 
@@ -185,7 +187,9 @@ impl Store {
     /// The version of a key that a reader at `revision` sees.
     pub fn get_at(&self, key: &[u8], revision: i64) -> Option<Item> {
         let entry = self.keys.get(key)?;
-        let version = entry.at(revision).filter(|version| !version.is_tombstone())?;
+        let version = entry
+            .at(revision)
+            .filter(|version| !version.is_tombstone())?;
         Some(self.item(&entry.key, version))
     }
 
@@ -194,7 +198,10 @@ impl Store {
     pub fn version_before(&self, key: &[u8], main: i64) -> Option<Located> {
         let entry = self.keys.get(key)?;
         let dead = crate::compact::dead_versions(entry, self.compacted);
-        let alive = entry.versions().skip(dead).take_while(|version| version.main < main);
+        let alive = entry
+            .versions()
+            .skip(dead)
+            .take_while(|version| version.main < main);
         let version = alive.last().filter(|version| !version.is_tombstone())?;
         Some(self.located(version.handle))
     }
@@ -212,7 +219,10 @@ impl Store {
 
     /// A handle with the record's bytes while they are in memory.
     pub fn located(&self, handle: Handle) -> Located {
-        Located { handle, bytes: self.tail.get(handle) }
+        Located {
+            handle,
+            bytes: self.tail.get(handle),
+        }
     }
 
     /// Records that no file holds yet, oldest first, at most about `most` bytes (at least one
