@@ -1,6 +1,42 @@
-//! The process of one member.
+//! The process of one member: what stands between the pure member of `node` and the world.
+//!
+//! For whoever runs `kvorum server` in place of `etcd`. Two sides: the *edge* (clients: gRPC,
+//! JSON, HTTP) and the *process* (flags, log, data directory, threads, peers, signals). Both
+//! talk to the core thread through [`core::Core`] and never touch the member itself.
+//!
+//! It refuses to decide anything about data: what a request does is the store's, what is
+//! agreed is consensus', in which order is the node's. It refuses flags that it cannot
+//! honour where ignoring them would be insecure.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `process` | from the command line to the last log line |
+//! | `flags`, `options`, `settings`, `urls` | etcd's flags, checked and typed |
+//! | `bootstrap`, `publish` | ids, founding, joining |
+//! | `core`, `intake`, `driver` | the handle on the core thread, its queue, its loop |
+//! | `workers`, `readers`, `files` | threads for the disk, and the real disk |
+//! | `peers` | connections to the other members |
+//! | `compactor` | automatic compaction |
+//! | `log` | zap-shaped log lines |
+//! | `edge` | everything that clients see |
+//! | `dev` | a cluster on loopback with one command |
 
+pub mod bootstrap;
+mod compactor;
 pub mod core;
+pub mod dev;
+mod driver;
+pub mod edge;
+mod files;
+pub mod flags;
 pub mod intake;
+mod listeners;
+pub mod log;
+pub mod options;
+mod peers;
+pub mod process;
+mod publish;
 pub mod readers;
 pub mod settings;
+pub mod urls;
+mod workers;

@@ -1,13 +1,87 @@
-//! Threads that read records which are not in memory, for connections and for the core.
+//! Threads that read records which are not in memory, so that no connection waits for a disk.
 
 use bytes::Bytes;
+use disk::{Fault, Files};
+use std::io;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+use store::{Handle, Located};
+use tokio::sync::oneshot;
+
+/// Reading threads; two keep one slow read from holding all others.
+const THREADS: usize = 2;
+/// Batches that may wait; beyond it the asker is refused, which a client sees as an error of
+/// this one read.
+const WAITING: usize = 1024;
+
+struct Batch {
+    handles: Vec<Handle>,
+    answer: oneshot::Sender<Result<Vec<Bytes>, Fault>>,
+}
 
 /// Handle on the reader threads.
 #[derive(Clone)]
-pub struct Readers {}
+pub struct Readers {
+    cached: Arc<dyn Files>,
+    queue: SyncSender<Batch>,
+}
 
 impl Readers {
-    pub(crate) async fn records(&self, _located: &[store::Located]) -> Result<Vec<Bytes>, String> {
-        unimplemented!()
+    /// Starts the threads. `cached` fails with `WouldBlock` where `files` would wait.
+    pub fn start(files: Arc<dyn Files>, cached: Arc<dyn Files>) -> io::Result<Readers> {
+        let (queue, batches) = sync_channel(WAITING);
+        let batches = Arc::new(Mutex::new(batches));
+        for n in 0..THREADS {
+            let (files, batches) = (files.clone(), batches.clone());
+            std::thread::Builder::new().name(format!("reader-{n}")).spawn(move || read_batches(&files, &batches))?;
+        }
+        Ok(Readers { cached, queue })
+    }
+
+    /// See [`crate::core::Core::records`].
+    pub(crate) async fn records(&self, located: &[Located]) -> Result<Vec<Bytes>, String> {
+        let mut found = Vec::with_capacity(located.len());
+        let mut missing = Vec::new();
+        for (place, at) in located.iter().enumerate() {
+            match &at.bytes {
+                Some(bytes) => found.push(bytes.clone()),
+                None => match disk::records::read(&*self.cached, at.handle) {
+                    Ok(bytes) => found.push(bytes),
+                    Err(Fault::Io { error, .. }) if error.kind() == io::ErrorKind::WouldBlock => {
+                        missing.push((at.handle, place));
+                        found.push(Bytes::new());
+                    }
+                    Err(fault) => return Err(fault.to_string()),
+                },
+            }
+        }
+        if !missing.is_empty() {
+            // In the order of the disk.
+            missing.sort_unstable();
+            let handles = missing.iter().map(|(handle, _)| *handle).collect();
+            for (bytes, (_, place)) in self.wait(handles).await?.into_iter().zip(&missing) {
+                found[*place] = bytes;
+            }
+        }
+        Ok(found)
+    }
+
+    async fn wait(&self, handles: Vec<Handle>) -> Result<Vec<Bytes>, String> {
+        let (answer, answered) = oneshot::channel();
+        self.queue.try_send(Batch { handles, answer }).map_err(|_| "too many reads wait for the disk".to_string())?;
+        match answered.await {
+            Ok(result) => result.map_err(|fault| fault.to_string()),
+            Err(_) => Err("the reader stopped".into()),
+        }
+    }
+}
+
+fn read_batches(files: &Arc<dyn Files>, batches: &Mutex<Receiver<Batch>>) {
+    loop {
+        let next = batches.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).recv();
+        let Ok(Batch { handles, answer }) = next else { return };
+        let result = handles.into_iter().map(|handle| disk::records::read(&**files, handle)).collect();
+        // The asker may have gone away.
+        drop(answer.send(result));
     }
 }

@@ -1,0 +1,242 @@
+//! The core thread: the loop that feeds the member and carries out what it says.
+//!
+//! Takes everything that is queued, steps it, ends the turn, carries the outputs out in their
+//! order, and hands the answers of the turn to each connection runtime in one piece.
+
+use crate::core::{Asked, CoreEnd, Delivery};
+use crate::intake::{Batch, ToCore};
+use crate::log;
+use crate::peers::Peers;
+use crate::workers::Workers;
+use node::{Answer, Input, Job, Node, Output, Request, StreamId, ToStream, Waiter};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tokio::sync::{mpsc, oneshot};
+
+const TICK: Duration = Duration::from_millis(node::TICK_MS);
+/// After a pause the member lives through at most this many ticks at once: it must not
+/// believe that it waited for answers which nobody could send meanwhile.
+const MOST_TICKS: u32 = 5;
+/// Messages that a stream may leave untaken before it is dropped as too slow.
+const STREAM_BACKLOG: u64 = 65_536;
+
+/// How the core thread ended.
+#[derive(Debug, PartialEq, Eq)]
+pub enum End {
+    /// The clean stop is complete.
+    Stopped,
+    /// The member must not go on.
+    Fatal(String),
+}
+
+struct OpenStream {
+    runtime: usize,
+    sender: mpsc::UnboundedSender<ToStream>,
+    queued: Arc<AtomicU64>,
+}
+
+pub struct Driver {
+    node: Node,
+    end: CoreEnd,
+    peers: Peers,
+    workers: Workers,
+    waiters: BTreeMap<Waiter, (usize, oneshot::Sender<Asked>)>,
+    streams: BTreeMap<StreamId, OpenStream>,
+    /// Of this turn, one list per connection runtime.
+    deliveries: Vec<Vec<Delivery>>,
+    ended: Option<End>,
+}
+
+impl Driver {
+    pub fn new(node: Node, end: CoreEnd, peers: Peers, workers: Workers) -> Driver {
+        let deliveries = end.runtimes.iter().map(|_| Vec::new()).collect();
+        Driver {
+            node,
+            end,
+            peers,
+            workers,
+            waiters: BTreeMap::new(),
+            streams: BTreeMap::new(),
+            deliveries,
+            ended: None,
+        }
+    }
+
+    /// Runs until the member stopped. `first`: what recovery said.
+    pub fn run(mut self, first: Vec<Output>) -> End {
+        let mut out = first;
+        let mut batch = Batch::default();
+        let mut next_tick = Instant::now() + TICK;
+        self.turn(&mut out);
+        while self.ended.is_none() {
+            self.end.take(self.node.idle().then_some(next_tick), &mut batch);
+            for item in batch.urgent.drain(..).chain(batch.normal.drain(..)) {
+                if let Some(input) = accept(item, &mut self.waiters, &mut self.streams) {
+                    self.node.step(input, &mut out);
+                }
+            }
+            for _ in 0..due_ticks(Instant::now(), &mut next_tick) {
+                self.node.step(Input::Tick, &mut out);
+            }
+            self.turn(&mut out);
+        }
+        self.end.shared.intake.close();
+        let end = self.ended.take().unwrap_or(End::Stopped);
+        if end == End::Stopped {
+            self.workers.finish();
+        }
+        end
+    }
+
+    fn turn(&mut self, out: &mut Vec<Output>) {
+        self.node.flush(out);
+        for output in out.drain(..) {
+            self.carry_out(output);
+            // Nothing behind a fatal output may be acknowledged.
+            if let Some(End::Fatal(_)) = self.ended {
+                return;
+            }
+        }
+        self.peers.wake();
+        for (runtime, deliveries) in self.deliveries.iter_mut().enumerate() {
+            if !deliveries.is_empty() {
+                let _ = self.end.runtimes[runtime].send(std::mem::take(deliveries));
+            }
+        }
+    }
+
+    fn carry_out(&mut self, output: Output) {
+        match output {
+            Output::Job { job, work } => {
+                if let Job::Save { .. } = work {
+                    // Appends stand before the save: followers write while we do.
+                    self.peers.wake();
+                }
+                self.workers.submit(job, work);
+            }
+            Output::Send { to, frame } => self.peers.send(to, &frame),
+            Output::Answer { waiter, revision, term, answer } => self.answer(waiter, revision, term, answer),
+            Output::Watch { stream, message } => self.post(stream, message),
+            Output::Leader { term, leader, role } => self.leader(term, leader, role),
+            Output::Note { level, text } => {
+                let level = match level {
+                    node::Level::Info => log::Level::Info,
+                    node::Level::Warn => log::Level::Warn,
+                    node::Level::Error => log::Level::Error,
+                };
+                log::named("node", level, &text, &[]);
+            }
+            Output::Stopped => self.ended = Some(End::Stopped),
+            Output::Fatal { reason } => self.ended = Some(End::Fatal(reason)),
+        }
+    }
+
+    fn answer(&mut self, waiter: Waiter, revision: i64, term: u64, answer: Answer) {
+        let shared = &self.end.shared;
+        shared.revision.fetch_max(revision, Ordering::AcqRel);
+        // An asker that was cancelled is no longer listed.
+        if let Some((runtime, sender)) = self.waiters.remove(&waiter) {
+            self.deliveries[runtime].push(Delivery::Answer(sender, Asked { revision, term, answer }));
+        }
+    }
+
+    fn post(&mut self, stream: StreamId, message: ToStream) {
+        let Some(open) = self.streams.get(&stream) else { return };
+        if open.queued.fetch_add(1, Ordering::Relaxed) >= STREAM_BACKLOG {
+            log::warn("dropped a watch stream that does not take its events", &[("stream", log::json!(stream))]);
+            self.streams.remove(&stream);
+            self.end.shared.intake.watch(stream, node::WatchOp::Close);
+            return;
+        }
+        self.deliveries[open.runtime].push(Delivery::Stream(open.sender.clone(), message));
+    }
+
+    fn leader(&self, term: u64, leader: u64, role: consensus::Role) {
+        let shared = &self.end.shared;
+        let before = shared.leader.swap(leader, Ordering::AcqRel);
+        shared.term.store(term, Ordering::Release);
+        let member = format!("{:x}", shared.member);
+        if role == consensus::Role::Leader && leader != before {
+            log::named("raft", log::Level::Info, &format!("{member} became leader at term {term}"), &[]);
+        }
+        let text = match (before, leader) {
+            (before, leader) if before == leader => return,
+            (0, leader) => format!("raft.node: {member} elected leader {leader:x} at term {term}"),
+            (before, 0) => format!("raft.node: {member} lost leader {before:x} at term {term}"),
+            (before, leader) => {
+                format!("raft.node: {member} changed leader from {before:x} to {leader:x} at term {term}")
+            }
+        };
+        log::named("raft", log::Level::Info, &text, &[]);
+    }
+}
+
+/// What the member is told about one queued thing; None: it is for the driver alone.
+fn accept(
+    item: ToCore,
+    waiters: &mut BTreeMap<Waiter, (usize, oneshot::Sender<Asked>)>,
+    streams: &mut BTreeMap<StreamId, OpenStream>,
+) -> Option<Input> {
+    Some(match item {
+        ToCore::Ask { waiter, runtime, request, answer, .. } => {
+            // The end of a walk has no answer, so nobody would ever take its waiter out.
+            if !matches!(request, Request::WalkEnd { .. }) {
+                waiters.insert(waiter, (runtime, answer));
+            }
+            Input::Request { waiter, request }
+        }
+        ToCore::Cancel { waiter, timed_out } => {
+            if !timed_out {
+                waiters.remove(&waiter);
+            }
+            Input::Cancel { waiter, timed_out }
+        }
+        ToCore::Open { stream, runtime, sender, queued } => {
+            streams.insert(stream, OpenStream { runtime, sender, queued });
+            return None;
+        }
+        ToCore::Watch { stream, op } => {
+            if let node::WatchOp::Close = op {
+                streams.remove(&stream);
+            }
+            Input::Watch { stream, op }
+        }
+        ToCore::Frame { from, frame, .. } => Input::Frame { from, frame },
+        ToCore::Lost { peer } => Input::Lost { peer },
+        ToCore::Done { job, result } => Input::Done { job, result },
+        ToCore::Stop => Input::Stop,
+    })
+}
+
+/// How many ticks went by until `now`; `next` moves to the tick after them.
+fn due_ticks(now: Instant, next: &mut Instant) -> u32 {
+    let mut due = 0;
+    while *next <= now && due < MOST_TICKS {
+        *next += TICK;
+        due += 1;
+    }
+    if *next <= now {
+        *next = now + TICK;
+    }
+    due
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_pause_is_a_few_ticks() {
+        let start = Instant::now();
+        let mut next = start + TICK;
+        assert_eq!(due_ticks(start, &mut next), 0);
+        assert_eq!(due_ticks(start + TICK, &mut next), 1);
+        assert_eq!(due_ticks(start + 4 * TICK, &mut next), 3);
+        let later = start + Duration::from_secs(10);
+        assert_eq!(due_ticks(later, &mut next), MOST_TICKS);
+        assert_eq!(next, later + TICK);
+        assert_eq!(due_ticks(later, &mut next), 0);
+    }
+}

@@ -1,0 +1,348 @@
+//! The real disk: [`disk::Files`] over one locked data directory.
+//!
+//! New directories are 0700, new files 0600. The lock is on the directory itself, so that a
+//! refused start leaves it as it was.
+
+use disk::{File, Files, How};
+use rustix::fs::{FallocateFlags, FlockOperation};
+use rustix::io::{Errno, ReadWriteFlags};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Component, Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// Open read handles that are kept: state segments are read again and again.
+const KEPT: usize = 256;
+/// Buffers of one vectored write; the kernel's bound is 1,024.
+const VECTORS: usize = 512;
+
+pub struct RealFiles {
+    root: PathBuf,
+    /// Holds the lock as long as it lives.
+    _lock: fs::File,
+    kept: Mutex<BTreeMap<String, Arc<RealFile>>>,
+}
+
+impl RealFiles {
+    /// Creates the directory if it is absent, and locks it. The error names the directory.
+    pub fn open(root: &Path) -> io::Result<RealFiles> {
+        if !root.exists() {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(root)?;
+        }
+        let lock = fs::File::open(root)?;
+        if !lock.metadata()?.is_dir() {
+            return Err(io::Error::new(io::ErrorKind::NotADirectory, "not a directory"));
+        }
+        match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => {
+                return Err(io::Error::new(io::ErrorKind::WouldBlock, "another process is using this data directory"));
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok(RealFiles { root: root.to_path_buf(), _lock: lock, kept: Mutex::default() })
+    }
+
+    fn path(&self, path: &str) -> io::Result<PathBuf> {
+        let relative = Path::new(path);
+        match relative.components().all(|part| matches!(part, Component::Normal(_))) {
+            true => Ok(self.root.join(relative)),
+            false => Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{path}: leaves the data directory"))),
+        }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, BTreeMap<String, Arc<RealFile>>> {
+        self.kept.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn forget(&self, path: &str) {
+        self.kept().remove(path);
+    }
+
+    fn open_read(&self, path: &str) -> io::Result<Arc<RealFile>> {
+        if let Some(file) = self.kept().get(path) {
+            return Ok(file.clone());
+        }
+        let file = Arc::new(RealFile { file: fs::File::open(self.path(path)?)? });
+        let mut kept = self.kept();
+        if kept.len() >= KEPT {
+            kept.pop_first();
+        }
+        kept.insert(path.to_string(), file.clone());
+        Ok(file)
+    }
+}
+
+impl Files for RealFiles {
+    fn open(&self, path: &str, how: How) -> io::Result<Arc<dyn File>> {
+        if how == How::Read {
+            return Ok(self.open_read(path)?);
+        }
+        if how == How::Create {
+            self.forget(path);
+        }
+        let mut options = fs::OpenOptions::new();
+        options.read(true).write(true).mode(0o600);
+        if how == How::Create {
+            options.create(true).truncate(true);
+        }
+        Ok(Arc::new(RealFile { file: options.open(self.path(path)?)? }))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.forget(from);
+        self.forget(to);
+        fs::rename(self.path(from)?, self.path(to)?)
+    }
+
+    fn remove(&self, path: &str) -> io::Result<()> {
+        self.forget(path);
+        fs::remove_file(self.path(path)?)
+    }
+
+    fn list(&self, dir: &str) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(self.path(dir)?)? {
+            let name = entry?.file_name();
+            names.push(name.into_string().map_err(|name| {
+                io::Error::new(io::ErrorKind::InvalidData, format!("{}: not a name of ours", name.display()))
+            })?);
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn make_dir(&self, dir: &str) -> io::Result<()> {
+        match fs::DirBuilder::new().mode(0o700).create(self.path(dir)?) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            done => done,
+        }
+    }
+
+    fn sync_dir(&self, dir: &str) -> io::Result<()> {
+        fs::File::open(self.path(dir)?)?.sync_all()
+    }
+}
+
+struct RealFile {
+    file: fs::File,
+}
+
+impl File for RealFile {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        let mut done = 0;
+        while done < into.len() {
+            match self.file.read_at(&mut into[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(got) => done += got,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    fn write_at(&self, mut offset: u64, parts: &[&[u8]]) -> io::Result<()> {
+        let mut slices: Vec<IoSlice> = parts.iter().filter(|part| !part.is_empty()).map(|part| IoSlice::new(part)).collect();
+        let mut left = &mut slices[..];
+        while !left.is_empty() {
+            let batch = left.len().min(VECTORS);
+            let wrote = match rustix::io::pwritev(&self.file, &left[..batch], offset) {
+                Ok(0) => return Err(io::Error::new(io::ErrorKind::WriteZero, "the disk took no bytes")),
+                Ok(wrote) => wrote,
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            offset += wrote as u64;
+            IoSlice::advance_slices(&mut left, wrote);
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)
+    }
+
+    fn allocate(&self, len: u64) -> io::Result<()> {
+        match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, len) {
+            Ok(()) => Ok(()),
+            // Not every file system reserves; the length is what callers rely on.
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) if self.len()? < len => self.file.set_len(len),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// The same directory, read only from the page cache: what would wait for the disk fails
+/// with `WouldBlock`. For threads that must not wait.
+pub struct PageCache(pub Arc<RealFiles>);
+
+fn not_here<T>() -> io::Result<T> {
+    Err(io::Error::new(io::ErrorKind::Unsupported, "the page cache is only read"))
+}
+
+impl Files for PageCache {
+    fn open(&self, path: &str, how: How) -> io::Result<Arc<dyn File>> {
+        match how {
+            How::Read => Ok(Arc::new(CachedFile(self.0.open_read(path)?))),
+            _ => not_here(),
+        }
+    }
+
+    fn rename(&self, _from: &str, _to: &str) -> io::Result<()> {
+        not_here()
+    }
+
+    fn remove(&self, _path: &str) -> io::Result<()> {
+        not_here()
+    }
+
+    fn list(&self, dir: &str) -> io::Result<Vec<String>> {
+        self.0.list(dir)
+    }
+
+    fn make_dir(&self, _dir: &str) -> io::Result<()> {
+        not_here()
+    }
+
+    fn sync_dir(&self, _dir: &str) -> io::Result<()> {
+        not_here()
+    }
+}
+
+struct CachedFile(Arc<RealFile>);
+
+impl File for CachedFile {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        let mut done = 0;
+        while done < into.len() {
+            let part = &mut [IoSliceMut::new(&mut into[done..])];
+            match rustix::io::preadv2(&self.0.file, part, offset + done as u64, ReadWriteFlags::NOWAIT) {
+                Ok(0) => break,
+                Ok(got) => done += got,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::NOSYS) => {
+                    return Err(io::ErrorKind::WouldBlock.into());
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(done)
+    }
+
+    fn write_at(&self, _offset: u64, _parts: &[&[u8]]) -> io::Result<()> {
+        not_here()
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        not_here()
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.0.len()
+    }
+
+    fn set_len(&self, _len: u64) -> io::Result<()> {
+        not_here()
+    }
+
+    fn allocate(&self, _len: u64) -> io::Result<()> {
+        not_here()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn scratch() -> tempfile::TempDir {
+        tempfile::tempdir().expect("a temporary directory")
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_private() {
+        let dir = scratch();
+        let root = dir.path().join("data");
+        let files = RealFiles::open(&root).expect("opens");
+        files.make_dir("log").expect("made");
+        files.make_dir("log").expect("made twice");
+        let file = files.open("log/a", How::Create).expect("created");
+        let parts: Vec<Vec<u8>> = (0..1500_u32).map(|n| n.to_le_bytes().to_vec()).collect();
+        let refs: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
+        file.write_at(8, &refs).expect("more vectors than one call takes");
+        file.sync().expect("synced");
+        let mut back = vec![0; 8 + 6000 + 10];
+        assert_eq!(files.open("log/a", How::Read).and_then(|f| f.read_at(0, &mut back)).expect("read"), 6008);
+        assert_eq!(back[..8], [0; 8]);
+        assert_eq!(back[8..6008], parts.concat()[..]);
+        file.allocate(10_000).expect("allocated");
+        assert_eq!(file.len().expect("length"), 10_000);
+        file.allocate(5_000).expect("never shrinks");
+        assert_eq!(file.len().expect("length"), 10_000);
+        let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
+        assert_eq!((mode(&root), mode(&root.join("log")), mode(&root.join("log/a"))), (0o700, 0o700, 0o600));
+    }
+
+    #[test]
+    fn a_kept_handle_never_shows_another_file() {
+        let dir = scratch();
+        let files = RealFiles::open(dir.path()).expect("opens");
+        let write = |name: &str, text: &[u8]| files.open(name, How::Create).and_then(|f| f.write_at(0, &[text])).expect("written");
+        let read = |name: &str| {
+            let mut bytes = [0; 3];
+            files.open(name, How::Read).and_then(|f| f.read_at(0, &mut bytes)).map(|_| bytes)
+        };
+        write("a", b"one");
+        assert_eq!(&read("a").expect("there"), b"one");
+        write("b", b"two");
+        files.rename("b", "a").expect("renamed");
+        assert_eq!(&read("a").expect("there"), b"two");
+        files.remove("a").expect("removed");
+        assert_eq!(read("a").expect_err("gone").kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn the_page_cache_reads_or_says_that_it_would_wait() {
+        let dir = scratch();
+        let files = Arc::new(RealFiles::open(dir.path()).expect("opens"));
+        files.open("a", How::Create).and_then(|f| f.write_at(0, &[b"abc"])).expect("written");
+        let file = PageCache(files).open("a", How::Read).expect("opens");
+        let mut bytes = [0; 3];
+        match file.read_at(0, &mut bytes) {
+            Ok(got) => assert_eq!((got, &bytes), (3, b"abc")),
+            Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
+        }
+    }
+
+    #[test]
+    fn a_locked_directory_is_refused_and_left_as_it_was() {
+        let dir = scratch();
+        let first = RealFiles::open(dir.path()).expect("opens");
+        let error = RealFiles::open(dir.path()).err().expect("is refused");
+        assert_eq!(error.to_string(), "another process is using this data directory");
+        assert!(first.list("").expect("lists").is_empty());
+        drop(first);
+        assert!(RealFiles::open(dir.path()).is_ok());
+    }
+
+    #[test]
+    fn no_path_leaves_the_directory() {
+        let dir = scratch();
+        let files = RealFiles::open(dir.path()).expect("opens");
+        for path in ["../x", "/etc/passwd", "a/../../x"] {
+            assert_eq!(files.open(path, How::Create).err().expect(path).kind(), io::ErrorKind::InvalidInput);
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! The log of the program: one line per event in the shape of etcd's zap logger, so that
+//! what parses etcd's log parses this one.
+//!
+//! `{"level":"info","ts":"2026-08-20T15:13:15.000000Z","caller":"server/log.rs:1","msg":"…",fields}`
+
+use serde_json::Value;
+use std::fs::File;
+use std::io::Write;
+use std::panic::Location;
+use std::sync::{Mutex, OnceLock};
+
+pub use serde_json::json;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    Debug,
+    Info,
+    Warn,
+    Error,
+    Panic,
+    Fatal,
+}
+
+impl Level {
+    pub fn parse(text: &str) -> Option<Level> {
+        Some(match text {
+            "debug" => Level::Debug,
+            "info" => Level::Info,
+            "warn" => Level::Warn,
+            "error" => Level::Error,
+            "panic" | "dpanic" => Level::Panic,
+            "fatal" => Level::Fatal,
+            _ => return None,
+        })
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Level::Debug => "debug",
+            Level::Info => "info",
+            Level::Warn => "warn",
+            Level::Error => "error",
+            Level::Panic => "panic",
+            Level::Fatal => "fatal",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    Json,
+    Console,
+}
+
+enum Sink {
+    Stderr,
+    Stdout,
+    File(File),
+}
+
+struct Logger {
+    least: Level,
+    format: Format,
+    sinks: Mutex<Vec<Sink>>,
+}
+
+static LOGGER: OnceLock<Logger> = OnceLock::new();
+
+/// Where lines go from now on; the first call counts. `outputs`: `default`, `stderr`,
+/// `stdout`, `systemd/journal` (stderr, which systemd keeps), or paths.
+pub fn start(least: Level, format: Format, outputs: &[String]) -> Result<(), String> {
+    let mut sinks = Vec::new();
+    for output in outputs {
+        sinks.push(match output.as_str() {
+            "default" | "stderr" | "systemd/journal" => Sink::Stderr,
+            "stdout" => Sink::Stdout,
+            path => Sink::File(
+                File::options()
+                    .create(true)
+                    .append(true)
+                    .open(path)
+                    .map_err(|error| format!("open {path}: {error}"))?,
+            ),
+        });
+    }
+    let _ = LOGGER.set(Logger { least, format, sinks: Mutex::new(sinks) });
+    Ok(())
+}
+
+pub type Fields<'a> = &'a [(&'a str, Value)];
+
+#[track_caller]
+pub fn debug(msg: &str, fields: Fields) {
+    emit(Level::Debug, Location::caller(), None, msg, fields);
+}
+
+#[track_caller]
+pub fn info(msg: &str, fields: Fields) {
+    emit(Level::Info, Location::caller(), None, msg, fields);
+}
+
+#[track_caller]
+pub fn warn(msg: &str, fields: Fields) {
+    emit(Level::Warn, Location::caller(), None, msg, fields);
+}
+
+#[track_caller]
+pub fn error(msg: &str, fields: Fields) {
+    emit(Level::Error, Location::caller(), None, msg, fields);
+}
+
+/// A line of one part of the program, as zap's named loggers write it (`"logger":"raft"`).
+#[track_caller]
+pub fn named(logger: &str, level: Level, msg: &str, fields: Fields) {
+    emit(level, Location::caller(), Some(logger), msg, fields);
+}
+
+/// Logs and ends the process with status 1.
+#[track_caller]
+pub fn fatal(msg: &str, fields: Fields) -> ! {
+    emit(Level::Fatal, Location::caller(), None, msg, fields);
+    std::process::exit(1)
+}
+
+/// Member and cluster ids as etcd prints them.
+pub fn hex(id: u64) -> Value {
+    Value::String(format!("{id:x}"))
+}
+
+fn emit(level: Level, caller: &Location, logger: Option<&str>, msg: &str, fields: Fields) {
+    let at = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
+    let (least, format) = LOGGER.get().map_or((Level::Info, Format::Json), |l| (l.least, l.format));
+    if level < least {
+        return;
+    }
+    let line = match format {
+        Format::Json => json_line(level, &at, &place(caller), logger, msg, fields),
+        Format::Console => console_line(level, &at, &place(caller), logger, msg, fields),
+    };
+    match LOGGER.get() {
+        // A log that cannot be written has nobody to tell.
+        None => drop(std::io::stderr().write_all(line.as_bytes())),
+        Some(logger) => {
+            let mut sinks = logger.sinks.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            for sink in sinks.iter_mut() {
+                let _ = match sink {
+                    Sink::Stderr => std::io::stderr().write_all(line.as_bytes()),
+                    Sink::Stdout => std::io::stdout().write_all(line.as_bytes()),
+                    Sink::File(file) => file.write_all(line.as_bytes()),
+                };
+            }
+        }
+    }
+}
+
+/// `folder/file.rs:line`, as zap shortens it, with the crate for the folder `src`.
+fn place(caller: &Location) -> String {
+    let path = caller.file().replace("/src/", "/");
+    let mut parts = path.rsplit('/');
+    let file = parts.next().unwrap_or("");
+    match parts.next() {
+        Some(folder) if folder != "src" => format!("{folder}/{file}:{}", caller.line()),
+        _ => format!("server/{file}:{}", caller.line()),
+    }
+}
+
+fn quoted(text: &str) -> String {
+    Value::String(text.to_string()).to_string()
+}
+
+fn json_line(level: Level, at: &str, caller: &str, logger: Option<&str>, msg: &str, fields: Fields) -> String {
+    let mut line = format!("{{\"level\":\"{}\",\"ts\":\"{at}\"", level.name());
+    if let Some(logger) = logger {
+        line += &format!(",\"logger\":{}", quoted(logger));
+    }
+    line += &format!(",\"caller\":{},\"msg\":{}", quoted(caller), quoted(msg));
+    for (key, value) in fields {
+        line += &format!(",{}:{value}", quoted(key));
+    }
+    line += "}\n";
+    line
+}
+
+fn console_line(level: Level, at: &str, caller: &str, logger: Option<&str>, msg: &str, fields: Fields) -> String {
+    let mut line = format!("{at}\t{}\t", level.name());
+    if let Some(logger) = logger {
+        line += &format!("{logger}\t");
+    }
+    line += &format!("{caller}\t{msg}");
+    if !fields.is_empty() {
+        let pairs: Vec<String> = fields.iter().map(|(key, value)| format!("{}: {value}", quoted(key))).collect();
+        line += &format!("\t{{{}}}", pairs.join(", "));
+    }
+    line + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_json_line_parses_and_keeps_zaps_order() {
+        let fields = [("a", json!(1)), ("error", json!("quote \" and \n newline"))];
+        let line = json_line(Level::Warn, "T", "server/x.rs:3", Some("raft"), "m\"sg", &fields);
+        assert_eq!(
+            line,
+            "{\"level\":\"warn\",\"ts\":\"T\",\"logger\":\"raft\",\"caller\":\"server/x.rs:3\",\"msg\":\"m\\\"sg\",\
+             \"a\":1,\"error\":\"quote \\\" and \\n newline\"}\n"
+        );
+        assert!(serde_json::from_str::<Value>(&line).is_ok());
+    }
+
+    #[test]
+    fn a_console_line_is_tab_separated() {
+        let line = console_line(Level::Info, "T", "server/x.rs:3", None, "ready", &[("n", json!("v"))]);
+        assert_eq!(line, "T\tinfo\tserver/x.rs:3\tready\t{\"n\": \"v\"}\n");
+    }
+
+    #[test]
+    fn the_caller_names_crate_and_file() {
+        assert!(place(Location::caller()).starts_with("server/log.rs:"), "{}", place(Location::caller()));
+    }
+}

@@ -1,0 +1,307 @@
+//! What the flags mean: checked, typed, with etcd's texts for what does not fit together.
+
+use crate::flags::{Effect, Given, Rejected, parse_duration};
+use crate::log::{Format, Level};
+use crate::settings::Settings;
+use crate::urls::Url;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How the leader compacts by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AutoCompaction {
+    /// Keep what was current within this time.
+    Periodic(Duration),
+    /// Keep this many revisions.
+    Revision(i64),
+}
+
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub name: String,
+    pub data_dir: PathBuf,
+    pub listen_peer: Vec<Url>,
+    pub listen_client: Vec<Url>,
+    /// Empty: HTTP/1.1 is served on the client URLs.
+    pub listen_client_http: Vec<Url>,
+    pub listen_metrics: Vec<Url>,
+    pub advertise_peer: Vec<Url>,
+    pub advertise_client: Vec<Url>,
+    /// (name, peer URL) as written; a name may repeat.
+    pub initial_cluster: Vec<(String, Url)>,
+    pub token: String,
+    /// `--initial-cluster-state existing`.
+    pub existing: bool,
+    pub auto_compaction: Option<AutoCompaction>,
+    pub log_level: Level,
+    pub log_format: Format,
+    pub log_outputs: Vec<String>,
+    pub settings: Settings,
+    /// Flags given that have no effect: (name, value, what stands in their place).
+    pub ignored: Vec<(String, String, String)>,
+}
+
+const GATES: &[&str] = &[
+    "AllAlpha", "AllBeta", "StopGRPCServiceOnDefrag", "TxnModeWriteWithSharedBuffer", "InitialCorruptCheck",
+    "CompactHashCheck", "LeaseCheckpoint", "LeaseCheckpointPersist", "SetMemberLocalAddr", "FastLeaseKeepAlive",
+    "PriorityRequest",
+];
+
+fn invalid<T>(text: impl Into<String>) -> Result<T, Rejected> {
+    Err(Rejected::Invalid(text.into()))
+}
+
+fn urls(given: &Given, name: &str) -> Result<Vec<Url>, Rejected> {
+    let text = given.text(name);
+    let urls = Url::list(text)
+        .map_err(|why| Rejected::Usage(format!("invalid value {text:?} for flag -{name}: {why}")))?;
+    for url in &urls {
+        if url.is_tls() {
+            return invalid(format!("--{name}: TLS is not supported by this version: {url}"));
+        }
+        if url.is_unix() {
+            return invalid(format!("--{name}: unix sockets are not supported by this version: {url}"));
+        }
+    }
+    Ok(urls)
+}
+
+fn bind_urls(given: &Given, name: &str) -> Result<Vec<Url>, Rejected> {
+    let urls = urls(given, name)?;
+    match urls.iter().find(|url| !url.can_bind()) {
+        Some(url) => invalid(format!("expected IP in URL for binding ({url})")),
+        None => Ok(urls),
+    }
+}
+
+/// Parses `--initial-cluster`. A name may repeat.
+pub fn initial_cluster(text: &str) -> Result<Vec<(String, Url)>, String> {
+    text.split(',')
+        .filter(|part| !part.is_empty())
+        .map(|part| {
+            let (name, url) = part.split_once('=').unwrap_or((part, ""));
+            Url::parse(url).map(|url| (name.to_string(), url))
+        })
+        .collect()
+}
+
+fn auto_compaction(given: &Given) -> Result<Option<AutoCompaction>, Rejected> {
+    let text = given.text("auto-compaction-retention");
+    let number = text.parse::<i64>().ok();
+    if number == Some(0) || text.is_empty() {
+        return Ok(None);
+    }
+    if given.text("auto-compaction-mode") == "revision" {
+        return match number {
+            Some(keep) if keep > 0 => Ok(Some(AutoCompaction::Revision(keep))),
+            _ => invalid(format!("error parsing auto-compaction-retention: {text:?} is not a number of revisions")),
+        };
+    }
+    let nanos = match number {
+        Some(hours) => hours.checked_mul(3_600_000_000_000),
+        None => parse_duration(text),
+    };
+    match nanos {
+        Some(nanos) if nanos > 0 => Ok(Some(AutoCompaction::Periodic(Duration::from_nanos(nanos as u64)))),
+        Some(0) => Ok(None),
+        _ => invalid(format!("error parsing auto-compaction-retention: time: invalid duration {text:?}")),
+    }
+}
+
+fn check_gates(text: &str) -> Result<(), Rejected> {
+    for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+        let Some((gate, value)) = part.split_once('=') else {
+            return Err(Rejected::Usage(format!(
+                "invalid value {text:?} for flag -feature-gates: missing bool value for {part}"
+            )));
+        };
+        if !GATES.contains(&gate) {
+            return Err(Rejected::Usage(format!(
+                "invalid value {text:?} for flag -feature-gates: unrecognized feature gate: {gate}"
+            )));
+        }
+        if !matches!(value.to_ascii_lowercase().as_str(), "true" | "false" | "t" | "f" | "1" | "0") {
+            return Err(Rejected::Usage(format!(
+                "invalid value {text:?} for flag -feature-gates: invalid value of {gate}={value}, err: strconv.ParseBool: parsing {value:?}: invalid syntax"
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn check_times(heartbeat: u64, election: u64) -> Result<(), Rejected> {
+    if heartbeat == 0 {
+        return invalid("--heartbeat-interval must be >0 (set to 0ms)");
+    }
+    if election == 0 {
+        return invalid("--election-timeout must be >0 (set to 0ms)");
+    }
+    if heartbeat.checked_mul(5).is_none_or(|least| least > election) {
+        return invalid(format!(
+            "--election-timeout[{election}ms] should be at least as 5 times as --heartbeat-interval[{heartbeat}ms]"
+        ));
+    }
+    if election > 50_000 {
+        return invalid(format!("--election-timeout[{election}ms] is too long, and should be set less than 50000ms"));
+    }
+    Ok(())
+}
+
+/// A flag whose old name may be given in its place.
+fn renamed(given: &Given, name: &str, old: &str) -> Duration {
+    if !given.is_set(name) && given.is_set(old) { given.duration(old) } else { given.duration(name) }
+}
+
+/// Zero means etcd's default.
+fn or(value: Duration, default: Duration) -> Duration {
+    if value.is_zero() { default } else { value }
+}
+
+fn settings(given: &Given, seed: u64) -> Result<Settings, Rejected> {
+    let list = |name: &str| given.text(name).split(',').map(|part| part.trim().to_string()).collect();
+    let (heartbeat, election) = (given.uint("heartbeat-interval"), given.uint("election-timeout"));
+    check_times(heartbeat, election)?;
+    let progress = renamed(given, "watch-progress-notify-interval", "experimental-watch-progress-notify-interval");
+    if !progress.is_zero() && progress < Duration::from_millis(100) {
+        return invalid("--watch-progress-notify-interval must be at least 100ms");
+    }
+    Ok(Settings {
+        name: given.text("name").to_string(),
+        max_request_bytes: given.uint("max-request-bytes"),
+        max_txn_ops: usize::try_from(given.uint("max-txn-ops")).unwrap_or(usize::MAX),
+        election: Duration::from_millis(election),
+        heartbeat: Duration::from_millis(heartbeat),
+        quota_bytes: given.int("quota-backend-bytes"),
+        max_concurrent_streams: u32::try_from(given.uint("max-concurrent-streams")).unwrap_or(u32::MAX),
+        keepalive_min_time: given.duration("grpc-keepalive-min-time"),
+        keepalive_interval: given.duration("grpc-keepalive-interval"),
+        keepalive_timeout: given.duration("grpc-keepalive-timeout"),
+        watch_progress_interval: or(progress, Duration::from_secs(600)),
+        extensive_metrics: given.text("metrics") == "extensive",
+        cors: list("cors"),
+        host_whitelist: list("host-whitelist"),
+        warn_unary_after: renamed(given, "warning-unary-request-duration", "experimental-warning-unary-request-duration"),
+        gateway: given.bool("enable-grpc-gateway"),
+        seed,
+        ..Settings::default()
+    })
+}
+
+/// Reads the options out of what was given. `seed`: new for every start.
+pub fn options(given: &Given, seed: u64) -> Result<Options, Rejected> {
+    let mut ignored = Vec::new();
+    for (flag, value) in given.changed() {
+        match flag.effect {
+            Effect::Works => {}
+            Effect::Ignored => ignored.push((flag.name.into(), value.into(), flag.about.into())),
+            Effect::Refused(why) => return invalid(format!("--{}={value}: {why}", flag.name)),
+        }
+    }
+    check_gates(given.text("feature-gates"))?;
+    let name = given.text("name").to_string();
+    let advertise_peer = urls(given, "initial-advertise-peer-urls")?;
+    let cluster = match given.is_set("initial-cluster") {
+        true => initial_cluster(given.text("initial-cluster"))
+            .map_err(|why| Rejected::Invalid(format!("error setting up initial cluster: {why}")))?,
+        false => advertise_peer.iter().map(|url| (name.clone(), url.clone())).collect(),
+    };
+    if given.is_set("listen-client-urls") && !given.is_set("advertise-client-urls") {
+        return invalid("--advertise-client-urls is required when --listen-client-urls is set explicitly");
+    }
+    let data_dir = match given.text("data-dir") {
+        "" => format!("{name}.etcd"),
+        dir => dir.to_string(),
+    };
+    Ok(Options {
+        data_dir: PathBuf::from(data_dir),
+        listen_peer: bind_urls(given, "listen-peer-urls")?,
+        listen_client: bind_urls(given, "listen-client-urls")?,
+        listen_client_http: bind_urls(given, "listen-client-http-urls")?,
+        listen_metrics: bind_urls(given, "listen-metrics-urls")?,
+        advertise_client: urls(given, "advertise-client-urls")?,
+        advertise_peer,
+        initial_cluster: cluster,
+        token: given.text("initial-cluster-token").to_string(),
+        existing: given.text("initial-cluster-state") == "existing",
+        auto_compaction: auto_compaction(given)?,
+        log_level: Level::parse(given.text("log-level")).unwrap_or(Level::Info),
+        log_format: if given.text("log-format") == "console" { Format::Console } else { Format::Json },
+        log_outputs: given.text("log-outputs").split(',').map(|part| part.trim().to_string()).collect(),
+        settings: settings(given, seed)?,
+        ignored,
+        name,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flags::parse;
+
+    fn read(line: &str) -> Result<Options, Rejected> {
+        let args: Vec<String> = line.split_whitespace().map(str::to_string).collect();
+        options(&parse(&args, &[]).expect("parses"), 7)
+    }
+
+    #[test]
+    fn the_name_fills_the_defaults() {
+        let options = read("--name m1").expect("good");
+        assert_eq!(options.data_dir, PathBuf::from("m1.etcd"));
+        assert_eq!(options.initial_cluster[0].0, "m1");
+        assert_eq!(options.initial_cluster[0].1.text, "http://localhost:2380");
+    }
+
+    #[test]
+    fn what_does_not_fit_together_is_refused() {
+        let table = [
+            (
+                "--listen-client-urls http://127.0.0.1:1",
+                "--advertise-client-urls is required when --listen-client-urls is set explicitly",
+            ),
+            (
+                "--election-timeout=100",
+                "--election-timeout[100ms] should be at least as 5 times as --heartbeat-interval[100ms]",
+            ),
+            ("--election-timeout=60000", "--election-timeout[60000ms] is too long, and should be set less than 50000ms"),
+            ("--listen-peer-urls http://example.com:1", "expected IP in URL for binding (http://example.com:1)"),
+            ("--cert-file x", "--cert-file=x: TLS is not supported by this version"),
+            ("--client-cert-auth", "--client-cert-auth=true: TLS is not supported by this version"),
+            ("--auth-token jwt,a=b", "--auth-token=jwt,a=b: authentication is not supported by this version"),
+            (
+                "--config-file x",
+                "--config-file=x: a configuration file is not supported by this version; pass flags or ETCD_* variables",
+            ),
+            (
+                "--listen-peer-urls https://127.0.0.1:1",
+                "--listen-peer-urls: TLS is not supported by this version: https://127.0.0.1:1",
+            ),
+        ];
+        for (line, text) in table {
+            assert_eq!(read(line).expect_err(line), Rejected::Invalid(text.into()), "{line}");
+        }
+        assert!(read("--cert-file= --client-cert-auth=false --auth-token simple").is_ok());
+    }
+
+    #[test]
+    fn kubeadms_flags_are_taken() {
+        let options = read(
+            "--feature-gates=InitialCorruptCheck=true --watch-progress-notify-interval=5s --snapshot-count=10000 \
+             --experimental-initial-corrupt-check=true",
+        )
+        .expect("good");
+        assert_eq!(options.settings.watch_progress_interval, Duration::from_secs(5));
+        assert_eq!(options.ignored.len(), 1);
+        assert!(matches!(read("--feature-gates=Nope=true"), Err(Rejected::Usage(_))));
+    }
+
+    #[test]
+    fn retention_is_hours_a_duration_or_revisions() {
+        let hours = read("--auto-compaction-retention=2").expect("good").auto_compaction;
+        assert_eq!(hours, Some(AutoCompaction::Periodic(Duration::from_secs(7200))));
+        let minutes = read("--auto-compaction-retention=5m").expect("good").auto_compaction;
+        assert_eq!(minutes, Some(AutoCompaction::Periodic(Duration::from_secs(300))));
+        let revisions = read("--auto-compaction-mode=revision --auto-compaction-retention=1000").expect("good");
+        assert_eq!(revisions.auto_compaction, Some(AutoCompaction::Revision(1000)));
+        assert_eq!(read("--auto-compaction-retention=0").expect("good").auto_compaction, None);
+    }
+}

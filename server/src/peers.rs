@@ -1,0 +1,179 @@
+//! Connections to the other members, on a thread of their own, so that no client can delay
+//! a heartbeat.
+//!
+//! Each member dials each other one twice, for the log and for bulk, and only sends on what
+//! it dialled; what it accepted it only reads. Everything goes to the advertised peer URL.
+//! A connection that breaks drops what was queued on it: consensus sends again, forwards fail.
+
+mod dial;
+mod hello;
+mod http;
+mod listen;
+mod queue;
+mod wire;
+
+use crate::core::Core;
+use crate::edge::{Edge, Metrics};
+use crate::log;
+use disk::Identity;
+use node::frame::{self, Frame, Lane};
+use queue::Queue;
+use std::collections::BTreeMap;
+use std::io;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+use store::Member;
+use tokio::sync::mpsc;
+
+/// Which connection of a pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Line {
+    /// Urgent frames and appends.
+    Log,
+    /// Pieces of checkpoints.
+    Bulk,
+}
+
+/// What the peer thread needs to know.
+pub struct Setup {
+    pub identity: Identity,
+    /// Drawn anew at each start.
+    pub boot: u64,
+    /// All members of the cluster, this one included.
+    pub members: Vec<Member>,
+    pub listeners: Vec<TcpListener>,
+    /// `--max-request-bytes`.
+    pub max_request_bytes: u64,
+}
+
+/// Shared by all tasks of the peer thread.
+struct Peering {
+    identity: Identity,
+    boot: u64,
+    members: BTreeMap<u64, Member>,
+    edge: Edge,
+    /// Ours and the others' ids as labels.
+    names: BTreeMap<u64, String>,
+    max_frame: usize,
+    /// Wakes the dialler of a member that has just dialled us.
+    nudge: BTreeMap<u64, Arc<tokio::sync::Notify>>,
+    said: Mutex<BTreeMap<String, Instant>>,
+}
+
+/// Longest frame taken or sent. Appends may be merged up to a few times the largest
+/// message, and the receiver allocates before it sees the content.
+fn max_frame(max_request_bytes: u64) -> usize {
+    let unit = max_request_bytes.clamp(1 << 20, 256 << 20) as usize;
+    4 * unit + (64 << 10)
+}
+
+impl Peering {
+    fn core(&self) -> &Core {
+        self.edge.core()
+    }
+
+    fn metrics(&self) -> &Metrics {
+        self.edge.metrics()
+    }
+
+    fn name(&self, member: u64) -> &str {
+        self.names.get(&member).map_or("", String::as_str)
+    }
+
+    /// At most one line a minute for each different text.
+    fn say(&self, text: &str, fields: log::Fields) {
+        const EVERY: Duration = Duration::from_secs(60);
+        const REMEMBERED: usize = 1000;
+        let key = format!("{text} {fields:?}");
+        let mut said = self.said.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let now = Instant::now();
+        if said.get(&key).is_some_and(|at| now.duration_since(*at) < EVERY) {
+            return;
+        }
+        if said.len() >= REMEMBERED {
+            said.clear();
+        }
+        said.insert(key, now);
+        drop(said);
+        log::warn(text, fields);
+    }
+}
+
+struct Link {
+    log: Arc<Queue>,
+    bulk: Arc<Queue>,
+}
+
+/// The core thread's end: frames go in here.
+pub struct Peers {
+    links: BTreeMap<u64, Link>,
+    max_frame: usize,
+    dirty: Vec<Arc<Queue>>,
+}
+
+impl Peers {
+    /// Starts the thread. The core of `edge` must answer on the runtime of `deliveries`.
+    pub fn start(
+        setup: Setup,
+        edge: Edge,
+        deliveries: mpsc::UnboundedReceiver<Vec<crate::core::Delivery>>,
+    ) -> io::Result<Peers> {
+        let max_frame = max_frame(setup.max_request_bytes);
+        let others = setup.members.iter().filter(|member| member.id != setup.identity.member);
+        let links: BTreeMap<u64, Link> = others
+            .map(|member| (member.id, Link { log: Arc::default(), bulk: Arc::default() }))
+            .collect();
+        let peering = Arc::new(Peering {
+            identity: setup.identity,
+            boot: setup.boot,
+            nudge: links.keys().map(|id| (*id, Arc::default())).collect(),
+            names: setup.members.iter().map(|member| (member.id, format!("{:x}", member.id))).collect(),
+            members: setup.members.into_iter().map(|member| (member.id, member)).collect(),
+            edge,
+            max_frame,
+            said: Mutex::default(),
+        });
+        let lines: Vec<(u64, Line, Arc<Queue>)> = links
+            .iter()
+            .flat_map(|(id, link)| [(*id, Line::Log, link.log.clone()), (*id, Line::Bulk, link.bulk.clone())])
+            .collect();
+        let listeners = setup.listeners;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        std::thread::Builder::new().name("peers".into()).spawn(move || {
+            runtime.block_on(async move {
+                tokio::spawn(crate::core::hand_out(deliveries));
+                for (id, line, queue) in lines {
+                    tokio::spawn(dial::keep_connected(peering.clone(), id, line, queue));
+                }
+                for listener in listeners {
+                    tokio::spawn(listen::accept(peering.clone(), listener));
+                }
+                // The thread lives as long as the process: peers are answered until the end.
+                std::future::pending::<()>().await
+            })
+        })?;
+        Ok(Peers { links, max_frame, dirty: Vec::new() })
+    }
+
+    /// Queues a frame; [`Peers::wake`] lets it leave.
+    pub fn send(&mut self, to: u64, frame: &Frame) {
+        let Some(link) = self.links.get(&to) else { return };
+        let lane = frame::lane(frame);
+        let queue = if lane == Lane::Bulk { &link.bulk } else { &link.log };
+        let Some(bytes) = wire::encode(frame, self.max_frame) else {
+            log::error("dropped a frame that no peer would take", &[("to", log::hex(to))]);
+            return;
+        };
+        if queue.push(bytes, lane == Lane::Urgent) && !self.dirty.iter().any(|dirty| Arc::ptr_eq(dirty, queue)) {
+            self.dirty.push(queue.clone());
+        }
+    }
+
+    pub fn wake(&mut self) {
+        for queue in self.dirty.drain(..) {
+            queue.wake();
+        }
+    }
+}

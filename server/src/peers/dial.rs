@@ -1,0 +1,179 @@
+//! The outgoing side: dials, says hello, sends what is queued, dials again.
+
+use super::hello::{self, Hello, Verdict};
+use super::queue::Queue;
+use super::wire::{self, Got};
+use super::{Line, Peering};
+use crate::bootstrap::FORMAT_LEVEL;
+use crate::log::{hex, json};
+use crate::settings::ETCD_LEVEL;
+use crate::urls::Url;
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+
+const CONNECT: Duration = Duration::from_secs(1);
+const HELLO: Duration = Duration::from_secs(5);
+const FIRST_WAIT: Duration = Duration::from_millis(50);
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+const PING_EVERY: Duration = Duration::from_secs(1);
+/// A peer that answers no ping for this long is gone, whatever the socket says.
+const SILENCE: Duration = Duration::from_secs(5);
+/// Bytes taken from the queue at once: an urgent frame waits behind at most these.
+const AT_ONCE: usize = 256 << 10;
+
+/// Keeps one line to one member connected for the life of the process.
+pub(super) async fn keep_connected(peering: Arc<Peering>, peer: u64, line: Line, queue: Arc<Queue>) {
+    let mut wait = FIRST_WAIT;
+    let mut url = 0;
+    loop {
+        match connect(&peering, peer, line, url).await {
+            Ok(stream) => {
+                wait = FIRST_WAIT;
+                let (ours, theirs) = (peering.name(peering.identity.member), peering.name(peer));
+                let active = peering.metrics().active_peers.with_label_values(&[ours, theirs]);
+                queue.open();
+                active.inc();
+                let ended = serve(stream, peer, &queue, &peering).await;
+                queue.close();
+                active.dec();
+                peering.metrics().disconnected_peers.with_label_values(&[ours, theirs]).inc();
+                peering.core().intake().lost(peer);
+                peering.say("lost the connection to a peer", &[
+                    ("remote-peer-id", hex(peer)),
+                    ("line", json!(format!("{line:?}"))),
+                    ("error", json!(ended.to_string())),
+                ]);
+            }
+            Err(error) => {
+                url += 1;
+                peering.metrics().peer_sent_failures.with_label_values(&[peering.name(peer)]).inc();
+                if queue.take_refused() {
+                    peering.core().intake().lost(peer);
+                }
+                peering.say("failed to connect to a peer", &[
+                    ("remote-peer-id", hex(peer)),
+                    ("error", json!(error.to_string())),
+                ]);
+            }
+        }
+        let nudge = peering.nudge[&peer].notified();
+        let _ = tokio::time::timeout(wait, nudge).await;
+        wait = (wait * 2).min(LONGEST_WAIT);
+    }
+}
+
+fn other(text: String) -> io::Error {
+    io::Error::other(text)
+}
+
+async fn connect(peering: &Peering, peer: u64, line: Line, url: usize) -> io::Result<TcpStream> {
+    let urls = &peering.members[&peer].peer_urls;
+    if urls.is_empty() {
+        return Err(other("the member has no peer URL".into()));
+    }
+    let url = Url::parse(&urls[url % urls.len()]).map_err(other)?;
+    if url.is_tls() || url.is_unix() {
+        return Err(other(format!("{url}: only http peers are supported by this version")));
+    }
+    let timed_out = |_| io::Error::new(io::ErrorKind::TimedOut, format!("{url}: timed out"));
+    let mut stream =
+        tokio::time::timeout(CONNECT, TcpStream::connect(url.address())).await.map_err(timed_out)??;
+    stream.set_nodelay(true)?;
+    let hello = Hello {
+        level: FORMAT_LEVEL,
+        cluster: peering.identity.cluster,
+        from: peering.identity.member,
+        to: peer,
+        boot: peering.boot,
+        line,
+        etcd_level: ETCD_LEVEL.into(),
+    };
+    let talk = async {
+        hello::write_hello(&mut stream, &hello).await?;
+        hello::read_verdict(&mut stream).await
+    };
+    match tokio::time::timeout(HELLO, talk).await.map_err(timed_out)?? {
+        Verdict::Ok => Ok(stream),
+        Verdict::Refused(why) => Err(other(format!("the peer refused us: {why}"))),
+    }
+}
+
+/// Sends until the connection breaks; says why it did.
+async fn serve(stream: TcpStream, peer: u64, queue: &Queue, peering: &Peering) -> io::Error {
+    let started = Instant::now();
+    let (reader, writer) = stream.into_split();
+    tokio::select! {
+        error = send(writer, peer, queue, peering, started) => error,
+        error = listen(reader, peer, peering, started) => error,
+    }
+}
+
+async fn send(mut writer: OwnedWriteHalf, peer: u64, queue: &Queue, peering: &Peering, started: Instant) -> io::Error {
+    let sent = peering.metrics().peer_sent_bytes.with_label_values(&[peering.name(peer)]);
+    let mut taken = VecDeque::new();
+    let mut next_ping = Instant::now();
+    loop {
+        if Instant::now() >= next_ping {
+            next_ping = Instant::now() + PING_EVERY;
+            taken.push_back(wire::ping(started.elapsed().as_micros() as u64));
+        }
+        queue.take(AT_ONCE, &mut taken);
+        if taken.is_empty() {
+            let _ = tokio::time::timeout_at(next_ping.into(), queue.ready()).await;
+            continue;
+        }
+        sent.inc_by(taken.iter().map(|frame| frame.len() as u64).sum());
+        if let Err(error) = write_all(&mut writer, &mut taken).await {
+            return error;
+        }
+    }
+}
+
+async fn write_all(writer: &mut (impl AsyncWrite + Unpin), frames: &mut VecDeque<Vec<u8>>) -> io::Result<()> {
+    const VECTORS: usize = 64;
+    let mut from = 0;
+    while !frames.is_empty() {
+        let slices: Vec<IoSlice> = frames
+            .iter()
+            .take(VECTORS)
+            .enumerate()
+            .map(|(n, frame)| IoSlice::new(if n == 0 { &frame[from..] } else { frame }))
+            .collect();
+        let mut wrote = writer.write_vectored(&slices).await?;
+        if wrote == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        while let Some(first) = frames.front() {
+            let left = first.len() - from;
+            if wrote < left {
+                from += wrote;
+                break;
+            }
+            wrote -= left;
+            from = 0;
+            frames.pop_front();
+        }
+    }
+    Ok(())
+}
+
+/// On a line that we dialled only pongs come back.
+async fn listen(mut reader: OwnedReadHalf, peer: u64, peering: &Peering, started: Instant) -> io::Error {
+    let round_trip = peering.metrics().peer_round_trip.with_label_values(&[peering.name(peer)]);
+    loop {
+        match tokio::time::timeout(SILENCE, wire::read(&mut reader, peering.max_frame)).await {
+            Ok(Ok(Got::Pong(sent))) => {
+                let micros = (started.elapsed().as_micros() as u64).saturating_sub(sent);
+                round_trip.observe(micros as f64 / 1e6);
+            }
+            Ok(Ok(_)) => return other("a frame against the direction of the line".into()),
+            Ok(Err(error)) => return error,
+            Err(_) => return io::Error::new(io::ErrorKind::TimedOut, "no answer to pings"),
+        }
+    }
+}

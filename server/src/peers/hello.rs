@@ -1,0 +1,198 @@
+//! The first words on a peer connection: who speaks, to whom, in which format.
+//!
+//! Dialler: `magic (8), length u16, level u32, cluster u64, from u64, to u64, boot u64,
+//! line u8, etcd level`. Listener: `magic (8), length u16, level u32, code u8, text`.
+//! Little-endian; the length counts what follows it.
+
+use super::Line;
+use crate::bootstrap::FORMAT_LEVEL;
+use std::io;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+/// Begins with a byte that no HTTP request begins with.
+pub const MAGIC: [u8; 8] = *b"\xf5kvorum\n";
+/// Longest hello or verdict, in bytes behind the length.
+const LONGEST: usize = 512;
+const FIXED: usize = 4 + 8 * 4 + 1;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello {
+    pub level: u32,
+    pub cluster: u64,
+    pub from: u64,
+    pub to: u64,
+    /// Tells two lives of the same member apart.
+    pub boot: u64,
+    pub line: Line,
+    pub etcd_level: String,
+}
+
+/// The listener's answer. `Ok`: frames may follow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Ok,
+    /// The text says why; the connection is closed behind it.
+    Refused(String),
+}
+
+impl Hello {
+    /// What the listener thinks of it. `known`: whether `from` is a member.
+    pub fn judge(&self, cluster: u64, member: u64, known: bool) -> Verdict {
+        let refused = |text: String| Verdict::Refused(text);
+        if self.level > FORMAT_LEVEL {
+            return refused(format!("format level {} is higher than ours, {FORMAT_LEVEL}", self.level));
+        }
+        if self.cluster != cluster {
+            return refused(format!("cluster ID mismatch: ours is {cluster:x}, yours {:x}", self.cluster));
+        }
+        if self.to != member {
+            return refused(format!("to field mismatch: this is member {member:x}, not {:x}", self.to));
+        }
+        if self.from == member {
+            return refused("a member does not dial itself".into());
+        }
+        if !known {
+            return refused(format!("member {:x} is not in the cluster", self.from));
+        }
+        Verdict::Ok
+    }
+}
+
+fn bad(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+async fn write(to: &mut (impl AsyncWrite + Unpin), body: &[u8]) -> io::Result<()> {
+    let mut bytes = MAGIC.to_vec();
+    bytes.extend_from_slice(&(body.len() as u16).to_le_bytes());
+    bytes.extend_from_slice(body);
+    to.write_all(&bytes).await
+}
+
+async fn read(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Vec<u8>> {
+    let mut magic = [0; MAGIC.len()];
+    from.read_exact(&mut magic).await?;
+    if magic != MAGIC {
+        return Err(bad("not a peer of ours: the magic is wrong"));
+    }
+    let len = usize::from(from.read_u16_le().await?);
+    if len > LONGEST {
+        return Err(bad("a hello longer than allowed"));
+    }
+    let mut body = vec![0; len];
+    from.read_exact(&mut body).await?;
+    Ok(body)
+}
+
+fn u32_at(body: &[u8], at: usize) -> u32 {
+    body[at..at + 4].iter().rev().fold(0, |n, byte| n << 8 | u32::from(*byte))
+}
+
+fn u64_at(body: &[u8], at: usize) -> u64 {
+    body[at..at + 8].iter().rev().fold(0, |n, byte| n << 8 | u64::from(*byte))
+}
+
+pub async fn write_hello(to: &mut (impl AsyncWrite + Unpin), hello: &Hello) -> io::Result<()> {
+    let mut body = hello.level.to_le_bytes().to_vec();
+    for number in [hello.cluster, hello.from, hello.to, hello.boot] {
+        body.extend_from_slice(&number.to_le_bytes());
+    }
+    body.push(hello.line as u8);
+    body.extend_from_slice(hello.etcd_level.as_bytes());
+    write(to, &body).await
+}
+
+pub async fn read_hello(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Hello> {
+    let body = read(from).await?;
+    if body.len() < FIXED {
+        return Err(bad("a hello cut short"));
+    }
+    Ok(Hello {
+        level: u32_at(&body, 0),
+        cluster: u64_at(&body, 4),
+        from: u64_at(&body, 12),
+        to: u64_at(&body, 20),
+        boot: u64_at(&body, 28),
+        line: match body[36] {
+            0 => Line::Log,
+            1 => Line::Bulk,
+            _ => return Err(bad("a hello for an unknown line")),
+        },
+        etcd_level: String::from_utf8_lossy(&body[FIXED..]).into_owned(),
+    })
+}
+
+pub async fn write_verdict(to: &mut (impl AsyncWrite + Unpin), verdict: &Verdict) -> io::Result<()> {
+    let mut body = FORMAT_LEVEL.to_le_bytes().to_vec();
+    match verdict {
+        Verdict::Ok => body.push(0),
+        Verdict::Refused(text) => {
+            body.push(1);
+            body.extend_from_slice(text.as_bytes());
+        }
+    }
+    body.truncate(LONGEST);
+    write(to, &body).await
+}
+
+pub async fn read_verdict(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Verdict> {
+    let body = read(from).await?;
+    match body.get(4) {
+        Some(0) => Ok(Verdict::Ok),
+        Some(_) => Ok(Verdict::Refused(String::from_utf8_lossy(&body[5..]).into_owned())),
+        None => Err(bad("a verdict cut short")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hello() -> Hello {
+        Hello { level: 1, cluster: 10, from: 2, to: 3, boot: 99, line: Line::Bulk, etcd_level: "3.7.3".into() }
+    }
+
+    #[tokio::test]
+    async fn hello_and_verdict_come_back() {
+        let mut bytes = Vec::new();
+        write_hello(&mut bytes, &hello()).await.expect("written");
+        assert_eq!(read_hello(&mut &bytes[..]).await.expect("read"), hello());
+        for verdict in [Verdict::Ok, Verdict::Refused("no".into())] {
+            let mut bytes = Vec::new();
+            write_verdict(&mut bytes, &verdict).await.expect("written");
+            assert_eq!(read_verdict(&mut &bytes[..]).await.expect("read"), verdict);
+        }
+    }
+
+    #[test]
+    fn mismatches_are_refused_with_the_reason() {
+        assert_eq!(hello().judge(10, 3, true), Verdict::Ok);
+        let table = [
+            (Hello { level: 2, ..hello() }, "format level 2 is higher than ours, 1"),
+            (Hello { cluster: 11, ..hello() }, "cluster ID mismatch: ours is a, yours b"),
+            (Hello { to: 4, ..hello() }, "to field mismatch: this is member 3, not 4"),
+            (Hello { from: 3, ..hello() }, "a member does not dial itself"),
+        ];
+        for (hello, text) in table {
+            assert_eq!(hello.judge(10, 3, true), Verdict::Refused(text.into()));
+        }
+        assert_eq!(hello().judge(10, 3, false), Verdict::Refused("member 2 is not in the cluster".into()));
+    }
+
+    #[tokio::test]
+    async fn nonsense_is_refused() {
+        let mut good = Vec::new();
+        write_hello(&mut good, &hello()).await.expect("written");
+        for cut in 0..good.len() {
+            assert!(read_hello(&mut &good[..cut]).await.is_err(), "cut at {cut}");
+        }
+        let mut long = MAGIC.to_vec();
+        long.extend_from_slice(&[0xff, 0xff]);
+        let error = read_hello(&mut &long[..]).await.expect_err("too long");
+        assert_eq!(error.to_string(), "a hello longer than allowed");
+        let mut short = MAGIC.to_vec();
+        short.extend_from_slice(&[3, 0, 1, 2, 3]);
+        assert_eq!(read_hello(&mut &short[..]).await.expect_err("short").to_string(), "a hello cut short");
+        assert!(read_hello(&mut &b"GET /members HTTP/1.1"[..]).await.is_err());
+    }
+}

@@ -1,0 +1,389 @@
+//! One member as a process: from the command line to the last log line.
+
+use crate::bootstrap::{self, Founding, Found};
+use crate::core::{self, Core};
+use crate::edge::{self, Edge};
+use crate::driver::{Driver, End};
+use crate::files::{PageCache, RealFiles};
+use crate::flags::{self, Given, Rejected};
+use crate::log::{self, hex, json};
+use crate::options::{self, Options};
+use crate::peers::{Peers, Setup};
+use crate::readers::Readers;
+use crate::settings::ETCD_LEVEL;
+use crate::urls::{Url, texts};
+use crate::workers::Workers;
+use crate::{compactor, listeners, publish};
+use disk::{Files, Identity};
+use node::{Answer, Input, Node, Output, Request};
+use std::net::TcpListener;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use store::Member;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
+
+/// Connections and peers answer on runtimes of their own.
+const CLIENTS: usize = 0;
+const PEERS: usize = 1;
+/// A clean stop takes at most this long; then the process ends all the same.
+const STOP_WITHIN: Duration = Duration::from_millis(1500);
+
+/// What `--version` prints: etcd's first line, then ours.
+pub fn version_text() -> String {
+    format!(
+        "etcd Version: {ETCD_LEVEL}\nGit SHA: kvorum\nGo Version: none\nGo OS/Arch: {}/{}\nkvorum Version: {}\n",
+        std::env::consts::OS,
+        goarch(),
+        env!("CARGO_PKG_VERSION")
+    )
+}
+
+fn goarch() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+/// Runs a member with etcd's flags (`args` without the program's name). Returns the status
+/// for `exit`; after a signal it does not return, but dies of that signal.
+pub fn serve(args: &[String]) -> i32 {
+    let env: Vec<(String, String)> = std::env::vars_os()
+        .filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)))
+        .collect();
+    let read = flags::parse(args, &env).and_then(|given| {
+        if given.bool("version") {
+            print!("{}", version_text());
+            return Ok(None);
+        }
+        options::options(&given, random()).map(|options| Some((given, options)))
+    });
+    match read {
+        Ok(None) => 0,
+        Ok(Some((given, options))) => match start(args, &given, options) {
+            Ok(()) => 0,
+            Err(Failed { message, error }) => log::fatal(message, &[("error", json!(error))]),
+        },
+        Err(rejected) => refuse(args, rejected),
+    }
+}
+
+fn refuse(args: &[String], rejected: Rejected) -> i32 {
+    match rejected {
+        Rejected::Usage(text) => {
+            eprint!("{text}\n{}", flags::usage());
+            2
+        }
+        Rejected::Help => {
+            eprint!("{}", flags::usage());
+            print!("{}", flags::flag_list());
+            0
+        }
+        Rejected::Shadowed(variable) => log::fatal(
+            "conflicting environment variable is shadowed by corresponding command-line flag \
+             (either unset environment variable or disable flag))",
+            &[("environment-variable", json!(variable))],
+        ),
+        Rejected::Invalid(text) => {
+            log::info("Running: ", &[("args", json!(args))]);
+            log::warn("failed to verify flags", &[("error", json!(text))]);
+            1
+        }
+    }
+}
+
+/// A start that did not succeed; the directory is as it was.
+struct Failed {
+    message: &'static str,
+    error: String,
+}
+
+fn failed(message: &'static str) -> impl Fn(String) -> Failed {
+    move |error| Failed { message, error }
+}
+
+fn random() -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    // The standard library's hasher is seeded by the system for each process.
+    let mut hasher = std::collections::hash_map::RandomState::new().build_hasher();
+    hasher.write_u32(std::process::id());
+    hasher.write_i128(jiff::Timestamp::now().as_nanosecond());
+    hasher.finish()
+}
+
+fn announce(args: &[String], given: &Given, options: &Options) {
+    for (message, variable) in &given.env_warnings {
+        log::warn(message, &[("environment-variable", json!(variable))]);
+    }
+    log::info("Running: ", &[("args", json!(args))]);
+    for (name, value, why) in &options.ignored {
+        log::warn("flag has no effect", &[("flag", json!(name)), ("value", json!(value)), ("reason", json!(why))]);
+    }
+    if options.name == "default" {
+        log::warn("it isn't recommended to use default name, please set a value for --name", &[("name", json!("default"))]);
+    }
+    log::info("starting an etcd server", &[
+        ("etcd-version", json!(ETCD_LEVEL)),
+        ("kvorum-version", json!(env!("CARGO_PKG_VERSION"))),
+        ("name", json!(options.name)),
+        ("data-dir", json!(options.data_dir)),
+        ("listen-peer-urls", json!(texts(&options.listen_peer))),
+        ("advertise-client-urls", json!(texts(&options.advertise_client))),
+        ("listen-client-urls", json!(texts(&options.listen_client))),
+        ("listen-metrics-urls", json!(texts(&options.listen_metrics))),
+        ("initial-advertise-peer-urls", json!(texts(&options.advertise_peer))),
+        ("heartbeat-interval", json!(format!("{}ms", options.settings.heartbeat.as_millis()))),
+        ("election-timeout", json!(format!("{}ms", options.settings.election.as_millis()))),
+        ("quota-backend-bytes", json!(quota(options))),
+        ("max-request-bytes", json!(options.settings.max_request_bytes)),
+        ("pre-vote", json!(true)),
+    ]);
+}
+
+/// A panic anywhere ends the process, with one line that says where.
+fn end_on_panic() {
+    std::panic::set_hook(Box::new(|info| {
+        let place = info.location().map(ToString::to_string).unwrap_or_default();
+        let text = info.payload_as_str().unwrap_or("no text");
+        let stack = std::backtrace::Backtrace::force_capture().to_string();
+        log::named("panic", log::Level::Panic, text, &[("at", json!(place)), ("stacktrace", json!(stack))]);
+        std::process::exit(2);
+    }));
+}
+
+/// As Go's runtime does: the soft limit of open files is raised to the hard one.
+fn raise_file_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+}
+
+struct Bound {
+    peer: Vec<TcpListener>,
+    client: Vec<(Url, TcpListener)>,
+    metrics: Vec<(Url, TcpListener)>,
+}
+
+fn bind_all(options: &Options) -> Result<Bound, Failed> {
+    let bind = |url: &Url| listeners::bind(url).map_err(|error| failed("listener failed")(error.to_string()));
+    let pair = |url: &Url| bind(url).map(|listener| (url.clone(), listener));
+    Ok(Bound {
+        peer: options.listen_peer.iter().map(bind).collect::<Result<_, _>>()?,
+        client: options.listen_client.iter().chain(&options.listen_client_http).map(pair).collect::<Result<_, _>>()?,
+        metrics: options.listen_metrics.iter().map(pair).collect::<Result<_, _>>()?,
+    })
+}
+
+fn start(args: &[String], given: &Given, options: Options) -> Result<(), Failed> {
+    log::start(options.log_level, options.log_format, &options.log_outputs).map_err(failed("cannot open the log"))?;
+    end_on_panic();
+    raise_file_limit();
+    announce(args, given, &options);
+    let bound = bind_all(&options)?;
+    let real = open_directory(&options)?;
+    let files: Arc<dyn Files> = real.clone();
+    let boot = random();
+    let identity = identity(&files, &options, boot)?;
+    let config = node_config(&options, identity, boot);
+    let store_config = store::Config { segment_bytes: config.segment_bytes };
+    let mut first = Vec::new();
+    let (mut node, wal) = Node::recover(config, &files, &mut first)
+        .map_err(|fault| failed("the data directory cannot be used")(fault.to_string()))?;
+    let members = members(&mut node, &mut first);
+    log::info("starting local etcd server", &[
+        ("local-member-id", hex(identity.member)),
+        ("cluster-id", hex(identity.cluster)),
+        ("members", json!(members.len())),
+    ]);
+
+    let io = |error: std::io::Error| failed("cannot start a thread")(error.to_string());
+    let readers = Readers::start(files.clone(), Arc::new(PageCache(real))).map_err(io)?;
+    let registry = prometheus::Registry::new();
+    let (core, end, mut deliveries) =
+        Core::new(identity.cluster, identity.member, options.settings.clone(), registry, Some(readers), 2);
+    let edge = Edge::new(core.on_runtime(CLIENTS));
+    let to_peers = deliveries.remove(PEERS);
+    let to_clients = deliveries.remove(CLIENTS);
+    let workers = Workers::start(&edge, &end, files, (identity, store_config), wal).map_err(io)?;
+    let setup = Setup {
+        identity,
+        boot,
+        members,
+        listeners: bound.peer,
+        max_request_bytes: options.settings.max_request_bytes,
+    };
+    let peers = Peers::start(setup, edge.on(core.on_runtime(PEERS)), to_peers).map_err(io)?;
+    let (ended, core_ended) = oneshot::channel();
+    let driver = Driver::new(node, end, peers, workers);
+    std::thread::Builder::new()
+        .name("core".into())
+        .spawn(move || drop(ended.send(driver.run(first))))
+        .map_err(io)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(io)?;
+    runtime.block_on(async move {
+        tokio::spawn(core::hand_out(to_clients));
+        live(edge, &options, bound.client, bound.metrics, core_ended).await
+    });
+    Ok(())
+}
+
+fn open_directory(options: &Options) -> Result<Arc<RealFiles>, Failed> {
+    if !options.data_dir.exists() {
+        // A wrong initial cluster shall not even leave an empty directory.
+        bootstrap::founding(options).map_err(failed("discovery failed"))?;
+    }
+    let named = |error: std::io::Error| failed("cannot open the data directory")(place(&options.data_dir, &error.to_string()));
+    RealFiles::open(&options.data_dir).map(Arc::new).map_err(named)
+}
+
+fn place(dir: &Path, text: &str) -> String {
+    format!("{}: {text}", dir.display())
+}
+
+/// Who this member is; founds the cluster in an empty directory.
+fn identity(files: &Arc<dyn Files>, options: &Options, boot: u64) -> Result<Identity, Failed> {
+    let found = bootstrap::find(files)
+        .map_err(|why| failed("the data directory cannot be used")(place(&options.data_dir, &why)))?;
+    if let Found::Ready(identity) = found {
+        log::info("restarting local member", &[
+            ("local-member-id", hex(identity.member)),
+            ("cluster-id", hex(identity.cluster)),
+        ]);
+        return Ok(identity);
+    }
+    let Founding { identity, members } = bootstrap::founding(options).map_err(failed("discovery failed"))?;
+    if let Found::Founding(before) = found
+        && before != identity
+    {
+        let text = "the founding that was interrupted had another initial cluster; remove the directory to found anew";
+        return Err(failed("the data directory cannot be used")(place(&options.data_dir, text)));
+    }
+    let write = |ready| {
+        bootstrap::write_identity(files, identity, ready)
+            .map_err(|error| failed("cannot found the cluster")(place(&options.data_dir, &error.to_string())))
+    };
+    write(false)?;
+    node::genesis(files, identity, &node_config(options, identity, boot), members)
+        .map_err(|fault| failed("cannot found the cluster")(place(&options.data_dir, &fault.to_string())))?;
+    write(true)?;
+    Ok(identity)
+}
+
+fn quota(options: &Options) -> i64 {
+    const DEFAULT: i64 = 2 << 30;
+    if options.settings.quota_bytes == 0 { DEFAULT } else { options.settings.quota_bytes }
+}
+
+fn node_config(options: &Options, identity: Identity, boot: u64) -> node::Config {
+    let election = options.settings.election.as_millis() as u64;
+    node::Config {
+        election_ms: election,
+        heartbeat_ms: options.settings.heartbeat.as_millis() as u64,
+        quota_bytes: quota(options),
+        // etcd: one and a half elections, in whole seconds.
+        min_lease_ttl: (election * 3).div_ceil(2000) as i64,
+        ..node::Config::new(identity.cluster, identity.member, boot, random())
+    }
+}
+
+/// Asks the recovered member for the members it knows.
+fn members(node: &mut Node, out: &mut Vec<Output>) -> Vec<Member> {
+    const WAITER: node::Waiter = 0;
+    let request = Request::Members { linearizable: false };
+    node.step(Input::Request { waiter: WAITER, request }, out);
+    let at = out.iter().position(|output| matches!(output, Output::Answer { waiter: WAITER, .. }));
+    match at.map(|at| out.remove(at)) {
+        Some(Output::Answer { answer: Answer::Members { members }, .. }) => {
+            members.into_iter().map(|(member, _)| member).collect()
+        }
+        other => panic!("a member knows its members at once, not {other:?}"),
+    }
+}
+
+/// The member's life behind its start: publish, serve, stop.
+async fn live(
+    edge: Edge,
+    options: &Options,
+    clients: Vec<(Url, TcpListener)>,
+    metrics: Vec<(Url, TcpListener)>,
+    mut core_ended: oneshot::Receiver<End>,
+) {
+    let (mut terminate, mut interrupt) = match (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) {
+        (Ok(terminate), Ok(interrupt)) => (terminate, interrupt),
+        _ => log::fatal("cannot listen for signals", &[]),
+    };
+    let serving = tokio::spawn(come_up(edge.clone(), options.clone(), clients, metrics));
+    let number = tokio::select! {
+        _ = terminate.recv() => libc::SIGTERM,
+        _ = interrupt.recv() => libc::SIGINT,
+        ended = &mut core_ended => die(ended.unwrap_or(End::Fatal("the core thread ended".into()))),
+    };
+    let name = if number == libc::SIGTERM { "terminated" } else { "interrupt" };
+    log::info("received signal; shutting down", &[("signal", json!(name))]);
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+    let fields = [("name", json!(options.name)), ("data-dir", json!(options.data_dir))];
+    log::info("closing etcd server", &fields);
+    edge.core().stop();
+    match tokio::time::timeout(STOP_WITHIN, core_ended).await {
+        Ok(Ok(End::Stopped)) => {}
+        Ok(Ok(End::Fatal(reason))) => die(End::Fatal(reason)),
+        Ok(Err(_)) | Err(_) => log::warn("the member did not stop in time", &fields),
+    }
+    serving.abort();
+    log::info("closed etcd server", &fields);
+    die_of(number)
+}
+
+fn die(end: End) -> ! {
+    match end {
+        End::Fatal(reason) => log::fatal("the member stopped", &[("error", json!(reason))]),
+        End::Stopped => std::process::exit(0),
+    }
+}
+
+/// Ends by the signal itself, so that whoever started us sees it; the first process of a
+/// container cannot, and exits with 0 as etcd does.
+fn die_of(signal: i32) -> ! {
+    if std::process::id() != 1 {
+        let _ = signal_hook::low_level::emulate_default_handler(signal);
+    }
+    std::process::exit(0)
+}
+
+/// Joins, then opens the doors.
+async fn come_up(edge: Edge, options: Options, clients: Vec<(Url, TcpListener)>, metrics: Vec<(Url, TcpListener)>) {
+    if !publish::publish(edge.core(), &texts(&options.advertise_client)).await {
+        return;
+    }
+    if let Some(mode) = options.auto_compaction {
+        tokio::spawn(compactor::run(edge.core().clone(), mode));
+    }
+    for (url, listener) in metrics {
+        log::info("serving metrics", &[("address", json!(url.text))]);
+        open(listener, &edge);
+    }
+    for (url, listener) in clients {
+        open(listener, &edge);
+        log::info("ready to serve client requests", &[]);
+        log::info("serving client traffic insecurely; this is strongly discouraged!", &[
+            ("traffic", json!("grpc+http")),
+            ("address", json!(url.address())),
+        ]);
+    }
+    match sd_notify::notify(&[sd_notify::NotifyState::Ready]) {
+        Ok(()) if std::env::var_os("NOTIFY_SOCKET").is_some() => log::info("successfully notified init daemon", &[]),
+        Ok(()) => {}
+        Err(error) => log::error("failed to notify systemd for readiness", &[("error", json!(error.to_string()))]),
+    }
+}
+
+fn open(listener: TcpListener, edge: &Edge) {
+    let listener = listener.set_nonblocking(true).and_then(|()| tokio::net::TcpListener::from_std(listener));
+    match listener {
+        Ok(listener) => drop(tokio::spawn(edge::serve(listener, edge.clone()))),
+        Err(error) => log::fatal("listener failed", &[("error", json!(error.to_string()))]),
+    }
+}
