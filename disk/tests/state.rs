@@ -297,6 +297,35 @@ fn damage_of_any_byte_of_a_record_is_seen() {
 }
 
 #[test]
+fn a_seek_table_finds_every_revision() {
+    let files = MemFiles::new();
+    let (mut offset, mut handles) = (4096, Vec::new());
+    for main in 2..=200 {
+        for sub in 0..3 {
+            let kv = store::record::KeyValueRef { key: b"k", create: main, modified: main, version: 1, value: &[7; 500], lease: 0 };
+            let whole = store::record::encode(store::Rev { main, sub }, false, &kv);
+            let len = whole.len() as u32;
+            handles.push(store::Handle { segment: 1, offset, len });
+            offset = records::write(&files, ID, 1, offset, &[whole]).unwrap();
+        }
+    }
+    records::seal(&files, 1, offset).unwrap();
+    records::sync(&files, &[1]).unwrap();
+    records::check(&files, ID, 1).unwrap();
+    assert!(matches!(records::check(&files, OTHER, 1), Err(Fault::Foreign { .. })));
+    for from in 0..=201 {
+        let (found, _) = records::history(&files, from, from + 1, u64::MAX).unwrap();
+        let wanted = if (2..=200).contains(&from) { 3 } else { 0 };
+        assert_eq!(found.len(), wanted, "revision {from}");
+    }
+    for handle in handles.iter().step_by(50) {
+        records::read(&files, *handle).unwrap();
+        files.edit(&records::path(1), |bytes| bytes[handle.offset as usize + 40] ^= 1);
+        assert!(records::read(&files, *handle).unwrap_err().is_damage());
+    }
+}
+
+#[test]
 fn history_comes_in_whole_revisions() {
     let (mut life, _) = life_with_checkpoints();
     life.apply_until(60);
@@ -353,7 +382,7 @@ fn a_crash_during_an_install_leaves_the_old_or_the_new_member() {
     let (old, new) = (model(ID, 12), model(OTHER, 50));
     let (mut olds, mut news) = (0, 0);
     for calls in start..=receiver.files.calls() {
-        for kept in KEPT {
+        for kept in KEPT.into_iter().chain((10..20).map(Kept::Some)) {
             let crashed = receiver.files.crash(calls, kept);
             let (opened, passed_over) = Life::open(crashed.clone(), ID, 0).unwrap_or_else(|fault| panic!("call {calls}, {kept:?}: {fault}"));
             assert!(passed_over.is_none());
