@@ -86,7 +86,9 @@ async fn walked(call: &mut Call, mut walk: Walk, start: RangeStart, answer: Plan
     let mut end = Vec::new();
     plan::put_range_end(&mut end, start.more, start.count);
     let show = Show::of(&start.query);
-    call.reply.begin(answer.len() + start.bytes + end.len() as u64)?;
+    // Each `KeyValue` stands behind a tag of one byte and its length.
+    let measured = start.delimited + start.kvs;
+    call.reply.begin(answer.len() + measured + end.len() as u64)?;
     answer.stream(&core, &mut call.reply).await?;
     let (mut sent, mut bytes) = (0, 0);
     loop {
@@ -100,7 +102,7 @@ async fn walked(call: &mut Call, mut walk: Walk, start: RangeStart, answer: Plan
         }
         sent += slice.items.len() as u64;
         bytes += part.len();
-        if sent > start.kvs || bytes > start.bytes {
+        if sent > start.kvs || bytes > measured {
             return Err(call.reply.break_off("kvorum: a walk gave more than it measured".into()));
         }
         part.stream(&core, &mut call.reply).await?;
@@ -108,7 +110,7 @@ async fn walked(call: &mut Call, mut walk: Walk, start: RangeStart, answer: Plan
             break;
         }
     }
-    if sent != start.kvs || bytes != start.bytes {
+    if sent != start.kvs || bytes != measured {
         return Err(call.reply.break_off("kvorum: a walk gave less than it measured".into()));
     }
     call.reply.part(end.into()).await
