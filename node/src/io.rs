@@ -274,7 +274,7 @@ pub enum Job {
     WriteRecords { segment: u32, offset: u32, parts: Vec<Bytes>, seals: bool },
     /// reader, first of all: a value that apply waits for.
     ReadRecord { handle: Handle },
-    /// background, first of its queue: history for watches.
+    /// background, in its turn (it reads what the writes before it wrote): history for watches.
     ReadHistory { from: i64, until: i64, max_bytes: u64 },
     /// background: checkpoint in three kinds of steps.
     CheckpointBegin { index: u64 },
