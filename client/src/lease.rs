@@ -1,0 +1,155 @@
+//! Leases.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use prost::Message;
+use tokio::{
+    sync::mpsc::{Sender, channel},
+    time::{Instant, sleep, timeout_at},
+};
+use wire::{
+    Rpc,
+    etcdserverpb::{
+        LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse,
+        LeaseLeasesRequest, LeaseLeasesResponse, LeaseRevokeRequest, LeaseRevokeResponse,
+        LeaseTimeToLiveRequest, LeaseTimeToLiveResponse,
+    },
+};
+
+use crate::{Client, Error, Responses, Result};
+
+impl Client {
+    /// Grants a lease of `ttl` seconds; id 0 lets the server choose.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn lease_grant(&self, ttl: i64, id: i64) -> Result<LeaseGrantResponse> {
+        self.call(Rpc::LeaseGrant, &LeaseGrantRequest { ttl, id })
+            .await
+    }
+
+    /// Revokes a lease, and with it deletes its keys.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn lease_revoke(&self, id: i64) -> Result<LeaseRevokeResponse> {
+        self.call(Rpc::LeaseRevoke, &LeaseRevokeRequest { id })
+            .await
+    }
+
+    /// What is left of a lease, in seconds (-1 when it is gone), and its keys
+    /// if asked.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn lease_time_to_live(&self, id: i64, keys: bool) -> Result<LeaseTimeToLiveResponse> {
+        self.call(Rpc::LeaseTimeToLive, &LeaseTimeToLiveRequest { id, keys })
+            .await
+    }
+
+    /// The leases that a member knows.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn leases(&self) -> Result<LeaseLeasesResponse> {
+        self.call(Rpc::LeaseLeases, &LeaseLeasesRequest {}).await
+    }
+
+    /// A way to renew a lease again and again. Nothing is sent before the first
+    /// [`KeepAlive::renew`].
+    pub fn keep_alive(&self, id: i64) -> KeepAlive {
+        KeepAlive {
+            client: self.clone(),
+            id,
+            stream: None,
+        }
+    }
+}
+
+/// Renews one lease over a stream of its own.
+#[derive(Debug)]
+pub struct KeepAlive {
+    client: Client,
+    id: i64,
+    stream: Option<(Sender<Bytes>, Responses<LeaseKeepAliveResponse>)>,
+}
+
+impl KeepAlive {
+    /// Renews the lease once and says for how many seconds. A failure that may
+    /// pass is tried again elsewhere until [`crate::Settings::timeout`].
+    ///
+    /// # Errors
+    /// [`Error::LeaseGone`], or what the last attempt failed with.
+    pub async fn renew(&mut self) -> Result<i64> {
+        let deadline = self
+            .client
+            .settings
+            .timeout
+            .map(|timeout| Instant::now() + timeout);
+        loop {
+            let error = match self.attempt(deadline).await {
+                Ok(0) => return Err(Error::LeaseGone { id: self.id }),
+                Ok(ttl) => return Ok(ttl),
+                Err(error) => error,
+            };
+            self.stream = None;
+            // A leader that has just lost its place says so in these words.
+            let deposed = matches!(&error, Error::Server { message, .. } if message == "not a primary lessor");
+            if !(error.passes() || deposed) || !self.client.pause(deadline).await {
+                return Err(error);
+            }
+        }
+    }
+
+    /// Renews the lease each third of its time for as long as it lives.
+    ///
+    /// # Errors
+    /// It only ends with one: see [`KeepAlive::renew`].
+    pub async fn hold(&mut self) -> Result<std::convert::Infallible> {
+        loop {
+            let ttl = self.renew().await?;
+            let seconds = u64::try_from(ttl).unwrap_or(0);
+            sleep(Duration::from_secs(seconds) / 3).await;
+        }
+    }
+
+    async fn attempt(&mut self, deadline: Option<Instant>) -> Result<i64> {
+        let Some(deadline) = deadline else {
+            return self.exchange().await;
+        };
+        match timeout_at(deadline, self.exchange()).await {
+            Ok(result) => result,
+            Err(_) => Err(Error::Timeout {
+                endpoint: self.client.endpoints().join(","),
+            }),
+        }
+    }
+
+    async fn exchange(&mut self) -> Result<i64> {
+        // A stream whose answer was not awaited would answer the last question.
+        let (requests, mut responses) = match self.stream.take() {
+            Some(stream) => stream,
+            None => {
+                let (requests, mut queue) = channel(1);
+                let queued = futures_util::stream::poll_fn(move |context| queue.poll_recv(context));
+                (
+                    requests,
+                    self.client.open(Rpc::LeaseKeepAlive, queued).await?,
+                )
+            }
+        };
+        let lost = |responses: &Responses<_>| Error::Lost {
+            endpoint: responses.endpoint().to_owned(),
+            reason: "the stream was closed".to_owned(),
+        };
+        let request = LeaseKeepAliveRequest { id: self.id }.encode_to_vec();
+        requests
+            .send(request.into())
+            .await
+            .map_err(|_| lost(&responses))?;
+        let response = responses.next().await?.ok_or_else(|| lost(&responses))?;
+        self.stream = Some((requests, responses));
+        Ok(response.ttl)
+    }
+}
