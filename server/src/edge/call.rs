@@ -216,7 +216,10 @@ impl Requests {
         loop {
             let limit = self.json_limit();
             let Source::JsonLines { arrived, ended } = &mut self.source else { return Ok(None) };
-            match wire::json::next_request(self.method, arrived, *ended).map_err(bad_json)? {
+            // What cannot be read ends the client's side, as etcd's gateway has it: the answers to
+            // what it said before still come.
+            let Ok(next) = wire::json::next_request(self.method, arrived, *ended) else { return Ok(None) };
+            match next {
                 Some((message, used)) => {
                     arrived.drain(..used);
                     return self.checked(message).map(Some);

@@ -76,6 +76,7 @@ pub async fn page(edge: &Edge, method: &Method, uri: &http::Uri) -> Response<Bod
         },
         "/metrics" => metrics(edge).await,
         "/debug/vars" => vars(edge).await,
+        "/v3" if edge.core().settings().gateway => redirected("/v3/"),
         _ => match Probe::of(path) {
             Some(probe) if method == Method::GET => probe.run(edge, &query).await,
             Some(_) => only_get(method, Response::new(Body::empty())),
@@ -104,6 +105,16 @@ fn text(status: StatusCode, body: String) -> Response<Body> {
 fn error(status: StatusCode, body: &str) -> Response<Body> {
     let mut response = text(status, format!("{body}\n"));
     response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+/// As Go's mux sends a client to the path with the slash.
+fn redirected(to: &'static str) -> Response<Body> {
+    let mut response = Response::new(Body::whole(format!("<a href=\"{to}\">Temporary Redirect</a>.\n\n")));
+    *response.status_mut() = StatusCode::TEMPORARY_REDIRECT;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+    headers.insert(header::LOCATION, HeaderValue::from_static(to));
     response
 }
 

@@ -32,7 +32,7 @@ pub async fn status(call: &mut Call) -> Result<(), Status> {
     let quota = if settings.quota_bytes == 0 { DEFAULT_QUOTA } else { settings.quota_bytes };
     let mut rest = Vec::new();
     codec::put_bytes(&mut rest, 2, settings.etcd_level.as_bytes());
-    codec::put_uint(&mut rest, 3, now.disk_bytes);
+    codec::put_uint(&mut rest, 3, db_size(&now));
     codec::put_uint(&mut rest, 4, now.leader);
     codec::put_uint(&mut rest, 5, now.committed);
     codec::put_uint(&mut rest, 6, now.term);
@@ -46,6 +46,11 @@ pub async fn status(call: &mut Call) -> Result<(), Status> {
     codec::put_int(&mut rest, 12, quota);
     codec::put_message(&mut rest, 13, &[]);
     call.answer(now.revision, now.term, &rest)
+}
+
+/// Never 0 and never below what is in use: stock tools divide the one by the other.
+pub fn db_size(now: &node::Status) -> u64 {
+    now.disk_bytes.max(now.live_bytes).max(1)
 }
 
 /// The storage version follows the cluster's; empty until that is decided.

@@ -211,7 +211,7 @@ impl Metrics {
         big(&self.proposals_applied, status.applied);
         big(&self.proposals_pending, status.pending);
         big(&self.quota_bytes, status.quota);
-        big(&self.db_total_bytes, status.disk_bytes);
+        big(&self.db_total_bytes, super::maintenance::db_size(status));
         big(&self.db_in_use_bytes, status.live_bytes);
         big(&self.keys, status.keys);
         big(&self.watchers, status.watches);
