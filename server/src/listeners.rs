@@ -20,14 +20,17 @@ pub fn bind(url: &Url) -> io::Result<TcpListener> {
 }
 
 fn candidates(url: &Url) -> io::Result<Vec<SocketAddr>> {
-    let any = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), url.port);
     let host = if url.host.is_empty() { "0.0.0.0" } else { url.host.as_str() };
-    let mut addresses: Vec<SocketAddr> = (host, url.port).to_socket_addrs()?.collect();
+    Ok(preferred((host, url.port).to_socket_addrs()?.collect()))
+}
+
+fn preferred(mut addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     addresses.sort_by_key(SocketAddr::is_ipv6);
-    if addresses.iter().any(|address| address.ip().is_unspecified() && address.is_ipv4()) {
-        addresses.insert(0, any);
+    if let Some(any) = addresses.first().filter(|first| first.ip().is_unspecified() && first.is_ipv4()) {
+        let both = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), any.port());
+        addresses.insert(0, both);
     }
-    Ok(addresses)
+    addresses
 }
 
 #[cfg(test)]
@@ -36,10 +39,11 @@ mod tests {
 
     #[test]
     fn localhost_is_ipv4_first_and_any_is_both() {
-        let local = candidates(&Url::parse("http://localhost:1").expect("good")).expect("resolves");
-        assert_eq!(local[0], "127.0.0.1:1".parse().expect("good"));
-        let any = candidates(&Url::parse("http://0.0.0.0:1").expect("good")).expect("resolves");
-        assert_eq!(any, ["[::]:1".parse().expect("good"), "0.0.0.0:1".parse().expect("good")]);
+        let parse = |texts: &[&str]| -> Vec<SocketAddr> { texts.iter().map(|text| text.parse().expect("good")).collect() };
+        assert_eq!(preferred(parse(&["[::1]:1", "127.0.0.1:1"])), parse(&["127.0.0.1:1", "[::1]:1"]));
+        assert_eq!(preferred(parse(&["0.0.0.0:1"])), parse(&["[::]:1", "0.0.0.0:1"]));
+        let empty = candidates(&Url::parse("http://:1").expect("good")).expect("resolves");
+        assert_eq!(empty, parse(&["[::]:1", "0.0.0.0:1"]));
     }
 
     #[test]
