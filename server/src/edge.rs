@@ -34,6 +34,9 @@ pub mod reply;
 pub mod status;
 pub mod watch;
 
+#[cfg(test)]
+mod tests;
+
 pub use accept::serve;
 pub use call::Edge;
 pub use metrics::Metrics;

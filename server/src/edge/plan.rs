@@ -324,7 +324,7 @@ mod tests {
         let kv = KeyValueRef { key: key.as_bytes(), create: 2, modified: 3, version: 2, value, lease };
         let record = record::encode(Rev { main: 3, sub: 0 }, false, &kv);
         let handle = Handle { segment: 1, offset: 4096, len: record.len() as u32 };
-        let at = Located { handle, bytes: Some(record.clone()) };
+        let at = Located { handle, rev: store::Rev::default(), bytes: Some(record.clone()) };
         (Item { key: key.as_bytes().into(), create: 2, modified: 3, version: 2, lease, at }, record)
     }
 
@@ -402,7 +402,7 @@ mod tests {
     fn fetches_are_bounded_and_never_empty() {
         let cut = |len| Cut {
             at: 0,
-            record: Located { handle: Handle { segment: 0, offset: 0, len }, bytes: None },
+            record: Located { handle: Handle { segment: 0, offset: 0, len }, rev: store::Rev::default(), bytes: None },
         };
         assert_eq!(batch(&[cut(1 << 21), cut(1)]), 1);
         assert_eq!(batch(&vec![cut(100); 2000]), FETCH_ITEMS);
