@@ -114,6 +114,18 @@ pub fn read(files: &dyn Files, handle: Handle) -> Result<Bytes, Fault> {
     read_from(&*file, handle)
 }
 
+/// As [`read`], for a handle from an answer: it may be older than a snapshot that was installed
+/// since, which may have put another record there.
+pub fn fetch(files: &dyn Files, handle: Handle, rev: store::Rev) -> Result<Bytes, Fault> {
+    let bytes = read(files, handle)?;
+    let found = record::open(&bytes).map_err(|damage| Fault::damaged(&path(handle.segment), u64::from(handle.offset), damage.what))?;
+    if found.rev != rev {
+        let what = format!("the record of revision {}.{} was replaced by an installed snapshot", rev.main, rev.sub);
+        return Err(Fault::Refused { file: path(handle.segment), what });
+    }
+    Ok(bytes)
+}
+
 /// As [`read`], from a segment file that is already open.
 pub fn read_from(file: &dyn File, handle: Handle) -> Result<Bytes, Fault> {
     let path = path(handle.segment);

@@ -47,8 +47,12 @@ impl Node {
         let id = Identity { cluster: config.cluster, member: config.member };
         let installed = transfer::resume(&**files, id)?;
         let (mut log, mut content) = Log::recover(Arc::clone(files), id, log_options(&config))?;
-        for torn in content.torn.iter().chain(&content.healed) {
+        if let Some(torn) = &content.torn {
             let text = format!("{} at {}: {}: cut, it was never acknowledged", torn.file, torn.offset, torn.what);
+            out.push(Output::Note { level: Level::Warn, text });
+        }
+        for healed in &content.healed {
+            let text = format!("{} at {}: {}: restored from its second copy", healed.file, healed.offset, healed.what);
             out.push(Output::Note { level: Level::Warn, text });
         }
         // An install that was interrupted behind its last step: the log restarts where the state stands.

@@ -5,7 +5,7 @@ use disk::{Fault, Files};
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
-use store::{Handle, Located};
+use store::{Handle, Located, Rev};
 use tokio::sync::oneshot;
 
 /// Reading threads; two keep one slow read from holding all others.
@@ -15,7 +15,7 @@ const THREADS: usize = 2;
 const WAITING: usize = 1024;
 
 struct Batch {
-    handles: Vec<Handle>,
+    handles: Vec<(Handle, Rev)>,
     answer: oneshot::Sender<Result<Vec<Bytes>, Fault>>,
 }
 
@@ -45,10 +45,10 @@ impl Readers {
         for (place, at) in located.iter().enumerate() {
             match &at.bytes {
                 Some(bytes) => found.push(bytes.clone()),
-                None => match disk::records::read(&*self.cached, at.handle) {
+                None => match disk::records::fetch(&*self.cached, at.handle, at.rev) {
                     Ok(bytes) => found.push(bytes),
                     Err(Fault::Io { error, .. }) if error.kind() == io::ErrorKind::WouldBlock => {
-                        missing.push((at.handle, place));
+                        missing.push((at.handle, at.rev, place));
                         found.push(Bytes::new());
                     }
                     Err(fault) => return Err(fault.to_string()),
@@ -58,15 +58,15 @@ impl Readers {
         if !missing.is_empty() {
             // In the order of the disk.
             missing.sort_unstable();
-            let handles = missing.iter().map(|(handle, _)| *handle).collect();
-            for (bytes, (_, place)) in self.wait(handles).await?.into_iter().zip(&missing) {
+            let handles = missing.iter().map(|(handle, rev, _)| (*handle, *rev)).collect();
+            for (bytes, (_, _, place)) in self.wait(handles).await?.into_iter().zip(&missing) {
                 found[*place] = bytes;
             }
         }
         Ok(found)
     }
 
-    async fn wait(&self, handles: Vec<Handle>) -> Result<Vec<Bytes>, String> {
+    async fn wait(&self, handles: Vec<(Handle, Rev)>) -> Result<Vec<Bytes>, String> {
         let (answer, answered) = oneshot::channel();
         self.queue.try_send(Batch { handles, answer }).map_err(|_| "too many reads wait for the disk".to_string())?;
         match answered.await {
@@ -80,7 +80,7 @@ fn read_batches(files: &Arc<dyn Files>, batches: &Mutex<Receiver<Batch>>) {
     loop {
         let next = batches.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).recv();
         let Ok(Batch { handles, answer }) = next else { return };
-        let result = handles.into_iter().map(|handle| disk::records::read(&**files, handle)).collect();
+        let result = handles.into_iter().map(|(handle, rev)| disk::records::fetch(&**files, handle, rev)).collect();
         // The asker may have gone away.
         drop(answer.send(result));
     }

@@ -3,7 +3,7 @@
 use crate::apply::Position;
 use crate::compact::Pins;
 use crate::digest::Digest;
-use crate::index::Keys;
+use crate::index::{Keys, Version};
 use crate::lease::{Lease, Leases};
 use crate::tail::{Extent, SegmentUse, Tail};
 use crate::{AlarmMember, Handle, Item, Key, Located, Member};
@@ -203,7 +203,7 @@ impl Store {
             .skip(dead)
             .take_while(|version| version.main < main);
         let version = alive.last().filter(|version| !version.is_tombstone())?;
-        Some(self.located(version.handle))
+        Some(self.located(version))
     }
 
     pub(crate) fn item(&self, key: &Key, version: &crate::index::Version) -> Item {
@@ -213,16 +213,14 @@ impl Store {
             modified: version.main,
             version: version.version,
             lease: version.lease,
-            at: self.located(version.handle),
+            at: self.located(version),
         }
     }
 
     /// A handle with the record's bytes while they are in memory.
-    pub fn located(&self, handle: Handle) -> Located {
-        Located {
-            handle,
-            bytes: self.tail.get(handle),
-        }
+    pub(crate) fn located(&self, version: &Version) -> Located {
+        let handle = version.handle;
+        Located { handle, rev: version.rev(), bytes: self.tail.get(handle) }
     }
 
     /// Records that no file holds yet, oldest first, at most about `most` bytes (at least one

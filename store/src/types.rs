@@ -28,6 +28,8 @@ pub struct Handle {
 #[derive(Clone, Debug)]
 pub struct Located {
     pub handle: Handle,
+    /// Of the record. A reader compares it: an installed snapshot may have put another record there.
+    pub rev: Rev,
     /// The whole record (header and body) when it is still in memory.
     pub bytes: Option<Bytes>,
 }

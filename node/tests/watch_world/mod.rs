@@ -108,6 +108,7 @@ impl World {
             };
             let record = record::encode(revision, value.is_none(), &kv);
             let prev = old.map(|old| Located {
+                rev: Rev::default(),
                 handle: Handle { segment: 0, offset: 0, len: old.record.len() as u32 },
                 bytes: Some(old.record.clone()),
             });
