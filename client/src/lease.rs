@@ -67,12 +67,14 @@ impl Client {
     }
 }
 
+type Stream = (Sender<Bytes>, Responses<LeaseKeepAliveResponse>);
+
 /// Renews one lease over a stream of its own.
 #[derive(Debug)]
 pub struct KeepAlive {
     client: Client,
     id: i64,
-    stream: Option<(Sender<Bytes>, Responses<LeaseKeepAliveResponse>)>,
+    stream: Option<Stream>,
 }
 
 impl KeepAlive {
@@ -127,29 +129,34 @@ impl KeepAlive {
     }
 
     async fn exchange(&mut self) -> Result<i64> {
-        // A stream whose answer was not awaited would answer the last question.
+        let request = Bytes::from(LeaseKeepAliveRequest { id: self.id }.encode_to_vec());
+        // A stream whose answer was not awaited would answer the last question:
+        // it is put back only after it has answered this one.
         let (requests, mut responses) = match self.stream.take() {
-            Some(stream) => stream,
-            None => {
-                let (requests, mut queue) = channel(1);
-                let queued = futures_util::stream::poll_fn(move |context| queue.poll_recv(context));
-                (
-                    requests,
-                    self.client.open(Rpc::LeaseKeepAlive, queued).await?,
-                )
+            Some((requests, responses)) => {
+                requests.send(request).await.map_err(|_| lost(&responses))?;
+                (requests, responses)
             }
+            None => self.open(request).await?,
         };
-        let lost = |responses: &Responses<_>| Error::Lost {
-            endpoint: responses.endpoint().to_owned(),
-            reason: "the stream was closed".to_owned(),
-        };
-        let request = LeaseKeepAliveRequest { id: self.id }.encode_to_vec();
-        requests
-            .send(request.into())
-            .await
-            .map_err(|_| lost(&responses))?;
         let response = responses.next().await?.ok_or_else(|| lost(&responses))?;
         self.stream = Some((requests, responses));
         Ok(response.ttl)
+    }
+
+    async fn open(&self, first: Bytes) -> Result<Stream> {
+        let (requests, mut queue) = channel(1);
+        // The server answers nothing, not even headers, before it is asked.
+        requests.try_send(first).expect("the queue is empty");
+        let queued = futures_util::stream::poll_fn(move |context| queue.poll_recv(context));
+        let responses = self.client.open(Rpc::LeaseKeepAlive, queued).await?;
+        Ok((requests, responses))
+    }
+}
+
+fn lost(responses: &Responses<LeaseKeepAliveResponse>) -> Error {
+    Error::Lost {
+        endpoint: responses.endpoint().to_owned(),
+        reason: "the stream was closed".to_owned(),
     }
 }

@@ -56,12 +56,6 @@ pub fn prefix(prefix: impl Into<Bytes>) -> KeyRange {
     }
 }
 
-impl<T: Into<Bytes>> From<T> for KeyRange {
-    fn from(one: T) -> KeyRange {
-        key(one)
-    }
-}
-
 impl From<KeyRange> for RangeRequest {
     fn from(KeyRange { key, range_end }: KeyRange) -> RangeRequest {
         RangeRequest {
