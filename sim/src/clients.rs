@@ -391,6 +391,9 @@ impl Sim {
     }
 
     fn check_time_to_live(&mut self, op: &Pending, lease: i64, ttl: i64, granted: i64) {
+        if ttl < 0 && self.oracle.may_have_lapsed(lease, self.now) {
+            return;
+        }
         if ttl < 0 {
             return self.oracle.on_not_renewed(self.now, op.floor, lease);
         }

@@ -290,7 +290,8 @@ impl Sim {
         config.min_lease_ttl = MIN_TTL;
         if self.plan.small_budgets {
             config.budgets.entry_cache = 4 << 10;
-            config.budgets.uncommitted = 64 << 10;
+            config.budgets.uncommitted = 2 << 20;
+            config.budgets.backlog = 30;
             config.budgets.event_ring = 2 << 10;
             config.budgets.unwritten = 2 << 10;
             config.budgets.whole_answer_items = 4;
@@ -404,7 +405,7 @@ impl Sim {
         for output in out {
             match output {
                 Output::Note { text, .. } => {
-                    if text.contains("torn") {
+                    if text.contains("never acknowledged") {
                         self.marks.hit("torn tail cut");
                     }
                     self.tell(Some(who), "note", fold(text.as_bytes()), 0, || text.clone());
@@ -704,12 +705,7 @@ impl Sim {
             Job::ReadHistory { .. } => self.marks.hit("watch fed from history"),
             _ => {}
         }
-        let queue = &mut self.members[who].up.as_mut().expect("up").lanes[lane].waiting;
-        match work {
-            // History for watches goes first in the background.
-            Job::ReadHistory { .. } => queue.push_front((job, work)),
-            work => queue.push_back((job, work)),
-        }
+        self.members[who].up.as_mut().expect("up").lanes[lane].waiting.push_back((job, work));
         self.run_lane(who, lane);
     }
 
@@ -743,10 +739,11 @@ impl Sim {
         let m = &mut self.members[who];
         let life = m.up.as_mut().expect("up");
         let files = m.disk.files();
+        let store_config = store::Config { segment_bytes: self.plan.segment_bytes };
         m.disk.begin(self.now, fault);
         let result = guarded(|| match lane {
             LOG => node::work::run_log(&mut life.log, work),
-            _ => node::work::run(&files, identity, work),
+            _ => node::work::run(&files, identity, store_config, work),
         });
         let report: Report = m.disk.end();
         let result = match result {
@@ -852,7 +849,9 @@ impl Sim {
         let lane = frame_lane(&frame);
         let mut bytes = std::mem::take(&mut self.frame_buffer);
         bytes.clear();
-        node::frame::encode(&frame, &mut bytes);
+        if let Err(panic) = guarded(|| node::frame::encode(&frame, &mut bytes)) {
+            return self.fail("panic", format!("m{} encodes a frame: {panic}", who + 1));
+        }
         let wire = Bytes::copy_from_slice(&bytes);
         self.frame_buffer = bytes;
         self.tell(Some(who), "send", to, fold(&wire), || format!("to m{to} {frame:?}"));

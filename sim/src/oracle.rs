@@ -413,6 +413,11 @@ impl Oracle {
         }
     }
 
+    /// True when the leader's clock may say that the lease is over, though it is not yet revoked.
+    pub fn may_have_lapsed(&self, lease: i64, now: Time) -> bool {
+        self.renewed.get(&lease).is_none_or(|&(sent, ttl)| now >= sent + ttl as u64 * SECOND * (100 - Clock::RHO) / 100)
+    }
+
     /// A renewal was answered with TTL 0.
     pub fn on_not_renewed(&mut self, now: Time, floor: u64, lease: i64) {
         let lived_throughout = self.model.lease(lease).iter().any(|l| l.granted_at <= floor && l.ended_at == u64::MAX);

@@ -73,7 +73,7 @@ impl Sim {
         let streams = &self.members[who].up.as_ref()?.streams;
         let all: Vec<(StreamId, i64)> = streams
             .iter()
-            .flat_map(|(id, s)| s.watcher.watches.keys().chain(s.watcher.compacted.keys()).map(move |w| (*id, *w)))
+            .flat_map(|(id, s)| s.watcher.watches.iter().chain(&s.watcher.compacted).filter(|(_, w)| !w.cancel_sent).map(move |(w, _)| (*id, *w)))
             .collect();
         (!all.is_empty()).then(|| all[(nth % all.len() as u64) as usize])
     }
