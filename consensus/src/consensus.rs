@@ -434,12 +434,28 @@ impl Consensus {
                 continue;
             }
             let free = self.outstanding.is_empty() || self.leaves_at_once(&m);
+            let m = self.stand_right(m);
             let queue = match self.outstanding.back_mut() {
                 Some(newest) if !free => &mut newest.messages,
                 _ => &mut self.out.messages,
             };
             split(m, self.config.max_message_bytes, queue);
         }
+    }
+
+    /// The crate batches entries into an append of the same turn that has none yet, even when the
+    /// follower's next index was set back meanwhile: the append must stand where its entries begin.
+    fn stand_right(&self, mut m: eraftpb::Message) -> eraftpb::Message {
+        let first = m.entries.first().map_or(m.index + 1, |entry| entry.index);
+        if m.get_msg_type() != MessageType::MsgAppend || first == m.index + 1 {
+            return m;
+        }
+        match self.raw.raft.raft_log.term(first - 1) {
+            Ok(term) => (m.index, m.log_term) = (first - 1, term),
+            // Too old to prove: the empty append stands, and its rejection sets the follower right.
+            Err(_) => m.entries.clear(),
+        }
+        m
     }
 
     /// A leader's messages and answers to heartbeats claim its term and vote, not its log.

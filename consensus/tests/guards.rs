@@ -12,6 +12,16 @@ const SNAPSHOT: u8 = 9;
 
 /// Kind, term, log term, index, commit, and for rejections the hint; from member 2 to member 1.
 fn message(kind: u8, numbers: [u64; 4], reject: Option<u64>, tail: &[u8]) -> Message {
+    message_from(2, kind, numbers, reject, tail)
+}
+
+fn message_from(
+    from: u64,
+    kind: u8,
+    numbers: [u64; 4],
+    reject: Option<u64>,
+    tail: &[u8],
+) -> Message {
     let [term, log_term, index, commit] = numbers;
     let mut out = vec![
         1,
@@ -19,7 +29,16 @@ fn message(kind: u8, numbers: [u64; 4], reject: Option<u64>, tail: &[u8]) -> Mes
         u8::from(reject.is_some()),
         u8::from(kind == SNAPSHOT),
     ];
-    for n in [1, 2, term, log_term, index, commit, 0, reject.unwrap_or(0)] {
+    for n in [
+        1,
+        from,
+        term,
+        log_term,
+        index,
+        commit,
+        0,
+        reject.unwrap_or(0),
+    ] {
         out.extend(n.to_le_bytes());
     }
     out.extend([0, 0]);
@@ -134,6 +153,35 @@ fn messages_are_cut_to_size() {
         text.contains("at=4/2") && text.contains("at=6/2") && text.contains("at=7/2"),
         "{text}"
     );
+}
+
+/// The crate adds entries to an append of the same turn that had none, wherever that one stands.
+#[test]
+fn entries_of_a_message_follow_its_index() {
+    let mut consensus = leader();
+    acknowledge(&mut consensus, 2);
+    consensus.step(message_from(3, APPENDED, [2, 0, 2, 0], None, &[]));
+    drive(&mut consensus);
+    consensus.propose(Bytes::from_static(b"a")).expect("leads");
+    drive(&mut consensus);
+    // Commits 3: member 2, which was sent it, is told by an empty append behind it …
+    consensus.step(message_from(3, APPENDED, [2, 0, 3, 0], None, &[]));
+    // … and then its connection breaks, so it is sent 3 again with what follows.
+    consensus.unreachable(2);
+    consensus.propose(Bytes::from_static(b"b")).expect("leads");
+    let turn = drive(&mut consensus);
+    let to_2: Vec<String> = turn
+        .messages
+        .iter()
+        .filter(|m| m.to() == 2)
+        .map(|m| format!("{m:?}"))
+        .collect();
+    assert_eq!(
+        to_2,
+        ["Append 1->2 term=2 at=2/2 commit=3 entries=[3/2 4/2]"]
+    );
+    let mut bytes = Vec::new();
+    turn.messages.iter().for_each(|m| m.encode(&mut bytes));
 }
 
 #[test]

@@ -240,7 +240,7 @@ impl Sim {
         let Some(life) = self.members[who].up.as_mut() else { return };
         let Some(stream) = life.streams.get_mut(&id) else { return };
         let mut watcher = std::mem::take(&mut stream.watcher);
-        if self.plan.workload.stalls && self.rng.per_myriad(80) {
+        if self.plan.workload.stalls && self.phase == crate::run::Phase::Safety && self.rng.per_myriad(80) {
             stream.stalled_until = now + self.rng.below(3 * SECOND);
         }
         let at = (now + self.rng.below(3 * MS)).max(stream.stalled_until);

@@ -78,8 +78,11 @@ impl Watcher {
         match r {
             Response { created: true, .. } => self.on_created(r, model),
             Response { canceled: true, .. } => self.on_canceled(r, model),
-            // The progress of a watch that chose the id -1 looks the same (as in etcd).
-            Response { watch_id: -1, events, .. } if events.is_empty() => self.on_progress(r, model, None),
+            Response { watch_id: -1, events, .. } if events.is_empty() => {
+                // The progress of a watch that chose the id -1 looks the same (as in etcd).
+                let only = self.watches.contains_key(&-1).then_some(-1);
+                self.on_progress(r, model, only)
+            }
             Response { watch_id, events, .. } if events.is_empty() => self.on_progress(r, model, Some(*watch_id)),
             _ => self.on_events(r, model, fetch),
         }
