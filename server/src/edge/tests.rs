@@ -1,7 +1,7 @@
 //! The edge from a client's side: real sockets, real HTTP/2, a core that is played.
 
 use super::{Edge, codec, frames, serve};
-use crate::core::{Asked, Core, Delivery, hand_out};
+use crate::core::{Asked, Core, Delivery, Shared, hand_out};
 use crate::intake::{Batch, ToCore};
 use crate::settings::Settings;
 use bytes::Bytes;
@@ -10,12 +10,13 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::SendRequest;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use node::{Answer, RangeStart, Refusal, Request as Ask, Slice};
+use node::{Answer, RangeStart, Refusal, Request as Ask, Slice, ToStream, WatchOp};
 use prost::Message;
 use std::net::SocketAddr;
-use std::sync::mpsc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
-use store::{Handle, Item, Located, Reply, Rev, record};
+use store::{Event, Handle, Item, Located, Reply, Rev, RevisionEvents, record};
 use wire::etcdserverpb as pb;
 
 const CLUSTER: u64 = 0xc1;
@@ -28,11 +29,14 @@ const TERM: u64 = 7;
 enum Told {
     Cancel { timed_out: bool },
     WalkEnd(u64),
+    /// A watch stream.
+    Closed,
 }
 
 struct Stage {
     address: SocketAddr,
     core: Core,
+    shared: Arc<Shared>,
     told: mpsc::Receiver<Told>,
 }
 
@@ -40,9 +44,11 @@ struct Stage {
 async fn stage(settings: Settings, mut play: impl FnMut(&Ask) -> Option<Answer> + Send + 'static) -> Stage {
     let (core, end, mut receivers) = Core::new(CLUSTER, MEMBER, settings, prometheus::Registry::new(), None, 1);
     tokio::spawn(hand_out(receivers.remove(0)));
+    let shared = end.shared.clone();
     let (tell, told) = mpsc::channel();
     std::thread::spawn(move || {
         let mut timed_out = Vec::new();
+        let mut streams = std::collections::BTreeMap::new();
         let mut pending = std::collections::BTreeMap::new();
         loop {
             let mut batch = Batch::default();
@@ -62,6 +68,13 @@ async fn stage(settings: Settings, mut play: impl FnMut(&Ask) -> Option<Answer> 
                         let _ = tell.send(Told::Cancel { timed_out: late });
                         timed_out.push((waiter, late));
                     }
+                    ToCore::Open { stream, sender, .. } => drop(streams.insert(stream, sender)),
+                    ToCore::Watch { stream, op: WatchOp::Join { id, next, .. } } => {
+                        let missed = vec![Arc::new(change(next))];
+                        let joined = ToStream::Joined { id, revision: next, missed };
+                        deliveries.push(Delivery::Stream(streams[&stream].clone(), joined));
+                    }
+                    ToCore::Watch { op: WatchOp::Close, .. } => drop(tell.send(Told::Closed)),
                     ToCore::Stop => return,
                     _ => {}
                 }
@@ -78,7 +91,7 @@ async fn stage(settings: Settings, mut play: impl FnMut(&Ask) -> Option<Answer> 
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(serve(listener, Edge::new(core.clone())));
-    Stage { address, core, told }
+    Stage { address, core, shared, told }
 }
 
 impl Drop for Stage {
@@ -192,6 +205,21 @@ fn item(number: usize, value: &[u8]) -> Item {
     Item { key: key.as_bytes().into(), create: 2, modified: 3, version: 2, lease: 0, at }
 }
 
+/// A put of `key` at this revision.
+fn change(revision: i64) -> RevisionEvents {
+    let rev = Rev { main: revision, sub: 0 };
+    let kv = record::KeyValueRef { key: b"key", create: revision, modified: revision, version: 1, value: b"v", lease: 0 };
+    let record = record::encode(rev, false, &kv);
+    let event = Event { tombstone: false, key: b"key"[..].into(), record, revision: rev, create: revision, prev: None };
+    RevisionEvents { revision, events: vec![event] }
+}
+
+fn watch_create(start_revision: i64) -> Vec<u8> {
+    let create = pb::WatchCreateRequest { key: Bytes::from_static(b"key"), start_revision, ..Default::default() };
+    let union = pb::watch_request::RequestUnion::CreateRequest(create);
+    pb::WatchRequest { request_union: Some(union) }.encode_to_vec()
+}
+
 /// A core that serves one measured walk over `items`, in slices, but hands out only `given` of them.
 fn walk(items: Vec<Item>, given: usize, slice: usize) -> impl FnMut(&Ask) -> Option<Answer> {
     let mut next = 0;
@@ -282,12 +310,14 @@ async fn a_client_that_resets_its_call_cancels_the_question() {
 async fn deadlines_are_told_by_what_they_interrupt() {
     let stage = stage(Settings::default(), |_| None).await;
     let soon = &[("grpc-timeout", "50m")];
+    let begun = Instant::now();
     let (_, end) = stage.call("/etcdserverpb.KV/Put", &put_request(b"a", b"1"), soon).await;
     assert_eq!(end, (14, "etcdserver: request timed out".into()));
     assert_eq!(stage.told().await, Told::Cancel { timed_out: true });
     let range = pb::RangeRequest { key: Bytes::from_static(b"a"), ..Default::default() }.encode_to_vec();
     let (_, end) = stage.call("/etcdserverpb.KV/Range", &range, soon).await;
     assert_eq!(end, (4, "context deadline exceeded".into()));
+    assert!(begun.elapsed() < Duration::from_secs(3), "the client's deadline counts, not the member's");
     assert_eq!(stage.told().await, Told::Cancel { timed_out: false });
 }
 
@@ -414,4 +444,42 @@ async fn health_tells_what_is_wrong() {
     let metrics = stage.get("/metrics").await;
     assert!(metrics.contains("etcd_server_health_failures 1"), "{metrics}");
     assert!(metrics.contains("etcd_server_has_leader 1"));
+}
+
+#[tokio::test]
+async fn a_watch_outlives_the_words_of_its_client_and_ends_with_its_connection() {
+    let stage = stage(Settings::default(), |_| None).await;
+    // The body ends with its only request: the client has half-closed.
+    let response = stage.send("/etcdserverpb.Watch/Watch", framed(&watch_create(50)), &[]).await;
+    let mut body = response.into_body();
+    let mut messages = Vec::new();
+    while messages.len() < 2 {
+        let data = body.frame().await.unwrap().unwrap().into_data().unwrap();
+        messages.extend(unframed(data).into_iter().map(|message| pb::WatchResponse::decode(message).unwrap()));
+    }
+    assert!(messages[0].created && messages[0].events.is_empty());
+    assert_eq!(messages[1].events[0].kv.as_ref().unwrap().mod_revision, 50);
+    assert!(tokio::time::timeout(Duration::from_millis(300), body.frame()).await.is_err(), "the stream stays");
+    drop(body);
+    assert_eq!(stage.told().await, Told::Closed);
+}
+
+#[tokio::test]
+async fn a_watch_that_wants_a_leader_ends_without_one() {
+    let settings = Settings { election: Duration::from_millis(50), ..Settings::default() };
+    let stage = stage(settings, |_| None).await;
+    stage.shared.leader.store(MEMBER, Ordering::Release);
+    let response = stage.send("/etcdserverpb.Watch/Watch", framed(&watch_create(50)), &[("hasleader", "true")]).await;
+    stage.shared.leader.store(0, Ordering::Release);
+    let collected = response.into_body().collect().await.unwrap();
+    assert_eq!(ended(collected.trailers().unwrap()), Some((14, "etcdserver: no leader".into())));
+}
+
+#[tokio::test]
+async fn a_stopping_member_tells_its_watches() {
+    let stage = stage(Settings::default(), |_| None).await;
+    let response = stage.send("/etcdserverpb.Watch/Watch", framed(&watch_create(50)), &[]).await;
+    stage.core.stop();
+    let collected = response.into_body().collect().await.unwrap();
+    assert_eq!(ended(collected.trailers().unwrap()), Some((14, "etcdserver: server stopped".into())));
 }

@@ -8,7 +8,7 @@ use super::status::{self, Status};
 use crate::core::{Core, Stream};
 use bytes::Bytes;
 use node::watch::{CreateRequest, FromClient, Limits, OutEvent, Response, StreamOut, WatchStream};
-use node::{Answer, History, Refusal, Request, TICK_MS};
+use node::{Answer, History, Refusal, Request, TICK_MS, ToStream};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
@@ -68,8 +68,9 @@ impl Session {
         Session { stream, core, link, asking: None, on_the_way: VecDeque::new(), clock, ticked: Instant::now() }
     }
 
-    /// Ticks for the time that went by.
+    /// Ticks for the time that went by, in the light of whether a leader is known now.
     fn tick(&mut self, out: &mut Vec<StreamOut>) {
+        self.stream.core(ToStream::Leader { known: self.core.leader() != 0 }, out);
         let tick = Duration::from_millis(TICK_MS);
         while self.ticked.elapsed() >= tick {
             self.ticked += tick;
