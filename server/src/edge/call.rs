@@ -134,7 +134,10 @@ impl Drop for Held {
 enum Source {
     Grpc(Unframer),
     /// JSON objects, one after another.
-    JsonLines { arrived: Vec<u8>, ended: bool },
+    JsonLines {
+        arrived: Vec<u8>,
+        ended: bool,
+    },
     /// JSON: one object, or nothing at all.
     Json,
     Over,
@@ -198,7 +201,7 @@ impl Requests {
     async fn next_framed(&mut self) -> Result<Option<Bytes>, Status> {
         loop {
             let Source::Grpc(unframer) = &mut self.source else { return Ok(None) };
-            let message = unframer.next()?;
+            let message = unframer.next_message()?;
             self.held.set(unframer.kept())?;
             if message.is_some() {
                 return Ok(message);

@@ -21,17 +21,10 @@ pub struct Unframer {
 impl Unframer {
     /// Refuses messages of more than `limit` bytes, before any of their bytes are kept.
     pub fn new(limit: u64) -> Unframer {
-        Unframer {
-            limit,
-            input: Bytes::new(),
-            head: [0; HEAD],
-            have: 0,
-            want: None,
-            body: BytesMut::new(),
-        }
+        Unframer { limit, input: Bytes::new(), head: [0; HEAD], have: 0, want: None, body: BytesMut::new() }
     }
 
-    /// The next piece of the stream. Call [`Unframer::next`] until it has nothing, before the next piece.
+    /// The next piece of the stream. Call [`Unframer::next_message`] until it has nothing, before the next piece.
     pub fn push(&mut self, piece: Bytes) {
         assert!(self.input.is_empty(), "a piece of a stream was pushed over another");
         self.input = piece;
@@ -43,7 +36,7 @@ impl Unframer {
     }
 
     /// The next whole message, or None when more of the stream is needed.
-    pub fn next(&mut self) -> Result<Option<Bytes>, Status> {
+    pub fn next_message(&mut self) -> Result<Option<Bytes>, Status> {
         let want = match self.want {
             Some(want) => want,
             None => match self.read_head()? {
@@ -78,10 +71,7 @@ impl Unframer {
             return Ok(None);
         }
         if self.head[0] != 0 {
-            return Err(Status::new(
-                Code::Internal,
-                "grpc: compressed flag set with identity or empty encoding",
-            ));
+            return Err(Status::new(Code::Internal, "grpc: compressed flag set with identity or empty encoding"));
         }
         let want = u32::from_be_bytes([self.head[1], self.head[2], self.head[3], self.head[4]]);
         if u64::from(want) > self.limit {
@@ -127,7 +117,7 @@ mod tests {
         let mut out = Vec::new();
         for piece in stream.chunks(piece) {
             unframer.push(Bytes::copy_from_slice(piece));
-            while let Some(message) = unframer.next()? {
+            while let Some(message) = unframer.next_message()? {
                 out.push(message);
             }
         }
@@ -149,7 +139,7 @@ mod tests {
     fn an_oversized_message_is_refused_by_its_head() {
         let mut unframer = Unframer::new(10);
         unframer.push(Bytes::copy_from_slice(&head(11)));
-        let refused = unframer.next().unwrap_err();
+        let refused = unframer.next_message().unwrap_err();
         assert_eq!(refused.code, Code::ResourceExhausted);
         assert_eq!(refused.message, "grpc: received message larger than max (11 vs. 10)");
         assert_eq!(unframer.kept(), 0);

@@ -141,7 +141,14 @@ pub struct Begun {
 }
 
 /// Puts a call together and counts it.
-pub fn begin(edge: Edge, method: &Method, metadata: HeaderMap, deadline: Option<Instant>, requests: Requests, speech: Speech) -> Begun {
+pub fn begin(
+    edge: Edge,
+    method: &Method,
+    metadata: HeaderMap,
+    deadline: Option<Instant>,
+    requests: Requests,
+    speech: Speech,
+) -> Begun {
     let queue = Queue::default();
     let calls = edge.calls(method);
     calls.started.inc();

@@ -23,10 +23,8 @@ pub async fn serve(edge: Edge, request: Request<Incoming>) -> Response<Body> {
     };
     if let Some(origin) = origin {
         let headers = response.headers_mut();
-        headers.insert(
-            header::ACCESS_CONTROL_ALLOW_METHODS,
-            HeaderValue::from_static("POST, GET, OPTIONS, PUT, DELETE"),
-        );
+        headers
+            .insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("POST, GET, OPTIONS, PUT, DELETE"));
         headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
         headers.insert(
             header::ACCESS_CONTROL_ALLOW_HEADERS,

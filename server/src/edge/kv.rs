@@ -7,8 +7,8 @@ use super::status::{self, Status};
 use crate::core::Asked;
 use bytes::Bytes;
 use node::{Answer, Request};
-use store::command::{self, DeleteRangeRequest, PutRequest, TxnRequest};
 use store::Reply;
+use store::command::{self, DeleteRangeRequest, PutRequest, TxnRequest};
 
 /// What the envelope of an entry adds to a request, as etcd counts it: the header with an id.
 const ENVELOPE: u64 = 14;

@@ -6,8 +6,8 @@ use super::kv::propose;
 use super::status::Status;
 use bytes::Bytes;
 use node::{Answer, Request};
-use store::command;
 use std::time::Duration;
+use store::command;
 
 /// Two `int64` fields, 1 and 2, of a request.
 fn two_ints(request: &Bytes) -> Result<(i64, i64), Status> {

@@ -7,8 +7,8 @@
 use super::methods::Methods;
 use node::Status;
 use prometheus::{
-    CounterVec, Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
-    Opts, Registry, exponential_buckets,
+    CounterVec, Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
+    Registry, exponential_buckets,
 };
 use std::sync::Mutex;
 use wire::Code;
@@ -139,19 +139,36 @@ impl Metrics {
     pub fn new(registry: &Registry, methods: &Methods, settings: &crate::settings::Settings, member: u64) -> Metrics {
         let m = Maker(registry);
         m.constant("etcd_server_version", "Which version is running.", "server_version", settings.etcd_level);
-        m.constant("etcd_cluster_version", "Which version the cluster runs.", "cluster_version", crate::settings::CLUSTER_LEVEL);
+        m.constant(
+            "etcd_cluster_version",
+            "Which version the cluster runs.",
+            "cluster_version",
+            crate::settings::CLUSTER_LEVEL,
+        );
         m.constant("etcd_server_id", "Which member this is, in hexadecimal.", "server_id", &format!("{member:x}"));
         Metrics {
             calls: calls(&m, methods, settings.extensive_metrics),
             client_sent_bytes: m.counter("etcd_network_client_grpc_sent_bytes_total", "Bytes sent to clients."),
-            client_received_bytes: m.counter("etcd_network_client_grpc_received_bytes_total", "Bytes received from clients."),
-            client_requests: m.counters("etcd_server_client_requests_total", "Requests by kind and client version.", &["type", "client_api_version"]),
+            client_received_bytes: m
+                .counter("etcd_network_client_grpc_received_bytes_total", "Bytes received from clients."),
+            client_requests: m.counters(
+                "etcd_server_client_requests_total",
+                "Requests by kind and client version.",
+                &["type", "client_api_version"],
+            ),
             health_success: m.counter("etcd_server_health_success", "Health checks answered true."),
             health_failures: m.counter("etcd_server_health_failures", "Health checks answered false."),
-            healthcheck: m.add(prometheus::GaugeVec::new(Opts::new("etcd_server_healthcheck", "Result of each check, last time."), &["type", "name"])),
-            healthchecks: m.add(CounterVec::new(Opts::new("etcd_server_healthchecks_total", "Checks done, by result."), &["type", "name", "status"])),
+            healthcheck: m.add(prometheus::GaugeVec::new(
+                Opts::new("etcd_server_healthcheck", "Result of each check, last time."),
+                &["type", "name"],
+            )),
+            healthchecks: m.add(CounterVec::new(
+                Opts::new("etcd_server_healthchecks_total", "Checks done, by result."),
+                &["type", "name", "status"],
+            )),
             connections: m.gauge("kvorum_client_connections", "Connections of clients open now."),
-            connections_refused: m.counter("kvorum_client_connections_refused_total", "Connections closed at once for want of room."),
+            connections_refused: m
+                .counter("kvorum_client_connections_refused_total", "Connections closed at once for want of room."),
             has_leader: m.gauge("etcd_server_has_leader", "1: a leader is known."),
             is_leader: m.gauge("etcd_server_is_leader", "1: this member leads."),
             is_learner: m.gauge("etcd_server_is_learner", "1: this member is a learner."),
@@ -162,7 +179,8 @@ impl Metrics {
             proposals_failed: m.counter("etcd_server_proposals_failed_total", "Proposals that failed."),
             quota_bytes: m.gauge("etcd_server_quota_backend_bytes", "Quota of the store in bytes."),
             slow_apply: m.counter("etcd_server_slow_apply_total", "Applies slower than they should be."),
-            slow_read_indexes: m.counter("etcd_server_slow_read_indexes_total", "Read index rounds slower than they should be."),
+            slow_read_indexes: m
+                .counter("etcd_server_slow_read_indexes_total", "Read index rounds slower than they should be."),
             read_indexes_failed: m.counter("etcd_server_read_indexes_failed_total", "Read index rounds that failed."),
             db_total_bytes: m.gauge("etcd_mvcc_db_total_size_in_bytes", "Bytes on disk."),
             db_in_use_bytes: m.gauge("etcd_mvcc_db_total_size_in_use_in_bytes", "Bytes of records in use."),
@@ -191,11 +209,27 @@ impl Metrics {
                 &["To"],
             )),
             peer_sent_bytes: m.counters("etcd_network_peer_sent_bytes_total", "Bytes sent to a peer.", &["To"]),
-            peer_received_bytes: m.counters("etcd_network_peer_received_bytes_total", "Bytes received from a peer.", &["From"]),
-            peer_sent_failures: m.counters("etcd_network_peer_sent_failures_total", "Sends to a peer that failed.", &["To"]),
-            peer_received_failures: m.counters("etcd_network_peer_received_failures_total", "Receives from a peer that failed.", &["From"]),
+            peer_received_bytes: m.counters(
+                "etcd_network_peer_received_bytes_total",
+                "Bytes received from a peer.",
+                &["From"],
+            ),
+            peer_sent_failures: m.counters(
+                "etcd_network_peer_sent_failures_total",
+                "Sends to a peer that failed.",
+                &["To"],
+            ),
+            peer_received_failures: m.counters(
+                "etcd_network_peer_received_failures_total",
+                "Receives from a peer that failed.",
+                &["From"],
+            ),
             active_peers: m.gauges("etcd_network_active_peers", "Peers connected now.", &["Local", "Remote"]),
-            disconnected_peers: m.counters("etcd_network_disconnected_peers_total", "Connections to peers lost.", &["Local", "Remote"]),
+            disconnected_peers: m.counters(
+                "etcd_network_disconnected_peers_total",
+                "Connections to peers lost.",
+                &["Local", "Remote"],
+            ),
             seen: Mutex::new(Seen::default()),
         }
     }

@@ -39,7 +39,9 @@ pub struct Plan {
 
 /// Bytes of a record's `KeyValue`.
 fn body_len(handle: &Handle) -> Result<usize, Status> {
-    (handle.len as usize).checked_sub(record::HEADER).ok_or_else(|| damaged("a handle is shorter than a record's header"))
+    (handle.len as usize)
+        .checked_sub(record::HEADER)
+        .ok_or_else(|| damaged("a handle is shorter than a record's header"))
 }
 
 fn damaged(what: &str) -> Status {

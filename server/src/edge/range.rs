@@ -118,11 +118,7 @@ async fn walked(call: &mut Call, mut walk: Walk, start: RangeStart, answer: Plan
 
 /// Refuses what a stream in key order cannot do.
 fn check_stream(query: &Query) -> Result<(), Status> {
-    let ordered = match (query.order, query.target) {
-        (SortOrder::None, _) => true,
-        (SortOrder::Ascend, SortTarget::Key) => true,
-        _ => false,
-    };
+    let ordered = matches!((query.order, query.target), (SortOrder::None, _) | (SortOrder::Ascend, SortTarget::Key));
     if !ordered {
         return Err(status::STREAM_SORT);
     }

@@ -409,9 +409,7 @@ fn last_frame(speech: Speech, result: Result<(), Status>) -> Option<Frame<Bytes>
     match (speech, result) {
         (Speech::Grpc, result) => Some(Frame::trailers(trailers(result.err().as_ref()))),
         (_, Ok(())) => None,
-        (_, Err(status)) => {
-            Some(Frame::data(Bytes::from(wire::json::stream_error(status.code, &status.message))))
-        }
+        (_, Err(status)) => Some(Frame::data(Bytes::from(wire::json::stream_error(status.code, &status.message)))),
     }
 }
 

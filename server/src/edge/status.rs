@@ -42,10 +42,7 @@ impl fmt::Display for Status {
 
 impl From<super::codec::Malformed> for Status {
     fn from(_: super::codec::Malformed) -> Status {
-        Status::new(
-            Code::Internal,
-            "grpc: error unmarshalling request: proto: cannot parse invalid wire-format data",
-        )
+        Status::new(Code::Internal, "grpc: error unmarshalling request: proto: cannot parse invalid wire-format data")
     }
 }
 
@@ -54,16 +51,12 @@ pub const STOPPED: Status = Status::new(Code::Unavailable, "etcdserver: server s
 pub const REQUEST_TOO_LARGE: Status = Status::new(Code::InvalidArgument, "etcdserver: request is too large");
 /// Unknown, not ResourceExhausted: on the wire etcd's error carries no status.
 pub const TOO_MANY_REQUESTS: Status = Status::new(Code::Unknown, "etcdserver: too many requests");
-pub const LEARNER: Status =
-    Status::new(Code::FailedPrecondition, "etcdserver: rpc not supported for learner");
+pub const LEARNER: Status = Status::new(Code::FailedPrecondition, "etcdserver: rpc not supported for learner");
 pub const WATCH_CANCELED: Status = Status::new(Code::Canceled, "etcdserver: watch canceled");
 pub const DEADLINE: Status = Status::new(Code::DeadlineExceeded, "context deadline exceeded");
-pub const API_VERSION: Status =
-    Status::new(Code::InvalidArgument, "etcdserver: invalid client api version");
-pub const STREAM_SORT: Status =
-    Status::new(Code::Unimplemented, "RangeStream does not support custom sort orders");
-pub const STREAM_FILTER: Status =
-    Status::new(Code::Unimplemented, "RangeStream does not support revision filters");
+pub const API_VERSION: Status = Status::new(Code::InvalidArgument, "etcdserver: invalid client api version");
+pub const STREAM_SORT: Status = Status::new(Code::Unimplemented, "RangeStream does not support custom sort orders");
+pub const STREAM_FILTER: Status = Status::new(Code::Unimplemented, "RangeStream does not support revision filters");
 
 impl From<store::Error> for Status {
     fn from(error: store::Error) -> Status {
@@ -87,12 +80,8 @@ impl From<store::Error> for Status {
             E::MemberExist => (FailedPrecondition, "etcdserver: member ID already exist"),
             E::PeerUrlExist => (FailedPrecondition, "etcdserver: Peer URLs already exists"),
             E::MemberNotFound => (NotFound, "etcdserver: member not found"),
-            E::MemberNotLearner => {
-                (FailedPrecondition, "etcdserver: can only promote a learner member")
-            }
-            E::TooManyLearners => {
-                (FailedPrecondition, "etcdserver: too many learner members in cluster")
-            }
+            E::MemberNotLearner => (FailedPrecondition, "etcdserver: can only promote a learner member"),
+            E::TooManyLearners => (FailedPrecondition, "etcdserver: too many learner members in cluster"),
         };
         Status::new(code, text)
     }
@@ -105,23 +94,18 @@ impl From<Refusal> for Status {
             Refusal::NotLeader => Status::new(Code::FailedPrecondition, "etcdserver: not leader"),
             Refusal::LeaderChanged => Status::new(Code::Unavailable, "etcdserver: leader changed"),
             Refusal::Timeout => Status::new(Code::Unavailable, "etcdserver: request timed out"),
-            Refusal::TimeoutLeaderFail => Status::new(
-                Code::Unavailable,
-                "etcdserver: request timed out, possibly due to previous leader failure",
-            ),
-            Refusal::TimeoutConnectionLost => Status::new(
-                Code::Unavailable,
-                "etcdserver: request timed out, possibly due to connection lost",
-            ),
+            Refusal::TimeoutLeaderFail => {
+                Status::new(Code::Unavailable, "etcdserver: request timed out, possibly due to previous leader failure")
+            }
+            Refusal::TimeoutConnectionLost => {
+                Status::new(Code::Unavailable, "etcdserver: request timed out, possibly due to connection lost")
+            }
             Refusal::TooManyRequests => TOO_MANY_REQUESTS,
             Refusal::Stopped => STOPPED,
-            Refusal::BadLeaderTransferee => {
-                Status::new(Code::FailedPrecondition, "etcdserver: bad leader transferee")
+            Refusal::BadLeaderTransferee => Status::new(Code::FailedPrecondition, "etcdserver: bad leader transferee"),
+            Refusal::LeaderTransferTimeout => {
+                Status::new(Code::Unknown, "etcdserver: request timed out, leader transfer took too long")
             }
-            Refusal::LeaderTransferTimeout => Status::new(
-                Code::Unknown,
-                "etcdserver: request timed out, leader transfer took too long",
-            ),
             Refusal::User(error) => error.into(),
         }
     }
@@ -146,11 +130,7 @@ mod tests {
             (Refusal::NotLeader.into(), 9, "etcdserver: not leader"),
             (Refusal::TooManyRequests.into(), 2, "etcdserver: too many requests"),
             (Refusal::Timeout.into(), 14, "etcdserver: request timed out"),
-            (
-                Refusal::LeaderTransferTimeout.into(),
-                2,
-                "etcdserver: request timed out, leader transfer took too long",
-            ),
+            (Refusal::LeaderTransferTimeout.into(), 2, "etcdserver: request timed out, leader transfer took too long"),
         ];
         for (status, code, text) in table {
             assert_eq!((status.code.number(), status.message.as_ref()), (code, text));

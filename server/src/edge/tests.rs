@@ -27,7 +27,9 @@ const TERM: u64 = 7;
 /// What the played core was told, beside what it answered.
 #[derive(Debug, PartialEq, Eq)]
 enum Told {
-    Cancel { timed_out: bool },
+    Cancel {
+        timed_out: bool,
+    },
     WalkEnd(u64),
     /// A watch stream.
     Closed,
@@ -110,7 +112,8 @@ impl Stage {
     }
 
     async fn send(&self, path: &str, body: Vec<u8>, headers: &[(&'static str, &str)]) -> Response<Incoming> {
-        let mut request = Request::post(format!("http://{}{path}", self.address)).header("content-type", "application/grpc");
+        let mut request =
+            Request::post(format!("http://{}{path}", self.address)).header("content-type", "application/grpc");
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
@@ -180,7 +183,7 @@ fn unframed(stream: Bytes) -> Vec<Bytes> {
     let mut unframer = frames::Unframer::new(u64::MAX);
     unframer.push(stream);
     let mut messages = Vec::new();
-    while let Some(message) = unframer.next().unwrap() {
+    while let Some(message) = unframer.next_message().unwrap() {
         messages.push(message);
     }
     unframer.end().unwrap();
@@ -208,7 +211,8 @@ fn item(number: usize, value: &[u8]) -> Item {
 /// A put of `key` at this revision.
 fn change(revision: i64) -> RevisionEvents {
     let rev = Rev { main: revision, sub: 0 };
-    let kv = record::KeyValueRef { key: b"key", create: revision, modified: revision, version: 1, value: b"v", lease: 0 };
+    let kv =
+        record::KeyValueRef { key: b"key", create: revision, modified: revision, version: 1, value: b"v", lease: 0 };
     let record = record::encode(rev, false, &kv);
     let event = Event { tombstone: false, key: b"key"[..].into(), record, revision: rev, create: revision, prev: None };
     RevisionEvents { revision, events: vec![event] }
@@ -323,7 +327,8 @@ async fn deadlines_are_told_by_what_they_interrupt() {
 
 #[tokio::test]
 async fn a_large_range_streams_as_one_message() {
-    let items: Vec<Item> = (0..3000).map(|n| item(n, &vec![b'v'; if n % 50 == 0 { 20_000 } else { n % 200 }])).collect();
+    let items: Vec<Item> =
+        (0..3000).map(|n| item(n, &vec![b'v'; if n % 50 == 0 { 20_000 } else { n % 200 }])).collect();
     let stage = stage(Settings::default(), walk(items, 3000, 1000)).await;
     let range = pb::RangeRequest { key: Bytes::from_static(b"key"), ..Default::default() }.encode_to_vec();
     let (messages, end) = stage.call("/etcdserverpb.KV/Range", &range, &[]).await;

@@ -237,7 +237,9 @@ async fn encode(call: &Call, response: Response) -> Result<Vec<u8>, Status> {
 
 /// The `KeyValue` inside a whole record.
 fn body(record: &Bytes) -> Result<&[u8], Status> {
-    record.get(record::HEADER..).ok_or_else(|| Status::new(Code::Internal, "kvorum: a record is shorter than its header"))
+    record
+        .get(record::HEADER..)
+        .ok_or_else(|| Status::new(Code::Internal, "kvorum: a record is shorter than its header"))
 }
 
 /// `mvccpb.Event` as field 11.
@@ -269,14 +271,7 @@ mod tests {
 
     fn record_of(rev: Rev, tombstone: bool, value: &[u8]) -> Bytes {
         let numbers = if tombstone { (0, 0, 0) } else { (2, rev.main, 2) };
-        let kv = KeyValueRef {
-            key: b"a",
-            create: numbers.0,
-            modified: numbers.1,
-            version: numbers.2,
-            value,
-            lease: 0,
-        };
+        let kv = KeyValueRef { key: b"a", create: numbers.0, modified: numbers.1, version: numbers.2, value, lease: 0 };
         record::encode(rev, tombstone, &kv)
     }
 
