@@ -334,7 +334,12 @@ impl Node {
     }
 
     pub(crate) fn answer(&self, waiter: Waiter, answer: Answer, out: &mut Vec<Output>) {
-        out.push(Output::Answer { waiter, revision: self.store.revision(), term: self.term, answer });
+        self.answer_at(self.store.revision(), waiter, answer, out);
+    }
+
+    /// An answer that shows the state of an earlier revision.
+    pub(crate) fn answer_at(&self, revision: i64, waiter: Waiter, answer: Answer, out: &mut Vec<Output>) {
+        out.push(Output::Answer { waiter, revision, term: self.term, answer });
     }
 
     pub(crate) fn refuse(&self, waiter: Waiter, refusal: Refusal, out: &mut Vec<Output>) {

@@ -18,6 +18,8 @@ const SLICES_PER_TURN: usize = 8;
 
 struct Active {
     waiter: Waiter,
+    /// Store revision when the walk began: what its answers name, whatever was applied since.
+    header: i64,
     walk: Walk,
     pin: PinId,
     stage: Stage,
@@ -112,7 +114,8 @@ impl Node {
         self.walks.next += 1;
         let id = self.walks.next;
         let pin = self.store.pin(walk.revision());
-        let active = Active { waiter, walk, pin, stage, touched: self.ticks, wanted: false, streams: false };
+        let header = self.store.revision();
+        let active = Active { waiter, header, walk, pin, stage, touched: self.ticks, wanted: false, streams: false };
         self.walks.active.insert(id, active);
         self.walks.by_waiter.insert(waiter, id);
         id
@@ -173,7 +176,7 @@ impl Node {
         let sorted = active.walk.query().needs_sort();
         if let Some(finished) = slice.finished {
             let start = whole(active.walk.query().clone(), std::mem::take(items), finished);
-            self.answer(active.waiter, Answer::Range(start), out);
+            self.answer_at(active.header, active.waiter, Answer::Range(start), out);
             return true;
         }
         if sorted && items.len() > self.config.budgets.sorted_items {
@@ -199,7 +202,7 @@ impl Node {
         active.walk.restart();
         active.stage = Stage::Serve;
         active.touched = self.ticks;
-        self.answer(active.waiter, Answer::Range(start), out);
+        self.answer_at(active.header, active.waiter, Answer::Range(start), out);
         false
     }
 
@@ -213,7 +216,7 @@ impl Node {
         active.wanted = false;
         active.touched = self.ticks;
         let finished = slice.finished.map(|finished| (finished.count, finished.more));
-        self.answer(active.waiter, Answer::Slice(Slice { items: slice.items, finished }), out);
+        self.answer_at(active.header, active.waiter, Answer::Slice(Slice { items: slice.items, finished }), out);
         finished.is_some()
     }
 
