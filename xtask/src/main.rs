@@ -1,1 +1,62 @@
-fn main() {}
+//! What is done to the workspace rather than by it: for whoever changes it, and
+//! for the machine that checks a change.
+//!
+//! `cargo xtask ci` runs every check in one go; the others are its parts: real
+//! peers are built ([`peers`]), kvorum is held against them ([`differ`]) and
+//! killed under load ([`killloop`]).
+//!
+//! It refuses: unit tests (they stand beside the code), and anything that talks
+//! to another machine, but for the package registries from which the peers are
+//! built.
+
+mod differ;
+mod peers;
+mod plain;
+mod raw;
+mod rng;
+mod seeds;
+mod server;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+/// Checks of the workspace.
+#[derive(Debug, Parser)]
+#[command(name = "xtask")]
+struct Xtask {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Build the real etcd, etcdctl and etcdutl into tests/peers/.cache/bin.
+    Peers,
+    /// Compare kvorum with the real etcd, answer by answer.
+    Differ(differ::Args),
+}
+
+fn main() -> ExitCode {
+    let task = Xtask::parse().task;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime needs nothing but memory and a file descriptor");
+    match runtime.block_on(run(task)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            println!();
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(task: Task) -> Result<()> {
+    match task {
+        Task::Peers => peers::build(),
+        Task::Differ(args) => differ::differ(&args).await,
+    }
+}

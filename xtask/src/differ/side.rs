@@ -1,0 +1,311 @@
+//! One of the two servers, and how a step is carried out on it.
+
+use std::{collections::BTreeMap, path::Path, time::Duration};
+
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use prost::Message;
+use wire::{
+    Method, Rpc,
+    etcdserverpb::{self as pb},
+};
+
+use super::{
+    normal::{Own, show, shorten},
+    plant::{Plant, Planted},
+    step::{Meaning, Step},
+    watches::WatchStream,
+};
+use crate::{
+    plain,
+    raw::{Failure, Raw},
+    server::{self, Program, Server},
+};
+
+/// A server that has just been created, with one connection.
+#[derive(Debug)]
+pub struct Side {
+    pub server: Server,
+    raw: Raw,
+    pub own: Own,
+    /// Changes of the store that this side has told of.
+    pub current: i64,
+    pub compacted: i64,
+    pub streams: BTreeMap<usize, WatchStream>,
+    pub planted: Planted,
+}
+
+impl Side {
+    /// Starts a server of one member in an empty folder.
+    pub async fn start(program: &Program, dir: &Path, extra: &[String]) -> Result<Side> {
+        std::fs::create_dir_all(dir)?;
+        let mut server = server::cluster(program, 1, dir, extra)?.remove(0);
+        server.ready(Duration::from_secs(30)).await?;
+        let raw = Raw::connect(&server.endpoint()).await?;
+        let status: pb::StatusResponse = raw
+            .call(Rpc::Status, &pb::StatusRequest {})
+            .await
+            .context("asking for the status")?;
+        let header = status.header.context("a status without a header")?;
+        let own = Own {
+            cluster: header.cluster_id,
+            member: header.member_id,
+            term: header.raft_term,
+            leases: vec![],
+            ports: vec![
+                (server.spec.client_port.to_string(), "client-port"),
+                (server.spec.peer_port.to_string(), "peer-port"),
+            ],
+        };
+        Ok(Side {
+            server,
+            raw,
+            own,
+            current: header.revision,
+            compacted: 0,
+            streams: BTreeMap::new(),
+            planted: Planted::default(),
+        })
+    }
+
+    /// What marks stand for on this side. Revisions are the caller's: both
+    /// sides are asked for the same.
+    pub fn meaning(&self, current: i64, compacted: i64) -> Meaning {
+        Meaning {
+            current,
+            compacted,
+            leases: self.own.leases.clone(),
+            member: self.own.member,
+        }
+    }
+
+    /// Carries a step out and tells the answer.
+    pub async fn run(&mut self, step: &Step) -> String {
+        match step {
+            Step::Range(r) => {
+                let mut answer = self.call::<_, pb::RangeResponse>(Rpc::Range, r).await;
+                if let Ok(answer) = &mut answer {
+                    if self.planted.take(Plant::Count) {
+                        answer.count += 1;
+                    }
+                    if !answer.kvs.is_empty() && self.planted.take(Plant::Version) {
+                        answer.kvs[0].version += 1;
+                    }
+                }
+                show(answer, |m| self.own.range(m))
+            }
+            Step::RangeStream(r) => self.range_stream(r).await,
+            Step::Put(r) => {
+                let mut answer = self.call::<_, pb::PutResponse>(Rpc::Put, r).await;
+                self.saw(&answer, |m| m.header.as_ref());
+                if let Ok(pb::PutResponse { header: Some(header), .. }) = &mut answer
+                    && self.planted.take(Plant::Revision)
+                {
+                    header.revision += 1;
+                }
+                show(answer, |m| self.own.put(m))
+            }
+            Step::Delete(r) => {
+                let answer = self.call(Rpc::DeleteRange, r).await;
+                self.saw(&answer, |m: &pb::DeleteRangeResponse| m.header.as_ref());
+                show(answer, |m| self.own.delete(m))
+            }
+            Step::Txn(r) => {
+                let answer = self.call(Rpc::Txn, r).await;
+                self.saw(&answer, |m: &pb::TxnResponse| m.header.as_ref());
+                show(answer, |m| self.own.txn(m))
+            }
+            Step::Compact(r) => {
+                let answer = self.call::<_, pb::CompactionResponse>(Rpc::Compact, r).await;
+                if answer.is_ok() {
+                    self.compacted = r.revision;
+                }
+                show(answer, |m| self.own.header(&mut m.header))
+            }
+            Step::HashKv(r) => {
+                let answer = self.call::<_, pb::HashKvResponse>(Rpc::HashKV, r).await;
+                show(answer, |m| self.own.header(&mut m.header))
+            }
+            Step::Page { verb, path, kind, body } => self.page(verb, path, kind, body).await,
+            Step::Bytes { path, request } => match self.raw.unary(path, request.clone()).await {
+                Ok(bytes) => format!("an answer of {} bytes", bytes.len().min(1)),
+                Err(failure) => self.failed(failure).to_string(),
+            },
+            Step::Watch { .. } | Step::WatchBytes { .. } | Step::Close { .. } | Step::Settle => String::new(),
+            other => self.run_rest(other).await,
+        }
+    }
+
+    /// Leases, and what is asked of the member.
+    async fn run_rest(&mut self, step: &Step) -> String {
+        match step {
+            Step::Grant(r) => self.grant(r).await,
+            Step::Brief(r) => {
+                let granted = self.grant(r).await;
+                let revoke = pb::LeaseRevokeRequest { id: r.id };
+                let revoked = self.call::<_, pb::LeaseRevokeResponse>(Rpc::LeaseRevoke, &revoke).await;
+                format!("{granted}; {}", show(revoked, |m| self.own.header(&mut m.header)))
+            }
+            Step::Revoke(r) => {
+                let answer = self.call(Rpc::LeaseRevoke, r).await;
+                self.saw(&answer, |m: &pb::LeaseRevokeResponse| m.header.as_ref());
+                show(answer, |m| self.own.header(&mut m.header))
+            }
+            Step::TimeToLive(r) => {
+                show(self.call(Rpc::LeaseTimeToLive, r).await, |m| self.own.time_to_live(m))
+            }
+            Step::Leases => {
+                let answer = self.call(Rpc::LeaseLeases, &pb::LeaseLeasesRequest {}).await;
+                show(answer, |m| self.own.leases(m))
+            }
+            Step::KeepAlive(r) => self.keep_alive(r).await,
+            Step::Hash => {
+                // Over pages that only etcd has: compared is that there is one.
+                let answer = self.call::<_, pb::HashResponse>(Rpc::Hash, &pb::HashRequest {}).await;
+                show(answer, |m| {
+                    self.own.header(&mut m.header);
+                    m.hash = m.hash.min(1);
+                })
+            }
+            Step::Status => {
+                show(self.call(Rpc::Status, &pb::StatusRequest {}).await, |m| self.own.status(m))
+            }
+            Step::Alarms(r) => {
+                let answer = self.call::<_, pb::AlarmResponse>(Rpc::Alarm, r).await;
+                show(answer, |m| {
+                    self.own.header(&mut m.header);
+                    for alarm in &mut m.alarms {
+                        alarm.member_id = u64::from(alarm.member_id == self.own.member);
+                    }
+                })
+            }
+            Step::Members(r) => show(self.call(Rpc::MemberList, r).await, |m| self.own.members(m)),
+            Step::Defragment => {
+                let answer = self
+                    .call::<_, pb::DefragmentResponse>(Rpc::Defragment, &pb::DefragmentRequest {})
+                    .await;
+                show(answer, |m| self.own.header(&mut m.header))
+            }
+            Step::MoveLeader(r) => {
+                let answer = self.call::<_, pb::MoveLeaderResponse>(Rpc::MoveLeader, r).await;
+                show(answer, |m| self.own.header(&mut m.header))
+            }
+            other => unreachable!("carried out elsewhere: {other:?}"),
+        }
+    }
+
+    /// The stream of that number, opened if need be.
+    pub async fn stream(&mut self, number: usize) -> &WatchStream {
+        if !self.streams.contains_key(&number) {
+            let stream = WatchStream::open(&self.raw, &self.own, &self.planted).await;
+            self.streams.insert(number, stream);
+        }
+        &self.streams[&number]
+    }
+
+    async fn call<Req: Message, Resp: Message + Default>(
+        &self,
+        rpc: Rpc,
+        request: &Req,
+    ) -> Result<Resp, Failure> {
+        let answer = self.raw.call(rpc, request).await;
+        answer.map_err(|failure| self.failed(failure))
+    }
+
+    fn failed(&self, mut failure: Failure) -> Failure {
+        if self.planted.take(Plant::Text) {
+            failure.text.pop();
+        }
+        // Go's runtime varies this space from build to build.
+        failure.text = self.own.text(&failure.text).replace('\u{a0}', " ");
+        failure
+    }
+
+    /// Remembers the revision of a change.
+    fn saw<M>(&mut self, answer: &Result<M, Failure>, header: impl Fn(&M) -> Option<&pb::ResponseHeader>) {
+        if let Ok(Some(header)) = answer.as_ref().map(header) {
+            self.current = self.current.max(header.revision);
+        }
+    }
+
+    async fn grant(&mut self, r: &pb::LeaseGrantRequest) -> String {
+        let answer = self.call::<_, pb::LeaseGrantResponse>(Rpc::LeaseGrant, r).await;
+        if let (Ok(granted), 0) = (&answer, r.id) {
+            assert!(granted.id > 0, "the server chose the lease id {}", granted.id);
+            self.own.leases.push(granted.id);
+        }
+        show(answer, |m| {
+            self.own.header(&mut m.header);
+            self.own.lease(&mut m.id);
+        })
+    }
+
+    async fn keep_alive(&self, r: &pb::LeaseKeepAliveRequest) -> String {
+        let path = Method::of(Rpc::LeaseKeepAlive).path;
+        let (answers, end) = self.raw.collect(path, r.encode_to_vec().into()).await;
+        let answers: Vec<String> = answers
+            .into_iter()
+            .map(|bytes| {
+                show(decode::<pb::LeaseKeepAliveResponse>(bytes), |m| {
+                    self.own.header(&mut m.header);
+                    self.own.lease(&mut m.id);
+                })
+            })
+            .collect();
+        format!("{answers:?} {end:?}")
+    }
+
+    /// The chunks together: where a server cuts is its own affair. Only the
+    /// last may say more than keys.
+    async fn range_stream(&self, r: &pb::RangeRequest) -> String {
+        let path = Method::of(Rpc::RangeStream).path;
+        let (answers, end) = self.raw.collect(path, r.encode_to_vec().into()).await;
+        let (mut kvs, mut rest) = (Vec::new(), Vec::new());
+        let many = answers.len();
+        for (at, bytes) in answers.into_iter().enumerate() {
+            match decode::<pb::RangeStreamResponse>(bytes) {
+                Ok(chunk) => {
+                    let mut range = chunk.range_response.unwrap_or_default();
+                    kvs.append(&mut range.kvs);
+                    if at + 1 == many || range != pb::RangeResponse::default() {
+                        self.own.header(&mut range.header);
+                        rest.push(range);
+                    }
+                }
+                Err(failure) => return failure.to_string(),
+            }
+        }
+        kvs.iter_mut().for_each(shorten);
+        let end = end.map(|failure| self.failed(failure));
+        format!("{kvs:?} {rest:?} {end:?}")
+    }
+
+    async fn page(&mut self, verb: &str, path: &str, kind: &str, body: &str) -> String {
+        let endpoint = self.server.endpoint();
+        match plain::request(&endpoint, verb, path, kind, body.as_bytes()).await {
+            Ok(mut reply) => {
+                if !reply.body.is_empty() && self.planted.take(Plant::Page) {
+                    reply.body[0] ^= 1;
+                }
+                let text = self.own.body(&reply.body);
+                if let Some(revision) = number_behind(&text, "\"revision\":\"") {
+                    self.current = self.current.max(revision);
+                }
+                format!("{} {} {text}", reply.status, reply.content_type)
+            }
+            Err(error) => format!("{error:#}"),
+        }
+    }
+}
+
+fn decode<M: Message + Default>(bytes: Bytes) -> Result<M, Failure> {
+    M::decode(bytes).map_err(|e| Failure {
+        code: -2,
+        text: format!("the answer cannot be read: {e}"),
+    })
+}
+
+fn number_behind(text: &str, name: &str) -> Option<i64> {
+    let rest = &text[text.find(name)? + name.len()..];
+    rest[..rest.find('"')?].parse().ok()
+}

@@ -1,0 +1,209 @@
+//! Servers as child processes: a real etcd or a kvorum, told apart by nothing
+//! but the program, since both take the same flags.
+
+use std::{
+    fs::{self, File},
+    net::TcpListener,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::atomic::{AtomicU16, Ordering},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail};
+use wire::{Rpc, etcdserverpb as pb};
+
+use crate::raw::Raw;
+
+/// How a member is started.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    /// Program and its leading arguments.
+    pub program: Program,
+    pub name: String,
+    pub client_port: u16,
+    pub peer_port: u16,
+    /// `name=url,…` of the whole cluster.
+    pub initial_cluster: String,
+    pub data_dir: PathBuf,
+    /// Standard output and error of all lives of the member.
+    pub log: PathBuf,
+    pub extra: Vec<String>,
+}
+
+/// A program that understands etcd's flags.
+#[derive(Clone, Debug)]
+pub struct Program {
+    pub path: PathBuf,
+    /// `server` for a kvorum that is not called `etcd`.
+    pub first: Vec<String>,
+}
+
+impl Program {
+    pub fn new(path: &Path) -> Result<Program> {
+        if !path.is_file() {
+            bail!("{}: no such program", path.display());
+        }
+        let name = path.file_name().map(|n| n.to_string_lossy().into_owned());
+        let first = match name.as_deref() {
+            Some("etcd") => vec![],
+            _ => vec!["server".to_owned()],
+        };
+        let path = path.canonicalize().with_context(|| path.display().to_string())?;
+        Ok(Program { path, first })
+    }
+}
+
+/// A member, running or killed.
+#[derive(Debug)]
+pub struct Server {
+    pub spec: Spec,
+    child: Option<Child>,
+}
+
+impl Server {
+    /// Starts the process; it may not serve yet.
+    pub fn start(spec: Spec) -> Result<Server> {
+        let mut server = Server { spec, child: None };
+        server.restart()?;
+        Ok(server)
+    }
+
+    /// Starts the process again on what its last life left.
+    pub fn restart(&mut self) -> Result<()> {
+        assert!(self.child.is_none(), "{} runs already", self.spec.name);
+        let spec = &self.spec;
+        let client = format!("http://127.0.0.1:{}", spec.client_port);
+        let peer = format!("http://127.0.0.1:{}", spec.peer_port);
+        let log = File::options().create(true).append(true).open(&spec.log)?;
+        let mut command = Command::new(&spec.program.path);
+        command
+            .args(&spec.program.first)
+            .args(["--name", &spec.name])
+            .args(["--data-dir", &spec.data_dir.to_string_lossy()])
+            .args(["--listen-client-urls", &client])
+            .args(["--advertise-client-urls", &client])
+            .args(["--listen-peer-urls", &peer])
+            .args(["--initial-advertise-peer-urls", &peer])
+            .args(["--initial-cluster", &spec.initial_cluster])
+            .args(["--initial-cluster-token", "xtask"])
+            .args(["--initial-cluster-state", "new"])
+            .args(&spec.extra)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log);
+        let child = command
+            .spawn()
+            .with_context(|| format!("starting {}", spec.program.path.display()))?;
+        self.child = Some(child);
+        Ok(())
+    }
+
+    pub fn endpoint(&self) -> String {
+        format!("127.0.0.1:{}", self.spec.client_port)
+    }
+
+    pub fn runs(&self) -> bool {
+        self.child.is_some()
+    }
+
+    /// SIGKILL, and waits until it is gone.
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // It fails only for a process that has ended, which is as good.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// How the process ended, if it did so by itself.
+    pub fn ended(&mut self) -> Option<String> {
+        let status = self.child.as_mut()?.try_wait().ok()??;
+        Some(format!("{} ended by itself: {status}", self.spec.name))
+    }
+
+    /// Waits until a linearisable read is answered.
+    pub async fn ready(&mut self, within: Duration) -> Result<()> {
+        let deadline = Instant::now() + within;
+        let read = pb::RangeRequest {
+            key: "ready".into(),
+            ..Default::default()
+        };
+        loop {
+            if let Some(end) = self.ended() {
+                bail!("{end}\n{}", self.log_tail());
+            }
+            let last = match Raw::connect(&self.endpoint()).await {
+                Ok(raw) => match raw.call::<_, pb::RangeResponse>(Rpc::Range, &read).await {
+                    Ok(_) => return Ok(()),
+                    Err(failure) => failure.to_string(),
+                },
+                Err(error) => error.to_string(),
+            };
+            if Instant::now() > deadline {
+                let tail = self.log_tail();
+                bail!("{} does not serve after {within:?}: {last}\n{tail}", self.spec.name);
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// The last lines of the member's log.
+    pub fn log_tail(&self) -> String {
+        let text = fs::read(&self.spec.log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<&str> = text.lines().collect();
+        let from = lines.len().saturating_sub(15);
+        format!("-- {} --\n{}", self.spec.log.display(), lines[from..].join("\n"))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// The members of a new cluster in `dir`, started.
+pub fn cluster(program: &Program, members: usize, dir: &Path, extra: &[String]) -> Result<Vec<Server>> {
+    let named: Vec<(String, u16, u16)> = (0..members)
+        .map(|i| Ok((format!("m{i}"), free_port()?, free_port()?)))
+        .collect::<Result<_>>()?;
+    let initial: Vec<String> = named
+        .iter()
+        .map(|(name, _, peer)| format!("{name}=http://127.0.0.1:{peer}"))
+        .collect();
+    named
+        .into_iter()
+        .map(|(name, client_port, peer_port)| {
+            Server::start(Spec {
+                program: program.clone(),
+                client_port,
+                peer_port,
+                initial_cluster: initial.join(","),
+                data_dir: dir.join(&name),
+                log: dir.join(format!("{name}.log")),
+                extra: extra.to_vec(),
+                name,
+            })
+        })
+        .collect()
+}
+
+/// A loopback port that nobody listens on, below the range from which the
+/// system takes the ports of outgoing connections: a member that restarts must
+/// find it free.
+pub fn free_port() -> Result<u16> {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    const LOW: u16 = 20_000;
+    const COUNT: u16 = 12_000;
+    let start = (std::process::id().wrapping_mul(7919) % u32::from(COUNT)) as u16;
+    for _ in 0..COUNT {
+        let step = NEXT.fetch_add(1, Ordering::Relaxed) % COUNT;
+        let port = LOW + (start + step) % COUNT;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    bail!("no free port on 127.0.0.1 from {LOW} on")
+}
