@@ -23,7 +23,6 @@ pub(crate) struct Checkpoints {
     pub(crate) newest: u64,
     log_bytes: u64,
     rows_bytes: u64,
-    pub(crate) disk_bytes: u64,
     /// Physical compactions: (asker, header revision, compacted revision).
     physical: Vec<(Waiter, i64, i64)>,
     /// Compacted revision that the newest durable checkpoint holds.
@@ -53,14 +52,13 @@ struct Running {
 }
 
 impl Checkpoints {
-    pub(crate) fn new(newest: u64) -> Checkpoints {
+    pub(crate) fn new(newest: u64, rows_bytes: u64) -> Checkpoints {
         Checkpoints {
             running: None,
             wanted: None,
             newest,
             log_bytes: 0,
-            rows_bytes: 0,
-            disk_bytes: 0,
+            rows_bytes,
             physical: Vec::new(),
             durable_compacted: -1,
             offered: None,
@@ -90,7 +88,7 @@ impl Checkpoints {
     /// The state was replaced: whatever was being written is of the old one.
     pub(crate) fn restart(&mut self, newest: u64) {
         let physical = std::mem::take(&mut self.physical);
-        *self = Checkpoints { physical, disk_bytes: self.disk_bytes, ..Checkpoints::new(newest) };
+        *self = Checkpoints { physical, ..Checkpoints::new(newest, self.rows_bytes) };
     }
 
     pub(crate) fn forget_physical(&mut self, waiter: Waiter) -> bool {
@@ -159,6 +157,12 @@ impl Node {
         }
     }
 
+    /// Bytes of segments, index files and log that this member holds, about.
+    pub(crate) fn disk_bytes(&self) -> u64 {
+        let segments: u64 = self.store.segments().map(|segment| u64::from(segment.end)).sum();
+        segments + self.checkpoints.rows_bytes + self.checkpoints.log_bytes
+    }
+
     pub(crate) fn want_checkpoint(&mut self, index: u64) {
         self.checkpoints.wanted = Some(self.checkpoints.wanted.unwrap_or(0).max(index));
     }
@@ -191,6 +195,8 @@ impl Node {
         if index == self.checkpoints.newest && self.checkpoints.offered.is_some() {
             return;
         }
+        // Segments without a live record are named by no later checkpoint; their files go with the last that does.
+        self.store.drop_dead_segments();
         let (head, cursor) = self.store.image();
         self.write_all_records(out);
         self.checkpoints.running = Some(Running {
@@ -247,17 +253,16 @@ impl Node {
                 }
                 self.finish_checkpoint(out);
             }
-            JobResult::CheckpointDone { manifest, cut, disk_bytes } => self.checkpoint_done(manifest, cut, disk_bytes, out),
+            JobResult::CheckpointDone { manifest, cut } => self.checkpoint_done(manifest, cut, out),
             other => panic!("{other:?} does not answer a checkpoint step"),
         }
     }
 
-    fn checkpoint_done(&mut self, manifest: Bytes, cut: u64, disk_bytes: u64, out: &mut Vec<Output>) {
+    fn checkpoint_done(&mut self, manifest: Bytes, cut: u64, out: &mut Vec<Output>) {
         let running = self.checkpoints.running.take().expect("the running one is done");
         self.store.end_image(running.cursor);
         self.checkpoints.newest = running.index;
         self.checkpoints.rows_bytes = running.bytes;
-        self.checkpoints.disk_bytes = disk_bytes;
         self.checkpoints.log_bytes -= running.log_bytes_before.min(self.checkpoints.log_bytes);
         self.checkpoints.durable_compacted = running.head.compacted;
         let store::Conf { voters, learners } = running.head.conf;
@@ -276,7 +281,7 @@ impl Node {
     }
 
     fn answer_physical(&mut self, out: &mut Vec<Output>) {
-        if self.checkpoints.physical.is_empty() || self.store.sweep_pending() {
+        if self.checkpoints.physical.is_empty() || self.store.swept() < self.store.compacted() {
             return;
         }
         let durable = self.checkpoints.durable_compacted;

@@ -304,7 +304,7 @@ pub enum JobResult {
     CheckpointBegun,
     RowsWritten,
     /// Durable. `manifest` is the encoded manifest (for snapshots), `cut`: the log may be cut below.
-    CheckpointDone { manifest: Bytes, cut: u64, disk_bytes: u64 },
+    CheckpointDone { manifest: Bytes, cut: u64 },
     HashKv { hash: u32 },
     Chunk { bytes: Bytes, end: bool },
     InstallBegun { files: Vec<(String, u64)> },

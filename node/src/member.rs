@@ -92,11 +92,11 @@ impl Jobs {
 }
 
 impl Node {
-    pub(crate) fn assemble(config: Config, consensus: Consensus, store: Store, checkpoint: u64) -> Node {
+    pub(crate) fn assemble(config: Config, consensus: Consensus, store: Store, checkpoint: (u64, u64)) -> Node {
         let status = consensus.status();
         let hub = Hub::new(config.budgets.event_ring, store.revision() + 1);
         let applier = Applier::new(store.applied().index);
-        let checkpoints = Checkpoints::new(checkpoint);
+        let checkpoints = Checkpoints::new(checkpoint.0, checkpoint.1);
         Node {
             consensus,
             hub,

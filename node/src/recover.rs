@@ -79,7 +79,8 @@ impl Node {
             ),
         });
         let consensus = Consensus::new(consensus_config(&config), restored(content, &store));
-        let mut node = Node::assemble(config, consensus, store, loaded.manifest.index);
+        let rows = loaded.manifest.index_files.iter().map(|file| file.len).sum();
+        let mut node = Node::assemble(config, consensus, store, (loaded.manifest.index, rows));
         if node.store.conf().voters == [node.config.member] {
             node.consensus.campaign();
         }

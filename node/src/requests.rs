@@ -101,7 +101,7 @@ impl Node {
             compacted: self.store.compacted(),
             keys: self.store.keys(),
             live_bytes: self.store.live_bytes(),
-            disk_bytes: self.checkpoints.disk_bytes,
+            disk_bytes: self.disk_bytes(),
             quota: u64::try_from(self.config.quota_bytes).unwrap_or(0),
             leases: self.store.leases().count() as u64,
             watches: self.hub.count() as u64,

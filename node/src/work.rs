@@ -71,7 +71,7 @@ fn run_or_fault(files: &dyn Files, id: Identity, config: store::Config, job: Job
         Job::CheckpointFinish { index, head, held } => {
             let finished = checkpoint::finish(files, id, index, &head)?;
             checkpoint::clean(files, id, &held)?;
-            JobResult::CheckpointDone { manifest: finished.manifest, cut: finished.cut, disk_bytes: finished.disk_bytes }
+            JobResult::CheckpointDone { manifest: finished.manifest, cut: finished.cut }
         }
         Job::HashKv { revision, compacted, keep } => JobResult::HashKv { hash: hash_kv(files, revision, compacted, keep)? },
         Job::ReadChunk { file, offset, len } => {
