@@ -254,6 +254,10 @@ impl Node {
             Then::Members => self.answer_members(waiter, out),
             Then::Barrier => self.answer(waiter, Answer::Barrier, out),
             Then::KeepAlive { lease } => self.renew(waiter, lease, out),
+            // Only a leader knows how much is left; who led when it was asked may lead no more.
+            Then::TimeToLive { lease, keys } if !self.is_leader() || !self.lessor.active() => {
+                self.queue_read(waiter, Then::TimeToLive { lease, keys });
+            }
             Then::TimeToLive { lease, keys } => {
                 let ttl = self.lessor.remaining(&self.store, lease, self.ticks);
                 self.answer_ttl(waiter, lease, ttl, keys, out);
@@ -264,7 +268,7 @@ impl Node {
             }
             Then::ForeignKeepAlive { to, boot, token, lease } => self.renew_foreign(to, boot, token, lease, out),
             Then::ForeignTimeToLive { to, boot, token, lease } => {
-                let frame = if self.lessor.active() {
+                let frame = if self.is_leader() && self.lessor.active() {
                     let ttl = self.lessor.remaining(&self.store, lease, self.ticks);
                     let index = self.store.applied().index;
                     Frame::TimeToLiveReply { boot, token, ok: true, ttl, index }
