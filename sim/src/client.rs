@@ -155,6 +155,9 @@ impl Draw<'_> {
     }
 
     fn key(&mut self) -> Blob {
+        if self.work.many && self.rng.percent(50) {
+            return format!("k/{}", self.rng.below(400)).into_bytes();
+        }
         self.rng.pick(&KEYS[..self.work.keys]).to_vec()
     }
 

@@ -319,7 +319,6 @@ impl Sim {
     fn refused(&mut self, who: usize, op: &Pending, revision: i64, refusal: Refusal) {
         let definite = matches!(refusal, Refusal::User(_) | Refusal::TooManyRequests | Refusal::NotLeader | Refusal::NoLeader);
         match refusal {
-            Refusal::NoLeader => self.marks.hit("read refused for want of a leader"),
             Refusal::TooManyRequests => self.marks.hit("too many requests"),
             Refusal::Timeout | Refusal::TimeoutLeaderFail | Refusal::TimeoutConnectionLost => self.marks.hit("outcome unknown"),
             _ => {}

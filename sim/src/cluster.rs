@@ -375,6 +375,12 @@ impl Sim {
         let report = disk.end();
         let (node, log) = match recovered {
             Ok(Ok(both)) => both,
+            Ok(Err(fault)) if fault.is_full() => {
+                // Nothing to do but wait for space.
+                let life = self.members[who].life;
+                self.tell(Some(who), "full", life, 0, || fault.to_string());
+                return self.at(self.now + SECOND / 2, Event::Start { who });
+            }
             Ok(Err(fault)) => return self.fail("recover", format!("m{} does not start: {fault}", who + 1)),
             Err(panic) => return self.fail("panic", format!("m{} in recovery: {panic}", who + 1)),
         };
@@ -396,6 +402,11 @@ impl Sim {
         };
         self.tell(Some(who), "start", life, report.end, || format!("life {life}, {} disk calls", report.calls.len()));
         self.members[who].starting = Some(Box::new(life_box));
+        if life > 1 && !report.calls.is_empty() && self.phase == crate::run::Phase::Safety && self.rng.percent(12) {
+            let (at, power) = (*self.rng.pick(&report.calls), self.rng.percent(60));
+            let down = 10 * MS + self.rng.below(SECOND);
+            self.at(at, Event::Crash { who, life, power, down });
+        }
         self.at(report.end, Event::Up { who, life });
         // Outputs of recovery are carried out when it serves.
         self.starting_outputs(who, out);
@@ -632,6 +643,10 @@ impl Sim {
                     if self.members[who].last_leader != 0 {
                         self.marks.hit("leader changed");
                     }
+                    let last = self.oracle.last();
+                    if self.members.iter().any(|m| m.up.as_ref().is_some_and(|l| l.status.last > last)) {
+                        self.marks.hit("leader changed with uncommitted entries");
+                    }
                     if self.net_is_one_way() {
                         self.marks.hit("one-way cut with an election");
                     }
@@ -656,7 +671,7 @@ impl Sim {
     }
 
     fn marks_of_note(&mut self, text: &str) {
-        if text.contains("hung") || text.contains("gives up") || text.contains("gave") {
+        if text.contains("giving up leadership") {
             self.marks.hit("leader gave way with a hung disk");
         }
     }
@@ -664,7 +679,7 @@ impl Sim {
     fn fatal(&mut self, who: usize, reason: String) {
         self.tell(Some(who), "fatal", fold(reason.as_bytes()), 0, || reason.clone());
         if self.members[who].up.as_ref().is_some_and(|l| l.faulted) {
-            self.marks.hit("flush error ended a member");
+            self.marks.hit(if self.members[who].disk.is_full() { "full disk ended a member" } else { "disk error ended a member" });
             let down = 50 * MS + self.rng.below(SECOND);
             let power = self.rng.percent(30);
             return self.crash(who, power, Some(down));
@@ -788,7 +803,15 @@ impl Sim {
         }
         let life = self.members[who].up.as_mut().expect("up");
         match &result {
-            JobResult::Saved => life.saving = false,
+            JobResult::Saved => {
+                life.saving = false;
+                if self.planted == Some(Planted::DiskRolledBack) {
+                    let m = &mut self.members[who];
+                    if m.old_image.as_ref().is_none_or(|(at, _)| self.now > at + 8 * SECOND) {
+                        m.old_image = Some((self.now, m.disk.image()));
+                    }
+                }
+            }
             JobResult::CheckpointDone { .. } => {
                 life.checkpointing = false;
                 self.marks.hit("checkpoint written");

@@ -461,6 +461,10 @@ impl Disk {
         self.lock().full = full;
     }
 
+    pub fn is_full(&self) -> bool {
+        self.lock().full
+    }
+
     pub fn set_lies(&self, lies: Lies) {
         self.lock().lies = lies;
     }
@@ -534,6 +538,7 @@ impl Files for Disk {
                 }
                 let time = inner.call(30, false).map_err(|_| broken())?;
                 if inner.full {
+                    inner.failed = true;
                     return Err(io::Error::from(io::ErrorKind::StorageFull));
                 }
                 let file = inner.next_file;
@@ -616,6 +621,7 @@ impl Handle {
         let time = inner.call(40, false).map_err(|_| broken())?;
         let now = inner.files[&self.file].view.len();
         if len > now && inner.full {
+            inner.failed = true;
             return Err(io::Error::from(io::ErrorKind::StorageFull));
         }
         if len > now || (shrink && len < now) {
@@ -654,6 +660,7 @@ impl File for Handle {
         }
         if inner.full && offset + bytes.len() > inner.files[&self.file].view.len() {
             inner.spend(60);
+            inner.failed = true;
             return Err(io::Error::from(io::ErrorKind::StorageFull));
         }
         match inner.call(60 + bytes.len() as u64 / 500, false) {

@@ -75,6 +75,10 @@ impl Sim {
                 let until = sim.now + lasts;
                 sim.members[at].disk.stall(until);
             }),
+            Fault::FullDisk { who, lasts } => self.strike_one(who, |sim, at| {
+                sim.members[at].disk.set_full(true);
+                sim.at(sim.now + lasts, Event::FaultEnds { nth, member: at });
+            }),
             Fault::ClockJump { who } => self.who(who).is_some(),
             Fault::Transfer { to } => self.leader().is_some_and(|leader| {
                 let target = self.members[to].id;
@@ -159,6 +163,7 @@ impl Sim {
             Fault::Storm { .. } => self.net.breaks = self.plan.breaks,
             Fault::Lag { .. } => self.net.extra = 0,
             Fault::SlowDisk { .. } => self.members[member].disk.set_percent(100),
+            Fault::FullDisk { .. } => self.members[member].disk.set_full(false),
             _ => {}
         }
         self.tell(None, "heal", nth as u64, 0, || format!("{fault:?}"));
@@ -180,6 +185,7 @@ impl Sim {
             let m = &mut self.members[at];
             m.disk.set_percent(100);
             m.disk.stall(0);
+            m.disk.set_full(false);
             m.clock.frozen_until = m.clock.frozen_until.min(now);
             m.armed.clear();
             let (life, frozen) = (m.life, m.up.is_some());

@@ -8,7 +8,6 @@ pub const ALL: &[&str] = &[
     "leader changed with uncommitted entries",
     "entry overwritten on a follower",
     "linearizable read on a follower",
-    "read refused for want of a leader",
     "outcome unknown",
     "snapshot installed",
     "snapshot interrupted by a crash",
@@ -19,8 +18,7 @@ pub const ALL: &[&str] = &[
     "crash while a checkpoint is written",
     "crash during recovery",
     "torn tail cut",
-    "flush error ended a member",
-    "write error ended a member",
+    "disk error ended a member",
     "leader gave way with a hung disk",
     "one-way cut with an election",
     "message of a previous life arrived",
@@ -45,6 +43,7 @@ pub const ALL: &[&str] = &[
     "too many requests",
     "leader moved on request",
     "member stopped cleanly",
+    "full disk ended a member",
     "forward lost with its connection",
 ];
 

@@ -55,6 +55,8 @@ pub enum Fault {
     StallDisk { who: Who, lasts: Time },
     /// The next job of the lane fails at its `call`-th disk call, or at the first flush after it.
     FailCall { who: Who, lane: usize, call: u32, flush: bool, pages_lost: bool },
+    /// Nothing that needs more room can be written for a while.
+    FullDisk { who: Who, lasts: Time },
     /// The wall clock jumps. No member knows it; nothing may happen.
     ClockJump { who: Who },
     /// Asks the leader to hand over.
@@ -88,6 +90,7 @@ impl Fault {
             Fault::StallDisk { .. } => "hung disk",
             Fault::FailCall { flush: true, .. } => "failing flush",
             Fault::FailCall { .. } => "failing write",
+            Fault::FullDisk { .. } => "full disk",
             Fault::ClockJump { .. } => "clock jump",
             Fault::Transfer { .. } => "leader moved",
             Fault::Restart { .. } => "clean restart",
@@ -106,6 +109,8 @@ pub struct Workload {
     /// Weights, in the order of `client::KINDS`.
     pub weights: Vec<u64>,
     pub deadline: Time,
+    /// Hundreds of keys beside the hostile ones.
+    pub many: bool,
     /// Longest value, bytes.
     pub value: u64,
     pub streams: usize,
@@ -154,8 +159,8 @@ impl Plan {
             election_ms,
             heartbeat_ms,
             segment_bytes: *rng.pick(&[16 << 10, 32 << 10, 128 << 10]),
-            log_segment_bytes: *rng.pick(&[32 << 10, 64 << 10, 256 << 10]),
-            checkpoint_bytes: *rng.pick(&[4 << 10, 16 << 10, 64 << 10, 1 << 20]),
+            log_segment_bytes: *rng.pick(&[16 << 10, 32 << 10, 64 << 10, 256 << 10]),
+            checkpoint_bytes: *rng.pick(&[1 << 10, 4 << 10, 4 << 10, 16 << 10, 1 << 20]),
             small_budgets: rng.percent(50),
             delay: *rng.pick(&[200, 500, 2_000, 10_000]),
             breaks: *rng.pick(&[0, 0, 1, 5, 20]),
@@ -186,6 +191,7 @@ fn workload(rng: &mut Rng) -> Workload {
         keys: rng.between(4, crate::client::KEYS.len() as u64) as usize,
         weights,
         deadline: rng.between(1_500, 6_000) * MS,
+        many: rng.percent(25),
         value: *rng.pick(&[20, 60, 300, 3_000]),
         streams: rng.between(1, 4) as usize,
         stalls: rng.percent(40),
@@ -220,16 +226,16 @@ fn faults(plan: &Plan, rng: &mut Rng) -> Vec<(Time, Fault)> {
     all
 }
 
-const KINDS: usize = 18;
+const KINDS: usize = 19;
 
 fn draw(plan: &Plan, kind: usize, rng: &mut Rng) -> Fault {
     let n = plan.members as u64;
     let election = plan.election_ms * MS;
     let who = if rng.percent(45) { Who::Leader } else { Who::Nth(rng.below(n) as usize) };
     let lasts = election / 4 + rng.below(6 * election);
-    let down = *rng.pick(&[20 * MS, 300 * MS, 2 * SECOND, 5 * SECOND]) + rng.below(300 * MS);
+    let down = *rng.pick(&[20 * MS, 300 * MS, 2 * SECOND, 5 * SECOND, 12 * SECOND]) + rng.below(300 * MS);
     let lane = *rng.pick(&[0, 0, 0, 2, 2, 1]);
-    let call = *rng.pick(&[1, 1, 2, 2, 3, 4, 5, 6, 8, 10]);
+    let call = *rng.pick(&[1, 1, 1, 2, 2, 3, 4, 5, 6, 8, 10]);
     let one = rng.below(n) as usize;
     let other = (one + 1 + rng.below(n.max(2) - 1) as usize) % plan.members;
     match kind {
@@ -261,6 +267,7 @@ fn draw(plan: &Plan, kind: usize, rng: &mut Rng) -> Fault {
             0 => Fault::ClockJump { who },
             _ => Fault::Transfer { to: one },
         },
+        17 => Fault::FullDisk { who, lasts },
         _ => Fault::Restart { who, down },
     }
 }

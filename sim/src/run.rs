@@ -98,7 +98,6 @@ impl Sim {
         let patience = |elections: u64| elections * election * 115 / 100;
         let next = match self.phase.clone() {
             Phase::Safety => {
-                self.take_images();
                 self.repair();
                 Phase::Repair { deadline: now + 60 * SECOND }
             }
@@ -260,9 +259,6 @@ impl Sim {
             self.crash(who, true, Some(100 * MS));
         }
     }
-
-    /// Planted: an old image is put under a member's next life.
-    fn take_images(&mut self) {}
 }
 
 fn everything() -> Ask {

@@ -118,7 +118,7 @@ impl Sim {
     pub(crate) fn to_stream(&mut self, who: usize, id: StreamId, message: ToStream) {
         self.tell(Some(who), "watch", id, watch_word(&message), || format!("s{id} {message:?}"));
         let planted = self.planted;
-        let one_in_40 = planted.is_some() && self.rng.below(40) == 0;
+        let one_in_40 = matches!(planted, Some(Planted::WatchDrops | Planted::WatchDoubles)) && self.rng.below(40) == 0;
         let events = matches!(message, ToStream::Events { .. });
         match planted {
             Some(Planted::WatchDrops) if events && one_in_40 => return,
