@@ -57,14 +57,8 @@ impl Client {
     ///
     /// # Errors
     /// See [`Error`]; [`Error::maybe_done`] says what a write's failure means.
-    pub async fn call<Req: Message, Resp: Message + Default>(
-        &self,
-        rpc: Rpc,
-        request: &Req,
-    ) -> Result<Resp> {
-        let (address, bytes) = self
-            .unary(Method::of(rpc).path, request.encode_to_vec().into())
-            .await?;
+    pub async fn call<Req: Message, Resp: Message + Default>(&self, rpc: Rpc, request: &Req) -> Result<Resp> {
+        let (address, bytes) = self.unary(Method::of(rpc).path, request.encode_to_vec().into()).await?;
         decode(&address, bytes)
     }
 
@@ -87,11 +81,7 @@ impl Client {
         rpc: Rpc,
         request: &Req,
     ) -> Result<Responses<Resp>> {
-        assert_eq!(
-            Method::of(rpc).kind,
-            Kind::ServerStream,
-            "{rpc:?} is called another way"
-        );
+        assert_eq!(Method::of(rpc).kind, Kind::ServerStream, "{rpc:?} is called another way");
         let request = Bytes::from(request.encode_to_vec());
         let one = || futures_util::stream::iter([request.clone()]);
         let deadline = self.deadline();
@@ -113,16 +103,12 @@ impl Client {
         let mut request = Request::new(requests);
         *request.metadata_mut() = self.metadata()?;
         if self.settings.require_leader {
-            request
-                .metadata_mut()
-                .insert("hasleader", AsciiMetadataValue::from_static("true"));
+            request.metadata_mut().insert("hasleader", AsciiMetadataValue::from_static("true"));
         }
         let path = PathAndQuery::from_static(Method::of(rpc).path);
         let mut grpc = grpc(&connection);
         let opened = async {
-            grpc.ready()
-                .await
-                .map_err(|e| Status::from_error(Box::new(e)))?;
+            grpc.ready().await.map_err(|e| Status::from_error(Box::new(e)))?;
             grpc.streaming(request, path, BytesCodec).await
         };
         match opened.await {
@@ -138,20 +124,16 @@ impl Client {
 
     async fn unary(&self, path: &str, request: Bytes) -> Result<(String, Bytes)> {
         let repeatable = wire::method_by_path(path).is_some_and(|m| is_read(m.rpc));
-        let path: PathAndQuery =
-            path.parse()
-                .map_err(|e: http::uri::InvalidUri| Error::Endpoint {
-                    endpoint: path.to_owned(),
-                    reason: e.to_string(),
-                })?;
+        let path: PathAndQuery = path
+            .parse()
+            .map_err(|e: http::uri::InvalidUri| Error::Endpoint { endpoint: path.to_owned(), reason: e.to_string() })?;
         let deadline = self.deadline();
         loop {
             let error = match self.attempt(&path, &request, deadline).await {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
-            let again =
-                matches!(error, Error::Unreachable { .. }) || (repeatable && error.passes());
+            let again = matches!(error, Error::Unreachable { .. }) || (repeatable && error.passes());
             if !again || !self.pause(deadline).await {
                 return Err(error);
             }
@@ -168,9 +150,7 @@ impl Client {
             Some(deadline) => match timeout_at(deadline, self.endpoints.connect()).await {
                 Ok(connected) => connected?,
                 Err(_) => {
-                    return Err(Error::Unreachable {
-                        reason: "time ran out while connecting".to_owned(),
-                    });
+                    return Err(Error::Unreachable { reason: "time ran out while connecting".to_owned() });
                 }
             },
             None => self.endpoints.connect().await?,
@@ -179,9 +159,7 @@ impl Client {
         *message.metadata_mut() = self.metadata()?;
         let mut grpc = grpc(&connection);
         let answer = async {
-            grpc.ready()
-                .await
-                .map_err(|e| Status::from_error(Box::new(e)))?;
+            grpc.ready().await.map_err(|e| Status::from_error(Box::new(e)))?;
             grpc.unary(message, path.clone(), BytesCodec).await
         };
         let answered = match deadline {
@@ -191,9 +169,7 @@ impl Client {
                 Err(_) => {
                     // It may hang: whoever comes next should not wait for it.
                     self.endpoints.broken(&connection);
-                    return Err(Error::Timeout {
-                        endpoint: connection.address,
-                    });
+                    return Err(Error::Timeout { endpoint: connection.address });
                 }
             },
         };
@@ -215,9 +191,7 @@ impl Client {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        self.settings
-            .timeout
-            .map(|timeout| Instant::now() + timeout)
+        self.settings.timeout.map(|timeout| Instant::now() + timeout)
     }
 
     /// Waits a little, if there is time for it before the deadline.
@@ -233,16 +207,9 @@ impl Client {
     fn metadata(&self) -> Result<MetadataMap> {
         let mut map = MetadataMap::new();
         for (name, value) in &self.settings.metadata {
-            let bad = |reason: String| Error::Endpoint {
-                endpoint: format!("metadata {name}"),
-                reason,
-            };
-            let key: AsciiMetadataKey = name
-                .parse()
-                .map_err(|_| bad("not a metadata name".to_owned()))?;
-            let value: AsciiMetadataValue = value
-                .parse()
-                .map_err(|_| bad("not a metadata value".to_owned()))?;
+            let bad = |reason: String| Error::Endpoint { endpoint: format!("metadata {name}"), reason };
+            let key: AsciiMetadataKey = name.parse().map_err(|_| bad("not a metadata name".to_owned()))?;
+            let value: AsciiMetadataValue = value.parse().map_err(|_| bad("not a metadata value".to_owned()))?;
             map.insert(key, value);
         }
         Ok(map)
@@ -255,10 +222,7 @@ fn grpc(connection: &Connection) -> Grpc<tonic::transport::Channel> {
 }
 
 pub(crate) fn decode<Resp: Message + Default>(endpoint: &str, bytes: Bytes) -> Result<Resp> {
-    Resp::decode(bytes).map_err(|e| Error::Malformed {
-        endpoint: endpoint.to_owned(),
-        reason: e.to_string(),
-    })
+    Resp::decode(bytes).map_err(|e| Error::Malformed { endpoint: endpoint.to_owned(), reason: e.to_string() })
 }
 
 /// The methods that change nothing: to repeat one is safe.

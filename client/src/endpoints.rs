@@ -32,24 +32,12 @@ pub(crate) struct Connection {
 }
 
 impl Endpoints {
-    pub fn new<E: AsRef<str>>(
-        endpoints: impl IntoIterator<Item = E>,
-        settings: &Settings,
-    ) -> Result<Endpoints> {
-        let list: Vec<One> = endpoints
-            .into_iter()
-            .map(|e| one(e.as_ref(), settings))
-            .collect::<Result<_>>()?;
+    pub fn new<E: AsRef<str>>(endpoints: impl IntoIterator<Item = E>, settings: &Settings) -> Result<Endpoints> {
+        let list: Vec<One> = endpoints.into_iter().map(|e| one(e.as_ref(), settings)).collect::<Result<_>>()?;
         if list.is_empty() {
-            return Err(Error::Endpoint {
-                endpoint: String::new(),
-                reason: "none was given".to_owned(),
-            });
+            return Err(Error::Endpoint { endpoint: String::new(), reason: "none was given".to_owned() });
         }
-        Ok(Endpoints {
-            list,
-            current: AtomicUsize::new(0),
-        })
+        Ok(Endpoints { list, current: AtomicUsize::new(0) })
     }
 
     pub fn addresses(&self) -> Vec<String> {
@@ -67,11 +55,7 @@ impl Endpoints {
             match one.channel().await {
                 Ok(channel) => {
                     self.current.store(at, Ordering::Relaxed);
-                    return Ok(Connection {
-                        at,
-                        address: one.address.clone(),
-                        channel,
-                    });
+                    return Ok(Connection { at, address: one.address.clone(), channel });
                 }
                 Err(reason) => failure = format!("{}: {reason}", one.address),
             }
@@ -89,12 +73,7 @@ impl Endpoints {
     pub fn avoid(&self, connection: &Connection) {
         let next = (connection.at + 1) % self.list.len();
         // Only if nobody has moved on already.
-        let _ = self.current.compare_exchange(
-            connection.at,
-            next,
-            Ordering::Relaxed,
-            Ordering::Relaxed,
-        );
+        let _ = self.current.compare_exchange(connection.at, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
 
@@ -110,25 +89,14 @@ impl One {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<Channel>> {
         // Nothing that can panic runs under this lock.
-        self.channel
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.channel.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
 fn one(given: &str, settings: &Settings) -> Result<One> {
-    let bad = |reason: String| Error::Endpoint {
-        endpoint: given.to_owned(),
-        reason,
-    };
-    let address = if given.contains("://") {
-        given.to_owned()
-    } else {
-        format!("http://{given}")
-    };
-    let uri: http::Uri = address
-        .parse()
-        .map_err(|e: http::uri::InvalidUri| bad(e.to_string()))?;
+    let bad = |reason: String| Error::Endpoint { endpoint: given.to_owned(), reason };
+    let address = if given.contains("://") { given.to_owned() } else { format!("http://{given}") };
+    let uri: http::Uri = address.parse().map_err(|e: http::uri::InvalidUri| bad(e.to_string()))?;
     if uri.scheme_str() != Some("http") {
         return Err(bad("only http is spoken".to_owned()));
     }
@@ -143,9 +111,5 @@ fn one(given: &str, settings: &Settings) -> Result<One> {
         .keep_alive_timeout(settings.ping_timeout)
         .keep_alive_while_idle(false)
         .tcp_nodelay(true);
-    Ok(One {
-        address,
-        endpoint,
-        channel: Mutex::new(None),
-    })
+    Ok(One { address, endpoint, channel: Mutex::new(None) })
 }

@@ -110,13 +110,8 @@ impl Error {
     /// The failure of a call to an endpoint.
     pub(crate) fn from_status(endpoint: &str, status: &Status) -> Error {
         match of_transport(status) {
-            Some(Transport::NotSent(reason)) => Error::Unreachable {
-                reason: format!("{endpoint}: {reason}"),
-            },
-            Some(Transport::Lost(reason)) => Error::Lost {
-                endpoint: endpoint.to_owned(),
-                reason,
-            },
+            Some(Transport::NotSent(reason)) => Error::Unreachable { reason: format!("{endpoint}: {reason}") },
+            Some(Transport::Lost(reason)) => Error::Lost { endpoint: endpoint.to_owned(), reason },
             None => Error::Server {
                 code: Code::from_number(i32::from(status.code()).cast_unsigned()),
                 message: status.message().to_owned(),

@@ -4,8 +4,8 @@ use bytes::Bytes;
 use wire::{
     Rpc,
     etcdserverpb::{
-        CompactionRequest, CompactionResponse, DeleteRangeRequest, DeleteRangeResponse, PutRequest,
-        PutResponse, RangeRequest, RangeResponse, RangeStreamResponse, TxnRequest, TxnResponse,
+        CompactionRequest, CompactionResponse, DeleteRangeRequest, DeleteRangeResponse, PutRequest, PutResponse,
+        RangeRequest, RangeResponse, RangeStreamResponse, TxnRequest, TxnResponse,
     },
     mvccpb::KeyValue,
 };
@@ -44,12 +44,7 @@ impl Client {
     /// # Errors
     /// See [`crate::Error`].
     pub async fn put(&self, key: impl Into<Bytes>, value: impl Into<Bytes>) -> Result<PutResponse> {
-        self.put_with(PutRequest {
-            key: key.into(),
-            value: value.into(),
-            ..Default::default()
-        })
-        .await
+        self.put_with(PutRequest { key: key.into(), value: value.into(), ..Default::default() }).await
     }
 
     /// Puts a value, with every option the protocol has.
@@ -64,10 +59,7 @@ impl Client {
     ///
     /// # Errors
     /// See [`crate::Error`].
-    pub async fn delete(
-        &self,
-        request: impl Into<DeleteRangeRequest>,
-    ) -> Result<DeleteRangeResponse> {
+    pub async fn delete(&self, request: impl Into<DeleteRangeRequest>) -> Result<DeleteRangeResponse> {
         self.call(Rpc::DeleteRange, &request.into()).await
     }
 
@@ -84,14 +76,7 @@ impl Client {
     /// # Errors
     /// See [`crate::Error`].
     pub async fn compact(&self, revision: i64) -> Result<CompactionResponse> {
-        self.call(
-            Rpc::Compact,
-            &CompactionRequest {
-                revision,
-                physical: false,
-            },
-        )
-        .await
+        self.call(Rpc::Compact, &CompactionRequest { revision, physical: false }).await
     }
 }
 
@@ -109,10 +94,6 @@ impl RangeStream {
     /// See [`crate::Error`]; the stream is over then, and what has come is not
     /// the whole range.
     pub async fn next(&mut self) -> Result<Option<RangeResponse>> {
-        Ok(self
-            .responses
-            .next()
-            .await?
-            .map(|piece| piece.range_response.unwrap_or_default()))
+        Ok(self.responses.next().await?.map(|piece| piece.range_response.unwrap_or_default()))
     }
 }

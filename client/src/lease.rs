@@ -11,9 +11,8 @@ use tokio::{
 use wire::{
     Rpc,
     etcdserverpb::{
-        LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse,
-        LeaseLeasesRequest, LeaseLeasesResponse, LeaseRevokeRequest, LeaseRevokeResponse,
-        LeaseTimeToLiveRequest, LeaseTimeToLiveResponse,
+        LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse, LeaseLeasesRequest,
+        LeaseLeasesResponse, LeaseRevokeRequest, LeaseRevokeResponse, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse,
     },
 };
 
@@ -25,8 +24,7 @@ impl Client {
     /// # Errors
     /// See [`Error`].
     pub async fn lease_grant(&self, ttl: i64, id: i64) -> Result<LeaseGrantResponse> {
-        self.call(Rpc::LeaseGrant, &LeaseGrantRequest { ttl, id })
-            .await
+        self.call(Rpc::LeaseGrant, &LeaseGrantRequest { ttl, id }).await
     }
 
     /// Revokes a lease, and with it deletes its keys.
@@ -34,8 +32,7 @@ impl Client {
     /// # Errors
     /// See [`Error`].
     pub async fn lease_revoke(&self, id: i64) -> Result<LeaseRevokeResponse> {
-        self.call(Rpc::LeaseRevoke, &LeaseRevokeRequest { id })
-            .await
+        self.call(Rpc::LeaseRevoke, &LeaseRevokeRequest { id }).await
     }
 
     /// What is left of a lease, in seconds (-1 when it is gone), and its keys
@@ -44,8 +41,7 @@ impl Client {
     /// # Errors
     /// See [`Error`].
     pub async fn lease_time_to_live(&self, id: i64, keys: bool) -> Result<LeaseTimeToLiveResponse> {
-        self.call(Rpc::LeaseTimeToLive, &LeaseTimeToLiveRequest { id, keys })
-            .await
+        self.call(Rpc::LeaseTimeToLive, &LeaseTimeToLiveRequest { id, keys }).await
     }
 
     /// The leases that a member knows.
@@ -59,11 +55,7 @@ impl Client {
     /// A way to renew a lease again and again. Nothing is sent before the first
     /// [`KeepAlive::renew`].
     pub fn keep_alive(&self, id: i64) -> KeepAlive {
-        KeepAlive {
-            client: self.clone(),
-            id,
-            stream: None,
-        }
+        KeepAlive { client: self.clone(), id, stream: None }
     }
 }
 
@@ -84,11 +76,7 @@ impl KeepAlive {
     /// # Errors
     /// [`Error::LeaseGone`], or what the last attempt failed with.
     pub async fn renew(&mut self) -> Result<i64> {
-        let deadline = self
-            .client
-            .settings
-            .timeout
-            .map(|timeout| Instant::now() + timeout);
+        let deadline = self.client.settings.timeout.map(|timeout| Instant::now() + timeout);
         loop {
             let error = match self.attempt(deadline).await {
                 Ok(0) => return Err(Error::LeaseGone { id: self.id }),
@@ -122,9 +110,7 @@ impl KeepAlive {
         };
         match timeout_at(deadline, self.exchange()).await {
             Ok(result) => result,
-            Err(_) => Err(Error::Timeout {
-                endpoint: self.client.endpoints().join(","),
-            }),
+            Err(_) => Err(Error::Timeout { endpoint: self.client.endpoints().join(",") }),
         }
     }
 
@@ -155,8 +141,5 @@ impl KeepAlive {
 }
 
 fn lost(responses: &Responses<LeaseKeepAliveResponse>) -> Error {
-    Error::Lost {
-        endpoint: responses.endpoint().to_owned(),
-        reason: "the stream was closed".to_owned(),
-    }
+    Error::Lost { endpoint: responses.endpoint().to_owned(), reason: "the stream was closed".to_owned() }
 }

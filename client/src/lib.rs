@@ -82,15 +82,9 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::Endpoint`] if an endpoint is not an address or none is given.
-    pub fn with_settings<E: AsRef<str>>(
-        endpoints: impl IntoIterator<Item = E>,
-        settings: Settings,
-    ) -> Result<Client> {
+    pub fn with_settings<E: AsRef<str>>(endpoints: impl IntoIterator<Item = E>, settings: Settings) -> Result<Client> {
         let endpoints = Endpoints::new(endpoints, &settings)?;
-        Ok(Client {
-            endpoints: Arc::new(endpoints),
-            settings: Arc::new(settings),
-        })
+        Ok(Client { endpoints: Arc::new(endpoints), settings: Arc::new(settings) })
     }
 
     /// The endpoints, as they were given, completed.
@@ -105,9 +99,6 @@ impl Client {
     /// [`Error::Endpoint`] if it is not an address.
     pub fn at(&self, endpoint: &str) -> Result<Client> {
         let endpoints = Endpoints::new([endpoint], &self.settings)?;
-        Ok(Client {
-            endpoints: Arc::new(endpoints),
-            settings: Arc::clone(&self.settings),
-        })
+        Ok(Client { endpoints: Arc::new(endpoints), settings: Arc::clone(&self.settings) })
     }
 }

@@ -3,12 +3,10 @@
 use wire::{
     Rpc,
     etcdserverpb::{
-        AlarmRequest, AlarmResponse, DefragmentRequest, DefragmentResponse, HashKvRequest,
-        HashKvResponse, HashRequest, HashResponse, MemberAddRequest, MemberAddResponse,
-        MemberListRequest, MemberListResponse, MemberPromoteRequest, MemberPromoteResponse,
-        MemberRemoveRequest, MemberRemoveResponse, MemberUpdateRequest, MemberUpdateResponse,
-        MoveLeaderRequest, MoveLeaderResponse, SnapshotRequest, SnapshotResponse, StatusRequest,
-        StatusResponse,
+        AlarmRequest, AlarmResponse, DefragmentRequest, DefragmentResponse, HashKvRequest, HashKvResponse, HashRequest,
+        HashResponse, MemberAddRequest, MemberAddResponse, MemberListRequest, MemberListResponse, MemberPromoteRequest,
+        MemberPromoteResponse, MemberRemoveRequest, MemberRemoveResponse, MemberUpdateRequest, MemberUpdateResponse,
+        MoveLeaderRequest, MoveLeaderResponse, SnapshotRequest, SnapshotResponse, StatusRequest, StatusResponse,
     },
 };
 
@@ -60,8 +58,7 @@ impl Client {
     /// # Errors
     /// See [`crate::Error`].
     pub async fn move_leader(&self, target_id: u64) -> Result<MoveLeaderResponse> {
-        self.call(Rpc::MoveLeader, &MoveLeaderRequest { target_id })
-            .await
+        self.call(Rpc::MoveLeader, &MoveLeaderRequest { target_id }).await
     }
 
     /// A copy of a member's state, in pieces.
@@ -77,27 +74,15 @@ impl Client {
     /// # Errors
     /// See [`crate::Error`].
     pub async fn member_list(&self) -> Result<MemberListResponse> {
-        self.call(Rpc::MemberList, &MemberListRequest { linearizable: true })
-            .await
+        self.call(Rpc::MemberList, &MemberListRequest { linearizable: true }).await
     }
 
     /// Adds a member that will be reached at these peer URLs.
     ///
     /// # Errors
     /// See [`crate::Error`].
-    pub async fn member_add(
-        &self,
-        peer_urls: Vec<String>,
-        is_learner: bool,
-    ) -> Result<MemberAddResponse> {
-        self.call(
-            Rpc::MemberAdd,
-            &MemberAddRequest {
-                peer_urls,
-                is_learner,
-            },
-        )
-        .await
+    pub async fn member_add(&self, peer_urls: Vec<String>, is_learner: bool) -> Result<MemberAddResponse> {
+        self.call(Rpc::MemberAdd, &MemberAddRequest { peer_urls, is_learner }).await
     }
 
     /// Removes a member.
@@ -105,21 +90,15 @@ impl Client {
     /// # Errors
     /// See [`crate::Error`].
     pub async fn member_remove(&self, id: u64) -> Result<MemberRemoveResponse> {
-        self.call(Rpc::MemberRemove, &MemberRemoveRequest { id })
-            .await
+        self.call(Rpc::MemberRemove, &MemberRemoveRequest { id }).await
     }
 
     /// Changes the peer URLs of a member.
     ///
     /// # Errors
     /// See [`crate::Error`].
-    pub async fn member_update(
-        &self,
-        id: u64,
-        peer_urls: Vec<String>,
-    ) -> Result<MemberUpdateResponse> {
-        self.call(Rpc::MemberUpdate, &MemberUpdateRequest { id, peer_urls })
-            .await
+    pub async fn member_update(&self, id: u64, peer_urls: Vec<String>) -> Result<MemberUpdateResponse> {
+        self.call(Rpc::MemberUpdate, &MemberUpdateRequest { id, peer_urls }).await
     }
 
     /// Makes a learner a voter.
@@ -127,7 +106,6 @@ impl Client {
     /// # Errors
     /// See [`crate::Error`].
     pub async fn member_promote(&self, id: u64) -> Result<MemberPromoteResponse> {
-        self.call(Rpc::MemberPromote, &MemberPromoteRequest { id })
-            .await
+        self.call(Rpc::MemberPromote, &MemberPromoteRequest { id }).await
     }
 }

@@ -15,22 +15,14 @@ pub struct KeyRange {
 
 /// One key.
 pub fn key(key: impl Into<Bytes>) -> KeyRange {
-    KeyRange {
-        key: key.into(),
-        range_end: Bytes::new(),
-    }
+    KeyRange { key: key.into(), range_end: Bytes::new() }
 }
 
 /// This key and every key after it.
 pub fn from_key(key: impl Into<Bytes>) -> KeyRange {
     // A range cannot start at the empty key, but no key is before this one.
-    let key = Some(key.into())
-        .filter(|k| !k.is_empty())
-        .unwrap_or(Bytes::from_static(b"\0"));
-    KeyRange {
-        key,
-        range_end: Bytes::from_static(b"\0"),
-    }
+    let key = Some(key.into()).filter(|k| !k.is_empty()).unwrap_or(Bytes::from_static(b"\0"));
+    KeyRange { key, range_end: Bytes::from_static(b"\0") }
 }
 
 /// Every key that begins like this; with nothing given, every key.
@@ -48,40 +40,25 @@ pub fn prefix(prefix: impl Into<Bytes>) -> KeyRange {
         Some(at) => {
             let mut end = key[..=at].to_vec();
             end[at] += 1;
-            KeyRange {
-                key,
-                range_end: end.into(),
-            }
+            KeyRange { key, range_end: end.into() }
         }
     }
 }
 
 impl From<KeyRange> for RangeRequest {
     fn from(KeyRange { key, range_end }: KeyRange) -> RangeRequest {
-        RangeRequest {
-            key,
-            range_end,
-            ..Default::default()
-        }
+        RangeRequest { key, range_end, ..Default::default() }
     }
 }
 
 impl From<KeyRange> for DeleteRangeRequest {
     fn from(KeyRange { key, range_end }: KeyRange) -> DeleteRangeRequest {
-        DeleteRangeRequest {
-            key,
-            range_end,
-            ..Default::default()
-        }
+        DeleteRangeRequest { key, range_end, ..Default::default() }
     }
 }
 
 impl From<KeyRange> for WatchCreateRequest {
     fn from(KeyRange { key, range_end }: KeyRange) -> WatchCreateRequest {
-        WatchCreateRequest {
-            key,
-            range_end,
-            ..Default::default()
-        }
+        WatchCreateRequest { key, range_end, ..Default::default() }
     }
 }

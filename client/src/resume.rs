@@ -32,22 +32,14 @@ pub(crate) struct Resume {
 
 impl Resume {
     pub fn new(request: WatchCreateRequest) -> Resume {
-        Resume {
-            next: request.start_revision,
-            request,
-            pieces: Vec::new(),
-        }
+        Resume { next: request.start_revision, request, pieces: Vec::new() }
     }
 
     /// What to ask for on a new stream. Pieces of an unfinished response come
     /// again.
     pub fn request(&mut self) -> WatchCreateRequest {
         self.pieces.clear();
-        WatchCreateRequest {
-            start_revision: self.next,
-            watch_id: 0,
-            ..self.request.clone()
-        }
+        WatchCreateRequest { start_revision: self.next, watch_id: 0, ..self.request.clone() }
     }
 
     /// Takes a response in. `None`: there is nothing to deliver yet.
@@ -74,10 +66,7 @@ impl Resume {
         events.retain(|event| mod_revision(event) >= self.next);
         let nothing_new = !was_progress && events.is_empty();
         self.next = self.next.max(delivered + 1);
-        Ok((!nothing_new).then_some(Batch {
-            revision: delivered,
-            events,
-        }))
+        Ok((!nothing_new).then_some(Batch { revision: delivered, events }))
     }
 }
 
@@ -89,13 +78,9 @@ fn ended(response: WatchResponse) -> Error {
     let compacted = response.compact_revision > 0
         || response.cancel_reason == "etcdserver: mvcc: required revision has been compacted";
     if compacted {
-        Error::Compacted {
-            oldest: response.compact_revision,
-        }
+        Error::Compacted { oldest: response.compact_revision }
     } else {
-        Error::Canceled {
-            reason: response.cancel_reason,
-        }
+        Error::Canceled { reason: response.cancel_reason }
     }
 }
 
@@ -106,43 +91,27 @@ mod tests {
 
     fn response(revision: i64, events: &[i64]) -> WatchResponse {
         let event = |mod_revision: &i64| Event {
-            kv: Some(KeyValue {
-                mod_revision: *mod_revision,
-                ..Default::default()
-            }),
+            kv: Some(KeyValue { mod_revision: *mod_revision, ..Default::default() }),
             ..Default::default()
         };
         WatchResponse {
-            header: Some(ResponseHeader {
-                revision,
-                ..Default::default()
-            }),
+            header: Some(ResponseHeader { revision, ..Default::default() }),
             events: events.iter().map(event).collect(),
             ..Default::default()
         }
     }
 
     fn created(revision: i64) -> WatchResponse {
-        WatchResponse {
-            created: true,
-            ..response(revision, &[])
-        }
+        WatchResponse { created: true, ..response(revision, &[]) }
     }
 
     fn watch(start_revision: i64) -> Resume {
-        Resume::new(WatchCreateRequest {
-            start_revision,
-            watch_id: 7,
-            prev_kv: true,
-            ..Default::default()
-        })
+        Resume::new(WatchCreateRequest { start_revision, watch_id: 7, prev_kv: true, ..Default::default() })
     }
 
     /// The revisions of a batch's events, after the revision it vouches for.
     fn seen(taken: Result<Option<Batch>, Error>) -> Option<(i64, Vec<i64>)> {
-        taken
-            .unwrap()
-            .map(|b| (b.revision, b.events.iter().map(mod_revision).collect()))
+        taken.unwrap().map(|b| (b.revision, b.events.iter().map(mod_revision).collect()))
     }
 
     #[test]
@@ -151,10 +120,7 @@ mod tests {
         assert_eq!(watch.request().start_revision, 0);
         assert_eq!(seen(watch.take(created(41))), None);
         let again = watch.request();
-        assert_eq!(
-            (again.start_revision, again.watch_id, again.prev_kv),
-            (42, 0, true)
-        );
+        assert_eq!((again.start_revision, again.watch_id, again.prev_kv), (42, 0, true));
         // What was created again says nothing new.
         assert_eq!(seen(watch.take(created(50))), None);
         assert_eq!(watch.request().start_revision, 42);
@@ -164,10 +130,7 @@ mod tests {
     fn events_count_by_their_own_revision_not_by_the_header() {
         let mut watch = watch(5);
         // Catching up: the store is at 90, the batch ends at 8.
-        assert_eq!(
-            seen(watch.take(response(90, &[5, 8, 8]))),
-            Some((8, vec![5, 8, 8]))
-        );
+        assert_eq!(seen(watch.take(response(90, &[5, 8, 8]))), Some((8, vec![5, 8, 8])));
         assert_eq!(watch.request().start_revision, 9);
     }
 
@@ -184,33 +147,21 @@ mod tests {
     #[test]
     fn what_was_delivered_is_not_delivered_again() {
         let mut watch = watch(5);
-        assert_eq!(
-            seen(watch.take(response(7, &[6, 7]))),
-            Some((7, vec![6, 7]))
-        );
+        assert_eq!(seen(watch.take(response(7, &[6, 7]))), Some((7, vec![6, 7])));
         assert_eq!(seen(watch.take(response(7, &[6, 7]))), None);
-        assert_eq!(
-            seen(watch.take(response(9, &[7, 8, 9]))),
-            Some((9, vec![8, 9]))
-        );
+        assert_eq!(seen(watch.take(response(9, &[7, 8, 9]))), Some((9, vec![8, 9])));
     }
 
     #[test]
     fn pieces_are_delivered_together_or_again() {
         let mut watch = watch(5);
-        let piece = |events: &[i64]| WatchResponse {
-            fragment: true,
-            ..response(8, events)
-        };
+        let piece = |events: &[i64]| WatchResponse { fragment: true, ..response(8, events) };
         assert_eq!(seen(watch.take(piece(&[6]))), None);
         assert_eq!(seen(watch.take(piece(&[6, 7]))), None);
         // The connection breaks: none of it was delivered.
         assert_eq!(watch.request().start_revision, 5);
         assert_eq!(seen(watch.take(piece(&[6]))), None);
-        assert_eq!(
-            seen(watch.take(response(8, &[6, 7]))),
-            Some((7, vec![6, 6, 7]))
-        );
+        assert_eq!(seen(watch.take(response(8, &[6, 7]))), Some((7, vec![6, 6, 7])));
         assert_eq!(watch.request().start_revision, 8);
     }
 
@@ -222,21 +173,10 @@ mod tests {
             cancel_reason: reason.to_owned(),
             ..response(0, &[])
         };
-        assert_eq!(
-            watch(5).take(canceled(9, "")),
-            Err(Error::Compacted { oldest: 9 })
-        );
+        assert_eq!(watch(5).take(canceled(9, "")), Err(Error::Compacted { oldest: 9 }));
         let negative = "etcdserver: mvcc: required revision has been compacted";
-        assert_eq!(
-            watch(-1).take(canceled(0, negative)),
-            Err(Error::Compacted { oldest: 0 })
-        );
+        assert_eq!(watch(-1).take(canceled(0, negative)), Err(Error::Compacted { oldest: 0 }));
         let empty = "mvcc: watcher range is empty";
-        assert_eq!(
-            watch(5).take(canceled(0, empty)),
-            Err(Error::Canceled {
-                reason: empty.to_owned()
-            })
-        );
+        assert_eq!(watch(5).take(canceled(0, empty)), Err(Error::Canceled { reason: empty.to_owned() }));
     }
 }

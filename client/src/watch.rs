@@ -6,8 +6,7 @@ use tokio::sync::mpsc::{Sender, channel};
 use wire::{
     Rpc,
     etcdserverpb::{
-        WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse,
-        watch_request::RequestUnion,
+        WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse, watch_request::RequestUnion,
     },
 };
 
@@ -24,11 +23,7 @@ impl Client {
     /// With `start_revision` 0 the watch begins when the server first hears of
     /// it.
     pub fn watch(&self, request: impl Into<WatchCreateRequest>) -> Watcher {
-        Watcher {
-            client: self.clone(),
-            resume: Resume::new(request.into()),
-            stream: None,
-        }
+        Watcher { client: self.clone(), resume: Resume::new(request.into()), stream: None }
     }
 }
 
@@ -92,12 +87,7 @@ impl Watcher {
     pub async fn request_progress(&mut self) {
         if let Some(open) = &self.stream {
             // A stream that is gone will be seen by `next`.
-            let _ = open
-                .requests
-                .send(encode(RequestUnion::ProgressRequest(
-                    WatchProgressRequest {},
-                )))
-                .await;
+            let _ = open.requests.send(encode(RequestUnion::ProgressRequest(WatchProgressRequest {}))).await;
         }
     }
 
@@ -108,10 +98,7 @@ impl Watcher {
         let create = encode(RequestUnion::CreateRequest(self.resume.request()));
         requests.try_send(create).expect("the queue is empty");
         let responses = self.client.open(Rpc::Watch, queued).await?;
-        let mut open = Open {
-            requests,
-            responses,
-        };
+        let mut open = Open { requests, responses };
         let created = open.responses.next().await?.ok_or_else(|| closed(&open))?;
         self.resume.take(created)?;
         self.stream = Some(open);
@@ -132,16 +119,9 @@ impl Watcher {
 
 /// A server that ends the stream without a word is as good as gone.
 fn closed(open: &Open) -> Error {
-    Error::Lost {
-        endpoint: open.responses.endpoint().to_owned(),
-        reason: "the stream was closed".to_owned(),
-    }
+    Error::Lost { endpoint: open.responses.endpoint().to_owned(), reason: "the stream was closed".to_owned() }
 }
 
 fn encode(request: RequestUnion) -> Bytes {
-    WatchRequest {
-        request_union: Some(request),
-    }
-    .encode_to_vec()
-    .into()
+    WatchRequest { request_union: Some(request) }.encode_to_vec().into()
 }

@@ -12,86 +12,48 @@ async fn closed_port() -> String {
 }
 
 fn settings() -> Settings {
-    Settings {
-        timeout: Some(Duration::from_millis(300)),
-        ..Settings::default()
-    }
+    Settings { timeout: Some(Duration::from_millis(300)), ..Settings::default() }
 }
 
 #[tokio::test(flavor = "current_thread")]
 async fn what_was_not_sent_says_so_when_time_is_up() {
-    let client =
-        Client::with_settings([closed_port().await, closed_port().await], settings()).unwrap();
+    let client = Client::with_settings([closed_port().await, closed_port().await], settings()).unwrap();
     let start = Instant::now();
     let error = client.put("a", "b").await.unwrap_err();
     assert!(matches!(error, Error::Unreachable { .. }), "{error}");
     assert!(!error.maybe_done());
     assert!(error.to_string().contains("refused"), "{error}");
     let took = start.elapsed();
-    assert!(
-        took > Duration::from_millis(200) && took < Duration::from_secs(3),
-        "{took:?}"
-    );
-    assert!(matches!(
-        client.keep_alive(5).renew().await,
-        Err(Error::Unreachable { .. })
-    ));
-    assert!(matches!(
-        client.range_stream(client::key("a")).await,
-        Err(Error::Unreachable { .. })
-    ));
+    assert!(took > Duration::from_millis(200) && took < Duration::from_secs(3), "{took:?}");
+    assert!(matches!(client.keep_alive(5).renew().await, Err(Error::Unreachable { .. })));
+    assert!(matches!(client.range_stream(client::key("a")).await, Err(Error::Unreachable { .. })));
 }
 
 #[tokio::test(flavor = "current_thread")]
 async fn a_server_that_does_not_answer_is_left() {
     // It accepts and says nothing.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let client =
-        Client::with_settings([silent.local_addr().unwrap().to_string()], settings()).unwrap();
+    let client = Client::with_settings([silent.local_addr().unwrap().to_string()], settings()).unwrap();
     let error = client.put("a", "b").await.unwrap_err();
-    assert!(
-        matches!(error, Error::Timeout { .. } | Error::Unreachable { .. }),
-        "{error}"
-    );
+    assert!(matches!(error, Error::Timeout { .. } | Error::Unreachable { .. }), "{error}");
 }
 
 #[test]
 fn endpoints_are_checked_and_completed() {
     let client = Client::new(["127.0.0.1:1", "http://[::1]:2"]).unwrap();
     assert_eq!(client.endpoints(), ["http://127.0.0.1:1", "http://[::1]:2"]);
-    assert_eq!(
-        client.at("localhost:3").unwrap().endpoints(),
-        ["http://localhost:3"]
-    );
-    for bad in [
-        "",
-        "host",
-        "http://host",
-        "https://host:1",
-        "ftp://host:1",
-        "http://:1",
-        "a b:1",
-        "http://host:99999",
-    ] {
-        assert!(
-            matches!(Client::new([bad]), Err(Error::Endpoint { .. })),
-            "{bad:?}"
-        );
+    assert_eq!(client.at("localhost:3").unwrap().endpoints(), ["http://localhost:3"]);
+    for bad in ["", "host", "http://host", "https://host:1", "ftp://host:1", "http://:1", "a b:1", "http://host:99999"]
+    {
+        assert!(matches!(Client::new([bad]), Err(Error::Endpoint { .. })), "{bad:?}");
     }
-    assert!(matches!(
-        Client::new(Vec::<String>::new()),
-        Err(Error::Endpoint { .. })
-    ));
+    assert!(matches!(Client::new(Vec::<String>::new()), Err(Error::Endpoint { .. })));
 }
 
 #[tokio::test(flavor = "current_thread")]
 async fn metadata_is_checked() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let settings = Settings {
-        metadata: vec![("to ken".to_owned(), "x".to_owned())],
-        ..settings()
-    };
-    let client =
-        Client::with_settings([listener.local_addr().unwrap().to_string()], settings).unwrap();
+    let settings = Settings { metadata: vec![("to ken".to_owned(), "x".to_owned())], ..settings() };
+    let client = Client::with_settings([listener.local_addr().unwrap().to_string()], settings).unwrap();
     assert!(matches!(client.get("a").await, Err(Error::Endpoint { .. })));
 }

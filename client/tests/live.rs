@@ -16,8 +16,7 @@ use proxy::Proxy;
 use wire::{
     Code,
     etcdserverpb::{
-        PutRequest, PutResponse, RangeRequest, RequestOp, TxnRequest, WatchCreateRequest,
-        request_op::Request,
+        PutRequest, PutResponse, RangeRequest, RequestOp, TxnRequest, WatchCreateRequest, request_op::Request,
     },
 };
 
@@ -36,18 +35,13 @@ fn live<F: Future<Output = ()>>(name: &str, test: impl FnOnce(Client, String, Ve
     // One at a time: what one compacts another would miss.
     static ALONE: Mutex<()> = Mutex::new(());
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let client = Client::new(&servers).unwrap();
         let space = format!("{name}-{}/", std::process::id());
         client.delete(prefix(space.clone())).await.unwrap();
         let limit = Duration::from_secs(30);
-        tokio::time::timeout(limit, test(client, space, servers))
-            .await
-            .expect("the test takes too long");
+        tokio::time::timeout(limit, test(client, space, servers)).await.expect("the test takes too long");
     });
 }
 
@@ -56,62 +50,26 @@ fn keys() {
     live("keys", |client, space, _| async move {
         let name = |n: &str| format!("{space}{n}");
         assert_eq!(client.get(name("a")).await.unwrap(), None);
-        let first = client
-            .put(name("a"), "1")
-            .await
-            .unwrap()
-            .header
-            .unwrap()
-            .revision;
+        let first = client.put(name("a"), "1").await.unwrap().header.unwrap().revision;
         client.put(name("b"), "2").await.unwrap();
         let pair = client.get(name("a")).await.unwrap().unwrap();
-        assert_eq!(
-            (&pair.value[..], pair.mod_revision, pair.version),
-            (&b"1"[..], first, 1)
-        );
+        assert_eq!((&pair.value[..], pair.mod_revision, pair.version), (&b"1"[..], first, 1));
 
-        let past = RangeRequest {
-            revision: first,
-            ..prefix(space.clone()).into()
-        };
+        let past = RangeRequest { revision: first, ..prefix(space.clone()).into() };
         assert_eq!(client.range(past).await.unwrap().count, 1);
         assert_eq!(client.range(prefix(space.clone())).await.unwrap().count, 2);
 
-        let op = |request| RequestOp {
-            request: Some(request),
-        };
-        let put = PutRequest {
-            key: name("c").into(),
-            value: "3".into(),
-            ..Default::default()
-        };
-        let success = vec![
-            op(Request::RequestPut(put)),
-            op(Request::RequestRange(key(name("c")).into())),
-        ];
-        let done = client
-            .txn(TxnRequest {
-                success,
-                ..Default::default()
-            })
-            .await
-            .unwrap();
+        let op = |request| RequestOp { request: Some(request) };
+        let put = PutRequest { key: name("c").into(), value: "3".into(), ..Default::default() };
+        let success = vec![op(Request::RequestPut(put)), op(Request::RequestRange(key(name("c")).into()))];
+        let done = client.txn(TxnRequest { success, ..Default::default() }).await.unwrap();
         assert!(done.succeeded);
         assert_eq!(done.responses.len(), 2);
 
-        assert_eq!(
-            client.delete(prefix(space.clone())).await.unwrap().deleted,
-            3
-        );
+        assert_eq!(client.delete(prefix(space.clone())).await.unwrap().deleted, 3);
         let error = client.put("", "x").await.unwrap_err();
         let message = "etcdserver: key is not provided".to_owned();
-        assert_eq!(
-            error,
-            Error::Server {
-                code: Code::InvalidArgument,
-                message
-            }
-        );
+        assert_eq!(error, Error::Server { code: Code::InvalidArgument, message });
         assert!(!error.maybe_done());
     });
 }
@@ -120,10 +78,7 @@ fn keys() {
 fn a_large_range_in_pieces() {
     live("pieces", |client, space, _| async move {
         for n in 0..300 {
-            client
-                .put(format!("{space}{n:03}"), vec![b'v'; 10_000])
-                .await
-                .unwrap();
+            client.put(format!("{space}{n:03}"), vec![b'v'; 10_000]).await.unwrap();
         }
         let mut pieces = client.range_stream(prefix(space.clone())).await.unwrap();
         let (mut keys, mut count, mut last) = (Vec::new(), 0, None);
@@ -136,24 +91,12 @@ fn a_large_range_in_pieces() {
         assert!(count > 1, "{count} pieces");
         assert!(keys.is_sorted());
 
-        let filtered = RangeRequest {
-            min_mod_revision: 1,
-            ..from_key("").into()
-        };
+        let filtered = RangeRequest { min_mod_revision: 1, ..from_key("").into() };
         let code = match client.range_stream(filtered).await {
             Ok(mut stream) => stream.next().await.unwrap_err(),
             Err(error) => error,
         };
-        assert!(
-            matches!(
-                code,
-                Error::Server {
-                    code: Code::Unimplemented,
-                    ..
-                }
-            ),
-            "{code}"
-        );
+        assert!(matches!(code, Error::Server { code: Code::Unimplemented, .. }), "{code}");
         client.delete(prefix(space)).await.unwrap();
     });
 }
@@ -161,52 +104,20 @@ fn a_large_range_in_pieces() {
 #[test]
 fn bytes_in_bytes_out() {
     live("raw", |client, space, _| async move {
-        let request = PutRequest {
-            key: space.clone().into(),
-            value: "v".into(),
-            ..Default::default()
-        };
-        let answer = client
-            .raw("/etcdserverpb.KV/Put", request.encode_to_vec().into())
-            .await
-            .unwrap();
-        let revision = PutResponse::decode(answer)
-            .unwrap()
-            .header
-            .unwrap()
-            .revision;
-        assert_eq!(
-            client.get(space).await.unwrap().unwrap().mod_revision,
-            revision
-        );
-        let error = client
-            .raw("/etcdserverpb.KV/Nope", Bytes::new())
-            .await
-            .unwrap_err();
-        assert!(
-            matches!(
-                error,
-                Error::Server {
-                    code: Code::Unimplemented,
-                    ..
-                }
-            ),
-            "{error}"
-        );
-        assert!(matches!(
-            client.raw("not a path", Bytes::new()).await,
-            Err(Error::Endpoint { .. })
-        ));
+        let request = PutRequest { key: space.clone().into(), value: "v".into(), ..Default::default() };
+        let answer = client.raw("/etcdserverpb.KV/Put", request.encode_to_vec().into()).await.unwrap();
+        let revision = PutResponse::decode(answer).unwrap().header.unwrap().revision;
+        assert_eq!(client.get(space).await.unwrap().unwrap().mod_revision, revision);
+        let error = client.raw("/etcdserverpb.KV/Nope", Bytes::new()).await.unwrap_err();
+        assert!(matches!(error, Error::Server { code: Code::Unimplemented, .. }), "{error}");
+        assert!(matches!(client.raw("not a path", Bytes::new()).await, Err(Error::Endpoint { .. })));
     });
 }
 
 #[test]
 fn a_watch_outlives_its_connections() {
     live("watch", |client, space, servers| async move {
-        let proxies = [
-            Proxy::to(servers[0].clone()).await,
-            Proxy::to(servers[servers.len() - 1].clone()).await,
-        ];
+        let proxies = [Proxy::to(servers[0].clone()).await, Proxy::to(servers[servers.len() - 1].clone()).await];
         let watching = Client::new(proxies.iter().map(|p| p.address.clone())).unwrap();
         let mut watcher = watching.watch(prefix(space.clone()));
         watcher.ready().await.unwrap();
@@ -215,10 +126,7 @@ fn a_watch_outlives_its_connections() {
         let mut wanted = Vec::new();
         let mut seen = Vec::new();
         for n in 0..200 {
-            let put = client
-                .put(format!("{space}{}", n % 7), format!("{n}"))
-                .await
-                .unwrap();
+            let put = client.put(format!("{space}{}", n % 7), format!("{n}")).await.unwrap();
             wanted.push(put.header.unwrap().revision);
             if n % 10 == 0 {
                 proxies[n / 10 % 2].cut();
@@ -230,18 +138,12 @@ fn a_watch_outlives_its_connections() {
         while seen.len() < wanted.len() {
             seen.extend(watcher.next().await.unwrap().events);
         }
-        let seen: Vec<i64> = seen
-            .iter()
-            .map(|e| e.kv.as_ref().unwrap().mod_revision)
-            .collect();
+        let seen: Vec<i64> = seen.iter().map(|e| e.kv.as_ref().unwrap().mod_revision).collect();
         assert_eq!(seen, wanted);
 
         watcher.request_progress().await;
         let progress = watcher.next().await.unwrap();
-        assert!(
-            progress.events.is_empty() && progress.revision >= wanted[wanted.len() - 1],
-            "{progress:?}"
-        );
+        assert!(progress.events.is_empty() && progress.revision >= wanted[wanted.len() - 1], "{progress:?}");
         client.delete(prefix(space)).await.unwrap();
     });
 }
@@ -249,35 +151,14 @@ fn a_watch_outlives_its_connections() {
 #[test]
 fn a_watch_that_cannot_go_on_says_why() {
     live("ended", |client, space, _| async move {
-        let first = client
-            .put(space.clone(), "1")
-            .await
-            .unwrap()
-            .header
-            .unwrap()
-            .revision;
-        let last = client
-            .put(space.clone(), "2")
-            .await
-            .unwrap()
-            .header
-            .unwrap()
-            .revision;
+        let first = client.put(space.clone(), "1").await.unwrap().header.unwrap().revision;
+        let last = client.put(space.clone(), "2").await.unwrap().header.unwrap().revision;
         client.compact(last).await.unwrap();
-        let mut watcher = client.watch(WatchCreateRequest {
-            start_revision: first,
-            ..key(space.clone()).into()
-        });
+        let mut watcher = client.watch(WatchCreateRequest { start_revision: first, ..key(space.clone()).into() });
         assert_eq!(watcher.next().await, Err(Error::Compacted { oldest: last }));
-        let reversed = WatchCreateRequest {
-            range_end: "a".into(),
-            ..key("b").into()
-        };
+        let reversed = WatchCreateRequest { range_end: "a".into(), ..key("b").into() };
         let reason = "mvcc: watcher range is empty".to_owned();
-        assert_eq!(
-            client.watch(reversed).next().await,
-            Err(Error::Canceled { reason })
-        );
+        assert_eq!(client.watch(reversed).next().await, Err(Error::Canceled { reason }));
     });
 }
 
@@ -285,53 +166,26 @@ fn a_watch_that_cannot_go_on_says_why() {
 fn a_lease_is_kept_and_its_end_is_seen() {
     live("lease", |client, space, servers| async move {
         let lease = client.lease_grant(60, 0).await.unwrap().id;
-        client
-            .put_with(PutRequest {
-                key: space.clone().into(),
-                lease,
-                ..Default::default()
-            })
-            .await
-            .unwrap();
+        client.put_with(PutRequest { key: space.clone().into(), lease, ..Default::default() }).await.unwrap();
         let proxy = Proxy::to(servers[0].clone()).await;
         let mut keep_alive = Client::new([&proxy.address]).unwrap().keep_alive(lease);
         assert_eq!(keep_alive.renew().await, Ok(60));
         proxy.cut();
         assert_eq!(keep_alive.renew().await, Ok(60));
         let left = client.lease_time_to_live(lease, true).await.unwrap();
-        assert_eq!(
-            (left.granted_ttl, left.keys),
-            (60, vec![Bytes::from(space.clone())])
-        );
-        assert!(
-            client
-                .leases()
-                .await
-                .unwrap()
-                .leases
-                .iter()
-                .any(|l| l.id == lease)
-        );
+        assert_eq!((left.granted_ttl, left.keys), (60, vec![Bytes::from(space.clone())]));
+        assert!(client.leases().await.unwrap().leases.iter().any(|l| l.id == lease));
         client.lease_revoke(lease).await.unwrap();
         assert_eq!(client.get(space).await.unwrap(), None);
-        assert_eq!(
-            keep_alive.renew().await,
-            Err(Error::LeaseGone { id: lease })
-        );
-        assert!(matches!(
-            keep_alive.hold().await,
-            Err(Error::LeaseGone { .. })
-        ));
+        assert_eq!(keep_alive.renew().await, Err(Error::LeaseGone { id: lease }));
+        assert!(matches!(keep_alive.hold().await, Err(Error::LeaseGone { .. })));
     });
 }
 
 #[test]
 fn writes_are_sent_once_reads_until_they_are_answered() {
     live("failover", |client, space, servers| async move {
-        let proxies = [
-            Proxy::to(servers[0].clone()).await,
-            Proxy::to(servers[0].clone()).await,
-        ];
+        let proxies = [Proxy::to(servers[0].clone()).await, Proxy::to(servers[0].clone()).await];
         let failing = Client::new(proxies.iter().map(|p| p.address.clone())).unwrap();
         failing.put(space.clone(), "0").await.unwrap();
         // The first endpoint goes away: what was not sent is sent to the other.
@@ -369,13 +223,7 @@ fn members_and_upkeep() {
         let members = client.member_list().await.unwrap().members;
         assert_eq!(members.len(), servers.len());
         let mut hashes = Vec::new();
-        let revision = client
-            .range(key("x"))
-            .await
-            .unwrap()
-            .header
-            .unwrap()
-            .revision;
+        let revision = client.range(key("x")).await.unwrap().header.unwrap().revision;
         for server in &servers {
             let one = client.at(server).unwrap();
             let status = one.status().await.unwrap();

@@ -30,22 +30,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
 
     let mut compiler = protox::Compiler::new(["proto"])?;
-    compiler
-        .include_imports(true)
-        .include_source_info(true)
-        .open_files(FILES)?;
+    compiler.include_imports(true).include_source_info(true).open_files(FILES)?;
 
     // The compiler's own pool keeps our options, which the structures that
     // prost-build works on drop.
-    fs::write(
-        out.join("table.rs"),
-        table::write(&compiler.descriptor_pool())?,
-    )?;
+    fs::write(out.join("table.rs"), table::write(&compiler.descriptor_pool())?)?;
 
     let mut set = compiler.file_descriptor_set();
     // These two carry nothing that travels.
-    set.file
-        .retain(|f| !["gateway", "google.protobuf"].contains(&f.package()));
+    set.file.retain(|f| !["gateway", "google.protobuf"].contains(&f.package()));
     prost_build::Config::new().bytes(["."]).compile_fds(set)?;
     spell_urls(&out.join("etcdserverpb.rs"))?;
     Ok(())

@@ -61,14 +61,8 @@ pub fn write(pool: &DescriptorPool) -> Result<String, Box<dyn Error>> {
     Ok(out)
 }
 
-fn methods(
-    pool: &DescriptorPool,
-    shapes: &mut Shapes,
-    out: &mut String,
-) -> Result<(), Box<dyn Error>> {
-    let post = pool
-        .get_extension_by_name("gateway.post")
-        .ok_or("gateway.post is not defined")?;
+fn methods(pool: &DescriptorPool, shapes: &mut Shapes, out: &mut String) -> Result<(), Box<dyn Error>> {
+    let post = pool.get_extension_by_name("gateway.post").ok_or("gateway.post is not defined")?;
     let mut names = Vec::new();
     let mut rows = String::new();
     for service in pool.services() {
@@ -87,10 +81,7 @@ fn methods(
             let shape = if json.is_empty() {
                 "None".to_owned()
             } else {
-                let (input, output) = (
-                    shapes.message(method.input()),
-                    shapes.message(method.output()),
-                );
+                let (input, output) = (shapes.message(method.input()), shapes.message(method.output()));
                 format!("Some(Shape {{ request: {input}, response: {output} }})")
             };
             let kind = match (method.is_client_streaming(), method.is_server_streaming()) {
@@ -114,18 +105,12 @@ fn methods(
         return Err("two methods have the same short name".into());
     }
     writeln!(out, "/// Every method, by its short name.")?;
-    writeln!(
-        out,
-        "#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]\npub enum Rpc {{"
-    )?;
+    writeln!(out, "#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]\npub enum Rpc {{")?;
     for (name, path) in &names {
         writeln!(out, "    /// `{path}`\n    {name},")?;
     }
     writeln!(out, "}}\n")?;
-    writeln!(
-        out,
-        "/// Every method of every service, in the order of [`Rpc`]."
-    )?;
+    writeln!(out, "/// Every method of every service, in the order of [`Rpc`].")?;
     writeln!(out, "pub static METHODS: &[Method] = &[\n{rows}];\n")?;
     Ok(())
 }
@@ -146,11 +131,7 @@ fn messages(shapes: &Shapes, out: &mut String) -> Result<(), Box<dyn Error>> {
         // The order of declaration: JSON is written in it.
         let mut fields: Vec<_> = message.fields().collect();
         let declared = |number: u32| {
-            message
-                .descriptor_proto()
-                .field
-                .iter()
-                .position(|f| f.number == Some(i32::try_from(number).unwrap_or(0)))
+            message.descriptor_proto().field.iter().position(|f| f.number == Some(i32::try_from(number).unwrap_or(0)))
         };
         fields.sort_by_key(|f| declared(f.number()));
         for field in fields {

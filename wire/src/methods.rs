@@ -108,11 +108,7 @@ mod tests {
             assert_eq!(Method::of(method.rpc).path, method.path);
             assert_eq!(method_by_path(method.path).map(|m| m.rpc), Some(method.rpc));
             for json in method.json {
-                assert_eq!(
-                    method_by_json(json).map(|m| m.rpc),
-                    Some(method.rpc),
-                    "{json}"
-                );
+                assert_eq!(method_by_json(json).map(|m| m.rpc), Some(method.rpc), "{json}");
             }
             assert_eq!(method.request_shape().is_some(), !method.json.is_empty());
         }
@@ -128,41 +124,20 @@ mod tests {
             (m.path, m.kind, m.json)
         };
         let none: &[&str] = &[];
-        assert_eq!(
-            row(Rpc::RangeStream),
-            ("/etcdserverpb.KV/RangeStream", Kind::ServerStream, none)
-        );
-        assert_eq!(
-            row(Rpc::Watch),
-            ("/etcdserverpb.Watch/Watch", Kind::Bidi, &["/v3/watch"][..])
-        );
+        assert_eq!(row(Rpc::RangeStream), ("/etcdserverpb.KV/RangeStream", Kind::ServerStream, none));
+        assert_eq!(row(Rpc::Watch), ("/etcdserverpb.Watch/Watch", Kind::Bidi, &["/v3/watch"][..]));
         assert_eq!(
             row(Rpc::LeaseRevoke),
-            (
-                "/etcdserverpb.Lease/LeaseRevoke",
-                Kind::Unary,
-                &["/v3/lease/revoke", "/v3/kv/lease/revoke"][..]
-            )
+            ("/etcdserverpb.Lease/LeaseRevoke", Kind::Unary, &["/v3/lease/revoke", "/v3/kv/lease/revoke"][..])
         );
         assert_eq!(
             row(Rpc::MoveLeader),
-            (
-                "/etcdserverpb.Maintenance/MoveLeader",
-                Kind::Unary,
-                &["/v3/maintenance/transfer-leadership"][..]
-            )
+            ("/etcdserverpb.Maintenance/MoveLeader", Kind::Unary, &["/v3/maintenance/transfer-leadership"][..])
         );
         assert_eq!(
             row(Rpc::Observe),
-            (
-                "/v3electionpb.Election/Observe",
-                Kind::ServerStream,
-                &["/v3/election/observe"][..]
-            )
+            ("/v3electionpb.Election/Observe", Kind::ServerStream, &["/v3/election/observe"][..])
         );
-        assert_eq!(
-            row(Rpc::HealthWatch),
-            ("/grpc.health.v1.Health/Watch", Kind::ServerStream, none)
-        );
+        assert_eq!(row(Rpc::HealthWatch), ("/grpc.health.v1.Health/Watch", Kind::ServerStream, none));
     }
 }

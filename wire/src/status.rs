@@ -56,11 +56,7 @@ impl Code {
     /// The code with this number; numbers that mean nothing are `Unknown`, as
     /// the protocol asks.
     pub fn from_number(number: u32) -> Code {
-        usize::try_from(number)
-            .ok()
-            .and_then(|n| Code::ALL.get(n))
-            .copied()
-            .unwrap_or(Code::Unknown)
+        usize::try_from(number).ok().and_then(|n| Code::ALL.get(n)).copied().unwrap_or(Code::Unknown)
     }
 
     /// The name that etcd's texts and logs use, such as `InvalidArgument`.
@@ -122,9 +118,7 @@ mod tests {
     #[test]
     fn http_status_of_every_code() {
         let seen: Vec<u16> = Code::ALL.iter().map(|c| c.http()).collect();
-        let wanted = [
-            200, 499, 500, 400, 504, 404, 409, 403, 429, 400, 409, 400, 501, 500, 503, 500, 401,
-        ];
+        let wanted = [200, 499, 500, 400, 504, 404, 409, 403, 429, 400, 409, 400, 501, 500, 503, 500, 401];
         assert_eq!(seen, wanted);
     }
 }

@@ -31,11 +31,7 @@ impl Proxy {
                 });
             }
         });
-        Proxy {
-            address,
-            connections,
-            accept,
-        }
+        Proxy { address, connections, accept }
     }
 
     /// Breaks all connections; new ones can be made.

@@ -19,9 +19,7 @@ pub(super) const MAX_DEPTH: usize = 200;
 
 /// The bytes of the message that one well-formed JSON value describes.
 pub(super) fn decode(json: &[u8], shape: &MessageShape) -> Result<Vec<u8>, JsonError> {
-    let mut decoder = Decoder {
-        reader: Reader::new(json),
-    };
+    let mut decoder = Decoder { reader: Reader::new(json) };
     decoder.message(shape, MAX_DEPTH)
 }
 
@@ -73,11 +71,7 @@ impl Decoder<'_> {
         loop {
             let name = self.reader.read()?;
             let Token::String(text) = &name.token else {
-                assert_eq!(
-                    name.token,
-                    Token::ObjectClose,
-                    "an object holds names until it ends"
-                );
+                assert_eq!(name.token, Token::ObjectClose, "an object holds names until it ends");
                 return Ok(fields.into_values().flatten().collect());
             };
             let Some(field) = find(shape, text) else {
@@ -88,13 +82,7 @@ impl Decoder<'_> {
                 let text = format!("duplicate field {}", shown(&name));
                 return Err(self.reader.error(name.at, &text));
             }
-            if matches!(
-                self.reader.peek(),
-                Ok(Read {
-                    token: Token::Null,
-                    ..
-                })
-            ) {
+            if matches!(self.reader.peek(), Ok(Read { token: Token::Null, .. })) {
                 self.reader.read()?;
                 continue;
             }
@@ -105,10 +93,7 @@ impl Decoder<'_> {
                 if let Some(oneof) = field.oneof
                     && !oneofs.insert(oneof)
                 {
-                    let text = format!(
-                        "error parsing {}, oneof {oneof} is already set",
-                        shown(&name)
-                    );
+                    let text = format!("error parsing {}, oneof {oneof} is already set", shown(&name));
                     return Err(self.reader.error(name.at, &text));
                 }
                 self.single(field, depth, &mut out)?;
@@ -117,12 +102,7 @@ impl Decoder<'_> {
         }
     }
 
-    fn single(
-        &mut self,
-        field: &FieldShape,
-        depth: usize,
-        out: &mut Vec<u8>,
-    ) -> Result<(), JsonError> {
+    fn single(&mut self, field: &FieldShape, depth: usize, out: &mut Vec<u8>) -> Result<(), JsonError> {
         if let FieldKind::Message(at) = field.kind {
             Value::Bytes(self.message(&MESSAGES[at], depth)?).write(field.number, out);
         } else if let Some(value) = self.scalar(field)?
@@ -133,12 +113,7 @@ impl Decoder<'_> {
         Ok(())
     }
 
-    fn list(
-        &mut self,
-        field: &FieldShape,
-        depth: usize,
-        out: &mut Vec<u8>,
-    ) -> Result<(), JsonError> {
+    fn list(&mut self, field: &FieldShape, depth: usize, out: &mut Vec<u8>) -> Result<(), JsonError> {
         let open = self.reader.read()?;
         if open.token != Token::ArrayOpen {
             return Err(self.reader.unexpected(&open));
@@ -187,11 +162,7 @@ impl Decoder<'_> {
         match value {
             Some(value) => Ok(Some(value)),
             None => {
-                let text = format!(
-                    "invalid value for {kind} field {}: {}",
-                    field.json,
-                    shown(&read)
-                );
+                let text = format!("invalid value for {kind} field {}: {}", field.json, shown(&read));
                 Err(self.reader.error(read.at, &text))
             }
         }

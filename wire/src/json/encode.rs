@@ -20,12 +20,7 @@ pub(super) enum Style {
 }
 
 /// Appends the message as JSON.
-pub(super) fn encode(
-    out: &mut String,
-    style: Style,
-    bytes: &[u8],
-    shape: &MessageShape,
-) -> Result<(), JsonError> {
+pub(super) fn encode(out: &mut String, style: Style, bytes: &[u8], shape: &MessageShape) -> Result<(), JsonError> {
     // An answer wraps what a request nested into a few messages more.
     Encoder { out, style }.message(bytes, shape, MAX_DEPTH + 8)
 }
@@ -44,9 +39,7 @@ pub(super) fn push_string(out: &mut String, style: Style, text: &str) {
             '\r' => out.push_str("\\r"),
             '\t' => out.push_str("\\t"),
             '\0'..' ' => push_unicode(out, code),
-            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' if style == Style::Frame => {
-                push_unicode(out, code)
-            }
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' if style == Style::Frame => push_unicode(out, code),
             _ => out.push(c),
         }
     }
@@ -71,12 +64,7 @@ enum Value<'b> {
 }
 
 impl Encoder<'_> {
-    fn message(
-        &mut self,
-        bytes: &[u8],
-        shape: &MessageShape,
-        depth: usize,
-    ) -> Result<(), JsonError> {
+    fn message(&mut self, bytes: &[u8], shape: &MessageShape, depth: usize) -> Result<(), JsonError> {
         let Some(depth) = depth.checked_sub(1) else {
             return Err(JsonError::proto("exceeded max recursion depth"));
         };
@@ -106,17 +94,11 @@ impl Encoder<'_> {
 
     fn comma(&mut self, first: &mut bool) {
         if !std::mem::replace(first, false) {
-            self.out
-                .push_str(if self.style == Style::Body { ", " } else { "," });
+            self.out.push_str(if self.style == Style::Body { ", " } else { "," });
         }
     }
 
-    fn list(
-        &mut self,
-        found: &[Value<'_>],
-        field: &FieldShape,
-        depth: usize,
-    ) -> Result<(), JsonError> {
+    fn list(&mut self, found: &[Value<'_>], field: &FieldShape, depth: usize) -> Result<(), JsonError> {
         self.out.push('[');
         let mut first = true;
         for value in found {
@@ -127,12 +109,7 @@ impl Encoder<'_> {
         Ok(())
     }
 
-    fn single(
-        &mut self,
-        found: &[Value<'_>],
-        field: &FieldShape,
-        depth: usize,
-    ) -> Result<(), JsonError> {
+    fn single(&mut self, found: &[Value<'_>], field: &FieldShape, depth: usize) -> Result<(), JsonError> {
         // Given more than once, the last value counts; pieces of one message
         // are one message.
         match (field.kind, found) {
@@ -148,12 +125,7 @@ impl Encoder<'_> {
         }
     }
 
-    fn value(
-        &mut self,
-        value: Value<'_>,
-        field: &FieldShape,
-        depth: usize,
-    ) -> Result<(), JsonError> {
+    fn value(&mut self, value: Value<'_>, field: &FieldShape, depth: usize) -> Result<(), JsonError> {
         match (field.kind, value) {
             (FieldKind::Message(at), Value::Bytes(b)) => self.message(b, &MESSAGES[at], depth)?,
             (FieldKind::Bytes, Value::Bytes(b)) => {
@@ -164,29 +136,17 @@ impl Encoder<'_> {
             (FieldKind::String, Value::Bytes(b)) => match std::str::from_utf8(b) {
                 Ok(text) => push_string(self.out, self.style, text),
                 Err(_) => {
-                    return Err(JsonError::proto(&format!(
-                        "field {} contains invalid UTF-8",
-                        field.name
-                    )));
+                    return Err(JsonError::proto(&format!("field {} contains invalid UTF-8", field.name)));
                 }
             },
-            (FieldKind::Bool, Value::Varint(n)) => {
-                self.out.push_str(if n == 0 { "false" } else { "true" })
-            }
-            (FieldKind::Int64, Value::Varint(n)) => {
-                self.display(format_args!("\"{}\"", n.cast_signed()))
-            }
+            (FieldKind::Bool, Value::Varint(n)) => self.out.push_str(if n == 0 { "false" } else { "true" }),
+            (FieldKind::Int64, Value::Varint(n)) => self.display(format_args!("\"{}\"", n.cast_signed())),
             (FieldKind::Uint64, Value::Varint(n)) => self.display(format_args!("\"{n}\"")),
-            (FieldKind::Uint32, Value::Varint(n)) => {
-                self.display(format_args!("{}", n & u64::from(u32::MAX)))
-            }
+            (FieldKind::Uint32, Value::Varint(n)) => self.display(format_args!("{}", n & u64::from(u32::MAX))),
             (FieldKind::Enum(at), Value::Varint(n)) => {
                 // An enum is 32 bits wide, whatever was sent.
                 let n = (n & u64::from(u32::MAX)) as u32;
-                match ENUMS[at]
-                    .iter()
-                    .find(|(_, number)| *number == n.cast_signed())
-                {
+                match ENUMS[at].iter().find(|(_, number)| *number == n.cast_signed()) {
                     Some((name, _)) => self.display(format_args!("\"{name}\"")),
                     None => self.display(format_args!("{}", n.cast_signed())),
                 }
@@ -213,37 +173,24 @@ fn is_default(found: &[Value<'_>], kind: FieldKind) -> bool {
 
 /// The known fields of a message by number, each with its values in the order
 /// in which they came.
-fn values<'b>(
-    mut bytes: &'b [u8],
-    shape: &MessageShape,
-) -> Result<BTreeMap<u32, Vec<Value<'b>>>, JsonError> {
+fn values<'b>(mut bytes: &'b [u8], shape: &MessageShape) -> Result<BTreeMap<u32, Vec<Value<'b>>>, JsonError> {
     let mut values: BTreeMap<u32, Vec<Value<'b>>> = BTreeMap::new();
     while !bytes.is_empty() {
         let (number, wire_type) = decode_key(&mut bytes).map_err(malformed)?;
         let Some(field) = shape.fields.iter().find(|f| f.number == number) else {
-            skip_field(wire_type, number, &mut bytes, DecodeContext::default())
-                .map_err(malformed)?;
+            skip_field(wire_type, number, &mut bytes, DecodeContext::default()).map_err(malformed)?;
             continue;
         };
         if let Some(oneof) = field.oneof {
             // The last member of a oneof takes the place of any other.
-            for other in shape
-                .fields
-                .iter()
-                .filter(|f| f.oneof == Some(oneof) && f.number != number)
-            {
+            for other in shape.fields.iter().filter(|f| f.oneof == Some(oneof) && f.number != number) {
                 values.remove(&other.number);
             }
         }
         let found = values.entry(number).or_default();
-        let is_varint = !matches!(
-            field.kind,
-            FieldKind::Bytes | FieldKind::String | FieldKind::Message(_)
-        );
+        let is_varint = !matches!(field.kind, FieldKind::Bytes | FieldKind::String | FieldKind::Message(_));
         match wire_type {
-            WireType::Varint if is_varint => {
-                found.push(Value::Varint(decode_varint(&mut bytes).map_err(malformed)?))
-            }
+            WireType::Varint if is_varint => found.push(Value::Varint(decode_varint(&mut bytes).map_err(malformed)?)),
             WireType::LengthDelimited => {
                 let mut piece = delimited(&mut bytes)?;
                 if !is_varint {
@@ -254,10 +201,7 @@ fn values<'b>(
                 }
             }
             other => {
-                return Err(JsonError::proto(&format!(
-                    "field {} has wire type {other:?}",
-                    field.name
-                )));
+                return Err(JsonError::proto(&format!("field {} has wire type {other:?}", field.name)));
             }
         }
     }
@@ -267,9 +211,7 @@ fn values<'b>(
 
 fn delimited<'b>(bytes: &mut &'b [u8]) -> Result<&'b [u8], JsonError> {
     let length = decode_varint(bytes).map_err(malformed)?;
-    let split = usize::try_from(length)
-        .ok()
-        .and_then(|n| bytes.split_at_checked(n));
+    let split = usize::try_from(length).ok().and_then(|n| bytes.split_at_checked(n));
     let (piece, rest) = split.ok_or_else(|| JsonError::proto("unexpected EOF"))?;
     *bytes = rest;
     Ok(piece)

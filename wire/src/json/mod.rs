@@ -71,9 +71,7 @@ pub fn json_to_request(method: &Method, body: &[u8]) -> Result<Bytes, JsonError>
     match scan(body, true).map_err(JsonError)? {
         Scan::Empty => Ok(Bytes::new()),
         Scan::Partial => Err(JsonError("unexpected EOF".to_owned())),
-        Scan::Value { start, end } => {
-            decode::decode(&body[start..end], request_shape(method)).map(Bytes::from)
-        }
+        Scan::Value { start, end } => decode::decode(&body[start..end], request_shape(method)).map(Bytes::from),
     }
 }
 
@@ -86,11 +84,7 @@ pub fn json_to_request(method: &Method, body: &[u8]) -> Result<Bytes, JsonError>
 ///
 /// # Panics
 /// If the method has no JSON path.
-pub fn next_request(
-    method: &Method,
-    arrived: &[u8],
-    end: bool,
-) -> Result<Option<(Bytes, usize)>, JsonError> {
+pub fn next_request(method: &Method, arrived: &[u8], end: bool) -> Result<Option<(Bytes, usize)>, JsonError> {
     match scan(arrived, end).map_err(JsonError)? {
         Scan::Partial if end => Err(JsonError("unexpected EOF".to_owned())),
         Scan::Empty | Scan::Partial => Ok(None),
@@ -160,13 +154,9 @@ fn push_error(out: &mut String, style: Style, code: Code, message: &str) {
 }
 
 fn request_shape(method: &Method) -> &'static MessageShape {
-    method
-        .request_shape()
-        .expect("only methods with a JSON path are asked for JSON")
+    method.request_shape().expect("only methods with a JSON path are asked for JSON")
 }
 
 fn response_shape(method: &Method) -> &'static MessageShape {
-    method
-        .response_shape()
-        .expect("only methods with a JSON path are asked for JSON")
+    method.response_shape().expect("only methods with a JSON path are asked for JSON")
 }

@@ -18,11 +18,7 @@ pub(super) fn whole(number: &str) -> Option<String> {
     if integer.is_empty() && fraction.is_empty() {
         return Some("0".to_owned());
     }
-    let exponent: i32 = if exponent.is_empty() {
-        0
-    } else {
-        exponent.parse().ok()?
-    };
+    let exponent: i32 = if exponent.is_empty() { 0 } else { exponent.parse().ok()? };
     let shift = usize::try_from(exponent.unsigned_abs()).ok()?;
 
     let mut digits = integer.to_owned();
@@ -40,11 +36,7 @@ pub(super) fn whole(number: &str) -> Option<String> {
         }
         digits.truncate(kept);
     }
-    Some(if negative {
-        format!("-{digits}")
-    } else {
-        digits
-    })
+    Some(if negative { format!("-{digits}") } else { digits })
 }
 
 /// The number that a quoted number begins with. Blanks around it are refused;
@@ -54,12 +46,7 @@ pub(super) fn quoted(text: &str) -> Option<&str> {
         return None;
     }
     let bytes = text.as_bytes();
-    let digits_from = |at: usize| {
-        at + bytes[at..]
-            .iter()
-            .take_while(|b| b.is_ascii_digit())
-            .count()
-    };
+    let digits_from = |at: usize| at + bytes[at..].iter().take_while(|b| b.is_ascii_digit()).count();
     let mut at = usize::from(bytes.first() == Some(&b'-'));
     at = match bytes.get(at)? {
         b'0' => at + 1,

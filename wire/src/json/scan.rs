@@ -59,10 +59,7 @@ pub(super) fn scan(bytes: &[u8], end: bool) -> Result<Scan, String> {
     let Some(start) = bytes.iter().position(|b| !is_space(*b)) else {
         return Ok(Scan::Empty);
     };
-    let mut scanner = Scanner {
-        state: State::Value,
-        open: Vec::new(),
-    };
+    let mut scanner = Scanner { state: State::Value, open: Vec::new() };
     for (at, byte) in bytes.iter().enumerate().skip(start) {
         // A scalar on its own is complete once something follows it.
         if scanner.complete_before(*byte) {
@@ -74,10 +71,7 @@ pub(super) fn scan(bytes: &[u8], end: bool) -> Result<Scan, String> {
         }
     }
     if end && scanner.complete_before(b' ') {
-        return Ok(Scan::Value {
-            start,
-            end: bytes.len(),
-        });
+        return Ok(Scan::Value { start, end: bytes.len() });
     }
     Ok(Scan::Partial)
 }
@@ -108,9 +102,7 @@ impl Scanner {
 
     fn step(&mut self, byte: u8) -> Result<(), String> {
         self.state = match self.state {
-            State::Value | State::ValueOrEnd | State::Name | State::NameOrEnd | State::After
-                if is_space(byte) =>
-            {
+            State::Value | State::ValueOrEnd | State::Name | State::NameOrEnd | State::After if is_space(byte) => {
                 self.state
             }
             State::Value => self.begin_value(byte)?,
@@ -140,10 +132,7 @@ impl Scanner {
             State::Hex(left) => State::Hex(left - 1),
             State::Word(word, read) => match word.as_bytes()[read] {
                 wanted if wanted != byte => {
-                    return Err(bad(
-                        byte,
-                        &format!("in literal {word} (expecting '{}')", char::from(wanted)),
-                    ));
+                    return Err(bad(byte, &format!("in literal {word} (expecting '{}')", char::from(wanted))));
                 }
                 _ if read + 1 == word.len() => State::After,
                 _ => State::Word(word, read + 1),
@@ -164,9 +153,7 @@ impl Scanner {
             (State::Point | State::Fraction, b'0'..=b'9') => State::Fraction,
             (State::Point, _) => return Err(bad(byte, "after decimal point in numeric literal")),
             (State::Exponent, b'+' | b'-') => State::ExponentSign,
-            (State::Exponent | State::ExponentSign | State::ExponentDigits, b'0'..=b'9') => {
-                State::ExponentDigits
-            }
+            (State::Exponent | State::ExponentSign | State::ExponentDigits, b'0'..=b'9') => State::ExponentDigits,
             (State::Exponent | State::ExponentSign, _) => {
                 return Err(bad(byte, "in exponent of numeric literal"));
             }
@@ -199,10 +186,7 @@ impl Scanner {
 
     /// A byte after a complete name or value inside brackets.
     fn after(&mut self, byte: u8) -> Result<State, String> {
-        let open = self
-            .open
-            .last_mut()
-            .expect("a value outside all brackets ends before the next byte");
+        let open = self.open.last_mut().expect("a value outside all brackets ends before the next byte");
         Ok(match (*open, byte) {
             (Open::ObjectName, b':') => {
                 *open = Open::ObjectValue;
@@ -243,10 +227,7 @@ fn bad(byte: u8, context: &str) -> String {
     let shown = match byte {
         b'\'' => "'\\''".to_owned(),
         b'"' => "'\"'".to_owned(),
-        _ => format!(
-            "'{}'",
-            super::quote::go_chars(char::from(byte).encode_utf8(&mut [0; 4]).as_bytes())
-        ),
+        _ => format!("'{}'", super::quote::go_chars(char::from(byte).encode_utf8(&mut [0; 4]).as_bytes())),
     };
     format!("invalid character {shown} {context}")
 }

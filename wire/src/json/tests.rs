@@ -15,10 +15,7 @@ const BODIES: &str = include_str!("bodies.txt");
 fn bodies_are_read_as_etcd_reads_them() {
     let mut seen = String::new();
     for line in BODIES.lines() {
-        let Some((path, body)) = line
-            .split_once(' ')
-            .filter(|(path, _)| path.starts_with("/v3"))
-        else {
+        let Some((path, body)) = line.split_once(' ').filter(|(path, _)| path.starts_with("/v3")) else {
             if !line.starts_with("  ") {
                 seen.push_str(line);
                 seen.push('\n');
@@ -58,18 +55,12 @@ fn unescape(body: &str) -> Vec<u8> {
 /// The request as an answer would show it.
 fn shown(method: &Method, request: &[u8]) -> String {
     let mut out = String::new();
-    encode(&mut out, Style::Frame, request, request_shape(method))
-        .expect("what was written can be read");
+    encode(&mut out, Style::Frame, request, request_shape(method)).expect("what was written can be read");
     out
 }
 
 fn header() -> pb::ResponseHeader {
-    pb::ResponseHeader {
-        cluster_id: 4700245047070760809,
-        member_id: u64::MAX,
-        revision: 3,
-        raft_term: 2,
-    }
+    pb::ResponseHeader { cluster_id: 4700245047070760809, member_id: u64::MAX, revision: 3, raft_term: 2 }
 }
 
 #[test]
@@ -104,25 +95,13 @@ fn a_body_has_spaces_and_leaves_out_what_is_default() {
 #[test]
 fn a_frame_has_no_spaces_and_names_its_result() {
     let response = pb::WatchResponse {
-        header: Some(pb::ResponseHeader {
-            revision: 3,
-            raft_term: 2,
-            ..Default::default()
-        }),
+        header: Some(pb::ResponseHeader { revision: 3, raft_term: 2, ..Default::default() }),
         watch_id: 1,
         canceled: true,
         cancel_reason: "<a> & \u{2028}b".to_owned(),
         events: vec![
-            mvccpb::Event {
-                r#type: 1,
-                kv: Some(Default::default()),
-                prev_kv: None,
-            },
-            mvccpb::Event {
-                r#type: 7,
-                kv: None,
-                prev_kv: None,
-            },
+            mvccpb::Event { r#type: 1, kv: Some(Default::default()), prev_kv: None },
+            mvccpb::Event { r#type: 7, kv: None, prev_kv: None },
         ],
         ..Default::default()
     };
@@ -140,11 +119,7 @@ fn a_frame_has_no_spaces_and_names_its_result() {
 fn strings_escape_only_what_json_must() {
     let response = pb::AuthUserListResponse {
         header: None,
-        users: vec![
-            "<a>&\u{2028}é\u{7f}".to_owned(),
-            "\u{1}\u{8}\t\n\u{c}\r\"\\/".to_owned(),
-            String::new(),
-        ],
+        users: vec!["<a>&\u{2028}é\u{7f}".to_owned(), "\u{1}\u{8}\t\n\u{c}\r\"\\/".to_owned(), String::new()],
     };
     assert_eq!(
         response_to_json(Method::of(Rpc::UserList), &response.encode_to_vec()).unwrap(),
@@ -154,36 +129,17 @@ fn strings_escape_only_what_json_must() {
 
 #[test]
 fn members_of_a_oneof_are_shown_even_when_default() {
-    let compare = pb::Compare {
-        target_union: Some(pb::compare::TargetUnion::Version(0)),
-        ..Default::default()
-    };
-    let request = pb::TxnRequest {
-        compare: vec![compare],
-        ..Default::default()
-    };
-    assert_eq!(
-        shown(Method::of(Rpc::Txn), &request.encode_to_vec()),
-        r#"{"compare":[{"version":"0"}]}"#
-    );
+    let compare = pb::Compare { target_union: Some(pb::compare::TargetUnion::Version(0)), ..Default::default() };
+    let request = pb::TxnRequest { compare: vec![compare], ..Default::default() };
+    assert_eq!(shown(Method::of(Rpc::Txn), &request.encode_to_vec()), r#"{"compare":[{"version":"0"}]}"#);
 }
 
 #[test]
 fn repeated_fields_of_one_message_are_merged_and_the_last_scalar_counts() {
     let split = [
+        pb::PutResponse { header: Some(pb::ResponseHeader { revision: 3, ..Default::default() }), prev_kv: None },
         pb::PutResponse {
-            header: Some(pb::ResponseHeader {
-                revision: 3,
-                ..Default::default()
-            }),
-            prev_kv: None,
-        },
-        pb::PutResponse {
-            header: Some(pb::ResponseHeader {
-                revision: 4,
-                raft_term: 2,
-                ..Default::default()
-            }),
+            header: Some(pb::ResponseHeader { revision: 4, raft_term: 2, ..Default::default() }),
             prev_kv: None,
         },
     ];
@@ -197,20 +153,11 @@ fn repeated_fields_of_one_message_are_merged_and_the_last_scalar_counts() {
 #[test]
 fn broken_responses_are_refused() {
     let put = Method::of(Rpc::Put);
-    for broken in [
-        &b"\x0a"[..],
-        b"\x0a\x05\x18",
-        b"\x08\x01",
-        b"\x0a\x02\x18\xff",
-        b"\xff",
-    ] {
+    for broken in [&b"\x0a"[..], b"\x0a\x05\x18", b"\x08\x01", b"\x0a\x02\x18\xff", b"\xff"] {
         assert!(response_to_json(put, broken).is_err(), "{broken:?}");
     }
     // What is unknown is passed over.
-    assert_eq!(
-        response_to_json(put, b"\x78\x01\x0a\x02\x18\x07").unwrap(),
-        r#"{"header":{"revision":"7"}}"#
-    );
+    assert_eq!(response_to_json(put, b"\x78\x01\x0a\x02\x18\x07").unwrap(), r#"{"header":{"revision":"7"}}"#);
 }
 
 #[test]
@@ -219,14 +166,8 @@ fn error_bodies() {
         error_body(Code::InvalidArgument, "etcdserver: key is not provided"),
         r#"{"code":3, "message":"etcdserver: key is not provided"}"#
     );
-    assert_eq!(
-        error_body(Code::Unimplemented, "Method Not Allowed"),
-        r#"{"code":12, "message":"Method Not Allowed"}"#
-    );
-    assert_eq!(
-        stream_error(Code::Unavailable, "a \"b\""),
-        "{\"error\":{\"code\":14,\"message\":\"a \\\"b\\\"\"}}\n"
-    );
+    assert_eq!(error_body(Code::Unimplemented, "Method Not Allowed"), r#"{"code":12, "message":"Method Not Allowed"}"#);
+    assert_eq!(stream_error(Code::Unavailable, "a \"b\""), "{\"error\":{\"code\":14,\"message\":\"a \\\"b\\\"\"}}\n");
 }
 
 #[test]
@@ -262,10 +203,7 @@ fn a_stream_of_requests_is_read_as_it_arrives() {
         ]
     );
     assert_eq!(next_request(method, b" \n", true), Ok(None));
-    assert_eq!(
-        next_request(method, b"{", true),
-        Err(JsonError("unexpected EOF".to_owned()))
-    );
+    assert_eq!(next_request(method, b"{", true), Err(JsonError("unexpected EOF".to_owned())));
     assert_eq!(next_request(method, b"{", false), Ok(None));
 }
 
@@ -273,29 +211,16 @@ fn a_stream_of_requests_is_read_as_it_arrives() {
 fn depth_is_bounded_without_recursion() {
     let range = Method::of(Rpc::Range);
     let nested = |n: usize| format!("{{\"x\":{}{}}}", "[".repeat(n), "]".repeat(n));
-    assert_eq!(
-        json_to_request(range, nested(9_999).as_bytes()),
-        Ok(Bytes::new())
-    );
+    assert_eq!(json_to_request(range, nested(9_999).as_bytes()), Ok(Bytes::new()));
     assert_eq!(
         json_to_request(range, nested(10_000).as_bytes()),
-        Err(JsonError(
-            "invalid character '[' exceeded max depth".to_owned()
-        ))
+        Err(JsonError("invalid character '[' exceeded max depth".to_owned()))
     );
-    let txns = |n: usize| {
-        format!(
-            "{}{{}}{}",
-            r#"{"success":[{"request_txn":"#.repeat(n),
-            "}]}".repeat(n)
-        )
-    };
+    let txns = |n: usize| format!("{}{{}}{}", r#"{"success":[{"request_txn":"#.repeat(n), "}]}".repeat(n));
     assert!(json_to_request(Method::of(Rpc::Txn), txns(90).as_bytes()).is_ok());
     assert_eq!(
         json_to_request(Method::of(Rpc::Txn), txns(3_000).as_bytes()),
-        Err(JsonError(
-            "proto:\u{a0}exceeded max recursion depth".to_owned()
-        ))
+        Err(JsonError("proto:\u{a0}exceeded max recursion depth".to_owned()))
     );
 }
 
@@ -325,27 +250,19 @@ fn op_strategy() -> impl Strategy<Value = pb::RequestOp> {
     let leaf = prop_oneof![
         Just(None),
         range_strategy().prop_map(|r| Some(Request::RequestRange(r))),
-        (bytes_strategy(), any::<i64>()).prop_map(|(key, lease)| Some(Request::RequestPut(
-            pb::PutRequest {
-                key,
-                lease,
-                ..Default::default()
-            }
-        ))),
+        (bytes_strategy(), any::<i64>()).prop_map(|(key, lease)| Some(Request::RequestPut(pb::PutRequest {
+            key,
+            lease,
+            ..Default::default()
+        }))),
     ]
     .prop_map(|request| pb::RequestOp { request });
     leaf.prop_recursive(3, 12, 3, |inner| {
-        (
-            prop::collection::vec(compare_strategy(), 0..3),
-            prop::collection::vec(inner, 0..3),
+        (prop::collection::vec(compare_strategy(), 0..3), prop::collection::vec(inner, 0..3)).prop_map(
+            |(compare, success)| pb::RequestOp {
+                request: Some(Request::RequestTxn(pb::TxnRequest { compare, success, failure: Vec::new() })),
+            },
         )
-            .prop_map(|(compare, success)| pb::RequestOp {
-                request: Some(Request::RequestTxn(pb::TxnRequest {
-                    compare,
-                    success,
-                    failure: Vec::new(),
-                })),
-            })
     })
 }
 

@@ -49,10 +49,7 @@ impl<'a> Reader<'a> {
     /// The next token. Commas and colons say nothing that their places do not,
     /// and are passed over.
     pub fn read(&mut self) -> Result<Read<'a>, JsonError> {
-        while matches!(
-            self.all[self.at],
-            b' ' | b'\t' | b'\r' | b'\n' | b',' | b':'
-        ) {
+        while matches!(self.all[self.at], b' ' | b'\t' | b'\r' | b'\n' | b',' | b':') {
             self.at += 1;
         }
         let at = self.at;
@@ -68,11 +65,7 @@ impl<'a> Reader<'a> {
             _ => self.number(at),
         };
         self.at += length;
-        Ok(Read {
-            token,
-            at,
-            raw: &self.all[at..self.at],
-        })
+        Ok(Read { token, at, raw: &self.all[at..self.at] })
     }
 
     /// Passes over one value, of any depth.
@@ -96,8 +89,7 @@ impl<'a> Reader<'a> {
             .iter()
             .position(|b| !matches!(b, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E'))
             .unwrap_or(rest.len());
-        let text =
-            std::str::from_utf8(&rest[..length]).expect("the bytes were just seen to be ASCII");
+        let text = std::str::from_utf8(&rest[..length]).expect("the bytes were just seen to be ASCII");
         (Token::Number(text), length)
     }
 
@@ -156,10 +148,7 @@ impl<'a> Reader<'a> {
                 out.push(c);
                 Ok(12)
             }
-            None => Err(self.syntax(
-                at,
-                &format!("invalid escape code \"{}\" in string", go_chars(second)),
-            )),
+            None => Err(self.syntax(at, &format!("invalid escape code \"{}\" in string", go_chars(second)))),
         }
     }
 
@@ -176,20 +165,14 @@ impl<'a> Reader<'a> {
     }
 
     pub fn unexpected(&self, read: &Read<'_>) -> JsonError {
-        self.syntax(
-            read.at,
-            &format!("unexpected token {}", String::from_utf8_lossy(read.raw)),
-        )
+        self.syntax(read.at, &format!("unexpected token {}", String::from_utf8_lossy(read.raw)))
     }
 
     /// Line and column, both from 1; a column is a character.
     fn position(&self, at: usize) -> (usize, usize) {
         let before = &self.all[..at];
         let line = before.iter().filter(|b| **b == b'\n').count() + 1;
-        let start = before
-            .iter()
-            .rposition(|b| *b == b'\n')
-            .map_or(0, |n| n + 1);
+        let start = before.iter().rposition(|b| *b == b'\n').map_or(0, |n| n + 1);
         let column = before[start..]
             .utf8_chunks()
             .map(|chunk| chunk.valid().chars().count() + chunk.invalid().len())
