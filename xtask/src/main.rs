@@ -10,6 +10,7 @@
 //! built.
 
 mod differ;
+mod killloop;
 mod peers;
 mod plain;
 mod raw;
@@ -36,6 +37,8 @@ enum Task {
     Peers,
     /// Compare kvorum with the real etcd, answer by answer.
     Differ(differ::Args),
+    /// Kill members of a cluster under load, and look for what is lost.
+    KillLoop(killloop::Args),
 }
 
 fn main() -> ExitCode {
@@ -58,5 +61,6 @@ async fn run(task: Task) -> Result<()> {
     match task {
         Task::Peers => peers::build(),
         Task::Differ(args) => differ::differ(&args).await,
+        Task::KillLoop(args) => killloop::kill_loop(&args).await,
     }
 }

@@ -323,7 +323,6 @@ impl Generator {
             "/etcdserverpb.KV/DeleteRange",
             "/etcdserverpb.KV/Txn",
             "/etcdserverpb.KV/Compact",
-            "/etcdserverpb.Lease/LeaseGrant",
             "/etcdserverpb.Lease/LeaseTimeToLive",
             "/etcdserverpb.Maintenance/HashKV",
             "/etcdserverpb.KV/Nothing",

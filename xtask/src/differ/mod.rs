@@ -44,6 +44,9 @@ pub struct Args {
     /// Go on after a difference, and do not shrink it.
     #[arg(long)]
     pub all: bool,
+    /// Print each step before it is carried out.
+    #[arg(long)]
+    pub trace: bool,
 }
 
 /// Runs the seeds.
@@ -55,6 +58,7 @@ pub async fn differ(args: &Args) -> Result<()> {
         left: Program::new(&or(&args.left, || peers::program("etcd"))?)?,
         right: Program::new(&or(&args.right, peers::kvorum)?)?,
         extra: vec![],
+        trace: args.trace,
     };
     let begin = Instant::now();
     let (mut compared, mut findings) = (0, 0);

@@ -118,7 +118,14 @@ impl Own {
 
     /// A page or an answer of the JSON gateway.
     pub fn body(&self, body: &[u8]) -> String {
-        let mut text = self.text(&squeeze(&String::from_utf8_lossy(body)));
+        let text = String::from_utf8_lossy(body);
+        if text.starts_with("[+]") || text.starts_with("[-]") {
+            // The checks of /readyz, in the order of a Go map.
+            let mut lines: Vec<&str> = text.lines().collect();
+            lines.sort_unstable();
+            return lines.join("\n");
+        }
+        let mut text = self.text(&squeeze(&text));
         let names = [
             ("cluster_id", self.cluster.to_string()),
             ("member_id", self.member.to_string()),

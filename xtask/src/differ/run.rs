@@ -38,6 +38,7 @@ pub struct Pair {
     pub left: Program,
     pub right: Program,
     pub extra: Vec<String>,
+    pub trace: bool,
 }
 
 /// Both servers, new.
@@ -49,6 +50,7 @@ pub struct Run {
     ripe: Instant,
     /// Answers compared.
     pub compared: u64,
+    trace: bool,
 }
 
 impl Run {
@@ -64,6 +66,7 @@ impl Run {
             right: right?,
             ripe: Instant::now(),
             compared: 0,
+            trace: pair.trace,
         })
     }
 
@@ -75,6 +78,9 @@ impl Run {
         for (at, step) in script.iter().enumerate() {
             if let Some((_, what)) = plant.filter(|(when, _)| *when == at) {
                 self.right.planted.set(what);
+            }
+            if self.trace {
+                eprintln!("{at:5} {step:?}");
             }
             let parted = self.step(step).await?;
             for side in [&mut self.left, &mut self.right] {
@@ -185,7 +191,10 @@ impl Run {
                 return Some((Step::Settle, tell(l), tell(r)));
             }
             let deadline = Instant::now() + Duration::from_secs(3);
-            while let Some((left, right)) = Story::parting(&left.story(), &right.story()) {
+            loop {
+                // The locks must not be held while more is waited for.
+                let parted = Story::parting(&left.story(), &right.story());
+                let Some((left, right)) = parted else { break };
                 if Instant::now() > deadline {
                     let tell = |what| format!("stream {number}, {what}");
                     return Some((Step::Settle, tell(left), tell(right)));

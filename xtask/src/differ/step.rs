@@ -15,7 +15,7 @@ pub const LEASE: i64 = 1 << 42;
 /// The id of the member asked.
 pub const SELF: u64 = 1 << 43;
 /// How far from a mark a number may be.
-const REACH: i64 = 1 << 20;
+const REACH: u64 = 1 << 20;
 
 /// One step of a script.
 #[derive(Clone, Debug)]
@@ -95,7 +95,7 @@ impl Meaning {
     }
 
     fn number(&self, n: &mut i64) {
-        let near = |mark: i64| (*n - mark).abs() < REACH;
+        let near = |mark: i64| n.checked_sub(mark).is_some_and(|d| d.unsigned_abs() < REACH);
         if near(CURRENT) {
             *n = self.current + (*n - CURRENT);
         } else if near(COMPACTED) {
@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(filled(CURRENT + 1), 51);
         assert_eq!(filled(COMPACTED - 1), 19);
         assert_eq!(filled(LEASE + 3), 701);
-        for n in [0, -5, 7, i64::MAX, i64::MIN + 1] {
+        for n in [0, -5, 7, i64::MAX, i64::MIN, i64::MIN + 1] {
             assert_eq!(filled(n), n);
         }
     }

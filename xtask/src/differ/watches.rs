@@ -121,7 +121,7 @@ impl Story {
                 Ok(response) => self.response(response, planted),
                 Err(e) => self.note(END, format!("unreadable response: {e}")),
             },
-            Some(Err(failure)) => self.note(END, format!("stream ended: {failure}")),
+            Some(Err(failure)) => self.note(END, format!("stream ended: {failure}").replace('\u{a0}', " ")),
             None => self.ended = true,
         }
     }
