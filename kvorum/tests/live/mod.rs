@@ -1,0 +1,352 @@
+//! Members as processes, for the tests that ask the real program.
+//!
+//! `KVORUM_TEST_BIN` names another program that takes etcd's flags, such as a real etcd:
+//! the tests of the protocol then ask that one, which is how their expectations were found.
+
+// Each test program uses its own part of this.
+#![allow(dead_code)]
+
+pub mod http;
+pub mod ops;
+pub mod watching;
+
+use std::fs::File;
+use std::net::TcpListener;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
+
+use client::{Client, Error, Settings, wire::Code};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// No start, stop or election of a healthy member takes longer, even on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// The program under test, ready to be given etcd's flags.
+pub fn program() -> Command {
+    program_at(&std::env::var_os("KVORUM_TEST_BIN").map_or_else(|| env!("CARGO_BIN_EXE_kvorum").into(), PathBuf::from))
+}
+
+fn program_at(path: &Path) -> Command {
+    let mut command = Command::new(path);
+    if path.file_name().is_none_or(|name| name != "etcd") {
+        command.arg("server");
+    }
+    clean(&mut command);
+    command
+}
+
+/// Takes variables away that the program would take for flags.
+pub fn clean(command: &mut Command) {
+    for (key, _) in std::env::vars_os().filter(|(key, _)| key.to_string_lossy().starts_with("ETCD_")) {
+        command.env_remove(key);
+    }
+}
+
+/// Whether the tests ask another program than this one.
+pub fn is_other() -> bool {
+    std::env::var_os("KVORUM_TEST_BIN").is_some()
+}
+
+/// A port on loopback that nobody listens on, below those of outgoing connections: a
+/// member that starts again must find it free.
+pub fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    const LOW: u16 = 20_000;
+    const COUNT: u16 = 12_000;
+    let first = u16::try_from(std::process::id().wrapping_mul(7919) % u32::from(COUNT)).expect("below the count");
+    loop {
+        let step = NEXT.fetch_add(1, Ordering::Relaxed);
+        assert!(step < COUNT, "no free port on 127.0.0.1 from {LOW} on");
+        let port = LOW + (first + step) % COUNT;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+/// How a member is started.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    pub name: String,
+    pub client_port: u16,
+    pub peer_port: u16,
+    pub initial_cluster: String,
+    pub dir: PathBuf,
+    pub extra: Vec<String>,
+}
+
+impl Spec {
+    /// A cluster of one in `dir`.
+    pub fn alone(dir: &Path, extra: &[&str]) -> Spec {
+        Spec::cluster(dir, 1, extra).remove(0)
+    }
+
+    /// The members of a cluster, each in a directory of its own below `dir`.
+    pub fn cluster(dir: &Path, members: usize, extra: &[&str]) -> Vec<Spec> {
+        let peers: Vec<(String, u16)> = (1..=members).map(|n| (format!("m{n}"), free_port())).collect();
+        let initial: Vec<String> = peers.iter().map(|(name, port)| format!("{name}=http://127.0.0.1:{port}")).collect();
+        peers
+            .into_iter()
+            .map(|(name, peer_port)| Spec {
+                client_port: free_port(),
+                peer_port,
+                initial_cluster: initial.join(","),
+                dir: dir.join(&name),
+                extra: extra.iter().map(ToString::to_string).collect(),
+                name,
+            })
+            .collect()
+    }
+
+    /// Where the member's words go.
+    pub fn log(&self) -> PathBuf {
+        self.dir.with_extension("log")
+    }
+
+    /// Adds the flags of this member to a command.
+    pub fn flags(&self, command: &mut Command) {
+        let client = format!("http://127.0.0.1:{}", self.client_port);
+        let peer = format!("http://127.0.0.1:{}", self.peer_port);
+        command
+            .args(["--name", &self.name])
+            .arg("--data-dir")
+            .arg(&self.dir)
+            .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
+            .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+            .args(["--initial-cluster", &self.initial_cluster, "--initial-cluster-token", "tests"])
+            .args(&self.extra);
+    }
+
+    /// Runs the member to its end, which must come by itself.
+    pub fn run_to_end(&self) -> Ended {
+        let mut command = program();
+        self.flags(&mut command);
+        run_to_end(command)
+    }
+}
+
+/// How a program ended that was not meant to stay, and all that it said.
+#[derive(Debug)]
+pub struct Ended {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+/// Runs a program that must end by itself.
+pub fn run_to_end(mut command: Command) -> Ended {
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
+    let until = Instant::now() + PATIENCE;
+    // What these programs say before they end fits into a pipe.
+    while child.try_wait().expect("asks").is_none() {
+        if Instant::now() > until {
+            let _ = child.kill();
+            panic!("{command:?} does not end: {:?}", child.wait_with_output());
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+    let output = child.wait_with_output().expect("has ended");
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    Ended { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+/// Ends a process and removes a directory when this program ends, whichever way it ends.
+#[derive(Debug)]
+struct Guard(Child);
+
+impl Guard {
+    fn new(pid: u32, dir: &Path) -> Guard {
+        // The pipe is closed by the end of this process, and by nothing else.
+        let script = "trap '' INT; read _; kill -9 \"$1\"; sleep 0.1; rm -rf \"$2\"";
+        let guard = Command::new("sh")
+            .args(["-c", script, "guard"])
+            .arg(pid.to_string())
+            .arg(dir)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        Guard(guard.expect("there is a shell"))
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A member that was started.
+#[derive(Debug)]
+pub struct Member {
+    pub spec: Spec,
+    child: Option<(Child, Guard)>,
+}
+
+impl Member {
+    /// Starts the process; it may not serve yet.
+    pub fn spawn(spec: Spec) -> Member {
+        let mut member = Member { spec, child: None };
+        member.respawn();
+        member
+    }
+
+    /// Starts the process and waits until it serves.
+    pub fn start(spec: Spec) -> Member {
+        let mut member = Member::spawn(spec);
+        member.ready();
+        member
+    }
+
+    /// Starts the process from another path to the program.
+    pub fn spawn_by(spec: Spec, program: &Path) -> Member {
+        let mut member = Member { spec, child: None };
+        member.spawn_command(program_at(program));
+        member
+    }
+
+    /// Starts it again on what its last life left.
+    pub fn respawn(&mut self) {
+        self.spawn_command(program());
+    }
+
+    fn spawn_command(&mut self, mut command: Command) {
+        assert!(self.child.is_none(), "{} runs already", self.spec.name);
+        let log = File::options().create(true).append(true).open(self.spec.log()).expect("opens its log");
+        self.spec.flags(&mut command);
+        command.stdin(Stdio::null()).stdout(log.try_clone().expect("a second handle")).stderr(log);
+        let child = command.spawn().expect("starts");
+        let around = self.spec.dir.parent().expect("lies in a temporary directory");
+        let guard = Guard::new(child.id(), around);
+        self.child = Some((child, guard));
+    }
+
+    /// Waits until a linearisable read is answered.
+    pub fn ready(&mut self) {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let answer = http::post(self.spec.client_port, "/v3/kv/range", r#"{"key":"cmVhZHk="}"#);
+            if answer.is_ok_and(|answer| answer.status == 200) {
+                return;
+            }
+            if let Some(status) = self.ended() {
+                panic!("{} ended with {status}\n{}", self.spec.name, self.log());
+            }
+            assert!(Instant::now() < until, "{} does not serve\n{}", self.spec.name, self.log());
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// How it ended, if it did so by itself.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        let (child, _) = self.child.as_mut()?;
+        child.try_wait().expect("asks")
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        let (child, _) = self.child.as_ref().expect("runs");
+        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("a process");
+        kill_process(pid, signal).expect("signals");
+    }
+
+    /// SIGKILL, and waits until it is gone.
+    pub fn kill(&mut self) {
+        if let Some((mut child, guard)) = self.child.take() {
+            drop(guard);
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// Sends a signal, waits for the end, and says how it ended and how long that took.
+    pub fn stop(&mut self, signal: Signal) -> (ExitStatus, Duration) {
+        let begin = Instant::now();
+        self.signal(signal);
+        loop {
+            if let Some(status) = self.ended() {
+                self.child = None;
+                return (status, begin.elapsed());
+            }
+            assert!(begin.elapsed() < PATIENCE, "{} does not stop\n{}", self.spec.name, self.log());
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    pub fn endpoint(&self) -> String {
+        format!("127.0.0.1:{}", self.spec.client_port)
+    }
+
+    /// All that it has said in all its lives.
+    pub fn log(&self) -> String {
+        let bytes = std::fs::read(self.spec.log()).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("-- {} --\n{}", self.spec.name, self.log());
+        }
+        self.kill();
+    }
+}
+
+/// The status that a shell shows: 128 and the signal's number for a process that died of one.
+pub fn shell_code(status: ExitStatus) -> Option<i32> {
+    status.code().or_else(|| status.signal().map(|signal| 128 + signal))
+}
+
+/// Runs a test that waits for the network, with a bound.
+pub fn block_on<F: Future>(test: F) -> F::Output {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        tokio::time::timeout(Duration::from_secs(40), test).await.expect("the test takes too long")
+    })
+}
+
+/// A client of one or more members.
+pub fn client_of<'a>(members: impl IntoIterator<Item = &'a Member>) -> Client {
+    // The members of a test are on this machine: what takes longer will not come.
+    let settings = Settings { connect_timeout: Duration::from_millis(500), ..Settings::default() };
+    Client::with_settings(members.into_iter().map(Member::endpoint), settings).expect("endpoints")
+}
+
+/// A cluster of one in a directory of its own.
+#[derive(Debug)]
+pub struct Alone {
+    // Dropped in this order.
+    pub member: Member,
+    _dir: tempfile::TempDir,
+}
+
+impl Alone {
+    pub fn new(extra: &[&str]) -> Alone {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let member = Member::start(Spec::alone(dir.path(), extra));
+        Alone { member, _dir: dir }
+    }
+
+    pub fn client(&self) -> Client {
+        client_of([&self.member])
+    }
+
+    pub fn port(&self) -> u16 {
+        self.member.spec.client_port
+    }
+}
+
+/// Panics unless the server refused with this code and text.
+#[track_caller]
+pub fn refused<T: std::fmt::Debug>(result: client::Result<T>, code: Code, message: &str) {
+    let wanted = Error::Server { code, message: message.to_owned() };
+    match result {
+        Err(error) => assert_eq!(error, wanted),
+        Ok(answer) => panic!("answered {answer:?}, not {wanted:?}"),
+    }
+}

@@ -1,0 +1,204 @@
+//! The command line and the environment.
+
+use std::net::TcpListener;
+use std::process::Command;
+
+use crate::live::{self, Ended, Member, Spec, http, is_other, program, run_to_end};
+
+fn with(args: &[&str]) -> Ended {
+    let mut command = program();
+    // Nothing of these starts may leave a directory behind in the sources.
+    command.current_dir(std::env::temp_dir()).args(args);
+    run_to_end(command)
+}
+
+#[test]
+fn what_is_not_a_flag_is_refused_with_status_2() {
+    let table: [(&[&str], &str); 8] = [
+        (&["--nope"], "flag provided but not defined: -nope"),
+        (&["-nope=1"], "flag provided but not defined: -nope"),
+        (&["--name"], "flag needs an argument: -name"),
+        (&["--election-timeout=soon"], "invalid value \"soon\" for flag -election-timeout: parse error"),
+        (&["--pre-vote=maybe"], "invalid boolean value \"maybe\" for -pre-vote"),
+        (&["--listen-client-urls=nowhere"], "invalid value \"nowhere\" for flag -listen-client-urls"),
+        (&["--listen-peer-urls=ftp://127.0.0.1:1"], "for flag -listen-peer-urls"),
+        (&["--initial-cluster-state=old"], "invalid value \"old\" for flag -initial-cluster-state"),
+    ];
+    for (args, text) in table {
+        let ended = with(args);
+        assert_eq!(ended.code, Some(2), "{args:?}: {ended:?}");
+        assert!(ended.stderr.contains(text), "{args:?}: {}", ended.stderr);
+    }
+}
+
+#[test]
+fn what_does_not_fit_together_is_refused_with_status_1() {
+    let client = "--listen-client-urls=http://127.0.0.1:1";
+    let table: [(&[&str], &str); 6] = [
+        (&["word"], "is not a valid flag"),
+        (&[client], "--advertise-client-urls is required when --listen-client-urls is set explicitly"),
+        (&["--election-timeout=100"], "should be at least as 5 times as --heartbeat-interval"),
+        (&["--heartbeat-interval=0"], "--heartbeat-interval must be >0"),
+        (&["--election-timeout=60000"], "is too long, and should be set less than 50000ms"),
+        (&["--listen-peer-urls=http://example.com:1"], "expected IP in URL for binding"),
+    ];
+    for (args, text) in table {
+        let ended = with(args);
+        assert_eq!(ended.code, Some(1), "{args:?}: {ended:?}");
+        assert!(ended.stderr.contains(text), "{args:?}: {}", ended.stderr);
+    }
+}
+
+#[test]
+fn what_cannot_be_honoured_is_refused_not_ignored() {
+    if is_other() {
+        return;
+    }
+    let table: [&[&str]; 6] = [
+        &["--cert-file=x", "--key-file=y"],
+        &["--client-cert-auth"],
+        &["--listen-client-urls=https://127.0.0.1:1", "--advertise-client-urls=https://127.0.0.1:1"],
+        &["--listen-peer-urls=unix://localhost:1"],
+        &["--force-new-cluster"],
+        &["--config-file=x"],
+    ];
+    for args in table {
+        let ended = with(args);
+        assert_eq!(ended.code, Some(1), "{args:?}: {ended:?}");
+        assert!(ended.stderr.contains("not supported by this version"), "{args:?}: {}", ended.stderr);
+    }
+}
+
+#[test]
+fn the_version_is_the_first_line() {
+    for args in [&["--version"][..], &["--name=x", "-version=true"]] {
+        let ended = with(args);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        assert_eq!(ended.stdout.lines().next(), Some("etcd Version: 3.7.3"));
+        assert_eq!(ended.stderr, "");
+    }
+}
+
+#[test]
+fn help_is_no_failure() {
+    for args in [&["--help"][..], &["-h"]] {
+        let ended = with(args);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        assert!((ended.stdout + &ended.stderr).contains("--initial-cluster-token"));
+    }
+}
+
+#[test]
+fn a_variable_that_a_flag_shadows_is_fatal() {
+    let mut command = program();
+    command.env("ETCD_NAME", "there").args(["--name", "here"]);
+    let ended = run_to_end(command);
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.stderr.contains("conflicting environment variable is shadowed by corresponding command-line flag"));
+    assert!(ended.stderr.contains("ETCD_NAME"), "{}", ended.stderr);
+}
+
+#[test]
+fn variables_stand_for_flags_and_unknown_ones_are_named() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let mut command = program();
+    command
+        .env("ETCD_NAME", "fromenv")
+        .env("ETCD_NO_SUCH_THING", "1")
+        .env("ETCD_INITIAL_CLUSTER", "other=http://127.0.0.1:1")
+        .arg("--data-dir")
+        .arg(dir.path().join("m"));
+    // The name from the environment is looked for in the cluster from the environment.
+    let ended = run_to_end(command);
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.stderr.contains("unrecognized environment variable"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("ETCD_NO_SUCH_THING"));
+    assert!(ended.stderr.contains("fromenv"), "{}", ended.stderr);
+}
+
+/// A member that is refused by its cluster flags leaves no directory.
+#[track_caller]
+fn refused_before_the_directory(change: impl FnOnce(&mut Spec), text: &str) {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let mut spec = Spec::alone(dir.path(), &[]);
+    change(&mut spec);
+    let ended = spec.run_to_end();
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.stderr.contains(text), "{}", ended.stderr);
+    if !is_other() {
+        assert!(!spec.dir.exists(), "the directory was made");
+    }
+}
+
+#[test]
+fn a_cluster_without_this_member_is_refused() {
+    refused_before_the_directory(
+        |spec| spec.name = "stranger".into(),
+        "couldn't find local name \\\"stranger\\\" in the initial cluster configuration",
+    );
+}
+
+#[test]
+fn other_peer_urls_than_the_advertised_are_refused() {
+    refused_before_the_directory(
+        |spec| spec.initial_cluster = "m1=http://127.0.0.1:1".into(),
+        "--initial-cluster has m1=http://127.0.0.1:1 but missing from --initial-advertise-peer-urls",
+    );
+}
+
+#[test]
+fn a_peer_url_of_two_members_is_refused() {
+    refused_before_the_directory(
+        |spec| spec.initial_cluster = format!("{0},m2=http://127.0.0.1:{1}", spec.initial_cluster, spec.peer_port),
+        "has duplicate url",
+    );
+}
+
+#[test]
+fn a_peer_url_that_is_none_is_refused() {
+    refused_before_the_directory(|spec| spec.initial_cluster += ",m2=nowhere", "error setting up initial cluster");
+}
+
+#[test]
+fn joining_a_running_cluster_is_refused_in_clear_words() {
+    if is_other() {
+        return;
+    }
+    refused_before_the_directory(
+        |spec| spec.extra.push("--initial-cluster-state=existing".into()),
+        "--initial-cluster-state=existing: joining a running cluster is not supported by this version",
+    );
+}
+
+#[test]
+fn a_port_that_is_taken_is_named() {
+    let holder = TcpListener::bind("127.0.0.1:0").expect("binds");
+    let port = holder.local_addr().expect("bound").port();
+    refused_before_the_directory(
+        |spec| spec.client_port = port,
+        &format!("127.0.0.1:{port}: bind: address already in use"),
+    );
+}
+
+#[cfg(unix)]
+#[test]
+fn a_link_named_etcd_is_the_server() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let link = dir.path().join("etcd");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_kvorum"), &link).expect("links");
+    let run = |args: &[&str]| {
+        let mut command = Command::new(&link);
+        live::clean(&mut command);
+        command.args(args);
+        run_to_end(command)
+    };
+    let version = run(&["--version"]);
+    assert_eq!((version.code, version.stdout.lines().next()), (Some(0), Some("etcd Version: 3.7.3")));
+    assert_eq!(run(&["--nope"]).code, Some(2));
+    // A subcommand is a stray word to it.
+    assert_eq!(run(&["server"]).code, Some(1));
+    let spec = Spec::alone(dir.path(), &[]);
+    let mut member = Member::spawn_by(spec, &link);
+    member.ready();
+    assert_eq!(http::get(member.spec.client_port, "/version").expect("answers").json()["etcdserver"], "3.7.3");
+}
