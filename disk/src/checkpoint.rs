@@ -167,6 +167,15 @@ pub fn settle(files: &dyn Files, id: Identity, manifest: &Manifest) -> Result<()
     for file in &manifest.segments {
         cut_segment(files, file)?;
     }
+    // A segment that only an older checkpoint names was not flushed since: what it holds beyond may be torn.
+    for index in manifests(files)?.into_iter().filter(|index| *index < manifest.index) {
+        let older = Manifest::read(files, &manifest_path(index), id.cluster, Some(id.member))?;
+        for file in &older.segments {
+            if newest_segment(Some(manifest), file.segment).is_none() {
+                cut_segment(files, file)?;
+            }
+        }
+    }
     files.sync_dir(DIR).map_err(|e| Fault::io(DIR, 0, e))
 }
 
