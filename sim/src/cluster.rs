@@ -697,18 +697,25 @@ impl Sim {
     fn submit(&mut self, who: usize, job: JobId, work: Job) {
         match &work {
             Job::Save { hard, entries, .. } => {
-                let overwrites = entries.first().is_some_and(|e| e.index <= self.members[who].up.as_ref().expect("up").status.last);
-                if overwrites {
+                if self.oracle.on_save(self.now, who, *hard, entries) {
                     self.marks.hit("entry overwritten on a follower");
                 }
-                self.oracle.on_save(self.now, who, *hard, entries);
                 let (first, n) = (entries.first().map_or(0, |e| e.index), entries.len());
                 let hard = *hard;
                 self.tell(Some(who), "save", first, n as u64, || format!("{n} from {first}, term {} vote {} commit {}", hard.term, hard.vote, hard.commit));
             }
             other => {
                 let kind = job_name(other);
-                self.tell(Some(who), "job", job, kind.len() as u64, || kind.to_string());
+                self.tell(Some(who), "job", job, kind.len() as u64, || match other {
+                    Job::WriteRecords { segment, offset, parts, seals } => {
+                        format!("{job}: {kind} {segment}+{offset} {} bytes seals {seals}", parts.iter().map(|p| p.len()).sum::<usize>())
+                    }
+                    Job::CheckpointRows { index, rows } => format!("{job}: {kind} {index} {} bytes", rows.len()),
+                    Job::CheckpointFinish { index, .. } => format!("{job}: {kind} {index}"),
+                    Job::HashKv { keep, .. } => format!("{job}: {kind} keeps {}", keep.len()),
+                    Job::InstallBegin { .. } | Job::InstallFinish { .. } | Job::InstallChunk { .. } => format!("{job}: {kind}"),
+                    other => format!("{job}: {other:?}"),
+                });
             }
         }
         let lane = lane_number(node::work::lane(&work));
@@ -771,7 +778,9 @@ impl Sim {
         }
         if let JobResult::Failed { fault } = &result {
             let text = fault.to_string();
-            if !report.failed && fault.is_damage() {
+            // What a failed write left half done is not damage.
+            let faulted = self.members[who].up.as_ref().is_some_and(|l| l.faulted);
+            if !faulted && fault.is_damage() {
                 return self.fail("D-5", format!("m{}: {text}", who + 1));
             }
             self.tell(Some(who), "disk", 2, 0, || text);

@@ -114,21 +114,23 @@ impl Oracle {
     // What members do.
 
     /// A member was told to save: this is its log from now on, durable or not.
-    pub fn on_save(&mut self, now: Time, who: usize, hard: HardState, entries: &[Entry]) {
+    /// True when that replaces other entries.
+    pub fn on_save(&mut self, now: Time, who: usize, hard: HardState, entries: &[Entry]) -> bool {
         let before = self.seats[who].durable_hard;
         if hard.term < before.term || (hard.term == before.term && before.vote != 0 && hard.vote != before.vote) {
             self.fail(now, "R-6", format!("m{} saves {hard:?} after {before:?}", who + 1));
         }
-        let Some(first) = entries.first() else { return };
+        let Some(first) = entries.first() else { return false };
         if first.index <= self.seats[who].applied {
             let applied = self.seats[who].applied;
             self.fail(now, "R-2", format!("m{} rewrites its log from {} though it applied {applied}", who + 1, first.index));
         }
         let seat = &mut self.seats[who];
-        seat.log.split_off(&first.index);
+        let replaced = !seat.log.split_off(&first.index).is_empty();
         for e in entries {
             seat.log.insert(e.index, (e.term, e.kind, e.data.clone()));
         }
+        replaced
     }
 
     /// The disk of a member has flushed a save, whatever the member was told.
