@@ -320,13 +320,37 @@ fn one_of_the_two_headers_is_enough() {
     // Four batches of a page each fill the first file.
     let path = files.files().remove(0);
     let good = files.bytes(&path);
-    for at in (0..good.len()).step_by(4096).flat_map(|page| [page, page + 4096 - 152]) {
+    for at in (0..good.len()).step_by(4096).flat_map(|page| [page, page + 4096 - 160]) {
         let copy = files.copy();
-        copy.edit(&path, |bytes| bytes[at..at + 152].fill(0));
+        copy.edit(&path, |bytes| bytes[at..at + 160].fill(0));
         let (_, content) = recover(&copy).unwrap();
         assert_eq!((content.entries, content.hard.term), (entries(1..=3, 1, 100), 3), "{at}");
         assert_eq!((content.healed.len(), content.torn), (1, None), "{at}");
         assert_eq!(copy.bytes(&path), good, "{at}");
+    }
+}
+
+/// Files are made at their full length before the first batch: one that is shorter has lost
+/// something that was durable, even when it ends between two batches.
+#[test]
+fn a_file_that_lost_its_end_is_damage() {
+    let files = MemFiles::new();
+    let mut log = Log::create(files.shared(), ID, OPTIONS, (0, 0)).unwrap();
+    for index in 1..=2 {
+        log.save(hard(1, 0, 0), &[entry(index, 1, 100)]).unwrap();
+    }
+    let path = files.files().remove(0);
+    let made = files.bytes(&path).len();
+    for len in (0..made).step_by(2048) {
+        let copy = files.copy();
+        copy.edit(&path, |bytes| bytes.truncate(len));
+        let fault = recover(&copy).unwrap_err();
+        assert!(fault.is_damage() && fault.to_string().contains(&path), "{len}: {fault}");
+        assert_eq!(copy.calls(), 0, "{len}: {fault}");
+        if len >= 4096 {
+            let text = format!("{path} at byte {len}: damaged: the file ends here and was made with {made} bytes: batches may be missing");
+            assert_eq!(fault.to_string(), text);
+        }
     }
 }
 
@@ -375,7 +399,7 @@ fn missing_entries_are_named() {
     let path = files.files().into_iter().find(|path| path.ends_with(".log")).unwrap();
     // Page 0 holds the first batch (no entries), page 1 entries 1 to 3: body of entry 2.
     let body = files.copy();
-    body.edit(&path, |bytes| bytes[4096 + 152 + 3 * 28 + 10] ^= 1);
+    body.edit(&path, |bytes| bytes[4096 + 160 + 3 * 28 + 10] ^= 1);
     let page = files.copy();
     page.edit(&path, |bytes| bytes[4096..8192].fill(0));
     let fault = recover(&body).unwrap_err();
@@ -432,8 +456,8 @@ fn others_logs_and_later_formats_are_refused() {
     let newer = files.copy();
     newer.edit(&path, |bytes| {
         bytes[4096 + 8] = 2;
-        let crc = crc32c::crc32c(&bytes[4096..4096 + 148]);
-        bytes[4096 + 148..4096 + 152].copy_from_slice(&crc.to_le_bytes());
+        let crc = crc32c::crc32c(&bytes[4096..4096 + 156]);
+        bytes[4096 + 156..4096 + 160].copy_from_slice(&crc.to_le_bytes());
     });
     let fault = recover(&newer).unwrap_err();
     assert_eq!(fault.to_string(), format!("{path} at byte 0: written in format level 2, this program knows up to 1"));

@@ -19,7 +19,7 @@ use crate::{EntryId, LEVEL, PAGE};
 use bytes::Bytes;
 use consensus::{Entry, EntryKind, HardState};
 
-pub(super) const HEADER: usize = 152;
+pub(super) const HEADER: usize = 160;
 pub(super) const ROW: usize = 28;
 const MAGIC: &[u8; 8] = b"kvlogbat";
 const RESTART: u32 = 1;
@@ -52,6 +52,9 @@ pub(super) struct Header {
     pub restart: bool,
     pub count: u32,
     pub body_len: u64,
+    /// Bytes of the file it was written to. Files are made at their full length, so a shorter
+    /// one has lost its end, durable batches included.
+    pub file_len: u64,
     pub table_crc: u32,
 }
 
@@ -72,7 +75,7 @@ impl Header {
         for value in [
             self.id.cluster, self.id.member, self.at.segment, self.at.offset, self.number,
             self.prev_range.0, self.prev_range.1, self.proven.segment, self.proven.offset,
-            self.hard.term, self.hard.vote, self.hard.commit, self.base.0, self.base.1, self.body_len,
+            self.hard.term, self.hard.vote, self.hard.commit, self.base.0, self.base.1, self.body_len, self.file_len,
         ] {
             put_u64(&mut out, value);
         }
@@ -112,12 +115,13 @@ impl Header {
         let hard = HardState { term: fields.u64()?, vote: fields.u64()?, commit: fields.u64()? };
         let base = (fields.u64()?, fields.u64()?);
         let body_len = fields.u64()?;
+        let file_len = fields.u64()?;
         let prev_digest = fields.u32()?;
         let count = fields.u32()?;
         let table_crc = fields.u32()?;
         let restart = flags & RESTART != 0;
         let header = Header {
-            id, at, number, prev_digest, prev_range, proven, hard, base, restart, count, body_len, table_crc,
+            id, at, number, prev_digest, prev_range, proven, hard, base, restart, count, body_len, file_len, table_crc,
         };
         (flags & !RESTART == 0 && header.checked_size().is_some()).then_some(header)
     }
@@ -247,6 +251,7 @@ mod tests {
             restart: true,
             count,
             body_len,
+            file_len: 1 << 20,
             table_crc: 13,
         }
     }

@@ -302,6 +302,7 @@ impl Log {
             restart,
             count: u32::try_from(entries.len()).expect("fewer than 2^32 entries in a batch"),
             body_len: entries.iter().map(|entry| entry.data.len() as u64).sum(),
+            file_len: self.segments.back().map_or(0, |segment| segment.len),
             table_crc: crc32c::crc32c(&table),
         };
         let room = self.segments.back().map_or(0, |segment| segment.len - self.tip.end.offset);
@@ -329,6 +330,7 @@ impl Log {
         let id = self.segments.back().map_or(1, |segment| segment.id + 1);
         header.at = Place { segment: id, offset: 0 };
         let (mut segment, filled) = self.spares.take(&*self.files, id, header.size())?;
+        header.file_len = segment.len;
         let frame = Frame::new(header, table);
         let written = write_batch(&segment, 0, &frame, entries, filled);
         let filled = self.stop(written)?;

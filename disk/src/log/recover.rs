@@ -101,6 +101,11 @@ struct Rewrite {
     wrong: bool,
 }
 
+/// No torn write makes a file shorter: it had its full length, durably, before its first batch.
+fn shortened(path: &str, len: u64, made: u64) -> Fault {
+    Fault::damaged(path, len, format!("the file ends here and was made with {made} bytes: batches may be missing"))
+}
+
 impl Replay {
     fn new(files: Arc<dyn Files>, id: Identity, spares: Spares) -> Replay {
         let log = Log {
@@ -123,6 +128,9 @@ impl Replay {
             let place = Place { segment: id, offset };
             match self.batch_at(place)? {
                 Ok(batch) => {
+                    if batch.header.file_len > len {
+                        return Err(shortened(&path, len, batch.header.file_len));
+                    }
                     offset += batch.header.size();
                     self.accept(batch)?;
                 }
