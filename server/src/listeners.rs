@@ -16,7 +16,15 @@ pub fn bind(url: &Url) -> io::Result<TcpListener> {
             Err(error) => last = error,
         }
     }
-    Err(io::Error::new(last.kind(), format!("listen tcp {}: {last}", url.address())))
+    Err(io::Error::new(last.kind(), format!("listen tcp {}: bind: {}", url.address(), reason(&last))))
+}
+
+/// The system's words as etcd has them: without the number, and beginning small.
+fn reason(error: &io::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or(&text);
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_lowercase().chain(letters).collect())
 }
 
 fn candidates(url: &Url) -> io::Result<Vec<SocketAddr>> {
@@ -52,6 +60,6 @@ mod tests {
         let port = first.local_addr().expect("bound").port();
         let url = Url::parse(&format!("http://127.0.0.1:{port}")).expect("good");
         let error = bind(&url).expect_err("taken");
-        assert!(error.to_string().starts_with(&format!("listen tcp 127.0.0.1:{port}: ")), "{error}");
+        assert_eq!(error.to_string(), format!("listen tcp 127.0.0.1:{port}: bind: address already in use"));
     }
 }

@@ -51,10 +51,19 @@ fn invalid<T>(text: impl Into<String>) -> Result<T, Rejected> {
     Err(Rejected::Invalid(text.into()))
 }
 
-fn urls(given: &Given, name: &str) -> Result<Vec<Url>, Rejected> {
+/// The flags whose values are lists of URLs.
+const URLS: &[&str] = &[
+    "listen-peer-urls", "listen-client-urls", "listen-client-http-urls", "listen-metrics-urls",
+    "initial-advertise-peer-urls", "advertise-client-urls",
+];
+
+fn read_urls(given: &Given, name: &str) -> Result<Vec<Url>, Rejected> {
     let text = given.text(name);
-    let urls = Url::list(text)
-        .map_err(|why| Rejected::Usage(format!("invalid value {text:?} for flag -{name}: {why}")))?;
+    Url::list(text).map_err(|why| Rejected::Usage(format!("invalid value {text:?} for flag -{name}: {why}")))
+}
+
+fn urls(given: &Given, name: &str) -> Result<Vec<Url>, Rejected> {
+    let urls = read_urls(given, name)?;
     for url in &urls {
         if url.is_tls() {
             return invalid(format!("--{name}: TLS is not supported by this version: {url}"));
@@ -189,6 +198,10 @@ fn settings(given: &Given, seed: u64) -> Result<Settings, Rejected> {
 
 /// Reads the options out of what was given. `seed`: new for every start.
 pub fn options(given: &Given, seed: u64) -> Result<Options, Rejected> {
+    // A value that is no URL is a mistake of the command line, whatever else is wrong.
+    for name in URLS {
+        read_urls(given, name)?;
+    }
     let mut ignored = Vec::new();
     for (flag, value) in given.changed() {
         match flag.effect {
@@ -279,6 +292,8 @@ mod tests {
         for (line, text) in table {
             assert_eq!(read(line).expect_err(line), Rejected::Invalid(text.into()), "{line}");
         }
+        let text = "invalid value \"x\" for flag -listen-client-urls: URL scheme must be http, https, unix, or unixs: x";
+        assert_eq!(read("--listen-client-urls x").expect_err("no URL"), Rejected::Usage(text.into()));
         assert!(read("--cert-file= --client-cert-auth=false --auth-token simple").is_ok());
     }
 

@@ -2,10 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use client::wire::{
-    Code,
-    etcdserverpb::PutRequest,
-};
+use client::wire::{Code, etcdserverpb::PutRequest};
 use client::{Client, Error};
 
 use crate::live::ops::put_request;

@@ -29,14 +29,34 @@ fn puts_that_contradict_themselves_or_the_store_are_refused() {
         let there = || put_request("puts/there", "");
         let table = [
             (put_request("", "x"), Code::InvalidArgument, NO_KEY),
-            (PutRequest { ignore_value: true, ..put_request("puts/none", "") }, Code::InvalidArgument, "etcdserver: key not found"),
-            (PutRequest { ignore_lease: true, ..put_request("puts/none", "x") }, Code::InvalidArgument, "etcdserver: key not found"),
-            (PutRequest { ignore_value: true, value: "y".into(), ..there() }, Code::InvalidArgument, "etcdserver: value is provided"),
-            (PutRequest { ignore_lease: true, lease: 5, ..there() }, Code::InvalidArgument, "etcdserver: lease is provided"),
+            (
+                PutRequest { ignore_value: true, ..put_request("puts/none", "") },
+                Code::InvalidArgument,
+                "etcdserver: key not found",
+            ),
+            (
+                PutRequest { ignore_lease: true, ..put_request("puts/none", "x") },
+                Code::InvalidArgument,
+                "etcdserver: key not found",
+            ),
+            (
+                PutRequest { ignore_value: true, value: "y".into(), ..there() },
+                Code::InvalidArgument,
+                "etcdserver: value is provided",
+            ),
+            (
+                PutRequest { ignore_lease: true, lease: 5, ..there() },
+                Code::InvalidArgument,
+                "etcdserver: lease is provided",
+            ),
             (PutRequest { lease: 0x7777, ..there() }, Code::NotFound, "etcdserver: requested lease not found"),
             (PutRequest { lease: -1, ..there() }, Code::NotFound, "etcdserver: requested lease not found"),
             // The first complaint counts.
-            (PutRequest { ignore_value: true, value: "y".into(), ..put_request("", "") }, Code::InvalidArgument, NO_KEY),
+            (
+                PutRequest { ignore_value: true, value: "y".into(), ..put_request("", "") },
+                Code::InvalidArgument,
+                NO_KEY,
+            ),
         ];
         for (request, code, text) in table {
             refused_everywhere(&client, request, code, text).await;

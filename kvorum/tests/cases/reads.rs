@@ -29,9 +29,7 @@ fn reads_of_compacted_and_future_revisions_are_refused_each_in_its_words() {
     with_own(|client, _| async move {
         compacted_at_5(&client).await;
         for serializable in [false, true] {
-            let ask = async |revision: i64| {
-                client.range(RangeRequest { serializable, ..at("a", revision) }).await
-            };
+            let ask = async |revision: i64| client.range(RangeRequest { serializable, ..at("a", revision) }).await;
             for gone in [1, 2, 4] {
                 refused(ask(gone).await, Code::OutOfRange, COMPACTED);
             }
@@ -73,9 +71,7 @@ fn every_kind_of_read_minds_the_compaction() {
         for (revision, text) in [(4, COMPACTED), (7, FUTURE)] {
             let inside = txn(vec![get_at("b", "", revision)]);
             refused(client.txn(inside).await, Code::OutOfRange, text);
-            let streamed = async {
-                client.range_stream(at("b", revision)).await?.next().await
-            };
+            let streamed = async { client.range_stream(at("b", revision)).await?.next().await };
             refused(streamed.await, Code::OutOfRange, text);
         }
     });

@@ -80,7 +80,9 @@ fn plain_pages_answer_what_monitors_ask() {
     }
     let metrics = http::get(port, "/metrics").unwrap();
     assert_eq!(metrics.status, 200);
-    for name in ["etcd_server_has_leader 1", "etcd_server_is_leader 1", "etcd_server_version{server_version=\"3.7.3\"} 1"] {
+    for name in
+        ["etcd_server_has_leader 1", "etcd_server_is_leader 1", "etcd_server_version{server_version=\"3.7.3\"} 1"]
+    {
         assert!(metrics.body.contains(name), "{name}");
     }
     let nowhere = http::get(port, "/nowhere").unwrap();

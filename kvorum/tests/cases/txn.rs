@@ -295,7 +295,8 @@ fn every_operation_needs_a_key() {
 #[test]
 fn answers_stand_in_the_order_of_the_operations() {
     with_shared(|client| async move {
-        let ops = vec![put("seq/a", "1"), get("seq/a", ""), nested(txn(vec![delete("seq/b", "")])), delete("seq/c", "")];
+        let ops =
+            vec![put("seq/a", "1"), get("seq/a", ""), nested(txn(vec![delete("seq/b", "")])), delete("seq/c", "")];
         let done = client.txn(txn(ops)).await.unwrap();
         assert!(done.succeeded);
         let kinds: Vec<&str> = done

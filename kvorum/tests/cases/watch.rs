@@ -239,7 +239,8 @@ fn watch_ids_are_chosen_once() {
 #[test]
 fn a_cancelled_watch_is_confirmed_and_silent_and_its_id_is_free() {
     with_shared(|client| async move {
-        let mut watch = Watching::open(&shared().member.endpoint(), WatchCreateRequest { watch_id: 7, ..from("gone/a", 0) }).await;
+        let mut watch =
+            Watching::open(&shared().member.endpoint(), WatchCreateRequest { watch_id: 7, ..from("gone/a", 0) }).await;
         assert!(watch.next().await.created);
         watch.cancel(7);
         let ended = watch.next().await;

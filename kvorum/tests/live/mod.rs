@@ -305,9 +305,8 @@ pub fn shell_code(status: ExitStatus) -> Option<i32> {
 /// Runs a test that waits for the network, with a bound.
 pub fn block_on<F: Future>(test: F) -> F::Output {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(async {
-        tokio::time::timeout(Duration::from_secs(40), test).await.expect("the test takes too long")
-    })
+    runtime
+        .block_on(async { tokio::time::timeout(Duration::from_secs(40), test).await.expect("the test takes too long") })
 }
 
 /// A client of one or more members.

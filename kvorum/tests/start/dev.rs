@@ -29,7 +29,11 @@ impl Dev {
     fn start(data_dir: &Path, port: u16) -> Dev {
         let said = data_dir.with_extension("said");
         let out = File::create(&said).expect("creates");
-        let child = dev(data_dir, port, "1").stdin(Stdio::null()).stdout(out.try_clone().expect("a handle")).stderr(out).spawn();
+        let child = dev(data_dir, port, "1")
+            .stdin(Stdio::null())
+            .stdout(out.try_clone().expect("a handle"))
+            .stderr(out)
+            .spawn();
         let mut dev = Dev { child: child.expect("starts"), said };
         dev.wait_for("m1 leads");
         dev

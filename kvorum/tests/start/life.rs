@@ -23,6 +23,10 @@ fn signals_end_it_in_time_with_their_status() {
 
 #[test]
 fn an_open_connection_does_not_hold_up_the_stop() {
+    if is_other() {
+        // A real etcd waits for its streams, without a bound.
+        return;
+    }
     let mut alone = Alone::new(&[]);
     let watching = block_on(async {
         let endpoint = alone.member.endpoint();
@@ -33,8 +37,7 @@ fn an_open_connection_does_not_hold_up_the_stop() {
     });
     let (status, took) = alone.member.stop(Signal::TERM);
     assert_eq!(shell_code(status), Some(143));
-    // A real etcd waits longer for its streams.
-    assert!(is_other() || took < Duration::from_millis(1500), "{took:?}");
+    assert!(took < Duration::from_millis(1500), "{took:?}");
     drop(watching);
 }
 
@@ -47,12 +50,8 @@ fn lives_on(signal: Signal) {
         for value in ["2", "3", "4"] {
             client.put("a", value).await.expect("puts");
         }
-        let leased = client::wire::etcdserverpb::PutRequest {
-            lease,
-            key: "b".into(),
-            value: "5".into(),
-            ..Default::default()
-        };
+        let leased =
+            client::wire::etcdserverpb::PutRequest { lease, key: "b".into(), value: "5".into(), ..Default::default() };
         client.put_with(leased).await.expect("puts");
         client.compact(3).await.expect("compacts");
         (client.hash_kv(0).await.expect("hashes"), lease)
@@ -110,7 +109,8 @@ fn every_line_of_the_log_is_json_and_none_is_an_error() {
         for field in ["level", "ts", "msg"] {
             assert!(json[field].is_string(), "{field}: {line}");
         }
-        assert!(json["level"] != "error" && json["level"] != "fatal", "{line}");
+        // A real etcd complains about the listeners that it has closed itself.
+        assert!(is_other() || (json["level"] != "error" && json["level"] != "fatal"), "{line}");
         ready += usize::from(json["msg"] == "ready to serve client requests");
     }
     assert_eq!(ready, 1, "{log}");

@@ -27,12 +27,17 @@ fn contents(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     all
 }
 
-/// Panics unless both are the same; bytes are not shown.
+/// Panics unless the directory is as it was.
 #[track_caller]
 fn unchanged(before: &BTreeMap<PathBuf, Vec<u8>>, dir: &Path) {
-    let after = contents(dir);
+    same(before, &contents(dir));
+}
+
+/// Panics unless both are the same; bytes are not shown.
+#[track_caller]
+fn same(before: &BTreeMap<PathBuf, Vec<u8>>, after: &BTreeMap<PathBuf, Vec<u8>>) {
     let names = |all: &BTreeMap<PathBuf, Vec<u8>>| all.keys().cloned().collect::<Vec<_>>();
-    assert_eq!(names(&after), names(before));
+    assert_eq!(names(after), names(before));
     for (path, bytes) in before {
         assert!(after[path] == *bytes, "{} was changed", path.display());
     }
