@@ -752,6 +752,7 @@ impl Sim {
             Job::RestartLog { index, .. } => Some(*index),
             _ => None,
         };
+        let installs = matches!(work, Job::InstallBegin { .. } | Job::InstallChunk { .. } | Job::InstallFinish);
         self.plant_in_job(who, &mut work);
         let armed = self.members[who].armed.remove(&lane);
         let fault = match armed {
@@ -784,6 +785,13 @@ impl Sim {
                 return self.fail("D-5", format!("m{}: {text}", who + 1));
             }
             self.tell(Some(who), "disk", 2, 0, || text);
+        }
+        if installs && self.phase == crate::run::Phase::Safety && self.rng.percent(15) {
+            // Installs are rare, so that few of the planned faults meet one.
+            let at = report.calls.first().map_or(self.now, |_| *self.rng.pick(&report.calls)) + self.rng.below(2);
+            let (power, down) = (self.rng.percent(60), 20 * MS + self.rng.below(SECOND));
+            *self.fault_counts.entry("crash in an install").or_default() += 1;
+            self.at(at, Event::Crash { who, life: number, power, down });
         }
         if let Some(Armed::Crash { call, power, down }) = armed {
             let at = report.calls.get(call as usize - 1).copied().unwrap_or(report.end);
