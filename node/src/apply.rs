@@ -40,6 +40,17 @@ impl Applier {
         }
     }
 
+    pub(crate) fn waits_for(&self, job: JobId) -> bool {
+        self.reading == Some(job)
+    }
+
+    /// The record was not read: if its entry still waits, it is asked for again.
+    pub(crate) fn unread(&mut self, job: JobId) {
+        if self.reading == Some(job) {
+            self.reading = None;
+        }
+    }
+
     /// The state was replaced by a snapshot at `index`.
     pub(crate) fn restart(&mut self, index: u64) {
         self.queue.clear();

@@ -51,28 +51,47 @@ pub(crate) struct Gate {
     queued_bytes: u64,
     sent: BTreeMap<u64, Sent>,
     by_waiter: BTreeMap<Waiter, u64>,
-    /// Leader: numbers seen in this term, per (member, boot).
-    seen: BTreeMap<u64, Seen>,
+    /// Leader: numbers seen in this term.
+    seen: Seen,
     pub(crate) failed: u64,
     /// Something in `queue` was not tried in this turn yet.
     fresh: bool,
     alarm_asked: u64,
 }
 
+/// Per life of a member: a frame of an earlier life may come late, and must not make the
+/// numbers of the present one new again.
 #[derive(Default)]
 struct Seen {
-    boot: u64,
     term: u64,
+    /// By (member, boot).
+    lives: BTreeMap<(u64, u64), Numbers>,
+}
+
+#[derive(Default)]
+struct Numbers {
     floor: u64,
     numbers: BTreeSet<u64>,
 }
 
 impl Seen {
     /// True once per number.
-    fn first(&mut self, boot: u64, term: u64, seq: u64) -> bool {
-        if (self.boot, self.term) != (boot, term) {
-            *self = Seen { boot, term, floor: 0, numbers: BTreeSet::new() };
+    fn first(&mut self, life: (u64, u64), term: u64, seq: u64) -> bool {
+        if self.term != term {
+            *self = Seen { term, lives: BTreeMap::new() };
         }
+        self.lives.entry(life).or_default().first(seq)
+    }
+
+    fn forget(&mut self, life: (u64, u64), seq: u64) {
+        if let Some(numbers) = self.lives.get_mut(&life) {
+            numbers.numbers.remove(&seq);
+        }
+    }
+}
+
+impl Numbers {
+    fn first(&mut self, seq: u64) -> bool {
         if seq <= self.floor || !self.numbers.insert(seq) {
             return false;
         }
@@ -80,10 +99,6 @@ impl Seen {
             self.floor = self.numbers.pop_first().expect("not empty");
         }
         true
-    }
-
-    fn forget(&mut self, seq: u64) {
-        self.numbers.remove(&seq);
     }
 }
 
@@ -309,17 +324,19 @@ impl Node {
                 refused.push(command.seq);
                 continue;
             }
-            if !self.gate.seen.entry(from).or_default().first(boot, term, command.seq) {
+            if !self.gate.seen.first((from, boot), term, command.seq) {
                 continue;
             }
             let origin = Origin { member: from, boot, seq: command.seq };
             match self.propose_sealed(&command.body, origin) {
                 Ok(()) => {}
-                Err(refusal) => {
-                    self.gate.seen.entry(from).or_default().forget(command.seq);
-                    why = if refusal == consensus::Refused::TooMany { Why::TooMany } else { Why::NotLeader };
+                // Its asker is told that nothing was applied, so a copy of this frame must find the number used.
+                Err(consensus::Refused::TooMany) => {
+                    why = Why::TooMany;
                     refused.push(command.seq);
                 }
+                // Kept by its member, which says it again.
+                Err(_) => self.gate.seen.forget((from, boot), command.seq),
             }
         }
         if !refused.is_empty() {
@@ -375,19 +392,21 @@ mod tests {
     #[test]
     fn a_number_is_new_once_per_term_and_life() {
         let mut seen = Seen::default();
-        assert!(seen.first(1, 5, 10));
-        assert!(!seen.first(1, 5, 10));
-        assert!(seen.first(1, 5, 9), "a later copy of an earlier loss is still new");
-        assert!(seen.first(1, 6, 10), "another term");
-        assert!(seen.first(2, 6, 10), "another life");
+        assert!(seen.first((3, 1), 5, 10));
+        assert!(!seen.first((3, 1), 5, 10));
+        assert!(seen.first((3, 1), 5, 9), "a later copy of an earlier loss is still new");
+        assert!(seen.first((3, 1), 6, 10), "another term");
+        assert!(seen.first((3, 2), 6, 10), "another life");
+        assert!(!seen.first((3, 1), 6, 10), "a late frame of the earlier life");
+        assert!(!seen.first((3, 2), 6, 10), "the earlier life's frame made nothing new");
     }
 
     #[test]
     fn numbers_below_the_memory_count_as_seen() {
         let mut seen = Seen::default();
         for seq in 1..=(SEEN as u64 + 10) {
-            assert!(seen.first(1, 1, seq));
+            assert!(seen.first((3, 1), 1, seq));
         }
-        assert!(!seen.first(1, 1, 3));
+        assert!(!seen.first((3, 1), 1, 3));
     }
 }

@@ -15,6 +15,7 @@
 //! | `lessor` | lease clock, renewals, expiry |
 //! | `checkpoints`, `transfer` | records to files, images, snapshots between members |
 //! | `health`, `moves` | hung disk, clean stop, digests; MoveLeader |
+//! | `saves` | what becomes one flush of the log |
 //! | `recover` | from the files to a member |
 //! | `frame`, `work` | peer frames and their bytes; jobs carried out |
 
@@ -31,6 +32,7 @@ mod moves;
 mod reads;
 mod recover;
 mod requests;
+mod saves;
 mod transfer;
 mod walks;
 pub mod watch;

@@ -22,6 +22,7 @@ use crate::io::*;
 use crate::lessor::Lessor;
 use crate::moves::Moves;
 use crate::reads::Reads;
+use crate::saves::Saves;
 use crate::transfer::Transfer;
 use crate::walks::Walks;
 use consensus::{Consensus, Role, Turn};
@@ -47,6 +48,7 @@ pub struct Node {
     pub(crate) reads: Reads,
     pub(crate) walks: Walks,
     pub(crate) applier: Applier,
+    pub(crate) saves: Saves,
     pub(crate) lessor: Lessor,
     pub(crate) checkpoints: Checkpoints,
     pub(crate) transfer: Transfer,
@@ -57,6 +59,11 @@ pub struct Node {
     /// Set once `Output::Fatal` was said: nothing more is done.
     pub(crate) dead: bool,
     turn: Turn,
+}
+
+/// What entries take in the log, about. Bytes.
+pub(crate) fn log_bytes(entries: &[consensus::Entry]) -> u64 {
+    entries.iter().map(|entry| entry.data.len() as u64 + 64).sum()
 }
 
 /// What is to be done when a job is done.
@@ -110,6 +117,7 @@ impl Node {
             reads: Reads::default(),
             walks: Walks::default(),
             applier,
+            saves: Saves::default(),
             lessor: Lessor::default(),
             checkpoints,
             transfer: Transfer::default(),
@@ -161,7 +169,7 @@ impl Node {
     pub fn idle(&self) -> bool {
         self.dead
             || (self.walks.idle()
-                && self.applier.idle()
+                && (self.applier.idle() || self.transfer.swapping())
                 && self.gate.idle()
                 && self.checkpoints.idle()
                 && !self.store.sweep_pending())
@@ -225,10 +233,8 @@ impl Node {
                 out.push(Output::Send { to: message.to(), frame: Frame::Raft(message) });
             }
             if let Some(save) = turn.save.take() {
-                self.health.save_submitted(save.number, self.ticks);
-                self.checkpoints.log_grew(save.entries.iter().map(|e| e.data.len() as u64 + 64).sum());
-                let job = Job::Save { number: save.number, hard: save.hard, entries: save.entries };
-                self.jobs.start(Task::Save { number: save.number }, job, out);
+                self.checkpoints.log_grew(log_bytes(&save.entries));
+                self.submit_save(save, out);
             }
             self.applier.queue.extend(turn.committed.drain(..));
             if let Some(soft) = turn.soft.take() {
@@ -277,13 +283,10 @@ impl Node {
             panic!("job {job} was never started or is done twice");
         };
         if let JobResult::Failed { fault } = result {
-            return self.job_failed(task, fault, out);
+            return self.job_failed(job, task, fault, out);
         }
         match (task, result) {
-            (Task::Save { number }, JobResult::Saved) => {
-                self.health.saved(number);
-                self.consensus.saved(number);
-            }
+            (Task::Save { number }, JobResult::Saved) => self.saved(number, out),
             (Task::CutLog, JobResult::LogCut) => {}
             (Task::RestartLog, JobResult::LogRestarted) => self.log_restarted(out),
             (Task::ReadLog, JobResult::Log { ticket, entries }) => self.consensus.fetched(ticket, entries),
@@ -311,8 +314,10 @@ impl Node {
     }
 
     /// A read that failed concerns its asker; anything else means that this member must stop.
-    fn job_failed(&mut self, task: Task, fault: disk::Fault, out: &mut Vec<Output>) {
+    fn job_failed(&mut self, job: JobId, task: Task, fault: disk::Fault, out: &mut Vec<Output>) {
         match task {
+            // Its file may be gone with the state that is being replaced.
+            Task::ApplyRead if self.transfer.swapping() || !self.applier.waits_for(job) => self.applier.unread(job),
             Task::SendChunk { to, boot, token } => {
                 self.note(Level::Warn, format!("a checkpoint file could not be read for member {to:x}: {fault}"), out);
                 let frame = Frame::Chunk { boot, token, ok: false, end: false, bytes: bytes::Bytes::new() };

@@ -6,7 +6,7 @@
 use crate::apply::{change_members, conf_state};
 use crate::config::Config;
 use crate::io::{Level, Output};
-use crate::member::Node;
+use crate::member::{Node, log_bytes};
 use bytes::Bytes;
 use consensus::{ConfChange, Consensus, Entry, EntryKind, HardState, Restored};
 use disk::{Fault, Files, Identity, Log, LogContent, LogOptions, checkpoint, records, transfer};
@@ -78,9 +78,13 @@ impl Node {
                 loaded.manifest.index,
             ),
         });
+        // What the log holds beyond the checkpoint counts: else a member that restarts often would never take one.
+        let beyond = content.entries.partition_point(|entry| entry.index <= loaded.manifest.index);
+        let grown = log_bytes(&content.entries[beyond..]);
         let consensus = Consensus::new(consensus_config(&config), restored(content, &store));
         let rows = loaded.manifest.index_files.iter().map(|file| file.len).sum();
         let mut node = Node::assemble(config, consensus, store, (loaded.manifest.index, rows));
+        node.checkpoints.log_grew(grown);
         if node.store.conf().voters == [node.config.member] {
             node.consensus.campaign();
         }

@@ -163,6 +163,7 @@ impl Node {
         receiving.store = Some(store);
         let (index, term) = (receiving.snapshot.index, receiving.snapshot.term);
         let hard = HardState { term: status.term, vote: status.vote, commit: index };
+        self.hold_saves(out);
         self.jobs.start(Task::RestartLog, Job::RestartLog { hard, index, term }, out);
     }
 
@@ -176,6 +177,7 @@ impl Node {
         self.applier.restart(snapshot.index);
         self.checkpoints.restart(snapshot.index);
         self.consensus.installed(&snapshot);
+        self.release_saves(snapshot.index, out);
         self.reset_watches(out);
         for command in self.gate.drain_sent() {
             // Its entry may be inside the snapshot: nobody can tell.

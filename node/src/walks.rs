@@ -263,7 +263,12 @@ impl Node {
         };
         let walk = self.store.walk(every_key()).expect("the latest revision is readable");
         let set = self.store.keep_set(revision);
-        self.keep_walk(waiter, walk, Stage::KeepSet { revision, compacted, set });
+        let id = self.keep_walk(waiter, walk, Stage::KeepSet { revision, compacted, set });
+        // Every record above the compacted revision counts, and the scan reads them all from files:
+        // what a later compaction makes dead must stay until it is done.
+        let pin = self.store.pin(compacted);
+        let active = self.walks.active.get_mut(&id).expect("kept");
+        self.store.unpin(std::mem::replace(&mut active.pin, pin));
     }
 
     fn keep_slice(&mut self, active: &mut Active, out: &mut Vec<Output>) -> bool {
@@ -271,6 +276,12 @@ impl Node {
         let Some(keep) = self.store.gather(set, self.config.budgets.slice_keys) else { return false };
         let (revision, compacted) = (*revision, *compacted);
         let (waiter, pin) = (active.waiter, active.pin);
+        if self.transfer.swapping() {
+            // The files are those of another state already.
+            self.store.unpin(pin);
+            self.refuse(waiter, Refusal::Timeout, out);
+            return true;
+        }
         self.write_all_records(out);
         let task = crate::member::Task::HashKv { waiter, revision, compacted, pin, epoch: self.epoch };
         self.jobs.start(task, Job::HashKv { revision, compacted, keep }, out);

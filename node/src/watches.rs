@@ -54,6 +54,10 @@ impl Node {
         if let Some((revisions, next)) = self.hub.since(from, self.config.budgets.history_bytes as usize) {
             return self.answer(waiter, Answer::History(History { revisions, next, compacted }), out);
         }
+        if self.transfer.swapping() {
+            // The files are those of a later state already: what its compaction dropped would look like silence.
+            return self.refuse(waiter, Refusal::Timeout, out);
+        }
         self.write_all_records(out);
         let job = Job::ReadHistory { from, until: self.store.revision() + 1, max_bytes: self.config.budgets.history_bytes };
         self.jobs.start(Task::History { waiter, prev }, job, out);

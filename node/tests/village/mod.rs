@@ -20,6 +20,8 @@ struct House {
     down: bool,
     /// Saves are kept back while set.
     hung: bool,
+    /// The restart of the log behind an installed snapshot is kept back while set.
+    slow: bool,
     kept: Vec<(JobId, Job)>,
 }
 
@@ -28,6 +30,11 @@ pub struct Village {
     houses: BTreeMap<u64, House>,
     wires: VecDeque<(u64, u64, Frame)>,
     cut: BTreeSet<(u64, u64)>,
+    /// Forwards on these wires are remembered, to arrive once more.
+    tapped: BTreeSet<(u64, u64)>,
+    copies: Vec<(u64, u64, Frame)>,
+    /// Largest amount of uncommitted data; 0: the default.
+    uncommitted: u64,
     next: Waiter,
     boots: u64,
     told: String,
@@ -41,13 +48,19 @@ impl Village {
         self.told.clear();
         let words: Vec<&str> = line.split_whitespace().collect();
         match words.as_slice() {
+            ["uncommitted", bytes] => self.uncommitted = bytes.parse().expect("bytes"),
             ["start", count] => self.start(count.parse().expect("a number")),
             ["ticks", count] => (0..count.parse().expect("a number")).for_each(|_| self.tick()),
             ["cut", a, b] => self.cut_wire(a, b),
+            ["tap", a, b] => {
+                self.tapped.insert((a.parse().expect("id"), b.parse().expect("id")));
+            }
+            ["again"] => self.again(),
             ["mend"] => self.cut.clear(),
             ["crash", id] => self.houses.get_mut(&id.parse().expect("id")).expect("member").down = true,
             ["restart", id] => self.restart(id.parse().expect("id")),
             ["hang", id] => self.houses.get_mut(&id.parse().expect("id")).expect("member").hung = true,
+            ["slow", id] => self.houses.get_mut(&id.parse().expect("id")).expect("member").slow = true,
             ["free", id] => self.free(id.parse().expect("id")),
             ["stop", id] => {
                 let id = id.parse().expect("id");
@@ -80,6 +93,10 @@ impl Village {
         config.segment_bytes = 64 << 10;
         config.log_segment_bytes = 256 << 10;
         config.checkpoint_bytes = 16 << 10;
+        config.budgets.entry_cache = 16 << 10;
+        if self.uncommitted > 0 {
+            config.budgets.uncommitted = self.uncommitted;
+        }
         config
     }
 
@@ -87,26 +104,36 @@ impl Village {
         let shared: Arc<dyn Files> = files.shared();
         let mut out = Vec::new();
         let (node, log) = Node::recover(config.clone(), &shared, &mut out).expect("recovers");
-        let house = House { node, log, files, config, down: false, hung: false, kept: Vec::new() };
+        let slow = self.houses.remove(&id).is_some_and(|before| before.slow);
+        let house = House { node, log, files, config, down: false, hung: false, slow, kept: Vec::new() };
         self.houses.insert(id, house);
         self.carry_out(id, out);
         self.settle(id);
     }
 
     fn restart(&mut self, id: u64) {
-        let house = self.houses.remove(&id).expect("member");
+        let files = self.houses[&id].files.clone();
         let config = self.config(id);
-        self.open(id, house.files, config);
+        self.open(id, files, config);
         let revision = self.houses[&id].node.status().revision;
         let _ = writeln!(self.told, "{id}: back at revision {revision}");
     }
 
     fn free(&mut self, id: u64) {
         let house = self.houses.get_mut(&id).expect("member");
-        house.hung = false;
-        for (job, work) in std::mem::take(&mut house.kept) {
+        (house.hung, house.slow) = (false, false);
+        let kept = std::mem::take(&mut house.kept);
+        let _ = writeln!(self.told, "{id}: the disk does {} waiting jobs", kept.len());
+        for (job, work) in kept {
             self.work(id, job, work);
         }
+        self.deliver();
+    }
+
+    /// Remembered forwards arrive once more.
+    fn again(&mut self) {
+        self.tapped.clear();
+        self.wires.extend(self.copies.drain(..));
         self.deliver();
     }
 
@@ -149,6 +176,9 @@ impl Village {
 
     fn deliver(&mut self) {
         while let Some((from, to, frame)) = self.wires.pop_front() {
+            if self.tapped.contains(&(from, to)) && matches!(frame, Frame::Forward { .. }) {
+                self.copies.push((from, to, frame.clone()));
+            }
             if self.cut.contains(&(from, to)) || self.houses.get(&to).is_none_or(|house| house.down) {
                 continue;
             }
@@ -182,7 +212,9 @@ impl Village {
             match output {
                 Output::Job { job, work } => {
                     let house = self.houses.get_mut(&id).expect("member");
-                    if house.hung && matches!(work, Job::Save { .. }) {
+                    let late = house.hung && matches!(work, Job::Save { .. })
+                        || house.slow && matches!(work, Job::RestartLog { .. });
+                    if late {
                         house.kept.push((job, work));
                     } else {
                         self.work(id, job, work);
@@ -201,7 +233,7 @@ impl Village {
                         let _ = writeln!(self.told, "{id}: leads");
                     }
                 }
-                Output::Note { level: Level::Info, .. } => {}
+                Output::Note { level: Level::Info, text } if !text.starts_with("installed") => {}
                 Output::Note { level, text } => {
                     let _ = writeln!(self.told, "{id}: {level:?}: {text}");
                 }
@@ -238,6 +270,12 @@ impl Village {
             ["move", target] => Request::MoveLeader { target: target.parse().expect("id") },
             ["members"] => Request::Members { linearizable: true },
             ["status"] => Request::Status,
+            ["checkpoints"] => {
+                let held = disk::checkpoint::manifests(&*self.houses[&id].files.shared()).expect("readable");
+                let cut = self.houses[&id].log.boundary().0;
+                let _ = writeln!(self.told, "{id}: checkpoints at {held:?}, the log begins behind {cut}");
+                return;
+            }
             ["fill", count, size] => return self.fill(id, count.parse().expect("count"), size.parse().expect("size")),
             ["watch", key, next] => {
                 let spec = WatchSpec { range: key_range(key, None), no_put: false, no_delete: false, prev_kv: true };
@@ -286,7 +324,12 @@ impl Village {
             }
             Answer::History(history) => {
                 let revisions: Vec<i64> = history.revisions.iter().map(|events| events.revision).collect();
-                format!("history {revisions:?} next {}", history.next)
+                match revisions.as_slice() {
+                    [first, .., last] if revisions.len() > 8 => {
+                        format!("history {} revisions from {first} to {last}, next {}, compacted {}", revisions.len(), history.next, history.compacted)
+                    }
+                    _ => format!("history {revisions:?} next {}", history.next),
+                }
             }
             Answer::Members { members } => {
                 let names: Vec<&str> = members.iter().map(|(member, _)| member.name.as_str()).collect();
@@ -347,7 +390,16 @@ fn range(key: &str, end: Option<&str>, revision: i64, linearizable: bool) -> Req
     Request::Range { query, linearizable, stream: false }
 }
 
+/// `x*3` is xxx, as it is told.
+fn spelled(value: &str) -> String {
+    match value.split_once('*').map(|(part, times)| (part, times.parse())) {
+        Some((part, Ok(times))) => part.repeat(times),
+        _ => value.to_string(),
+    }
+}
+
 fn propose_put(key: &str, value: &str, lease: i64) -> Request {
+    let value = spelled(value);
     let mut request = Vec::new();
     let put = PutRequest { key: key.as_bytes(), value: value.as_bytes(), lease, ..PutRequest::default() };
     put.encode(&mut request);
