@@ -9,6 +9,8 @@
 //! to another machine, but for the package registries from which the peers are
 //! built.
 
+mod ci;
+mod clients;
 mod differ;
 mod killloop;
 mod peers;
@@ -39,6 +41,16 @@ enum Task {
     Differ(differ::Args),
     /// Kill members of a cluster under load, and look for what is lost.
     KillLoop(killloop::Args),
+    /// Stock clients at work while the leader is killed; a transcript of the stock etcdctl.
+    Clients(clients::Args),
+    /// Run the simulator: `sim --seeds A..B`, `--seed N --trace`, `--planted`.
+    #[command(disable_help_flag = true)]
+    Sim {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// Everything that must pass before a change lands.
+    Ci(ci::Args),
 }
 
 fn main() -> ExitCode {
@@ -62,5 +74,8 @@ async fn run(task: Task) -> Result<()> {
         Task::Peers => peers::build(),
         Task::Differ(args) => differ::differ(&args).await,
         Task::KillLoop(args) => killloop::kill_loop(&args).await,
+        Task::Clients(args) => clients::clients(&args).await,
+        Task::Sim { args } => ci::sim(&args),
+        Task::Ci(args) => ci::ci(&args).await,
     }
 }

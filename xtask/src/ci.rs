@@ -1,0 +1,89 @@
+//! Everything that must pass before a change lands, in one go, on a machine with cargo and go.
+
+use crate::peers::workspace;
+use crate::{differ, killloop};
+use anyhow::{Context, Result, bail};
+use std::process::Command;
+use std::time::Instant;
+
+/// Which checks, in which order.
+const STEPS: [&str; 6] = ["test", "sim", "planted", "differ", "kill-loop", "clients"];
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Run this check alone (may be repeated): test, sim, planted, differ, kill-loop, clients.
+    #[arg(long, value_name = "CHECK")]
+    only: Vec<String>,
+    /// Seeds of the simulator.
+    #[arg(long, default_value = "1..300")]
+    seeds: String,
+}
+
+/// Runs the checks; the first that fails ends it.
+///
+/// # Errors
+/// Names the check that failed.
+pub async fn ci(args: &Args) -> Result<()> {
+    for name in &args.only {
+        if !STEPS.contains(&name.as_str()) {
+            bail!("no check is called {name}; there are {}", STEPS.join(", "));
+        }
+    }
+    let mut table = Vec::new();
+    for step in STEPS {
+        if !args.only.is_empty() && !args.only.iter().any(|name| name == step) {
+            continue;
+        }
+        println!("== {step}");
+        let since = Instant::now();
+        let result = run(step, args).await;
+        let took = since.elapsed().as_secs();
+        table.push(format!("{step:<10} {:>5} s  {}", took, if result.is_ok() { "passed" } else { "FAILED" }));
+        if result.is_err() {
+            println!("{}", table.join("\n"));
+            return result.with_context(|| format!("check {step}"));
+        }
+    }
+    println!("\n{}", table.join("\n"));
+    Ok(())
+}
+
+async fn run(step: &str, args: &Args) -> Result<()> {
+    match step {
+        "test" => cargo(&["test", "--workspace"]),
+        "sim" => sim(&["--seeds".into(), args.seeds.clone(), "--jobs".into(), "2".into()]),
+        "planted" => sim(&["--planted".into(), "--jobs".into(), "2".into()]),
+        "differ" => differ::differ(&parsed(&["differ", "--seeds", "1..5", "--steps", "2000"])).await,
+        "kill-loop" => killloop::kill_loop(&parsed(&["kill-loop", "--rounds", "10"])).await,
+        _ => crate::clients::clients(&crate::clients::Args::default()).await,
+    }
+}
+
+/// The arguments a check has on the command line, with its defaults.
+fn parsed<A: clap::Args>(words: &[&str]) -> A {
+    #[derive(clap::Parser)]
+    struct Line<A: clap::Args> {
+        #[command(flatten)]
+        args: A,
+    }
+    <Line<A> as clap::Parser>::parse_from(words).args
+}
+
+/// Builds the simulator in its profile and runs it.
+///
+/// # Errors
+/// If it does not build, or finds something.
+pub fn sim(args: &[String]) -> Result<()> {
+    let mut words = vec!["run", "--profile", "sim", "--package", "sim", "--bin", "sim", "--"];
+    words.extend(args.iter().map(String::as_str));
+    cargo(&words)
+}
+
+fn cargo(words: &[&str]) -> Result<()> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(cargo).args(words).current_dir(workspace()).status().context("cargo does not start")?;
+    if !status.success() {
+        bail!("cargo {}: {status}", words.join(" "));
+    }
+    Ok(())
+}

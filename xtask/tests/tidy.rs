@@ -1,0 +1,151 @@
+//! The house is tidy: floors, forbidden words below the edge, one page at the head of each
+//! crate, no file that is two things. What the compiler cannot guard is guarded here.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Which of our crates each crate may use (normal dependencies; tests are free).
+const FLOORS: [(&str, &[&str]); 10] = [
+    ("consensus", &[]),
+    ("store", &[]),
+    ("wire", &[]),
+    ("disk", &["consensus", "store"]),
+    ("node", &["consensus", "disk", "store"]),
+    ("server", &["consensus", "disk", "node", "store", "wire"]),
+    ("client", &["wire"]),
+    ("kvorum", &["client", "server"]),
+    ("sim", &["consensus", "disk", "node", "store"]),
+    ("xtask", &["client", "wire"]),
+];
+
+/// Crates without clock, socket, thread, lock, hidden randomness or hash-map order.
+const PURE: [&str; 5] = ["consensus", "store", "wire", "disk", "node"];
+
+const FORBIDDEN: [&str; 18] = [
+    "async fn",
+    ".await",
+    "tokio::",
+    "std::net",
+    "std::thread",
+    "thread::spawn",
+    "Mutex<",
+    "RwLock<",
+    "SystemTime",
+    "Instant::",
+    "thread_rng",
+    "rand::",
+    "HashMap",
+    "HashSet",
+    "RandomState",
+    "cfg(sim",
+    "std::fs",
+    "std::env",
+];
+
+const LINES_MAX: usize = 1_000;
+
+fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_path_buf()
+}
+
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).expect("a folder of ours") {
+        let path = entry.expect("an entry").path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if path.is_dir() && name != "target" && !name.starts_with('.') {
+            sources(&path, found);
+        } else if name.ends_with(".rs") {
+            found.push(path);
+        }
+    }
+}
+
+fn rust_files(below: &str) -> Vec<(PathBuf, String)> {
+    let mut paths = Vec::new();
+    sources(&workspace().join(below), &mut paths);
+    paths.sort();
+    paths.into_iter().map(|path| (path.clone(), std::fs::read_to_string(path).expect("readable"))).collect()
+}
+
+/// Product code of a file: without comments and without what stands behind `#[cfg(test)]`.
+fn product(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    text.lines()
+        .enumerate()
+        .take_while(|(_, line)| !line.starts_with("#[cfg(test)]"))
+        .filter(|(_, line)| !line.trim_start().starts_with("//"))
+}
+
+#[test]
+fn crates_use_lower_floors_only() {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--no-deps", "--format-version", "1"])
+        .current_dir(workspace())
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let allowed: BTreeMap<&str, &[&str]> = FLOORS.into_iter().collect();
+    let mut seen = BTreeSet::new();
+    for package in metadata["packages"].as_array().expect("packages") {
+        let name = package["name"].as_str().expect("a name");
+        let allowed = allowed.get(name).unwrap_or_else(|| panic!("crate {name} has no floor: give it one here"));
+        seen.insert(name.to_string());
+        for dependency in package["dependencies"].as_array().expect("dependencies") {
+            let used = dependency["name"].as_str().expect("a name");
+            let ours = dependency["path"].is_string() && dependency["kind"].is_null();
+            assert!(!ours || allowed.contains(&used), "{name} must not use {used}");
+        }
+    }
+    assert_eq!(seen.len(), FLOORS.len(), "a crate of the list is gone");
+}
+
+#[test]
+fn no_clock_thread_or_chance_below_the_edge() {
+    for name in PURE {
+        for (path, text) in rust_files(&format!("{name}/src")) {
+            for (number, line) in product(&text) {
+                for word in FORBIDDEN {
+                    assert!(!line.contains(word), "{}:{}: `{word}` does not belong below the edge", path.display(), number + 1);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_crate_begins_with_its_page() {
+    for (name, _) in FLOORS {
+        let root = workspace().join(name).join("src");
+        let main = ["lib.rs", "main.rs"].into_iter().map(|file| root.join(file)).find(|path| path.exists());
+        let text = std::fs::read_to_string(main.expect("a crate has a root")).expect("readable");
+        assert!(text.starts_with("//! "), "{name} does not say what it is for, for whom, and what it refuses");
+    }
+}
+
+#[test]
+fn files_are_one_thing_and_finished() {
+    for (name, _) in FLOORS {
+        for (path, text) in rust_files(name) {
+            let lines = text.lines().count();
+            assert!(lines <= LINES_MAX, "{} has {lines} lines: is it still one thing?", path.display());
+            let this = path.ends_with("tidy.rs");
+            for word in ["TODO", "FIXME", "todo!(", "unimplemented!("] {
+                assert!(this || !text.contains(word), "{}: {word}", path.display());
+            }
+            for place in ["/work/", "/root/", "/home/"] {
+                assert!(this || !text.contains(place), "{}: a path of one machine", path.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn no_crate_or_module_without_an_owner() {
+    for (name, _) in FLOORS {
+        for (path, _) in rust_files(name) {
+            let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            assert!(!["util", "utils", "common", "helpers", "misc"].contains(&stem.as_str()), "{}", path.display());
+        }
+    }
+}
