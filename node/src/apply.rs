@@ -63,7 +63,7 @@ impl Applier {
 impl Node {
     pub(crate) fn run_apply(&mut self, out: &mut Vec<Output>) {
         let mut left = ENTRIES_PER_TURN;
-        while left > 0 && self.applier.reading.is_none() && !self.dead && !self.transfer.swapping() {
+        while left > 0 && self.applier.reading.is_none() && !self.dead && self.may_apply() {
             let Some(entry) = self.applier.queue.pop_front() else { break };
             assert_eq!(entry.index, self.applier.applied + 1, "entries are applied in order, each once");
             if !self.apply_entry(entry, out) {
@@ -71,6 +71,12 @@ impl Node {
             }
             left -= 1;
         }
+    }
+
+    /// Apply waits while the state is being replaced, and while the background is so far behind
+    /// that records in memory are over their budget: commits then run into the backlog limit.
+    pub(crate) fn may_apply(&self) -> bool {
+        !self.transfer.swapping() && self.store.unwritten_bytes() < self.config.budgets.unwritten_most
     }
 
     /// False: parked, or the member stops.

@@ -69,6 +69,8 @@ pub struct Budgets {
     pub event_ring: usize,
     /// Records not yet written to a file before a write is asked for.
     pub unwritten: usize,
+    /// Records in memory beyond which apply waits for the background to write them.
+    pub unwritten_most: u64,
     /// Items kept for one answer that is not measured first. Count.
     pub whole_answer_items: usize,
     /// Items kept for one sorted answer. Count.
@@ -89,6 +91,7 @@ impl Default for Budgets {
             held: 32 << 20,
             event_ring: 32 << 20,
             unwritten: 1 << 20,
+            unwritten_most: 64 << 20,
             whole_answer_items: 4_000,
             sorted_items: 1_000_000,
             slice_keys: 1_000,

@@ -72,7 +72,7 @@ pub(crate) enum Task {
     Save { number: u64 },
     CutLog,
     RestartLog,
-    ReadLog,
+    ReadLog { ticket: u64 },
     Write { epoch: u64, bytes: u64 },
     ApplyRead,
     History { waiter: Waiter, prev: bool },
@@ -169,7 +169,7 @@ impl Node {
     pub fn idle(&self) -> bool {
         self.dead
             || (self.walks.idle()
-                && (self.applier.idle() || self.transfer.swapping())
+                && (self.applier.idle() || !self.may_apply())
                 && self.gate.idle()
                 && self.checkpoints.idle()
                 && !self.store.sweep_pending())
@@ -245,7 +245,7 @@ impl Node {
             }
             for fetch in turn.fetch.drain(..) {
                 let job = Job::ReadLog { ticket: fetch.ticket, from: fetch.from_index, max_bytes: fetch.max_bytes };
-                self.jobs.start(Task::ReadLog, job, out);
+                self.jobs.start(Task::ReadLog { ticket: fetch.ticket }, job, out);
             }
             if let Some(index) = turn.want_snapshot.take() {
                 self.want_snapshot(index, out);
@@ -289,7 +289,7 @@ impl Node {
             (Task::Save { number }, JobResult::Saved) => self.saved(number, out),
             (Task::CutLog, JobResult::LogCut) => {}
             (Task::RestartLog, JobResult::LogRestarted) => self.log_restarted(out),
-            (Task::ReadLog, JobResult::Log { ticket, entries }) => self.consensus.fetched(ticket, entries),
+            (Task::ReadLog { .. }, JobResult::Log { ticket, entries }) => self.consensus.fetched(ticket, entries),
             (Task::Write { epoch, bytes }, JobResult::Written { segment, upto, sealed }) => {
                 self.written(epoch, bytes, segment, upto, sealed);
             }
@@ -324,7 +324,11 @@ impl Node {
                 out.push(Output::Send { to, frame });
             }
             Task::Install => self.install_failed(fault, out),
-            Task::ReadLog => self.note(Level::Error, format!("old log entries could not be read: {fault}"), out),
+            Task::ReadLog { ticket } => {
+                // The follower gets a snapshot instead.
+                self.note(Level::Error, format!("old log entries could not be read: {fault}"), out);
+                self.consensus.fetched(ticket, Vec::new());
+            }
             _ => self.fatal(format!("{fault}"), out),
         }
     }
