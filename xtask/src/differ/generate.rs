@@ -7,7 +7,7 @@ use wire::etcdserverpb::{
 };
 
 use super::{
-    pages,
+    known, pages,
     step::{COMPACTED, CURRENT, LEASE, SELF, Step},
 };
 use crate::rng::Rng;
@@ -309,12 +309,12 @@ impl Generator {
             Bytes::from_static(b"\x0a\x05ab"),
             Bytes::from_static(b"\xff\xff\xff"),
             Bytes::from_static(b"\x0a"),
-            Bytes::from_static(b"\x08\x96\x01"),
-            Bytes::from_static(b"\x0b\x0c"),
+            Bytes::from_static(known::OTHER_TYPE),
+            Bytes::from_static(known::GROUP),
             Bytes::from_static(b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f"),
             Bytes::from_static(b"\x00\x00"),
         ]);
-        if self.rng.percent(10) {
+        if self.rng.percent(10) && broken != known::GROUP && broken != known::OTHER_TYPE {
             return Step::WatchBytes { stream: self.stream(), request: broken };
         }
         let path = self.rng.pick(&[

@@ -3,7 +3,7 @@
 
 use prost::Message;
 use wire::{
-    etcdserverpb::{self as pb, response_op},
+    etcdserverpb::{self as pb, request_op, response_op},
     mvccpb,
 };
 
@@ -64,6 +64,31 @@ impl Own {
         r.prev_kvs.iter_mut().for_each(shorten);
     }
 
+    /// An answer to that request: Go's sort leaves the order of equal keys open
+    /// as soon as there are more than twelve.
+    pub fn sorted(&self, request: &pb::RangeRequest, r: &mut pb::RangeResponse) {
+        self.range(r);
+        if request.sort_target != 0 && r.count > 12 {
+            ties(request.sort_target, request.limit, &mut r.kvs);
+        }
+    }
+
+    /// The same for the ranges in the branch that was taken.
+    pub fn sorted_in_txn(&self, request: &pb::TxnRequest, r: &mut pb::TxnResponse) {
+        let branch = if r.succeeded { &request.success } else { &request.failure };
+        for (op, answer) in branch.iter().zip(&mut r.responses) {
+            match (&op.request, &mut answer.response) {
+                (Some(request_op::Request::RequestRange(q)), Some(response_op::Response::ResponseRange(r))) => {
+                    self.sorted(q, r);
+                }
+                (Some(request_op::Request::RequestTxn(q)), Some(response_op::Response::ResponseTxn(r))) => {
+                    self.sorted_in_txn(q, r);
+                }
+                _ => {}
+            }
+        }
+    }
+
     pub fn txn(&self, r: &mut pb::TxnResponse) {
         self.header(&mut r.header);
         for op in &mut r.responses {
@@ -104,6 +129,7 @@ impl Own {
         for index in [&mut r.raft_index, &mut r.raft_applied_index] {
             *index = (*index).min(1);
         }
+        r.storage_version = grown(&r.storage_version);
     }
 
     pub fn members(&self, r: &mut pb::MemberListResponse) {
@@ -137,6 +163,7 @@ impl Own {
         for (name, value) in names {
             text = text.replace(&format!("\"{name}\":\"{value}\""), &format!("\"{name}\":\"own\""));
         }
+        text = text.replace("\"storageVersion\":\"3.5.0\"", &format!("\"storageVersion\":\"{}\"", grown("3.5.0")));
         for name in ["dbSize", "dbSizeInUse", "raftIndex", "raftAppliedIndex"] {
             text = without_number(&text, name);
         }
@@ -144,8 +171,37 @@ impl Own {
     }
 }
 
+/// A new store of etcd says for some seconds that it is of an older version.
+fn grown(version: &str) -> String {
+    match version {
+        "" | "3.5.0" | "3.6.0" => "3.7.0".to_owned(),
+        other => other.to_owned(),
+    }
+}
+
 fn same(id: u64, own: u64) -> u64 {
     if id == own && id != 0 { 1 } else { id }
+}
+
+/// Orders equal keys; where a limit cut among them, it leaves of each key only
+/// what it was sorted by.
+fn ties(target: i32, limit: i64, kvs: &mut [mvccpb::KeyValue]) {
+    let value = |kv: &mvccpb::KeyValue| match target {
+        1 => (kv.version, Default::default()),
+        2 => (kv.create_revision, Default::default()),
+        3 => (kv.mod_revision, Default::default()),
+        _ => (0, kv.value.clone()),
+    };
+    if limit > 0 {
+        for kv in kvs {
+            let (number, bytes) = value(kv);
+            *kv = mvccpb::KeyValue { version: number, value: bytes, ..Default::default() };
+        }
+        return;
+    }
+    for group in kvs.chunk_by_mut(|a, b| value(a) == value(b)) {
+        group.sort_by(|a, b| a.key.cmp(&b.key));
+    }
 }
 
 /// Long values by length and sum, so that a report stays readable.

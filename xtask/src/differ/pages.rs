@@ -42,7 +42,7 @@ const ODD: [&str; 40] = [
     "{\"key\":\"YQ==\",\"limit\":\"abc\"}",
     "{\"key\":\"YQ==\",\"lease\":99999999999999999999}",
     "{\"key\":\"YQ==\",\"nothing\":{\"a\":[1,2,{\"b\":null}]}}",
-    "{\"key\":\"YQ==\",\"sort_order\":\"DESCEND\",\"sort_target\":\"MOD\",\"range_end\":\"AA==\"}",
+    "{\"key\":\"YQ==\",\"sort_order\":\"DESCEND\",\"sort_target\":\"KEY\",\"range_end\":\"AA==\"}",
     "{\"key\":\"YQ==\",\"sortOrder\":\"NOTHING\",\"rangeEnd\":\"AA==\"}",
     "{\"key\":\"YQ==\",\"sort_order\":7}",
     "{\"key\":\"YQ==\",\"sort_order\":\"2\"}",
@@ -129,7 +129,7 @@ fn range(rng: &mut Rng) -> String {
         ",\"revision\":99999999",
         ",\"revision\":1",
         ",\"serializable\":true",
-        ",\"sort_order\":\"DESCEND\",\"sort_target\":\"VERSION\"",
+        ",\"sort_order\":\"DESCEND\",\"sort_target\":\"KEY\"",
         ",\"min_mod_revision\":\"3\"",
     ]);
     format!("{{\"key\":\"{}\"{end}{more}}}", key(rng))

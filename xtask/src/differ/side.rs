@@ -92,7 +92,7 @@ impl Side {
                         answer.kvs[0].version += 1;
                     }
                 }
-                show(answer, |m| self.own.range(m))
+                show(answer, |m| self.own.sorted(r, m))
             }
             Step::RangeStream(r) => self.range_stream(r).await,
             Step::Put(r) => {
@@ -113,7 +113,10 @@ impl Side {
             Step::Txn(r) => {
                 let answer = self.call(Rpc::Txn, r).await;
                 self.saw(&answer, |m: &pb::TxnResponse| m.header.as_ref());
-                show(answer, |m| self.own.txn(m))
+                show(answer, |m| {
+                    self.own.txn(m);
+                    self.own.sorted_in_txn(r, m);
+                })
             }
             Step::Compact(r) => {
                 let answer = self.call::<_, pb::CompactionResponse>(Rpc::Compact, r).await;

@@ -121,7 +121,11 @@ impl Story {
                 Ok(response) => self.response(response, planted),
                 Err(e) => self.note(END, format!("unreadable response: {e}")),
             },
-            Some(Err(failure)) => self.note(END, format!("stream ended: {failure}").replace('\u{a0}', " ")),
+            Some(Err(mut failure)) => {
+                // Go's runtime varies this space from build to build.
+                failure.text = failure.text.replace('\u{a0}', " ");
+                self.note(END, format!("stream ended: {failure}"));
+            }
             None => self.ended = true,
         }
     }
