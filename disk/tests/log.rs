@@ -491,6 +491,14 @@ fn a_failed_call_is_final_but_a_full_disk_before_the_write_is_not() {
             if space_only {
                 full += 1;
                 index += 1;
+                // Saves are queued: the one behind a refused one has a gap, and that is final.
+                let files = MemFiles::new();
+                let mut log = Log::create(files.shared(), ID, OPTIONS, (0, 0)).unwrap();
+                files.fail_after(calls, kind);
+                let refused = (1..).find(|&index| save(&mut log, index).is_err()).unwrap();
+                files.heal();
+                assert!(matches!(save(&mut log, refused + 1), Err(Fault::Refused { .. })));
+                assert!(matches!(save(&mut log, refused), Err(Fault::Stopped { .. })));
             } else {
                 assert!(matches!(save(&mut log, index), Err(Fault::Stopped { .. })), "{fault}");
                 assert!(matches!(log.read(1, 1), Err(Fault::Stopped { .. })));

@@ -82,6 +82,8 @@ pub struct Log {
     tip: Tip,
     /// Why nothing may be acknowledged any more.
     stopped: Option<(String, String)>,
+    /// The last save found no room and wrote nothing; saves that were queued behind it have a gap.
+    refused: Option<String>,
 }
 
 /// The last batch of the chain, and where the next one goes.
@@ -118,7 +120,7 @@ impl Log {
         let hard = HardState { term: start.1, vote: 0, commit: start.0 };
         let mut log = Log {
             files, id, segments: VecDeque::new(), spares, spans: VecDeque::new(),
-            boundary: start, last: start, hard, tip: Tip::default(), stopped: None,
+            boundary: start, last: start, hard, tip: Tip::default(), stopped: None, refused: None,
         };
         log.append(hard, start, &[], true)?;
         Ok(log)
@@ -152,6 +154,7 @@ impl Log {
     pub fn save(&mut self, hard: HardState, entries: &[Entry]) -> Result<(), Fault> {
         self.check_running()?;
         self.assert_forward(hard);
+        self.check_follows(entries)?;
         let base = self.base_of(entries)?;
         assert!(base.0 >= self.hard.commit.min(self.last.0), "committed entries never change: {entries:?} at commit {}", self.hard.commit);
         let mut before = base;
@@ -257,6 +260,14 @@ impl Log {
         }
     }
 
+    /// Saves are queued without waiting for the one before: behind one that was refused, what
+    /// does not continue the log is its consequence, not the caller's mistake.
+    fn check_follows(&mut self, entries: &[Entry]) -> Result<(), Fault> {
+        let gap = entries.first().is_some_and(|first| first.index > self.last.0 + 1);
+        let Some(reason) = self.refused.clone().filter(|_| gap) else { return Ok(()) };
+        self.stop(Err(Fault::Refused { file: DIR.to_string(), what: format!("the save before was refused: {reason}") }))
+    }
+
     /// Marks a fault as final.
     fn stop<T>(&mut self, result: Result<T, Fault>) -> Result<T, Fault> {
         if let Err(fault) = &result {
@@ -329,7 +340,9 @@ impl Log {
     fn append_in_new_segment(&mut self, header: &mut Header, table: &[u8], entries: &[Entry]) -> Result<(), Fault> {
         let id = self.segments.back().map_or(1, |segment| segment.id + 1);
         header.at = Place { segment: id, offset: 0 };
-        let (mut segment, filled) = self.spares.take(&*self.files, id, header.size())?;
+        let taken = self.spares.take(&*self.files, id, header.size());
+        self.refused = taken.as_ref().err().map(Fault::to_string);
+        let (mut segment, filled) = taken?;
         header.file_len = segment.len;
         let frame = Frame::new(header, table);
         let written = write_batch(&segment, 0, &frame, entries, filled);

@@ -110,7 +110,7 @@ impl Replay {
     fn new(files: Arc<dyn Files>, id: Identity, spares: Spares) -> Replay {
         let log = Log {
             files, id, spares, segments: VecDeque::new(), spans: VecDeque::new(), boundary: (0, 0),
-            last: (0, 0), hard: HardState::default(), tip: Tip::default(), stopped: None,
+            last: (0, 0), hard: HardState::default(), tip: Tip::default(), stopped: None, refused: None,
         };
         Replay { log, entries: Vec::new(), torn: None, healed: Vec::new(), rewrite: Vec::new(), tail: None, pending: None }
     }
