@@ -51,8 +51,19 @@ impl Summary {
     /// The summary as people read it.
     pub fn print(&self, to: &mut dyn std::io::Write) -> std::io::Result<()> {
         let hours = self.simulated as f64 / 3.6e9;
-        writeln!(to, "seeds {}   cluster-hours {hours:.2}   operations {}   log entries {}   events {}", self.seeds, self.operations, self.entries, self.events)?;
-        writeln!(to, "speed {:.0}x real time, {:.1} seeds/s, {:.0} s; run twice and equal: {}", self.simulated as f64 / 1e6 / self.seconds, self.seeds as f64 / self.seconds, self.seconds, self.twice)?;
+        writeln!(
+            to,
+            "seeds {}   cluster-hours {hours:.2}   operations {}   log entries {}   events {}",
+            self.seeds, self.operations, self.entries, self.events
+        )?;
+        writeln!(
+            to,
+            "speed {:.0}x real time, {:.1} seeds/s, {:.0} s; run twice and equal: {}",
+            self.simulated as f64 / 1e6 / self.seconds,
+            self.seeds as f64 / self.seconds,
+            self.seconds,
+            self.twice
+        )?;
         writeln!(to, "faults:")?;
         for (kind, n) in &self.faults {
             writeln!(to, "  {n:>8}  {kind}")?;
@@ -125,7 +136,13 @@ fn show_progress(summary: &Summary, total: u64, started: Instant, verdict: &Verd
     }
     if summary.seeds.is_multiple_of(20) || summary.seeds == total {
         let hours = summary.simulated as f64 / 3.6e9;
-        let _ = write!(err, "\r{}/{total} seeds, {hours:.1} cluster-hours, {} failed, {:.0} s ", summary.seeds, summary.failures.len(), started.elapsed().as_secs_f64());
+        let _ = write!(
+            err,
+            "\r{}/{total} seeds, {hours:.1} cluster-hours, {} failed, {:.0} s ",
+            summary.seeds,
+            summary.failures.len(),
+            started.elapsed().as_secs_f64()
+        );
         if summary.seeds == total {
             let _ = writeln!(err);
         }

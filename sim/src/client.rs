@@ -46,7 +46,24 @@ pub const KINDS: &[Kind] = &[
 
 /// Keys that are easy to get wrong: neighbours, prefixes of each other, lowest and highest bytes.
 pub const KEYS: &[&[u8]] = &[
-    b"a", b"ab", b"a\0", b"b", b"\0", b"\xff", b"k/1", b"k/2", b"a\xff", b"\xff\xff", b"\0\0", b"k/10", b"k", b"k/", b"k0", b"z\xff\xff", b"a\0\0", b"c",
+    b"a",
+    b"ab",
+    b"a\0",
+    b"b",
+    b"\0",
+    b"\xff",
+    b"k/1",
+    b"k/2",
+    b"a\xff",
+    b"\xff\xff",
+    b"\0\0",
+    b"k/10",
+    b"k",
+    b"k/",
+    b"k0",
+    b"z\xff\xff",
+    b"a\0\0",
+    b"c",
 ];
 
 /// Leases have few names, so that names come again.
@@ -99,7 +116,12 @@ impl Draw<'_> {
 
     fn of_kind(&mut self, kind: &str) -> Ask {
         match kind {
-            "put" => Ask::Command(Command::Put(Put { key: self.key(), value: self.value(), prev_kv: self.rng.percent(20), ..Put::default() })),
+            "put" => Ask::Command(Command::Put(Put {
+                key: self.key(),
+                value: self.value(),
+                prev_kv: self.rng.percent(20),
+                ..Put::default()
+            })),
             "odd put" => Ask::Command(Command::Put(self.odd_put())),
             "leased put" => {
                 let put = Put { key: self.key(), value: self.value(), lease: self.lease(), ..Put::default() };
@@ -267,7 +289,15 @@ impl Draw<'_> {
             (_, 4) => self.lease(),
             _ => self.known.revision - self.rng.below(20) as i64,
         };
-        Compare { result: self.rng.below(4) as i64, target, key: self.key(), end, number, value: if self.rng.percent(50) { b"same".to_vec() } else { Vec::new() } }.tidy()
+        Compare {
+            result: self.rng.below(4) as i64,
+            target,
+            key: self.key(),
+            end,
+            number,
+            value: if self.rng.percent(50) { b"same".to_vec() } else { Vec::new() },
+        }
+        .tidy()
     }
 
     fn write_txn(&mut self) -> Txn {
@@ -291,7 +321,9 @@ impl Draw<'_> {
     fn op(&mut self, depth: u32) -> Op {
         match self.rng.below(10) {
             0 | 1 => Op::Range(self.txn_range()),
-            2..=5 => Op::Put(Put { key: self.key(), value: self.value(), prev_kv: self.rng.percent(30), ..Put::default() }),
+            2..=5 => {
+                Op::Put(Put { key: self.key(), value: self.value(), prev_kv: self.rng.percent(30), ..Put::default() })
+            }
             6 => Op::Put(self.odd_put()),
             7 | 8 => Op::Delete(self.delete()),
             _ if depth < 2 => Op::Txn(self.txn(depth + 1)),

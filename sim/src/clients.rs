@@ -17,10 +17,17 @@ use store::{Error, Item, KeyRange, Located, Query, SortOrder, SortTarget};
 /// Who waits for an answer.
 #[derive(Clone, Debug)]
 pub(crate) enum Reader {
-    Client { client: usize, tag: u64 },
-    History { stream: StreamId },
+    Client {
+        client: usize,
+        tag: u64,
+    },
+    History {
+        stream: StreamId,
+    },
     /// The simulator itself, after the faults.
-    Epilogue { tag: u64 },
+    Epilogue {
+        tag: u64,
+    },
 }
 
 #[derive(Debug, Default)]
@@ -132,7 +139,9 @@ impl Sim {
     pub(crate) fn request(&mut self, ask: &Ask, tag: u64) -> Request {
         let sloppy = self.is(Planted::ReadWithoutRound);
         match ask {
-            Ask::Command(Command::Compact { revision, physical: true }) => Request::Compact { revision: *revision, physical: true },
+            Ask::Command(Command::Compact { revision, physical: true }) => {
+                Request::Compact { revision: *revision, physical: true }
+            }
             Ask::Command(command) => Request::Propose { body: Bytes::from(command.encode(tag)), cost: cost(command) },
             Ask::Range { range, stream } => {
                 Request::Range { query: query(range), linearizable: !range.serializable && !sloppy, stream: *stream }
@@ -162,7 +171,10 @@ impl Sim {
         let Some(op) = self.clients[client].op.as_ref().filter(|op| op.tag == tag) else { return };
         let who = op.who;
         if let Some(life) = self.members[who].up.as_ref() {
-            let mine = life.waiters.iter().find(|(_, r)| matches!(r, Reader::Client { client: c, tag: t } if (*c, *t) == (client, tag)));
+            let mine = life
+                .waiters
+                .iter()
+                .find(|(_, r)| matches!(r, Reader::Client { client: c, tag: t } if (*c, *t) == (client, tag)));
             if let Some((&waiter, _)) = mine {
                 self.give(who, Input::Cancel { waiter, timed_out: true });
             }
@@ -175,10 +187,14 @@ impl Sim {
         let Some(op) = self.clients[client].op.as_ref().filter(|op| op.tag == tag) else { return };
         let who = op.who;
         // The member had all the time to say something, unless it stood still.
-        let heard = self.members[who].up.as_ref().is_some_and(|l| l.waiters.values().any(|r| matches!(r, Reader::Client { tag: t, .. } if *t == tag)));
+        let heard = self.members[who]
+            .up
+            .as_ref()
+            .is_some_and(|l| l.waiters.values().any(|r| matches!(r, Reader::Client { tag: t, .. } if *t == tag)));
         let froze = self.members[who].clock.frozen_until + SECOND > self.now;
         if heard && !froze {
-            let text = format!("m{} never answered operation {tag} ({:?}), not even after its cancellation", who + 1, op.ask);
+            let text =
+                format!("m{} never answered operation {tag} ({:?}), not even after its cancellation", who + 1, op.ask);
             return self.fail("R-11", text);
         }
         self.marks.hit("outcome unknown");
@@ -264,12 +280,24 @@ impl Sim {
         }
     }
 
-    fn walk_done(&mut self, who: usize, range: &Range, stream: bool, floor: u64, walk: Walking, count: i64, more: bool) {
+    fn walk_done(
+        &mut self,
+        who: usize,
+        range: &Range,
+        stream: bool,
+        floor: u64,
+        walk: Walking,
+        count: i64,
+        more: bool,
+    ) {
         let mut start = walk.start;
         if !stream {
             let kvs = walk.items.len() as u64;
             if (start.count, start.more, start.kvs) != (count, more, kvs) {
-                let text = format!("measured {} {} {} and served {count} {more} {kvs}: {range:?}", start.count, start.more, start.kvs);
+                let text = format!(
+                    "measured {} {} {} and served {count} {more} {kvs}: {range:?}",
+                    start.count, start.more, start.kvs
+                );
                 return self.fail("KV-1", text);
             }
         }
@@ -278,7 +306,11 @@ impl Sim {
         let items = start.items.clone();
         self.range_done(who, range, floor, walk.revision, start);
         if !stream && !self.oracle.failed() {
-            let served: u64 = items.iter().filter_map(|item| self.kv(who, item, range.keys_only, range.target == 4).ok()).map(|kv| encoded_len(&kv)).sum();
+            let served: u64 = items
+                .iter()
+                .filter_map(|item| self.kv(who, item, range.keys_only, range.target == 4).ok())
+                .map(|kv| encoded_len(&kv))
+                .sum();
             if served != measured {
                 self.fail("KV-1", format!("measured {measured} bytes and served {served}: {range:?}"));
             }
@@ -317,10 +349,13 @@ impl Sim {
     }
 
     fn refused(&mut self, who: usize, op: &Pending, revision: i64, refusal: Refusal) {
-        let definite = matches!(refusal, Refusal::User(_) | Refusal::TooManyRequests | Refusal::NotLeader | Refusal::NoLeader);
+        let definite =
+            matches!(refusal, Refusal::User(_) | Refusal::TooManyRequests | Refusal::NotLeader | Refusal::NoLeader);
         match refusal {
             Refusal::TooManyRequests => self.marks.hit("too many requests"),
-            Refusal::Timeout | Refusal::TimeoutLeaderFail | Refusal::TimeoutConnectionLost => self.marks.hit("outcome unknown"),
+            Refusal::Timeout | Refusal::TimeoutLeaderFail | Refusal::TimeoutConnectionLost => {
+                self.marks.hit("outcome unknown")
+            }
             _ => {}
         }
         match (&op.ask, refusal) {
@@ -345,7 +380,9 @@ impl Sim {
 
     fn check(&mut self, who: usize, op: &Pending, revision: i64, answer: Answer) {
         match (&op.ask, answer) {
-            (Ask::Command(command), Answer::Applied { revision, result }) => self.check_applied(who, op, command, revision, result),
+            (Ask::Command(command), Answer::Applied { revision, result }) => {
+                self.check_applied(who, op, command, revision, result)
+            }
             (Ask::ReadTxn { txn, linearizable }, Answer::Applied { revision, result }) => {
                 let got = match self.convert_result(who, result) {
                     Ok(got) => got,
@@ -371,11 +408,15 @@ impl Sim {
                     self.oracle.on_not_renewed(self.now, op.floor, *lease);
                 }
             }
-            (Ask::TimeToLive { lease, .. }, Answer::TimeToLive { ttl, granted, .. }) => self.check_time_to_live(op, *lease, ttl, granted),
+            (Ask::TimeToLive { lease, .. }, Answer::TimeToLive { ttl, granted, .. }) => {
+                self.check_time_to_live(op, *lease, ttl, granted)
+            }
             (Ask::HashKv { .. }, Answer::HashKv { hash, compacted, hash_revision }) => {
                 self.oracle.on_hash_kv(self.now, who, hash_revision, compacted, hash);
             }
-            (Ask::Barrier, Answer::Barrier) => self.oracle.on_read(self.now, op.floor, revision, &Read::Nothing, &Ok(Reply::Other)),
+            (Ask::Barrier, Answer::Barrier) => {
+                self.oracle.on_read(self.now, op.floor, revision, &Read::Nothing, &Ok(Reply::Other))
+            }
             (Ask::Members, Answer::Members { members }) => {
                 let ids: Vec<u64> = members.iter().map(|(m, _)| m.id).collect();
                 let right: Vec<u64> = (1..=self.members.len() as u64).collect();
@@ -402,7 +443,14 @@ impl Sim {
         }
     }
 
-    fn check_applied(&mut self, who: usize, op: &Pending, command: &Command, revision: i64, result: Result<store::Reply, Error>) {
+    fn check_applied(
+        &mut self,
+        who: usize,
+        op: &Pending,
+        command: &Command,
+        revision: i64,
+        result: Result<store::Reply, Error>,
+    ) {
         let got = match self.convert_result(who, result) {
             Ok(got) => got,
             Err(text) => return self.fail("D-5", text),
@@ -480,7 +528,14 @@ impl Sim {
     }
 
     /// What the edge does: sort and cut, then fetch.
-    fn finish_range(&mut self, who: usize, query: Query, items: Vec<Item>, count: i64, more: bool) -> Result<Reply, String> {
+    fn finish_range(
+        &mut self,
+        who: usize,
+        query: Query,
+        items: Vec<Item>,
+        count: i64,
+        more: bool,
+    ) -> Result<Reply, String> {
         let (items, more) = if store::order::needs_sort(&query) {
             let mut values = std::collections::BTreeMap::new();
             if query.target == SortTarget::Value {
@@ -500,7 +555,11 @@ impl Sim {
         Ok(Reply::Range { kvs, count, more })
     }
 
-    pub(crate) fn convert_result(&mut self, who: usize, result: Result<store::Reply, Error>) -> Result<Result<Reply, Error>, String> {
+    pub(crate) fn convert_result(
+        &mut self,
+        who: usize,
+        result: Result<store::Reply, Error>,
+    ) -> Result<Result<Reply, Error>, String> {
         match result {
             Ok(reply) => self.convert(who, reply).map(Ok),
             Err(error) => Ok(Err(error)),
@@ -509,12 +568,12 @@ impl Sim {
 
     fn convert(&mut self, who: usize, reply: store::Reply) -> Result<Reply, String> {
         Ok(match reply {
-            store::Reply::Put { prev } => {
-                Reply::Put { prev: match prev {
+            store::Reply::Put { prev } => Reply::Put {
+                prev: match prev {
                     Some(item) => Some(self.kv(who, &item, false, false)?),
                     None => None,
-                } }
-            }
+                },
+            },
             store::Reply::Delete { deleted, prevs } => Reply::Delete { deleted, prevs: self.kvs(who, &prevs)? },
             store::Reply::Range(r) => self.finish_range(who, r.query, r.items, r.count, r.more)?,
             store::Reply::Txn { succeeded, responses } => {

@@ -1,6 +1,8 @@
 //! The driver: whole members on virtual time. It carries outputs out as the server does, on
 //! three disk lanes for each member, over the simulated network, and feeds the oracle.
 
+mod jobs;
+
 use crate::clients::{Client, Reader};
 use crate::clock::Clock;
 use crate::disk::{CallFault, Disk, FlushFailure, Lies, PowerLoss, Report, Speed};
@@ -232,7 +234,12 @@ impl Sim {
     /// Genesis on every disk, flushed; then everything is scheduled.
     fn found(&mut self) {
         let founders: Vec<store::Member> = (1..=self.plan.members as u64)
-            .map(|id| store::Member { id, name: format!("m{id}"), peer_urls: vec![format!("http://m{id}:2380")], client_urls: vec![] })
+            .map(|id| store::Member {
+                id,
+                name: format!("m{id}"),
+                peer_urls: vec![format!("http://m{id}:2380")],
+                client_urls: vec![],
+            })
             .collect();
         for who in 0..self.plan.members {
             let disk = self.members[who].disk.clone();
@@ -264,7 +271,14 @@ impl Sim {
         self.queue.push(Reverse(Queued { at: at.max(self.now), seq: self.seq, event }));
     }
 
-    pub(crate) fn tell(&mut self, who: Option<usize>, kind: &'static str, a: u64, b: u64, text: impl FnOnce() -> String) {
+    pub(crate) fn tell(
+        &mut self,
+        who: Option<usize>,
+        kind: &'static str,
+        a: u64,
+        b: u64,
+        text: impl FnOnce() -> String,
+    ) {
         self.trace.event(self.now, who.map_or(0, |w| w as u64 + 1), kind, a, b, text);
     }
 
@@ -449,7 +463,13 @@ impl Sim {
         let life = self.members[who].up.as_mut().expect("up");
         life.published = revision;
         self.tell(Some(who), "up", applied, hard.term, || {
-            format!("applied {applied} term {} vote {} log {}..={}", hard.term, hard.vote, first, first + entries.len() as u64 - 1)
+            format!(
+                "applied {applied} term {} vote {} log {}..={}",
+                hard.term,
+                hard.vote,
+                first,
+                first + entries.len() as u64 - 1
+            )
         });
         for lane in 0..3 {
             self.run_lane(who, lane);
@@ -633,7 +653,9 @@ impl Sim {
             Output::Send { to, frame } => self.send(who, to, frame),
             Output::Answer { waiter: PROBE, .. } => {}
             Output::Answer { waiter, revision, term, answer } => {
-                self.tell(Some(who), "answer", waiter, revision as u64, || format!("w{waiter} rev {revision} term {term} {answer:?}"));
+                self.tell(Some(who), "answer", waiter, revision as u64, || {
+                    format!("w{waiter} rev {revision} term {term} {answer:?}")
+                });
                 self.answered(who, waiter, revision, answer);
             }
             Output::Watch { stream, message } => self.to_stream(who, stream, message),
@@ -679,7 +701,11 @@ impl Sim {
     fn fatal(&mut self, who: usize, reason: String) {
         self.tell(Some(who), "fatal", fold(reason.as_bytes()), 0, || reason.clone());
         if self.members[who].up.as_ref().is_some_and(|l| l.faulted) {
-            self.marks.hit(if self.members[who].disk.is_full() { "full disk ended a member" } else { "disk error ended a member" });
+            self.marks.hit(if self.members[who].disk.is_full() {
+                "full disk ended a member"
+            } else {
+                "disk error ended a member"
+            });
             let down = 50 * MS + self.rng.below(SECOND);
             let power = self.rng.percent(30);
             return self.crash(who, power, Some(down));
@@ -693,187 +719,6 @@ impl Sim {
     }
 
     // Disk.
-
-    fn submit(&mut self, who: usize, job: JobId, work: Job) {
-        match &work {
-            Job::Save { hard, entries, .. } => {
-                if self.oracle.on_save(self.now, who, *hard, entries) {
-                    self.marks.hit("entry overwritten on a follower");
-                }
-                let (first, n) = (entries.first().map_or(0, |e| e.index), entries.len());
-                let hard = *hard;
-                self.tell(Some(who), "save", first, n as u64, || format!("{n} from {first}, term {} vote {} commit {}", hard.term, hard.vote, hard.commit));
-            }
-            other => {
-                let kind = job_name(other);
-                self.tell(Some(who), "job", job, kind.len() as u64, || match other {
-                    Job::WriteRecords { segment, offset, parts, seals } => {
-                        format!("{job}: {kind} {segment}+{offset} {} bytes seals {seals}", parts.iter().map(|p| p.len()).sum::<usize>())
-                    }
-                    Job::CheckpointRows { index, rows } => format!("{job}: {kind} {index} {} bytes", rows.len()),
-                    Job::CheckpointFinish { index, .. } => format!("{job}: {kind} {index}"),
-                    Job::HashKv { keep, .. } => format!("{job}: {kind} keeps {}", keep.len()),
-                    Job::InstallBegin { .. } | Job::InstallFinish { .. } | Job::InstallChunk { .. } => format!("{job}: {kind}"),
-                    other => format!("{job}: {other:?}"),
-                });
-            }
-        }
-        let lane = lane_number(node::work::lane(&work));
-        let life = self.members[who].up.as_mut().expect("up");
-        match &work {
-            Job::CheckpointBegin { .. } => life.checkpointing = true,
-            Job::InstallBegin { .. } => life.installing = true,
-            Job::ReadRecord { .. } => self.marks.hit("apply waited for a value"),
-            Job::ReadHistory { .. } => self.marks.hit("watch fed from history"),
-            _ => {}
-        }
-        self.members[who].up.as_mut().expect("up").lanes[lane].waiting.push_back((job, work));
-        self.run_lane(who, lane);
-    }
-
-    /// Starts the next job of a lane, if it is free.
-    fn run_lane(&mut self, who: usize, lane: usize) {
-        let identity = self.identity(who);
-        let number = self.members[who].life;
-        let Some(life) = self.members[who].up.as_mut() else { return };
-        if life.lanes[lane].busy {
-            return;
-        }
-        let Some((job, mut work)) = life.lanes[lane].waiting.pop_front() else { return };
-        life.lanes[lane].busy = true;
-        let durable = match &work {
-            Job::Save { hard, entries, .. } => {
-                life.saving = true;
-                Some(Durable { hard: *hard, entries: entries.iter().map(|e| (e.index, e.term)).collect() })
-            }
-            _ => None,
-        };
-        let restart = match &work {
-            Job::RestartLog { index, .. } => Some(*index),
-            _ => None,
-        };
-        let installs = matches!(work, Job::InstallBegin { .. } | Job::InstallChunk { .. } | Job::InstallFinish);
-        self.plant_in_job(who, &mut work);
-        let armed = self.members[who].armed.remove(&lane);
-        let fault = match armed {
-            Some(Armed::Fail(fault)) => Some(fault),
-            _ => None,
-        };
-        let m = &mut self.members[who];
-        let life = m.up.as_mut().expect("up");
-        let files = m.disk.files();
-        let store_config = store::Config { segment_bytes: self.plan.segment_bytes };
-        m.disk.begin(self.now, fault);
-        let result = guarded(|| match lane {
-            LOG => node::work::run_log(&mut life.log, work),
-            _ => node::work::run(&files, identity, store_config, work),
-        });
-        let report: Report = m.disk.end();
-        let result = match result {
-            Ok(result) => result,
-            Err(panic) => return self.fail("panic", format!("m{} in a job: {panic}", who + 1)),
-        };
-        if report.failed {
-            self.members[who].up.as_mut().expect("up").faulted = true;
-            self.tell(Some(who), "disk", 1, 0, || "a call failed".to_string());
-        }
-        if let JobResult::Failed { fault } = &result {
-            let text = fault.to_string();
-            // What a failed write left half done is not damage.
-            let faulted = self.members[who].up.as_ref().is_some_and(|l| l.faulted);
-            if !faulted && fault.is_damage() {
-                return self.fail("D-5", format!("m{}: {text}", who + 1));
-            }
-            self.tell(Some(who), "disk", 2, 0, || text);
-        }
-        if installs && self.phase == crate::run::Phase::Safety && self.rng.percent(15) {
-            // Installs are rare, so that few of the planned faults meet one.
-            let at = report.calls.first().map_or(self.now, |_| *self.rng.pick(&report.calls)) + self.rng.below(2);
-            let (power, down) = (self.rng.percent(60), 20 * MS + self.rng.below(SECOND));
-            *self.fault_counts.entry("crash in an install").or_default() += 1;
-            self.at(at, Event::Crash { who, life: number, power, down });
-        }
-        if let Some(Armed::Crash { call, power, down }) = armed {
-            let at = report.calls.get(call as usize - 1).copied().unwrap_or(report.end);
-            // On the boundary: that call is done, the next one is not.
-            self.at(at, Event::Crash { who, life: number, power, down });
-        }
-        if let (Some(index), JobResult::LogRestarted) = (restart, &result) {
-            self.oracle.on_restart_log(who, index);
-        }
-        let early = self.is(Planted::SavedBeforeSync) && durable.is_some();
-        let failed = matches!(result, JobResult::Failed { .. });
-        if early && !failed {
-            self.at(report.end, Event::Durable { who, life: number, durable: durable.expect("a save") });
-            self.at(self.now + 1, Event::JobDone { who, life: number, lane, job, result, durable: None });
-        } else {
-            let durable = durable.filter(|_| !failed);
-            self.at(report.end, Event::JobDone { who, life: number, lane, job, result, durable });
-        }
-    }
-
-    fn job_done(&mut self, who: usize, lane: usize, job: JobId, result: JobResult, durable: Option<Durable>) {
-        let failed = u64::from(matches!(result, JobResult::Failed { .. }));
-        self.tell(Some(who), "done", job, failed, || format!("job {job} {result:?}"));
-        if let Some(durable) = durable {
-            self.oracle.on_durable(who, durable.hard, &durable.entries);
-        }
-        let life = self.members[who].up.as_mut().expect("up");
-        match &result {
-            JobResult::Saved => {
-                life.saving = false;
-                if self.planted == Some(Planted::DiskRolledBack) {
-                    let m = &mut self.members[who];
-                    if m.old_image.as_ref().is_none_or(|(at, _)| self.now > at + 8 * SECOND) {
-                        m.old_image = Some((self.now, m.disk.image()));
-                    }
-                }
-            }
-            JobResult::CheckpointDone { .. } => {
-                life.checkpointing = false;
-                self.marks.hit("checkpoint written");
-            }
-            JobResult::LogCut => self.marks.hit("log cut"),
-            JobResult::Installed { .. } => {
-                life.installing = false;
-                self.marks.hit("snapshot installed");
-                let revision = life.status.revision;
-                if life.streams.values().any(|s| s.waits_beyond(revision)) {
-                    self.marks.hit("install while a watch waits for the future");
-                }
-            }
-            _ => {}
-        }
-        self.members[who].up.as_mut().expect("up").lanes[lane].busy = false;
-        self.give(who, Input::Done { job, result });
-        self.run_lane(who, lane);
-    }
-
-    fn plant_in_job(&mut self, who: usize, work: &mut Job) {
-        let bug = self.planted;
-        match work {
-            Job::Save { hard, entries, .. } => {
-                if bug == Some(Planted::VoteForgotten) {
-                    hard.vote = 0;
-                }
-                if bug == Some(Planted::TailForgotten) && entries.len() > 1 {
-                    entries.pop();
-                }
-                if bug == Some(Planted::ApplySkew) && who == 0 {
-                    // Only what recovery reads back is skewed.
-                    for entry in entries {
-                        entry.data = skewed(&entry.data);
-                    }
-                }
-            }
-            Job::CutLog { below } if bug == Some(Planted::LogCutEarly) => {
-                *below = self.members[who].up.as_ref().map_or(*below, |l| l.status.applied);
-            }
-            _ => {}
-        }
-    }
-
-    // Network.
 
     fn position(&self, id: u64) -> Option<usize> {
         self.members.iter().position(|m| m.id == id)
@@ -957,7 +802,10 @@ impl Sim {
             && self.rng.percent(5)
             && let Frame::Forward { term, boot, commands } = &frame
         {
-            let again = commands.iter().map(|c| node::frame::Forwarded { seq: c.seq + (1 << 40), body: c.body.clone() }).collect();
+            let again = commands
+                .iter()
+                .map(|c| node::frame::Forwarded { seq: c.seq + (1 << 40), body: c.body.clone() })
+                .collect();
             self.give(who, Input::Frame { from, frame: Frame::Forward { term: *term, boot: *boot, commands: again } });
         }
         self.give(who, Input::Frame { from, frame });
@@ -967,7 +815,9 @@ impl Sim {
 
     pub(crate) fn leader(&self) -> Option<usize> {
         let leads = |m: &Member| m.up.as_ref().is_some_and(|l| l.status.is_leader);
-        (0..self.members.len()).filter(|&i| leads(&self.members[i])).max_by_key(|&i| self.members[i].up.as_ref().map(|l| l.status.term))
+        (0..self.members.len())
+            .filter(|&i| leads(&self.members[i]))
+            .max_by_key(|&i| self.members[i].up.as_ref().map(|l| l.status.term))
     }
 
     pub(crate) fn begin_stop(&mut self, who: usize, down: Time) {
@@ -980,7 +830,11 @@ impl Sim {
     }
 
     pub(crate) fn flush_fault(call: u32, flush: bool, lost: bool) -> CallFault {
-        CallFault { call, only_flush: flush, flush: if lost { FlushFailure::PagesLost } else { FlushFailure::PagesKept } }
+        CallFault {
+            call,
+            only_flush: flush,
+            flush: if lost { FlushFailure::PagesLost } else { FlushFailure::PagesKept },
+        }
     }
 
     /// Members whose disk is not lost.
@@ -990,33 +844,5 @@ impl Sim {
 
     pub fn sizes(&self) -> (usize, u64, u64) {
         (self.plan.members, self.trace.events(), self.net.frames)
-    }
-}
-
-fn skewed(data: &Bytes) -> Bytes {
-    let mut bytes = data.to_vec();
-    if let Some(at) = bytes.windows(4).position(|w| w == b"same") {
-        bytes[at] = b'S';
-    }
-    Bytes::from(bytes)
-}
-
-fn job_name(job: &Job) -> &'static str {
-    match job {
-        Job::Save { .. } => "save",
-        Job::CutLog { .. } => "cut log",
-        Job::RestartLog { .. } => "restart log",
-        Job::ReadLog { .. } => "read log",
-        Job::WriteRecords { .. } => "write records",
-        Job::ReadRecord { .. } => "read record",
-        Job::ReadHistory { .. } => "read history",
-        Job::CheckpointBegin { .. } => "begin checkpoint",
-        Job::CheckpointRows { .. } => "checkpoint rows",
-        Job::CheckpointFinish { .. } => "finish checkpoint",
-        Job::HashKv { .. } => "hash",
-        Job::ReadChunk { .. } => "read chunk",
-        Job::InstallBegin { .. } => "begin install",
-        Job::InstallChunk { .. } => "install chunk",
-        Job::InstallFinish { .. } => "finish install",
     }
 }

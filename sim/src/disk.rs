@@ -56,7 +56,12 @@ enum Act {
 enum Undo {
     Nothing,
     /// Bytes at `offset` and the length before.
-    Bytes { file: FileId, offset: usize, old: Vec<u8>, len: usize },
+    Bytes {
+        file: FileId,
+        offset: usize,
+        old: Vec<u8>,
+        len: usize,
+    },
     Names(Vec<(String, Option<FileId>)>),
     Dir(String),
 }
@@ -272,7 +277,8 @@ impl Inner {
                 if self.lies.ignores_sync_dir {
                     return;
                 }
-                let (due, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut self.pending_names).into_iter().partition(|r| r.dir == dir);
+                let (due, rest): (Vec<_>, Vec<_>) =
+                    std::mem::take(&mut self.pending_names).into_iter().partition(|r| r.dir == dir);
                 self.pending_names = rest;
                 for renaming in due {
                     assign(&mut self.durable_names, &renaming.sets);
@@ -335,7 +341,9 @@ impl Inner {
             for change in std::mem::take(&mut data.pending) {
                 match change {
                     Change::Write { lost: true, .. } => {}
-                    Change::Write { offset, bytes, .. } if how == PowerLoss::Some => tear(rng, &mut data.durable, offset, &bytes),
+                    Change::Write { offset, bytes, .. } if how == PowerLoss::Some => {
+                        tear(rng, &mut data.durable, offset, &bytes)
+                    }
                     change => {
                         if survives(rng) {
                             change.apply(&mut data.durable);
@@ -580,7 +588,12 @@ impl Files for Disk {
         if !inner.dirs.contains(dir) {
             return Err(gone(dir));
         }
-        Ok(inner.names.keys().filter(|path| dir_of(path) == dir).map(|path| path.rsplit('/').next().unwrap_or(path).to_string()).collect())
+        Ok(inner
+            .names
+            .keys()
+            .filter(|path| dir_of(path) == dir)
+            .map(|path| path.rsplit('/').next().unwrap_or(path).to_string())
+            .collect())
     }
 
     fn make_dir(&self, dir: &str) -> io::Result<()> {

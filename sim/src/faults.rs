@@ -21,7 +21,9 @@ impl Sim {
         if done {
             *self.fault_counts.entry(fault.kind()).or_default() += 1;
         }
-        self.tell(None, "fault", nth as u64, u64::from(done), || format!("{fault:?}{}", if done { "" } else { " (nobody to hit)" }));
+        self.tell(None, "fault", nth as u64, u64::from(done), || {
+            format!("{fault:?}{}", if done { "" } else { " (nobody to hit)" })
+        });
     }
 
     /// False when there was nobody to hit.
@@ -124,7 +126,10 @@ impl Sim {
             }
             Shape::Halves(bits) => {
                 let side = |i: usize| bits >> i & 1;
-                (0..n).flat_map(|a| (0..a).map(move |b| (a, b))).filter(|&(a, b)| side(a) != side(b)).for_each(|(a, b)| both(a, b));
+                (0..n)
+                    .flat_map(|a| (0..a).map(move |b| (a, b)))
+                    .filter(|&(a, b)| side(a) != side(b))
+                    .for_each(|(a, b)| both(a, b));
             }
             Shape::Bridge(bits, who) => {
                 let Some(bridge) = self.who(who) else { return false };

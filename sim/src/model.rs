@@ -144,7 +144,11 @@ impl Model {
     }
 
     pub fn living_leases(&self) -> Vec<i64> {
-        self.leases.iter().filter(|(_, lives)| lives.last().is_some_and(|l| l.ended_at == u64::MAX)).map(|(id, _)| *id).collect()
+        self.leases
+            .iter()
+            .filter(|(_, lives)| lives.last().is_some_and(|l| l.ended_at == u64::MAX))
+            .map(|(id, _)| *id)
+            .collect()
     }
 
     /// Keys attached now, ascending.
@@ -173,7 +177,11 @@ impl Model {
             None => Ok(Reply::Other),
             Some(Command::Expire { term: by, leases }) => {
                 for &(id, grant) in leases {
-                    let lives = self.leases.get(&id).and_then(|l| l.last()).is_some_and(|l| l.ended_at == u64::MAX && l.granted_at == grant);
+                    let lives = self
+                        .leases
+                        .get(&id)
+                        .and_then(|l| l.last())
+                        .is_some_and(|l| l.ended_at == u64::MAX && l.granted_at == grant);
                     if *by != term || !lives {
                         fenced += 1;
                         continue;
@@ -197,7 +205,12 @@ impl Model {
         let raised = |kind| self.alarms.iter().any(|&(_, k)| k == kind);
         let changes = matches!(
             command,
-            Command::Put(_) | Command::Delete(_) | Command::Txn(_) | Command::Compact { .. } | Command::Grant { .. } | Command::Revoke { .. }
+            Command::Put(_)
+                | Command::Delete(_)
+                | Command::Txn(_)
+                | Command::Compact { .. }
+                | Command::Grant { .. }
+                | Command::Revoke { .. }
         );
         if changes && raised(2) {
             return Some(Error::Corrupt);
@@ -281,7 +294,8 @@ impl Model {
     }
 
     fn check_put(&self, put: &Put, exists: impl Fn(&Model, &[u8]) -> bool) -> Result<(), Error> {
-        if put.lease != 0 && !self.leases.get(&put.lease).and_then(|l| l.last()).is_some_and(|l| l.ended_at == u64::MAX) {
+        if put.lease != 0 && !self.leases.get(&put.lease).and_then(|l| l.last()).is_some_and(|l| l.ended_at == u64::MAX)
+        {
             return Err(Error::LeaseNotFound);
         }
         if (put.ignore_value || put.ignore_lease) && !exists(self, &put.key) {
@@ -399,7 +413,9 @@ impl Model {
                 Op::Range(r) if r.revision > 0 && r.revision < now.compacted => return Err(Error::Compacted),
                 Op::Range(_) => {}
                 Op::Put(put) => {
-                    self.check_put(put, |m, key| shadow.get(key).copied().unwrap_or_else(|| m.at(key, now.revision).is_some()))?;
+                    self.check_put(put, |m, key| {
+                        shadow.get(key).copied().unwrap_or_else(|| m.at(key, now.revision).is_some())
+                    })?;
                     shadow.insert(put.key.clone(), true);
                 }
                 Op::Delete(d) => {
@@ -568,7 +584,9 @@ fn fits(txn: &Txn, most: usize) -> bool {
         && txn.compare.iter().all(|c| !c.key.is_empty())
         && txn.success.iter().chain(&txn.failure).all(|op| match op {
             Op::Range(r) => !r.key.is_empty(),
-            Op::Put(p) => !p.key.is_empty() && (!p.ignore_value || p.value.is_empty()) && (!p.ignore_lease || p.lease == 0),
+            Op::Put(p) => {
+                !p.key.is_empty() && (!p.ignore_value || p.value.is_empty()) && (!p.ignore_lease || p.lease == 0)
+            }
             Op::Delete(d) => !d.key.is_empty(),
             Op::Txn(t) => fits(t, most - n),
         })
@@ -662,13 +680,18 @@ mod tests {
             success: vec![
                 Op::Range(Range { key: b"a".to_vec(), ..Range::default() }),
                 Op::Put(Put { key: b"a".to_vec(), ..Put::default() }),
-                Op::Txn(Txn { success: vec![Op::Range(Range { key: b"a".to_vec(), ..Range::default() })], ..Txn::default() }),
+                Op::Txn(Txn {
+                    success: vec![Op::Range(Range { key: b"a".to_vec(), ..Range::default() })],
+                    ..Txn::default()
+                }),
             ],
             failure: vec![],
         };
         let Ok(Reply::Txn { succeeded: true, responses }) = apply(&mut m, Command::Txn(txn)) else { panic!("holds") };
         assert_eq!(responses.iter().map(|r| r.0).collect::<Vec<_>>(), [1, 2, 0]);
-        assert!(matches!(&responses[2].1, Reply::Txn { responses, .. } if matches!(&responses[0], (2, Reply::Range { count: 1, .. }))));
+        assert!(
+            matches!(&responses[2].1, Reply::Txn { responses, .. } if matches!(&responses[0], (2, Reply::Range { count: 1, .. })))
+        );
     }
 
     #[test]
@@ -696,7 +719,8 @@ mod tests {
     #[test]
     fn the_duplicate_rule() {
         let put = |key: &[u8]| Op::Put(Put { key: key.to_vec(), ..Put::default() });
-        let delete = |key: &[u8], end: &[u8]| Op::Delete(Delete { key: key.to_vec(), end: end.to_vec(), prev_kv: false });
+        let delete =
+            |key: &[u8], end: &[u8]| Op::Delete(Delete { key: key.to_vec(), end: end.to_vec(), prev_kv: false });
         let ok = |success: Vec<Op>| acceptable(&Txn { success, ..Txn::default() }, 128);
         assert!(!ok(vec![put(b"x"), put(b"x")]));
         assert!(!ok(vec![put(b"x"), delete(b"a", b"z")]));

@@ -75,13 +75,30 @@ pub enum Command {
     Put(Put),
     Delete(Delete),
     Txn(Txn),
-    Compact { revision: i64, physical: bool },
-    Grant { id: i64, ttl: i64 },
-    Revoke { id: i64 },
-    Checkpoint { remaining: Vec<(i64, i64)> },
+    Compact {
+        revision: i64,
+        physical: bool,
+    },
+    Grant {
+        id: i64,
+        ttl: i64,
+    },
+    Revoke {
+        id: i64,
+    },
+    Checkpoint {
+        remaining: Vec<(i64, i64)>,
+    },
     /// 1 = raise, 2 = disarm.
-    Alarm { action: i64, member: u64, kind: i64 },
-    Expire { term: u64, leases: Vec<(i64, u64)> },
+    Alarm {
+        action: i64,
+        member: u64,
+        kind: i64,
+    },
+    Expire {
+        term: u64,
+        leases: Vec<(i64, u64)>,
+    },
     /// Publish, cluster version, a new leader's first entry: nothing a client can see in keys.
     Nothing,
 }

@@ -123,7 +123,11 @@ impl Oracle {
         let Some(first) = entries.first() else { return false };
         if first.index <= self.seats[who].applied {
             let applied = self.seats[who].applied;
-            self.fail(now, "R-2", format!("m{} rewrites its log from {} though it applied {applied}", who + 1, first.index));
+            self.fail(
+                now,
+                "R-2",
+                format!("m{} rewrites its log from {} though it applied {applied}", who + 1, first.index),
+            );
         }
         let seat = &mut self.seats[who];
         let replaced = !seat.log.split_off(&first.index).is_empty();
@@ -160,7 +164,11 @@ impl Oracle {
         let last = entries.last().map_or(applied, |e| e.index).max(applied);
         let lost = self.seats[who].durable.iter().next_back().map(|(&i, &t)| (i, t)).filter(|&(i, _)| i > last);
         if let Some((index, term)) = lost {
-            self.fail(now, "D-1", format!("m{} recovers a log up to {last}; {index} of term {term} was flushed", who + 1));
+            self.fail(
+                now,
+                "D-1",
+                format!("m{} recovers a log up to {last}; {index} of term {term} was flushed", who + 1),
+            );
         }
         let seat = &mut self.seats[who];
         seat.log = entries.iter().map(|e| (e.index, (e.term, e.kind, e.data.clone()))).collect();
@@ -203,7 +211,11 @@ impl Oracle {
                     if let Some((term, kind, data)) = mine
                         && (term != known.term || kind != known.kind || data != known.data)
                     {
-                        let text = format!("m{} applied another entry at {index}: term {term}, committed was term {}", who + 1, known.term);
+                        let text = format!(
+                            "m{} applied another entry at {index}: term {term}, committed was term {}",
+                            who + 1,
+                            known.term
+                        );
                         self.fail(now, "R-5", text);
                     }
                 }
@@ -227,7 +239,8 @@ impl Oracle {
     fn commit(&mut self, now: Time, who: usize, index: u64, term: u64, kind: EntryKind, data: Bytes) -> Option<Done> {
         let holders = self.seats.iter().filter(|s| s.base >= index || s.durable.get(&index) == Some(&term)).count();
         if holders * 2 <= self.voters {
-            let text = format!("m{} applied {index} of term {term} while {holders} of {} disks have it", who + 1, self.voters);
+            let text =
+                format!("m{} applied {index} of term {term} while {holders} of {} disks have it", who + 1, self.voters);
             self.fail(now, "D-2", text);
         }
         if self.log.last().is_some_and(|last| last.term > term) {
@@ -283,12 +296,28 @@ impl Oracle {
     // What clients see.
 
     /// A command was answered with `got`; `floor`: what had been answered before it was sent.
-    pub fn on_applied_answer(&mut self, now: Time, tag: u64, floor: u64, command: &Command, revision: i64, got: &Result<Reply, Error>) {
+    pub fn on_applied_answer(
+        &mut self,
+        now: Time,
+        tag: u64,
+        floor: u64,
+        command: &Command,
+        revision: i64,
+        got: &Result<Reply, Error>,
+    ) {
         let Some(&index) = self.tags.get(&tag) else {
-            return self.fail(now, "D-1", format!("operation {tag} ({command:?}) was acknowledged but is not in the log"));
+            return self.fail(
+                now,
+                "D-1",
+                format!("operation {tag} ({command:?}) was acknowledged but is not in the log"),
+            );
         };
         if index <= floor {
-            self.fail(now, "KV-1", format!("operation {tag} stands at {index}, before {floor}, which was answered before it was sent"));
+            self.fail(
+                now,
+                "KV-1",
+                format!("operation {tag} stands at {index}, before {floor}, which was answered before it was sent"),
+            );
         }
         let done = &self.done[(index - self.first) as usize];
         let (want, mark) = (done.result.clone(), done.mark);
@@ -297,10 +326,18 @@ impl Oracle {
             (want, got) => want == got,
         };
         if !same {
-            return self.fail(now, "KV-1", format!("operation {tag} at {index}: {command:?}\n  answered {got:?}\n  right is {want:?}"));
+            return self.fail(
+                now,
+                "KV-1",
+                format!("operation {tag} at {index}: {command:?}\n  answered {got:?}\n  right is {want:?}"),
+            );
         }
         if revision != mark.revision {
-            return self.fail(now, "KV-1", format!("operation {tag} at {index}: header revision {revision}, right is {}", mark.revision));
+            return self.fail(
+                now,
+                "KV-1",
+                format!("operation {tag} at {index}: header revision {revision}, right is {}", mark.revision),
+            );
         }
         self.floor = self.floor.max(index);
     }
@@ -322,7 +359,14 @@ impl Oracle {
     pub fn on_read(&mut self, now: Time, floor: u64, revision: i64, what: &Read, got: &Result<Reply, Error>) {
         match self.find_point(floor, self.last(), revision, what, got) {
             Some(point) => self.floor = self.floor.max(point),
-            None => self.explain_read(now, if self.is_stale(floor, revision) { "KV-3" } else { "KV-1" }, floor, revision, what, got),
+            None => self.explain_read(
+                now,
+                if self.is_stale(floor, revision) { "KV-3" } else { "KV-1" },
+                floor,
+                revision,
+                what,
+                got,
+            ),
         }
     }
 
@@ -360,12 +404,22 @@ impl Oracle {
         None
     }
 
-    fn explain_read(&mut self, now: Time, oracle: &'static str, floor: u64, revision: i64, what: &Read, got: &Result<Reply, Error>) {
+    fn explain_read(
+        &mut self,
+        now: Time,
+        oracle: &'static str,
+        floor: u64,
+        revision: i64,
+        what: &Read,
+        got: &Result<Reply, Error>,
+    ) {
         let low = self.model.mark(floor);
         let high = self.model.last();
         let at = self.model.marks(floor, high.index).find(|m| m.revision == revision).unwrap_or(high);
         let want = what.answer(&self.model, at);
-        let text = format!("read {what:?}\n  answered at revision {revision}: {got:?}\n  at {at:?}: {want:?}\n  floor {low:?}, head {high:?}");
+        let text = format!(
+            "read {what:?}\n  answered at revision {revision}: {got:?}\n  at {at:?}: {want:?}\n  floor {low:?}, head {high:?}"
+        );
         self.fail(now, oracle, text);
     }
 
@@ -374,7 +428,10 @@ impl Oracle {
     fn check_not_early(&mut self, now: Time, lease: i64, sent: Time, ttl: i64, ended: Time) {
         let keeps = sent + ttl as u64 * SECOND * (100 - Clock::RHO) / 100;
         if ended + 20 * MS < keeps {
-            let text = format!("lease {lease} with TTL {ttl} renewed at {sent} µs expired at {ended} µs, {} ms early", (keeps - ended) / MS);
+            let text = format!(
+                "lease {lease} with TTL {ttl} renewed at {sent} µs expired at {ended} µs, {} ms early",
+                (keeps - ended) / MS
+            );
             self.fail(now, "L-1", text);
         }
     }
@@ -445,7 +502,11 @@ impl Oracle {
     pub fn on_hash_kv(&mut self, now: Time, who: usize, revision: i64, compacted: i64, hash: u32) {
         let (first, known) = *self.hashes.entry((revision, compacted)).or_insert((who, hash));
         if known != hash {
-            let text = format!("HashKV at revision {revision} compacted {compacted}: m{} says {known}, m{} says {hash}", first + 1, who + 1);
+            let text = format!(
+                "HashKV at revision {revision} compacted {compacted}: m{} says {known}, m{} says {hash}",
+                first + 1,
+                who + 1
+            );
             self.fail(now, "H-2", text);
         }
     }
@@ -500,7 +561,9 @@ fn agree_range(range: &Range, want: &Reply, got: &Reply) -> bool {
     if want == got {
         return true;
     }
-    let (Reply::Range { kvs: a, count: c, more: m }, Reply::Range { kvs: b, count: d, more: n }) = (want, got) else { return false };
+    let (Reply::Range { kvs: a, count: c, more: m }, Reply::Range { kvs: b, count: d, more: n }) = (want, got) else {
+        return false;
+    };
     if (c, m, a.len()) != (d, n, b.len()) || range.target == 0 {
         return false;
     }
@@ -517,7 +580,9 @@ fn agree_range(range: &Range, want: &Reply, got: &Reply) -> bool {
 }
 
 fn agree_txn(txn: &Txn, want: &Reply, got: &Reply) -> bool {
-    let (Reply::Txn { succeeded: s, responses: a }, Reply::Txn { succeeded: t, responses: b }) = (want, got) else { return false };
+    let (Reply::Txn { succeeded: s, responses: a }, Reply::Txn { succeeded: t, responses: b }) = (want, got) else {
+        return false;
+    };
     let ops = if *s { &txn.success } else { &txn.failure };
     s == t
         && a.len() == b.len()

@@ -39,30 +39,81 @@ pub enum Shape {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The process dies; `power`: the machine too. Down for `down`.
-    Crash { who: Who, power: bool, down: Time },
+    Crash {
+        who: Who,
+        power: bool,
+        down: Time,
+    },
     /// Dies right after the `call`-th disk call of its next job of the lane.
-    CrashAtCall { who: Who, lane: usize, call: u32, power: bool, down: Time },
-    CrashAll { power: bool, down: Time },
+    CrashAtCall {
+        who: Who,
+        lane: usize,
+        call: u32,
+        power: bool,
+        down: Time,
+    },
+    CrashAll {
+        power: bool,
+        down: Time,
+    },
     /// Its disk is gone for ever and it never comes back.
-    Lose { who: Who },
-    Cut { shape: Shape, lasts: Time, breaks: bool },
+    Lose {
+        who: Who,
+    },
+    Cut {
+        shape: Shape,
+        lasts: Time,
+        breaks: bool,
+    },
     /// Every connection breaks often for a while.
-    Storm { lasts: Time, per_myriad: u64 },
+    Storm {
+        lasts: Time,
+        per_myriad: u64,
+    },
     /// Messages take this much longer for a while.
-    Lag { lasts: Time, delay: Time },
-    Freeze { who: Who, lasts: Time },
-    SlowDisk { who: Who, lasts: Time, percent: u64 },
-    StallDisk { who: Who, lasts: Time },
+    Lag {
+        lasts: Time,
+        delay: Time,
+    },
+    Freeze {
+        who: Who,
+        lasts: Time,
+    },
+    SlowDisk {
+        who: Who,
+        lasts: Time,
+        percent: u64,
+    },
+    StallDisk {
+        who: Who,
+        lasts: Time,
+    },
     /// The next job of the lane fails at its `call`-th disk call, or at the first flush after it.
-    FailCall { who: Who, lane: usize, call: u32, flush: bool, pages_lost: bool },
+    FailCall {
+        who: Who,
+        lane: usize,
+        call: u32,
+        flush: bool,
+        pages_lost: bool,
+    },
     /// Nothing that needs more room can be written for a while.
-    FullDisk { who: Who, lasts: Time },
+    FullDisk {
+        who: Who,
+        lasts: Time,
+    },
     /// The wall clock jumps. No member knows it; nothing may happen.
-    ClockJump { who: Who },
+    ClockJump {
+        who: Who,
+    },
     /// Asks the leader to hand over.
-    Transfer { to: usize },
+    Transfer {
+        to: usize,
+    },
     /// Clean stop and start.
-    Restart { who: Who, down: Time },
+    Restart {
+        who: Who,
+        down: Time,
+    },
 }
 
 impl Fault {

@@ -105,7 +105,12 @@ mod tests {
         w.int(1, -1).int(2, 0).int(3, 300).bytes(4, b"ab").bytes(5, b"").message(6, b"");
         assert_eq!(
             fields(&w.0),
-            Some(vec![(1, Value::Varint(u64::MAX)), (3, Value::Varint(300)), (4, Value::Bytes(b"ab")), (6, Value::Bytes(b""))])
+            Some(vec![
+                (1, Value::Varint(u64::MAX)),
+                (3, Value::Varint(300)),
+                (4, Value::Bytes(b"ab")),
+                (6, Value::Bytes(b""))
+            ])
         );
         assert_eq!(fields(&w.0[..w.0.len() - 1]), None);
     }

@@ -19,17 +19,33 @@ pub enum Phase {
     /// Faults and clients.
     Safety,
     /// Everything is repaired; members come back.
-    Repair { deadline: Time },
+    Repair {
+        deadline: Time,
+    },
     /// A write must succeed.
-    Write { since: Time, deadline: Time, written: bool },
+    Write {
+        since: Time,
+        deadline: Time,
+        written: bool,
+    },
     /// All members must become equal.
-    Converge { deadline: Time },
+    Converge {
+        deadline: Time,
+    },
     /// Leases that nobody renews must end.
-    Leases { quiet: Time, until: Time },
+    Leases {
+        quiet: Time,
+        until: Time,
+    },
     /// Hashes, and all keys once more.
-    Audit { asked: BTreeSet<u64>, deadline: Time },
+    Audit {
+        asked: BTreeSet<u64>,
+        deadline: Time,
+    },
     /// After a power loss of all: the same again.
-    Again { deadline: Time },
+    Again {
+        deadline: Time,
+    },
     Done,
 }
 
@@ -160,7 +176,14 @@ impl Sim {
 
     fn states(&self) -> String {
         let one = |i: &usize| match &self.members[*i].up {
-            Some(life) => format!("m{} applied {} of {} term {} leader {}", i + 1, life.status.applied, life.status.last, life.status.term, life.status.leader),
+            Some(life) => format!(
+                "m{} applied {} of {} term {} leader {}",
+                i + 1,
+                life.status.applied,
+                life.status.last,
+                life.status.term,
+                life.status.leader
+            ),
             None => format!("m{} down", i + 1),
         };
         self.standing().iter().map(one).collect::<Vec<_>>().join("; ")
@@ -176,7 +199,8 @@ impl Sim {
         let who = *self.rng.pick(&up);
         let tag = self.next_tag;
         self.next_tag += 1;
-        let command = Command::Put(Put { key: b"peace".to_vec(), value: format!("v{tag}").into_bytes(), ..Put::default() });
+        let command =
+            Command::Put(Put { key: b"peace".to_vec(), value: format!("v{tag}").into_bytes(), ..Put::default() });
         let request = self.request(&Ask::Command(command), tag);
         let waiter = self.waiter(who, Reader::Epilogue { tag });
         self.give(who, Input::Request { waiter, request });
@@ -187,7 +211,14 @@ impl Sim {
         if !self.plan.seed.is_multiple_of(4) {
             return self.now;
         }
-        let longest = self.oracle.model.living_leases().iter().filter_map(|id| self.oracle.model.lease(*id).last().map(|l| l.ttl as u64)).filter(|ttl| *ttl <= 10).max();
+        let longest = self
+            .oracle
+            .model
+            .living_leases()
+            .iter()
+            .filter_map(|id| self.oracle.model.lease(*id).last().map(|l| l.ttl as u64))
+            .filter(|ttl| *ttl <= 10)
+            .max();
         longest.map_or(self.now, |ttl| self.now + ttl * SECOND * 130 / 100 + self.election() * 2 + 2 * SECOND)
     }
 
@@ -237,7 +268,10 @@ impl Sim {
                 if let Ok(Reply::Range { count: right, .. }) = want
                     && right != count
                 {
-                    self.fail("KV-1", format!("m{} has {count} keys at revision {revision}, right is {right}", who + 1));
+                    self.fail(
+                        "KV-1",
+                        format!("m{} has {count} keys at revision {revision}, right is {right}", who + 1),
+                    );
                 }
                 self.audited(tag);
             }

@@ -46,14 +46,17 @@ impl Sim {
             }
             Ask::CancelWatch { nth } => {
                 let Some((stream, id)) = self.some_watch(who, *nth) else { return true };
-                let watcher = &mut self.members[who].up.as_mut().expect("up").streams.get_mut(&stream).expect("there").watcher;
+                let watcher =
+                    &mut self.members[who].up.as_mut().expect("up").streams.get_mut(&stream).expect("there").watcher;
                 if let Some(watch) = watcher.watches.get_mut(&id).or_else(|| watcher.compacted.get_mut(&id)) {
                     watch.cancel_sent = true;
                 }
                 (stream, FromClient::Cancel { id })
             }
             Ask::WatchProgress => {
-                let Some(&stream) = self.members[who].up.as_ref().expect("up").streams.keys().next() else { return true };
+                let Some(&stream) = self.members[who].up.as_ref().expect("up").streams.keys().next() else {
+                    return true;
+                };
                 (stream, FromClient::Progress)
             }
             _ => return false,
@@ -73,7 +76,14 @@ impl Sim {
         let streams = &self.members[who].up.as_ref()?.streams;
         let all: Vec<(StreamId, i64)> = streams
             .iter()
-            .flat_map(|(id, s)| s.watcher.watches.iter().chain(&s.watcher.compacted).filter(|(_, w)| !w.cancel_sent).map(move |(w, _)| (*id, *w)))
+            .flat_map(|(id, s)| {
+                s.watcher
+                    .watches
+                    .iter()
+                    .chain(&s.watcher.compacted)
+                    .filter(|(_, w)| !w.cancel_sent)
+                    .map(move |(w, _)| (*id, *w))
+            })
             .collect();
         (!all.is_empty()).then(|| all[(nth % all.len() as u64) as usize])
     }
@@ -96,7 +106,8 @@ impl Sim {
         };
         let life = self.members[who].up.as_mut().expect("up");
         let stream = WatchStream::new(limits, life.published);
-        let stream = Stream { stream, watcher: Watcher::default(), inbox: VecDeque::new(), wake_set: false, stalled_until: 0 };
+        let stream =
+            Stream { stream, watcher: Watcher::default(), inbox: VecDeque::new(), wake_set: false, stalled_until: 0 };
         life.streams.insert(id, stream);
         id
     }
@@ -150,7 +161,9 @@ impl Sim {
             _ => {}
         }
         let message = match message {
-            ToStream::Progress { token, revision } if planted == Some(Planted::ProgressEarly) => ToStream::Progress { token, revision: revision + 1 },
+            ToStream::Progress { token, revision } if planted == Some(Planted::ProgressEarly) => {
+                ToStream::Progress { token, revision: revision + 1 }
+            }
             message => message,
         };
         self.hear(who, id, Heard::Core(message));
@@ -228,7 +241,9 @@ impl Sim {
 
     fn plant_in_join(&mut self, op: WatchOp) -> WatchOp {
         match op {
-            WatchOp::Join { id, spec, next } if self.is(Planted::WatchStartsLate) => WatchOp::Join { id, spec, next: next + 1 },
+            WatchOp::Join { id, spec, next } if self.is(Planted::WatchStartsLate) => {
+                WatchOp::Join { id, spec, next: next + 1 }
+            }
             op => op,
         }
     }
@@ -335,7 +350,11 @@ impl Sim {
             for (id, stream) in &life.streams {
                 for (watch_id, watch) in &stream.watcher.watches {
                     if let Some(missed) = watch.first_match(&self.oracle.model, watch.next, last.revision) {
-                        let text = format!("m{} s{id} watch {watch_id} ({:?}) starves: {missed} was never delivered", who + 1, watch.create);
+                        let text = format!(
+                            "m{} s{id} watch {watch_id} ({:?}) starves: {missed} was never delivered",
+                            who + 1,
+                            watch.create
+                        );
                         broken = Some(("W-5", text));
                     }
                 }

@@ -38,7 +38,8 @@ pub struct Watcher {
 impl Watching {
     fn wants(&self, event: &Event) -> bool {
         let from: &[u8] = if self.create.key.is_empty() { b"\0" } else { &self.create.key };
-        within(&event.kv.key, from, &self.create.range_end) && !(if event.tombstone { self.create.no_delete } else { self.create.no_put })
+        within(&event.kv.key, from, &self.create.range_end)
+            && !(if event.tombstone { self.create.no_delete } else { self.create.no_put })
     }
 
     /// The first revision in `from..=to` with an event for this watch.
@@ -54,7 +55,14 @@ fn key_value(record: &bytes::Bytes) -> Result<(store::Rev, bool, Kv), String> {
 }
 
 pub fn kv_of(kv: &store::record::KeyValueRef<'_>) -> Kv {
-    Kv { key: kv.key.to_vec(), value: kv.value.to_vec(), create: kv.create, modified: kv.modified, version: kv.version, lease: kv.lease }
+    Kv {
+        key: kv.key.to_vec(),
+        value: kv.value.to_vec(),
+        create: kv.create,
+        modified: kv.modified,
+        version: kv.version,
+        lease: kv.lease,
+    }
 }
 
 /// The key-value pair of a whole record.
@@ -121,7 +129,13 @@ impl Watcher {
             };
             let ok = watch.next < r.compact_revision && r.compact_revision <= model.last().compacted;
             if !ok {
-                let text = format!("watch {} at {} was canceled by compaction {}; compacted is {}", r.watch_id, watch.next, r.compact_revision, model.last().compacted);
+                let text = format!(
+                    "watch {} at {} was canceled by compaction {}; compacted is {}",
+                    r.watch_id,
+                    watch.next,
+                    r.compact_revision,
+                    model.last().compacted
+                );
                 return Err(("W-11", text));
             }
             self.compacted.insert(r.watch_id, watch);
@@ -145,10 +159,22 @@ impl Watcher {
                 continue;
             }
             if r.header_revision < watch.create.start_revision - 1 {
-                return Err(("W-10", format!("progress {} before the start {} of watch {id}", r.header_revision, watch.create.start_revision)));
+                return Err((
+                    "W-10",
+                    format!(
+                        "progress {} before the start {} of watch {id}",
+                        r.header_revision, watch.create.start_revision
+                    ),
+                ));
             }
             if let Some(missed) = watch.first_match(model, watch.next, r.header_revision) {
-                return Err(("W-7", format!("progress {} overtook the event at {missed} of watch {id} ({:?})", r.header_revision, watch.create)));
+                return Err((
+                    "W-7",
+                    format!(
+                        "progress {} overtook the event at {missed} of watch {id} ({:?})",
+                        r.header_revision, watch.create
+                    ),
+                ));
             }
             watch.next = watch.next.max(r.header_revision + 1);
         }
@@ -157,7 +183,10 @@ impl Watcher {
 
     fn on_events(&mut self, r: &Response, model: &Model, fetch: &mut Fetch<'_>) -> Result<(), Broken> {
         let Some(watch) = self.watches.get_mut(&r.watch_id) else {
-            return Err(("W-13", format!("events for {}, which is no watch: {:?}", r.watch_id, r.events.first().map(|e| e.revision))));
+            return Err((
+                "W-13",
+                format!("events for {}, which is no watch: {:?}", r.watch_id, r.events.first().map(|e| e.revision)),
+            ));
         };
         if r.fragment && !watch.create.fragment {
             return Err(("W-4", format!("watch {} did not ask for fragments", r.watch_id)));
@@ -170,7 +199,10 @@ impl Watcher {
         }
         let events = std::mem::take(&mut watch.parts);
         if events.iter().any(|e| e.revision.main > r.header_revision) {
-            return Err(("W-7", format!("header revision {} is below an event of the same response", r.header_revision)));
+            return Err((
+                "W-7",
+                format!("header revision {} is below an event of the same response", r.header_revision),
+            ));
         }
         for group in events.chunk_by(|a, b| a.revision.main == b.revision.main) {
             check_revision(r.watch_id, watch, group, model, fetch)?;
@@ -180,7 +212,13 @@ impl Watcher {
     }
 }
 
-fn check_revision(id: i64, watch: &Watching, group: &[OutEvent], model: &Model, fetch: &mut Fetch<'_>) -> Result<(), Broken> {
+fn check_revision(
+    id: i64,
+    watch: &Watching,
+    group: &[OutEvent],
+    model: &Model,
+    fetch: &mut Fetch<'_>,
+) -> Result<(), Broken> {
     let revision = group[0].revision.main;
     let about = |text: String| format!("watch {id} ({:?}) at {}: {text}", watch.create, watch.next);
     if revision > model.last().revision {
@@ -203,7 +241,13 @@ fn check_revision(id: i64, watch: &Watching, group: &[OutEvent], model: &Model, 
     Ok(())
 }
 
-fn check_event(want: &Event, got: &OutEvent, watch: &Watching, model: &Model, fetch: &mut Fetch<'_>) -> Result<(), Broken> {
+fn check_event(
+    want: &Event,
+    got: &OutEvent,
+    watch: &Watching,
+    model: &Model,
+    fetch: &mut Fetch<'_>,
+) -> Result<(), Broken> {
     let (rev, tombstone, mut kv) = key_value(&got.record).map_err(|e| ("D-5", e))?;
     if tombstone {
         kv.modified = rev.main;
@@ -228,6 +272,9 @@ fn check_event(want: &Event, got: &OutEvent, watch: &Watching, model: &Model, fe
             let kv = fetch(located).map_err(|e| ("D-5", e))?;
             if kv == *prev { Ok(()) } else { Err(("W-8", format!("prev_kv {kv:?}, right is {prev:?}"))) }
         }
-        (got, want) => Err(("W-8", format!("prev_kv of {} {:?}, right is {want:?}", show(&kv.key), got.as_ref().map(|p| p.handle)))),
+        (got, want) => Err((
+            "W-8",
+            format!("prev_kv of {} {:?}, right is {want:?}", show(&kv.key), got.as_ref().map(|p| p.handle)),
+        )),
     }
 }

@@ -42,7 +42,13 @@ fn the_same_seed_twice_gives_the_same_trace() {
 
 #[test]
 fn a_few_planted_bugs_are_found_at_once() {
-    for bug in [Planted::SavedBeforeSync, Planted::ReadWithoutRound, Planted::WatchDrops, Planted::ForwardTwice, Planted::PrevForgotten] {
+    for bug in [
+        Planted::SavedBeforeSync,
+        Planted::ReadWithoutRound,
+        Planted::WatchDrops,
+        Planted::ForwardTwice,
+        Planted::PrevForgotten,
+    ] {
         let hunt = hunt(bug.entry(), 20);
         assert!(hunt.good(), "{hunt:?}");
     }

@@ -35,7 +35,9 @@ fn arguments() -> Result<Arguments, String> {
             "--seeds" => {
                 let text = args.next().ok_or("--seeds needs A..B")?;
                 let (from, to) = text.split_once("..").ok_or("--seeds needs A..B")?;
-                let number = |t: &str| t.trim_start_matches('=').parse::<u64>().map_err(|_| format!("--seeds: {t} is not a number"));
+                let number = |t: &str| {
+                    t.trim_start_matches('=').parse::<u64>().map_err(|_| format!("--seeds: {t} is not a number"))
+                };
                 a.seeds = Some((number(from)?, number(to)?));
             }
             "--seed" => a.seed = Some(number(args.next(), "--seed")?),

@@ -1,0 +1,229 @@
+//! Jobs of a member on the simulated disk: one lane after another, call by call, with the
+//! faults that the plan or a planted bug puts into them.
+
+use super::*;
+
+impl Sim {
+    pub(super) fn submit(&mut self, who: usize, job: JobId, work: Job) {
+        match &work {
+            Job::Save { hard, entries, .. } => {
+                if self.oracle.on_save(self.now, who, *hard, entries) {
+                    self.marks.hit("entry overwritten on a follower");
+                }
+                let (first, n) = (entries.first().map_or(0, |e| e.index), entries.len());
+                let hard = *hard;
+                self.tell(Some(who), "save", first, n as u64, || {
+                    format!("{n} from {first}, term {} vote {} commit {}", hard.term, hard.vote, hard.commit)
+                });
+            }
+            other => {
+                let kind = job_name(other);
+                self.tell(Some(who), "job", job, kind.len() as u64, || match other {
+                    Job::WriteRecords { segment, offset, parts, seals } => {
+                        format!(
+                            "{job}: {kind} {segment}+{offset} {} bytes seals {seals}",
+                            parts.iter().map(|p| p.len()).sum::<usize>()
+                        )
+                    }
+                    Job::CheckpointRows { index, rows } => format!("{job}: {kind} {index} {} bytes", rows.len()),
+                    Job::CheckpointFinish { index, .. } => format!("{job}: {kind} {index}"),
+                    Job::HashKv { keep, .. } => format!("{job}: {kind} keeps {}", keep.len()),
+                    Job::InstallBegin { .. } | Job::InstallFinish { .. } | Job::InstallChunk { .. } => {
+                        format!("{job}: {kind}")
+                    }
+                    other => format!("{job}: {other:?}"),
+                });
+            }
+        }
+        let lane = lane_number(node::work::lane(&work));
+        let life = self.members[who].up.as_mut().expect("up");
+        match &work {
+            Job::CheckpointBegin { .. } => life.checkpointing = true,
+            Job::InstallBegin { .. } => life.installing = true,
+            Job::ReadRecord { .. } => self.marks.hit("apply waited for a value"),
+            Job::ReadHistory { .. } => self.marks.hit("watch fed from history"),
+            _ => {}
+        }
+        self.members[who].up.as_mut().expect("up").lanes[lane].waiting.push_back((job, work));
+        self.run_lane(who, lane);
+    }
+
+    /// Starts the next job of a lane, if it is free.
+    pub(super) fn run_lane(&mut self, who: usize, lane: usize) {
+        let identity = self.identity(who);
+        let number = self.members[who].life;
+        let Some(life) = self.members[who].up.as_mut() else { return };
+        if life.lanes[lane].busy {
+            return;
+        }
+        let Some((job, mut work)) = life.lanes[lane].waiting.pop_front() else { return };
+        life.lanes[lane].busy = true;
+        let durable = match &work {
+            Job::Save { hard, entries, .. } => {
+                life.saving = true;
+                Some(Durable { hard: *hard, entries: entries.iter().map(|e| (e.index, e.term)).collect() })
+            }
+            _ => None,
+        };
+        let restart = match &work {
+            Job::RestartLog { index, .. } => Some(*index),
+            _ => None,
+        };
+        let installs = matches!(work, Job::InstallBegin { .. } | Job::InstallChunk { .. } | Job::InstallFinish);
+        self.plant_in_job(who, &mut work);
+        let armed = self.members[who].armed.remove(&lane);
+        let fault = match armed {
+            Some(Armed::Fail(fault)) => Some(fault),
+            _ => None,
+        };
+        let m = &mut self.members[who];
+        let life = m.up.as_mut().expect("up");
+        let files = m.disk.files();
+        let store_config = store::Config { segment_bytes: self.plan.segment_bytes };
+        m.disk.begin(self.now, fault);
+        let result = guarded(|| match lane {
+            LOG => node::work::run_log(&mut life.log, work),
+            _ => node::work::run(&files, identity, store_config, work),
+        });
+        let report: Report = m.disk.end();
+        let result = match result {
+            Ok(result) => result,
+            Err(panic) => return self.fail("panic", format!("m{} in a job: {panic}", who + 1)),
+        };
+        if report.failed {
+            self.members[who].up.as_mut().expect("up").faulted = true;
+            self.tell(Some(who), "disk", 1, 0, || "a call failed".to_string());
+        }
+        if let JobResult::Failed { fault } = &result {
+            let text = fault.to_string();
+            // What a failed write left half done is not damage.
+            let faulted = self.members[who].up.as_ref().is_some_and(|l| l.faulted);
+            if !faulted && fault.is_damage() {
+                return self.fail("D-5", format!("m{}: {text}", who + 1));
+            }
+            self.tell(Some(who), "disk", 2, 0, || text);
+        }
+        if installs && self.phase == crate::run::Phase::Safety && self.rng.percent(15) {
+            // Installs are rare, so that few of the planned faults meet one.
+            let at = report.calls.first().map_or(self.now, |_| *self.rng.pick(&report.calls)) + self.rng.below(2);
+            let (power, down) = (self.rng.percent(60), 20 * MS + self.rng.below(SECOND));
+            *self.fault_counts.entry("crash in an install").or_default() += 1;
+            self.at(at, Event::Crash { who, life: number, power, down });
+        }
+        if let Some(Armed::Crash { call, power, down }) = armed {
+            let at = report.calls.get(call as usize - 1).copied().unwrap_or(report.end);
+            // On the boundary: that call is done, the next one is not.
+            self.at(at, Event::Crash { who, life: number, power, down });
+        }
+        if let (Some(index), JobResult::LogRestarted) = (restart, &result) {
+            self.oracle.on_restart_log(who, index);
+        }
+        let early = self.is(Planted::SavedBeforeSync) && durable.is_some();
+        let failed = matches!(result, JobResult::Failed { .. });
+        if early && !failed {
+            self.at(report.end, Event::Durable { who, life: number, durable: durable.expect("a save") });
+            self.at(self.now + 1, Event::JobDone { who, life: number, lane, job, result, durable: None });
+        } else {
+            let durable = durable.filter(|_| !failed);
+            self.at(report.end, Event::JobDone { who, life: number, lane, job, result, durable });
+        }
+    }
+
+    pub(super) fn job_done(
+        &mut self,
+        who: usize,
+        lane: usize,
+        job: JobId,
+        result: JobResult,
+        durable: Option<Durable>,
+    ) {
+        let failed = u64::from(matches!(result, JobResult::Failed { .. }));
+        self.tell(Some(who), "done", job, failed, || format!("job {job} {result:?}"));
+        if let Some(durable) = durable {
+            self.oracle.on_durable(who, durable.hard, &durable.entries);
+        }
+        let life = self.members[who].up.as_mut().expect("up");
+        match &result {
+            JobResult::Saved => {
+                life.saving = false;
+                if self.planted == Some(Planted::DiskRolledBack) {
+                    let m = &mut self.members[who];
+                    if m.old_image.as_ref().is_none_or(|(at, _)| self.now > at + 8 * SECOND) {
+                        m.old_image = Some((self.now, m.disk.image()));
+                    }
+                }
+            }
+            JobResult::CheckpointDone { .. } => {
+                life.checkpointing = false;
+                self.marks.hit("checkpoint written");
+            }
+            JobResult::LogCut => self.marks.hit("log cut"),
+            JobResult::Installed { .. } => {
+                life.installing = false;
+                self.marks.hit("snapshot installed");
+                let revision = life.status.revision;
+                if life.streams.values().any(|s| s.waits_beyond(revision)) {
+                    self.marks.hit("install while a watch waits for the future");
+                }
+            }
+            _ => {}
+        }
+        self.members[who].up.as_mut().expect("up").lanes[lane].busy = false;
+        self.give(who, Input::Done { job, result });
+        self.run_lane(who, lane);
+    }
+
+    pub(super) fn plant_in_job(&mut self, who: usize, work: &mut Job) {
+        let bug = self.planted;
+        match work {
+            Job::Save { hard, entries, .. } => {
+                if bug == Some(Planted::VoteForgotten) {
+                    hard.vote = 0;
+                }
+                if bug == Some(Planted::TailForgotten) && entries.len() > 1 {
+                    entries.pop();
+                }
+                if bug == Some(Planted::ApplySkew) && who == 0 {
+                    // Only what recovery reads back is skewed.
+                    for entry in entries {
+                        entry.data = skewed(&entry.data);
+                    }
+                }
+            }
+            Job::CutLog { below } if bug == Some(Planted::LogCutEarly) => {
+                *below = self.members[who].up.as_ref().map_or(*below, |l| l.status.applied);
+            }
+            _ => {}
+        }
+    }
+
+    // Network.
+}
+
+pub(super) fn skewed(data: &Bytes) -> Bytes {
+    let mut bytes = data.to_vec();
+    if let Some(at) = bytes.windows(4).position(|w| w == b"same") {
+        bytes[at] = b'S';
+    }
+    Bytes::from(bytes)
+}
+
+pub(super) fn job_name(job: &Job) -> &'static str {
+    match job {
+        Job::Save { .. } => "save",
+        Job::CutLog { .. } => "cut log",
+        Job::RestartLog { .. } => "restart log",
+        Job::ReadLog { .. } => "read log",
+        Job::WriteRecords { .. } => "write records",
+        Job::ReadRecord { .. } => "read record",
+        Job::ReadHistory { .. } => "read history",
+        Job::CheckpointBegin { .. } => "begin checkpoint",
+        Job::CheckpointRows { .. } => "checkpoint rows",
+        Job::CheckpointFinish { .. } => "finish checkpoint",
+        Job::HashKv { .. } => "hash",
+        Job::ReadChunk { .. } => "read chunk",
+        Job::InstallBegin { .. } => "begin install",
+        Job::InstallChunk { .. } => "install chunk",
+        Job::InstallFinish { .. } => "finish install",
+    }
+}
