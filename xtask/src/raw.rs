@@ -149,7 +149,7 @@ impl Raw {
             }
             receive(None);
         });
-        Bidi { send: Some(send), task }
+        Bidi { send, task }
     }
 
     async fn open(
@@ -171,21 +171,14 @@ impl Raw {
 /// A stream both ways; dropped, it is cancelled.
 #[derive(Debug)]
 pub struct Bidi {
-    send: Option<mpsc::UnboundedSender<Bytes>>,
+    send: mpsc::UnboundedSender<Bytes>,
     task: tokio::task::JoinHandle<()>,
 }
 
 impl Bidi {
     /// Nothing happens if the stream has ended.
     pub fn send(&self, request: Bytes) {
-        if let Some(send) = &self.send {
-            let _ = send.send(request);
-        }
-    }
-
-    /// Says that nothing more will be sent.
-    pub fn half_close(&mut self) {
-        self.send = None;
+        let _ = self.send.send(request);
     }
 }
 

@@ -122,6 +122,7 @@ impl Side {
                 let answer = self.call::<_, pb::CompactionResponse>(Rpc::Compact, r).await;
                 if answer.is_ok() {
                     self.compacted = r.revision;
+                    self.streams.values().for_each(|stream| stream.story().compacted = r.revision);
                 }
                 show(answer, |m| self.own.header(&mut m.header))
             }
@@ -200,7 +201,7 @@ impl Side {
     /// The stream of that number, opened if need be.
     pub async fn stream(&mut self, number: usize) -> &WatchStream {
         if !self.streams.contains_key(&number) {
-            let stream = WatchStream::open(&self.raw, &self.own, &self.planted).await;
+            let stream = WatchStream::open(&self.raw, &self.own, self.compacted, &self.planted).await;
             self.streams.insert(number, stream);
         }
         &self.streams[&number]

@@ -28,6 +28,9 @@ pub const BARRIER: &str = "~barrier";
 const SENTINEL: i64 = 1 << 50;
 /// Where the end of the stream stands among the watches.
 const END: i64 = i64::MIN;
+/// Where creations that were refused stand: they all have the id -1, which a
+/// client may have chosen for a watch of its own.
+const REFUSED: i64 = i64::MIN + 1;
 
 /// A stream with everything that came on it.
 #[derive(Debug)]
@@ -51,14 +54,20 @@ pub struct Story {
     /// Progress answers for the stream, and the last one's revision.
     pub progress: usize,
     promised: i64,
+    /// Per watch: what was promised before it was created; that does not bind
+    /// it.
+    unbound: BTreeMap<i64, i64>,
+    /// The store's compacted revision.
+    pub compacted: i64,
     ended: bool,
 }
 
 impl WatchStream {
     /// Opens a stream and waits until it tells of the barrier key.
-    pub async fn open(raw: &Raw, own: &Own, planted: &Planted) -> WatchStream {
+    pub async fn open(raw: &Raw, own: &Own, compacted: i64, planted: &Planted) -> WatchStream {
         let story = Arc::new(Mutex::new(Story {
             own: own.clone(),
+            compacted,
             ..Story::default()
         }));
         let (told, planted) = (Arc::clone(&story), planted.clone());
@@ -152,10 +161,14 @@ impl Story {
         let events = std::mem::take(&mut r.events);
         if r.created || r.canceled {
             self.own.header(&mut r.header);
-            self.note(r.watch_id, format!("{r:?}"));
+            let refused = r.created && r.canceled;
+            self.note(if refused { REFUSED } else { r.watch_id }, format!("{r:?}"));
             self.controls += 1;
-            if r.created || r.canceled {
+            if !refused {
                 self.last.remove(&r.watch_id);
+            }
+            if r.created && !refused {
+                self.unbound.insert(r.watch_id, self.promised);
             }
         }
         self.events(r.watch_id, revision, r.fragment, events, planted);
@@ -174,7 +187,8 @@ impl Story {
             if revision > header {
                 self.note(watch, format!("PROBLEM: revision {revision} under header {header}"));
             }
-            if revision <= self.promised {
+            let unbound = self.unbound.get(&watch).copied().unwrap_or(0);
+            if revision <= self.promised && unbound < self.promised {
                 self.note(watch, format!("PROBLEM: revision {revision} after progress {}", self.promised));
             }
             self.last.insert(watch, (revision, fragment));
@@ -183,6 +197,9 @@ impl Story {
             }
             if planted.take(Plant::EventVersion) {
                 event.kv.iter_mut().for_each(|kv| kv.version += 1);
+            }
+            if revision <= self.compacted {
+                event.prev_kv = None;
             }
             event.kv.iter_mut().chain(&mut event.prev_kv).for_each(shorten);
             self.note(watch, format!("{event:?}"));
@@ -200,7 +217,11 @@ impl Story {
             if at == l.len() && at == r.len() {
                 continue;
             }
-            let name = if *id == END { "stream".to_owned() } else { format!("watch {id}") };
+            let name = match *id {
+                END => "stream".to_owned(),
+                REFUSED => "refused watches".to_owned(),
+                id => format!("watch {id}"),
+            };
             let tell = |side: &Vec<String>| {
                 let next = side.get(at).map_or("(nothing more)", String::as_str);
                 let before = at.checked_sub(1).map_or("(nothing)", |b| side[b].as_str());
