@@ -12,6 +12,7 @@ use hyper::client::conn::http2::SendRequest;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use node::{Answer, RangeStart, Refusal, Request as Ask, Slice, ToStream, WatchOp};
 use prost::Message;
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
@@ -381,6 +382,35 @@ async fn a_range_stream_has_header_and_count_on_its_last_message_only() {
         .collect();
     let shape: Vec<_> = parts.iter().map(|p| (p.kvs.len(), p.header.is_some(), p.count)).collect();
     assert_eq!(shape, [(10, false, 0), (20, false, 0), (15, true, 45)]);
+}
+
+/// One small DATA frame each, as a client with many leases says them: they cost the transport
+/// more than they carry, and must not be taken for a flood.
+#[tokio::test]
+async fn thousands_of_keep_alives_in_one_breath_are_answered() {
+    const MANY: i64 = 8_000;
+    let stage = stage(Settings::default(), |ask| match ask {
+        Ask::KeepAlive { .. } => Some(Answer::KeepAlive { ttl: 10 }),
+        _ => None,
+    })
+    .await;
+    let socket = tokio::net::TcpStream::connect(stage.address).await.unwrap();
+    let (mut client, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(socket)).await.unwrap();
+    tokio::spawn(connection);
+    let said = (0..MANY).map(|id| {
+        let message = framed(&pb::LeaseKeepAliveRequest { id: (1 << 62) + id }.encode_to_vec());
+        Ok::<_, Infallible>(hyper::body::Frame::data(Bytes::from(message)))
+    });
+    let body = http_body_util::StreamBody::new(futures_util::stream::iter(said));
+    let request = Request::post(format!("http://{}/etcdserverpb.Lease/LeaseKeepAlive", stage.address))
+        .header("content-type", "application/grpc")
+        .body(body)
+        .unwrap();
+    let response = client.send_request(request).await.unwrap();
+    let collected = response.into_body().collect().await.unwrap();
+    assert_eq!(ended(collected.trailers().unwrap()), Some((0, String::new())));
+    assert_eq!(unframed(collected.to_bytes()).len() as i64, MANY);
 }
 
 #[tokio::test]
