@@ -296,6 +296,55 @@ fn damage_of_any_byte_of_a_record_is_seen() {
     }
 }
 
+/// Handle and revision of every record of a segment, and its bytes.
+fn records_of(files: &MemFiles, segment: u32, range: (i64, i64)) -> (Vec<(store::Handle, store::Rev)>, Vec<Bytes>) {
+    let (all, _) = records::history(files, range.0, range.1 + 1, u64::MAX).unwrap();
+    let mut offset = 4096;
+    let mut wanted = Vec::new();
+    for bytes in &all {
+        let handle = store::Handle { segment, offset, len: bytes.len() as u32 };
+        wanted.push((handle, store::record::open(bytes).unwrap().rev));
+        offset += handle.len;
+    }
+    (wanted, all)
+}
+
+#[test]
+fn records_fetched_together_are_those_fetched_alone() {
+    let (life, _) = life_with_checkpoints();
+    let manifest = checkpoint::load_newest(&life.files, ID, CONFIG, 0).unwrap().unwrap().manifest;
+    let (mut wanted, mut expected) = (Vec::new(), Vec::new());
+    for segment in manifest.segments.iter().filter(|segment| segment.first > 0) {
+        let (handles, bytes) = records_of(&life.files, segment.segment, (segment.first, segment.last));
+        wanted.extend(handles);
+        expected.extend(bytes);
+    }
+    assert!(wanted.len() > 8, "{}", wanted.len());
+    // Any order, gaps, the same record twice.
+    let mut coin = Coin(7);
+    for _ in 0..200 {
+        let chosen: Vec<usize> = (0..coin.next() % 30).map(|_| (coin.next() % wanted.len() as u64) as usize).collect();
+        let asked: Vec<_> = chosen.iter().map(|&n| wanted[n]).collect();
+        let mut found = vec![None; asked.len()];
+        let left_out = records::fetch(&life.files, &asked, |place, bytes| assert!(found[place].replace(bytes).is_none())).unwrap();
+        assert!(left_out.is_empty());
+        for (found, n) in found.iter().zip(&chosen) {
+            assert_eq!(found.as_ref(), Some(&expected[*n]));
+        }
+    }
+    // A record that is another one is refused; a damaged one is named, whatever lies around it.
+    let mut replaced = wanted.clone();
+    replaced[3].1.main += 1000;
+    assert!(matches!(records::fetch(&life.files, &replaced, |_, _| ()), Err(Fault::Refused { .. })));
+    let damaged = life.files.copy();
+    let (handle, path) = (wanted[5].0, records::path(wanted[5].0.segment));
+    damaged.edit(&path, |bytes| bytes[handle.offset as usize + handle.len as usize - 1] ^= 1);
+    let fault = records::fetch(&damaged, &wanted, |_, _| ()).unwrap_err();
+    assert!(fault.is_damage() && fault.to_string().starts_with(&path), "{fault}");
+    let around: Vec<_> = wanted.iter().copied().filter(|(other, _)| *other != handle).collect();
+    records::fetch(&damaged, &around, |_, _| ()).unwrap();
+}
+
 #[test]
 fn a_seek_table_finds_every_revision() {
     let files = MemFiles::new();

@@ -40,26 +40,16 @@ impl Readers {
 
     /// See [`crate::core::Core::records`].
     pub(crate) async fn records(&self, located: &[Located]) -> Result<Vec<Bytes>, String> {
-        let mut found = Vec::with_capacity(located.len());
-        let mut missing = Vec::new();
-        for (place, at) in located.iter().enumerate() {
-            match &at.bytes {
-                Some(bytes) => found.push(bytes.clone()),
-                None => match disk::records::fetch(&*self.cached, at.handle, at.rev) {
-                    Ok(bytes) => found.push(bytes),
-                    Err(Fault::Io { error, .. }) if error.kind() == io::ErrorKind::WouldBlock => {
-                        missing.push((at.handle, at.rev, place));
-                        found.push(Bytes::new());
-                    }
-                    Err(fault) => return Err(fault.to_string()),
-                },
-            }
-        }
+        let mut found: Vec<Bytes> = located.iter().map(|at| at.bytes.clone().unwrap_or_default()).collect();
+        let wanted = |place: usize| (located[place].handle, located[place].rev);
+        let mut places: Vec<usize> = (0..located.len()).filter(|&place| located[place].bytes.is_none()).collect();
+        let handles: Vec<(Handle, Rev)> = places.iter().map(|&place| wanted(place)).collect();
+        let missing = disk::records::fetch(&*self.cached, &handles, |n, bytes| found[places[n]] = bytes)
+            .map_err(|fault| fault.to_string())?;
         if !missing.is_empty() {
-            // In the order of the disk.
-            missing.sort_unstable();
-            let handles = missing.iter().map(|(handle, rev, _)| (*handle, *rev)).collect();
-            for (bytes, (_, _, place)) in self.wait(handles).await?.into_iter().zip(&missing) {
+            places = missing.into_iter().map(|n| places[n]).collect();
+            let handles = places.iter().map(|&place| wanted(place)).collect();
+            for (bytes, place) in self.wait(handles).await?.into_iter().zip(&places) {
                 found[*place] = bytes;
             }
         }
@@ -80,7 +70,11 @@ fn read_batches(files: &Arc<dyn Files>, batches: &Mutex<Receiver<Batch>>) {
     loop {
         let next = batches.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).recv();
         let Ok(Batch { handles, answer }) = next else { return };
-        let result = handles.into_iter().map(|(handle, rev)| disk::records::fetch(&**files, handle, rev)).collect();
+        let mut found = vec![Bytes::new(); handles.len()];
+        let result = disk::records::fetch(&**files, &handles, |n, bytes| found[n] = bytes).map(|left_out| {
+            assert!(left_out.is_empty(), "these files wait for the disk");
+            found
+        });
         // The asker may have gone away.
         drop(answer.send(result));
     }
