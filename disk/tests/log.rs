@@ -511,6 +511,26 @@ fn a_failed_call_is_final_but_a_full_disk_before_the_write_is_not() {
     assert!(full > 0);
 }
 
+/// A killed process leaves names that can be seen but may not be durable: what is saved behind
+/// them after a restart must not go with them.
+#[test]
+fn a_name_that_was_not_flushed_is_flushed_before_it_counts() {
+    let save = |log: &mut Log, index: u64| log.save(hard(1, 0, 0), &[entry(index, 1, 6000)]);
+    for calls in 0..16 {
+        let files = MemFiles::new();
+        let mut log = Log::create(files.shared(), ID, OPTIONS, (0, 0)).unwrap();
+        files.fail_after(calls, std::io::ErrorKind::Other);
+        let failed = (1..).find(|&index| save(&mut log, index).is_err()).unwrap();
+        files.heal();
+        let (mut log, content) = recover(&files).unwrap();
+        let next = content.entries.len() as u64 + 1;
+        assert!(next == failed || next == failed + 1);
+        log.save(hard(2, 3, 0), &[entry(next, 2, 10)]).unwrap();
+        let (_, after) = recover(&files.crash(files.calls(), Kept::Nothing)).unwrap();
+        assert_eq!((after.entries.len() as u64, after.hard.vote), (next, 3), "failure of call {calls}");
+    }
+}
+
 /// After a failed flush the bytes can be read, but may not be on the disk: what recovery reports
 /// must survive the next crash.
 #[test]

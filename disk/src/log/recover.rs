@@ -348,6 +348,9 @@ impl Replay {
 
     /// Nothing is refused any more: make durable what was read, then prove it.
     fn finish(mut self) -> Result<(Log, LogContent), Fault> {
+        // The names that were found may only be visible: the process before may have ended between
+        // a rename and its directory flush.
+        self.log.files.sync_dir(super::DIR).map_err(|e| Fault::io(super::DIR, 0, e))?;
         let tail = self.tail.take().expect("the first batch was accepted");
         for rewrite in self.rewrite.iter().chain([&tail]) {
             let segment = self.log.segments.iter().find(|s| s.id == rewrite.at.segment).expect("it was read from there");
