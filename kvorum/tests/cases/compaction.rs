@@ -72,6 +72,29 @@ fn a_hash_is_of_one_revision_and_of_nothing_compacted_or_future() {
 }
 
 #[test]
+fn hashes_are_etcds_through_a_compaction_at_a_delete() {
+    with_own(|client, _| async move {
+        for value in ["2", "3", "4"] {
+            client.put("a", value).await.unwrap();
+        }
+        client.delete(key("a")).await.unwrap();
+        client.put("a", "6").await.unwrap();
+        // Written down from etcd 3.7.3: the delete stays while it is the newest at the
+        // compaction, and goes with the next.
+        let table = [(0, 6, 1_636_957_157), (0, 5, 4_195_363_088), (4, 6, 534_304_306), (4, 5, 4_218_384_198)];
+        let table = table.into_iter().chain([(5, 6, 2_829_086_727), (6, 0, 2_829_086_727)]);
+        let mut compacted = 0;
+        for (compaction, at, wanted) in table {
+            if compaction > compacted {
+                client.compact(compaction).await.unwrap();
+                compacted = compaction;
+            }
+            assert_eq!(client.hash_kv(at).await.unwrap().hash, wanted, "compacted at {compaction}, hash of {at}");
+        }
+    });
+}
+
+#[test]
 fn a_physical_compaction_answers_when_the_old_is_deleted() {
     with_own(|client, _| async move {
         let value = vec![b'v'; 100_000];

@@ -269,7 +269,12 @@ fn operations_are_counted() {
         for request in over {
             refused(client.txn(request).await, Code::InvalidArgument, text);
         }
-        // Each level counts its own.
+        // A nested one has what the widest of its parent's lists leaves.
+        client.txn(txn(vec![nested(txn(puts(127)))])).await.unwrap();
+        refused(client.txn(txn(vec![nested(txn(puts(128)))])).await, Code::InvalidArgument, text);
+        let wide = TxnRequest { compare: compares(100), ..txn(vec![nested(txn(puts(29)))]) };
+        refused(client.txn(wide).await, Code::InvalidArgument, text);
+        // Siblings do not share it.
         let many = |from: usize| (from..from + 120).map(|n| put(format!("many/{n}"), "x")).collect::<Vec<_>>();
         client.txn(txn(vec![nested(txn(many(0))), nested(txn(many(200)))])).await.unwrap();
     });
