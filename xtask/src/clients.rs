@@ -50,7 +50,8 @@ fn build_clients() -> Result<()> {
         if cache().join(format!("peer-{name}")).is_file() {
             continue;
         }
-        let status = Command::new("sh").arg("build.sh").arg(name).current_dir(workspace().join("tests/peers")).status()?;
+        let status =
+            Command::new("sh").arg("build.sh").arg(name).current_dir(workspace().join("tests/peers")).status()?;
         if !status.success() {
             bail!("the {name} client does not build: {status}");
         }
@@ -126,7 +127,12 @@ fn leader_of(endpoints: &[String]) -> Result<usize> {
 
 fn etcdctl(endpoints: &str, words: &[&str], input: Option<&str>) -> Result<Output> {
     let mut command = Command::new(peers::program("etcdctl")?);
-    command.args(["--endpoints", endpoints]).args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .args(["--endpoints", endpoints])
+        .args(words)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let mut child = command.spawn()?;
     let mut stdin = child.stdin.take().context("piped")?;
     if let Some(input) = input {
@@ -244,6 +250,12 @@ fn masked(text: &str, endpoint: &str) -> String {
         }
     }
     flush(&mut word, &mut out);
-    let sized = |line: &&str| !["DBSize", "RaftIndex", "RaftAppliedIndex", "RaftTerm", "{level:warn"].iter().any(|name| line.contains(name));
-    out.lines().filter(sized).map(|line| line.replace("\"raft_term\":2", "").replace("\"raft_term\":3", "")).collect::<Vec<_>>().join("\n")
+    let sized = |line: &&str| {
+        !["DBSize", "RaftIndex", "RaftAppliedIndex", "RaftTerm", "{level:warn"].iter().any(|name| line.contains(name))
+    };
+    out.lines()
+        .filter(sized)
+        .map(|line| line.replace("\"raft_term\":2", "").replace("\"raft_term\":3", ""))
+        .collect::<Vec<_>>()
+        .join("\n")
 }

@@ -37,9 +37,7 @@ pub async fn request(endpoint: &str, verb: &str, path: &str, kind: &str, body: &
         socket.read_to_end(&mut answer).await?;
         parse(&answer)
     };
-    timeout(Duration::from_secs(10), work)
-        .await
-        .with_context(|| format!("{verb} {path}: no answer from {endpoint}"))?
+    timeout(Duration::from_secs(10), work).await.with_context(|| format!("{verb} {path}: no answer from {endpoint}"))?
 }
 
 fn parse(answer: &[u8]) -> Result<Reply> {
@@ -48,16 +46,9 @@ fn parse(answer: &[u8]) -> Result<Reply> {
     };
     let head = String::from_utf8_lossy(&answer[..end]);
     let mut lines = head.lines();
-    let status = lines
-        .next()
-        .and_then(|line| line.split(' ').nth(1))
-        .and_then(|code| code.parse().ok())
-        .context("no status")?;
-    let mut reply = Reply {
-        status,
-        content_type: String::new(),
-        body: answer[end + 4..].to_vec(),
-    };
+    let status =
+        lines.next().and_then(|line| line.split(' ').nth(1)).and_then(|code| code.parse().ok()).context("no status")?;
+    let mut reply = Reply { status, content_type: String::new(), body: answer[end + 4..].to_vec() };
     let mut chunked = false;
     for line in lines {
         let Some((name, value)) = line.split_once(':') else { continue };

@@ -29,17 +29,11 @@ pub struct Failure {
 
 impl Failure {
     fn of(status: &Status) -> Failure {
-        Failure {
-            code: status.code() as i32,
-            text: status.message().to_owned(),
-        }
+        Failure { code: status.code() as i32, text: status.message().to_owned() }
     }
 
     fn patience() -> Failure {
-        Failure {
-            code: -1,
-            text: format!("no answer within {PATIENCE:?}"),
-        }
+        Failure { code: -1, text: format!("no answer within {PATIENCE:?}") }
     }
 }
 
@@ -71,24 +65,14 @@ impl Raw {
     }
 
     /// A unary method by its messages.
-    pub async fn call<Req: Message, Resp: Message + Default>(
-        &self,
-        rpc: Rpc,
-        request: &Req,
-    ) -> Result<Resp, Failure> {
+    pub async fn call<Req: Message, Resp: Message + Default>(&self, rpc: Rpc, request: &Req) -> Result<Resp, Failure> {
         let bytes = self.unary(Method::of(rpc).path, request.encode_to_vec().into()).await?;
-        Resp::decode(bytes).map_err(|e| Failure {
-            code: -2,
-            text: format!("the answer cannot be read: {e}"),
-        })
+        Resp::decode(bytes).map_err(|e| Failure { code: -2, text: format!("the answer cannot be read: {e}") })
     }
 
     /// A unary method by path and bytes.
     pub async fn unary(&self, path: &str, request: Bytes) -> Result<Bytes, Failure> {
-        let path = PathAndQuery::try_from(path).map_err(|e| Failure {
-            code: -3,
-            text: e.to_string(),
-        })?;
+        let path = PathAndQuery::try_from(path).map_err(|e| Failure { code: -3, text: e.to_string() })?;
         let mut grpc = self.grpc();
         let call = async {
             grpc.ready().await.map_err(|e| Status::unavailable(e.to_string()))?;

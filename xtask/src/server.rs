@@ -92,9 +92,7 @@ impl Server {
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log);
-        let child = command
-            .spawn()
-            .with_context(|| format!("starting {}", spec.program.path.display()))?;
+        let child = command.spawn().with_context(|| format!("starting {}", spec.program.path.display()))?;
         self.child = Some(child);
         Ok(())
     }
@@ -125,10 +123,7 @@ impl Server {
     /// Waits until a linearisable read is answered.
     pub async fn ready(&mut self, within: Duration) -> Result<()> {
         let deadline = Instant::now() + within;
-        let read = pb::RangeRequest {
-            key: "ready".into(),
-            ..Default::default()
-        };
+        let read = pb::RangeRequest { key: "ready".into(), ..Default::default() };
         loop {
             if let Some(end) = self.ended() {
                 bail!("{end}\n{}", self.log_tail());
@@ -166,13 +161,9 @@ impl Drop for Server {
 
 /// The members of a new cluster in `dir`, started.
 pub fn cluster(program: &Program, members: usize, dir: &Path, extra: &[String]) -> Result<Vec<Server>> {
-    let named: Vec<(String, u16, u16)> = (0..members)
-        .map(|i| Ok((format!("m{i}"), free_port()?, free_port()?)))
-        .collect::<Result<_>>()?;
-    let initial: Vec<String> = named
-        .iter()
-        .map(|(name, _, peer)| format!("{name}=http://127.0.0.1:{peer}"))
-        .collect();
+    let named: Vec<(String, u16, u16)> =
+        (0..members).map(|i| Ok((format!("m{i}"), free_port()?, free_port()?))).collect::<Result<_>>()?;
+    let initial: Vec<String> = named.iter().map(|(name, _, peer)| format!("{name}=http://127.0.0.1:{peer}")).collect();
     named
         .into_iter()
         .map(|(name, client_port, peer_port)| {

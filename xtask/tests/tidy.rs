@@ -107,7 +107,12 @@ fn no_clock_thread_or_chance_below_the_edge() {
         for (path, text) in rust_files(&format!("{name}/src")) {
             for (number, line) in product(&text) {
                 for word in FORBIDDEN {
-                    assert!(!line.contains(word), "{}:{}: `{word}` does not belong below the edge", path.display(), number + 1);
+                    assert!(
+                        !line.contains(word),
+                        "{}:{}: `{word}` does not belong below the edge",
+                        path.display(),
+                        number + 1
+                    );
                 }
             }
         }

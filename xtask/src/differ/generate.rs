@@ -2,9 +2,7 @@
 
 use bytes::Bytes;
 use prost::Message;
-use wire::etcdserverpb::{
-    self as pb, compare::TargetUnion, request_op::Request, watch_request::RequestUnion,
-};
+use wire::etcdserverpb::{self as pb, compare::TargetUnion, request_op::Request, watch_request::RequestUnion};
 
 use super::{
     known, pages,
@@ -13,12 +11,25 @@ use super::{
 use crate::rng::Rng;
 
 const KEYS: [&[u8]; 16] = [
-    b"\0", b"\0\0", b"a", b"a\0", b"aa", b"ab", b"ab\xff", b"ac", b"b", b"b/1", b"b/2", b"b0", b"c", b"\xfe", b"\xff",
+    b"\0",
+    b"\0\0",
+    b"a",
+    b"a\0",
+    b"aa",
+    b"ab",
+    b"ab\xff",
+    b"ac",
+    b"b",
+    b"b/1",
+    b"b/2",
+    b"b0",
+    b"c",
+    b"\xfe",
+    b"\xff",
     b"\xff\xff",
 ];
-const ENDS: [&[u8]; 14] = [
-    b"\0", b"\0", b"", b"a", b"a\0", b"ab", b"ad", b"b", b"b0", b"c", b"d", b"\xff", b"\xff\xff", b"\xff\xff\xff",
-];
+const ENDS: [&[u8]; 14] =
+    [b"\0", b"\0", b"", b"a", b"a\0", b"ab", b"ad", b"b", b"b0", b"c", b"d", b"\xff", b"\xff\xff", b"\xff\xff\xff"];
 const LEASES: [i64; 7] = [1, 2, 3, 4, 77, i64::MAX, -5];
 
 /// The script of a seed. It ends with a look at everything.
@@ -26,11 +37,8 @@ pub fn script(seed: u64, steps: usize) -> Vec<Step> {
     let mut g = Generator { rng: Rng::new(seed) };
     let mut script: Vec<Step> = (0..steps).map(|_| g.step()).collect();
     script.push(Step::Settle);
-    let all = pb::RangeRequest {
-        key: b"\0".as_slice().into(),
-        range_end: b"\0".as_slice().into(),
-        ..Default::default()
-    };
+    let all =
+        pb::RangeRequest { key: b"\0".as_slice().into(), range_end: b"\0".as_slice().into(), ..Default::default() };
     script.push(Step::RangeStream(all.clone()));
     script.push(Step::Range(all));
     script.push(Step::HashKv(pb::HashKvRequest::default()));
@@ -58,10 +66,9 @@ impl Generator {
                 id: self.rng.pick(&[900, 901]),
             }),
             690..715 => Step::Revoke(pb::LeaseRevokeRequest { id: self.lease_id() }),
-            715..740 => Step::TimeToLive(pb::LeaseTimeToLiveRequest {
-                id: self.lease_id(),
-                keys: self.rng.percent(60),
-            }),
+            715..740 => {
+                Step::TimeToLive(pb::LeaseTimeToLiveRequest { id: self.lease_id(), keys: self.rng.percent(60) })
+            }
             740..750 => Step::Leases,
             750..770 => Step::KeepAlive(pb::LeaseKeepAliveRequest { id: self.lease_id() }),
             770..800 => Step::HashKv(pb::HashKvRequest { revision: self.revision() }),
@@ -297,10 +304,7 @@ impl Generator {
                 return Step::Watch { stream, request: pb::WatchRequest::default() };
             }
         };
-        Step::Watch {
-            stream,
-            request: pb::WatchRequest { request_union: Some(request) },
-        }
+        Step::Watch { stream, request: pb::WatchRequest { request_union: Some(request) } }
     }
 
     /// Messages that are none, and methods that are none.

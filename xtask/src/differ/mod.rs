@@ -78,7 +78,10 @@ pub async fn differ(args: &Args) -> Result<()> {
         if args.plant && found.is_none() {
             bail!("seed {seed}: the planted difference was not noticed");
         }
-        print!("\rseed {seed}: {compared} answers compared, {findings} differences, {:.0} s   ", begin.elapsed().as_secs_f64());
+        print!(
+            "\rseed {seed}: {compared} answers compared, {findings} differences, {:.0} s   ",
+            begin.elapsed().as_secs_f64()
+        );
         std::io::stdout().flush()?;
     }
     println!();

@@ -275,7 +275,9 @@ mod tests {
         };
         assert_eq!(header(5, 6, 2), (1, 1, 9, 1));
         assert_eq!(header(0, 7, 3), (0, 7, 9, 3));
-        assert_eq!(own.body(br#"{"header":{"cluster_id":"5","member_id":"7"}}"#),
-            r#"{"header":{"cluster_id":"own","member_id":"7"}}"#);
+        assert_eq!(
+            own.body(br#"{"header":{"cluster_id":"5","member_id":"7"}}"#),
+            r#"{"header":{"cluster_id":"own","member_id":"7"}}"#
+        );
     }
 }

@@ -77,7 +77,10 @@ pub fn page(rng: &mut Rng) -> Step {
         96 => call("/v3/cluster/member/list", "{\"linearizable\":true}".to_owned()),
         97 => call("/v3/maintenance/alarm", "{\"action\":\"GET\"}".to_owned()),
         98 => call("/v3/maintenance/hashkv", "{\"revision\":@current}".to_owned()),
-        _ => call("/v3/kv/compaction", rng.pick(&["{\"revision\":\"0\"}", "{\"revision\":99999}", "{\"revision\":-1}"]).to_owned()),
+        _ => call(
+            "/v3/kv/compaction",
+            rng.pick(&["{\"revision\":\"0\"}", "{\"revision\":99999}", "{\"revision\":-1}"]).to_owned(),
+        ),
     }
 }
 

@@ -21,15 +21,8 @@ pub enum Plant {
     Page,
 }
 
-pub const ALL: [Plant; 7] = [
-    Plant::Count,
-    Plant::Version,
-    Plant::Revision,
-    Plant::Text,
-    Plant::EventLost,
-    Plant::EventVersion,
-    Plant::Page,
-];
+pub const ALL: [Plant; 7] =
+    [Plant::Count, Plant::Version, Plant::Revision, Plant::Text, Plant::EventLost, Plant::EventVersion, Plant::Page];
 
 /// What is still to be planted; shared by all that answers come through.
 #[derive(Clone, Debug, Default)]

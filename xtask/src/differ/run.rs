@@ -57,17 +57,9 @@ impl Run {
     /// Starts both sides in an empty folder.
     pub async fn start(pair: &Pair, dir: &Path) -> Result<Run> {
         let (left_dir, right_dir) = (dir.join("left"), dir.join("right"));
-        let (left, right) = join!(
-            Side::start(&pair.left, &left_dir, &pair.extra),
-            Side::start(&pair.right, &right_dir, &pair.extra),
-        );
-        Ok(Run {
-            left: left?,
-            right: right?,
-            ripe: Instant::now(),
-            compared: 0,
-            trace: pair.trace,
-        })
+        let (left, right) =
+            join!(Side::start(&pair.left, &left_dir, &pair.extra), Side::start(&pair.right, &right_dir, &pair.extra),);
+        Ok(Run { left: left?, right: right?, ripe: Instant::now(), compared: 0, trace: pair.trace })
     }
 
     /// Runs a script to its end or to the first difference.
@@ -174,10 +166,7 @@ impl Run {
     /// Waits until every stream has told of a new barrier, then compares what
     /// all watches have told.
     async fn settle(&mut self) -> Option<(Step, String, String)> {
-        let barrier = Step::Put(pb::PutRequest {
-            key: BARRIER.into(),
-            ..Default::default()
-        });
+        let barrier = Step::Put(pb::PutRequest { key: BARRIER.into(), ..Default::default() });
         let (left, right) = join!(self.left.run(&barrier), self.right.run(&barrier));
         if left != right {
             return Some((barrier, left, right));

@@ -11,7 +11,7 @@ use wire::{
 };
 
 use super::{
-    normal::{Own, show, shorten},
+    normal::{Own, shorten, show},
     plant::{Plant, Planted},
     step::{Meaning, Step},
     watches::WatchStream,
@@ -42,10 +42,8 @@ impl Side {
         let mut server = server::cluster(program, 1, dir, extra)?.remove(0);
         server.ready(Duration::from_secs(30)).await?;
         let raw = Raw::connect(&server.endpoint()).await?;
-        let status: pb::StatusResponse = raw
-            .call(Rpc::Status, &pb::StatusRequest {})
-            .await
-            .context("asking for the status")?;
+        let status: pb::StatusResponse =
+            raw.call(Rpc::Status, &pb::StatusRequest {}).await.context("asking for the status")?;
         let header = status.header.context("a status without a header")?;
         let own = Own {
             cluster: header.cluster_id,
@@ -71,12 +69,7 @@ impl Side {
     /// What marks stand for on this side. Revisions are the caller's: both
     /// sides are asked for the same.
     pub fn meaning(&self, current: i64, compacted: i64) -> Meaning {
-        Meaning {
-            current,
-            compacted,
-            leases: self.own.leases.clone(),
-            member: self.own.member,
-        }
+        Meaning { current, compacted, leases: self.own.leases.clone(), member: self.own.member }
     }
 
     /// Carries a step out and tells the answer.
@@ -155,9 +148,7 @@ impl Side {
                 self.saw(&answer, |m: &pb::LeaseRevokeResponse| m.header.as_ref());
                 show(answer, |m| self.own.header(&mut m.header))
             }
-            Step::TimeToLive(r) => {
-                show(self.call(Rpc::LeaseTimeToLive, r).await, |m| self.own.time_to_live(m))
-            }
+            Step::TimeToLive(r) => show(self.call(Rpc::LeaseTimeToLive, r).await, |m| self.own.time_to_live(m)),
             Step::Leases => {
                 let answer = self.call(Rpc::LeaseLeases, &pb::LeaseLeasesRequest {}).await;
                 show(answer, |m| self.own.leases(m))
@@ -171,9 +162,7 @@ impl Side {
                     m.hash = m.hash.min(1);
                 })
             }
-            Step::Status => {
-                show(self.call(Rpc::Status, &pb::StatusRequest {}).await, |m| self.own.status(m))
-            }
+            Step::Status => show(self.call(Rpc::Status, &pb::StatusRequest {}).await, |m| self.own.status(m)),
             Step::Alarms(r) => {
                 let answer = self.call::<_, pb::AlarmResponse>(Rpc::Alarm, r).await;
                 show(answer, |m| {
@@ -185,9 +174,7 @@ impl Side {
             }
             Step::Members(r) => show(self.call(Rpc::MemberList, r).await, |m| self.own.members(m)),
             Step::Defragment => {
-                let answer = self
-                    .call::<_, pb::DefragmentResponse>(Rpc::Defragment, &pb::DefragmentRequest {})
-                    .await;
+                let answer = self.call::<_, pb::DefragmentResponse>(Rpc::Defragment, &pb::DefragmentRequest {}).await;
                 show(answer, |m| self.own.header(&mut m.header))
             }
             Step::MoveLeader(r) => {
@@ -207,11 +194,7 @@ impl Side {
         &self.streams[&number]
     }
 
-    async fn call<Req: Message, Resp: Message + Default>(
-        &self,
-        rpc: Rpc,
-        request: &Req,
-    ) -> Result<Resp, Failure> {
+    async fn call<Req: Message, Resp: Message + Default>(&self, rpc: Rpc, request: &Req) -> Result<Resp, Failure> {
         let answer = self.raw.call(rpc, request).await;
         answer.map_err(|failure| self.failed(failure))
     }
@@ -303,10 +286,7 @@ impl Side {
 }
 
 fn decode<M: Message + Default>(bytes: Bytes) -> Result<M, Failure> {
-    M::decode(bytes).map_err(|e| Failure {
-        code: -2,
-        text: format!("the answer cannot be read: {e}"),
-    })
+    M::decode(bytes).map_err(|e| Failure { code: -2, text: format!("the answer cannot be read: {e}") })
 }
 
 fn number_behind(text: &str, name: &str) -> Option<i64> {

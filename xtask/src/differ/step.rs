@@ -50,11 +50,22 @@ pub enum Step {
         body: String,
     },
     /// Any bytes to any path.
-    Bytes { path: &'static str, request: Bytes },
-    Watch { stream: usize, request: pb::WatchRequest },
-    WatchBytes { stream: usize, request: Bytes },
+    Bytes {
+        path: &'static str,
+        request: Bytes,
+    },
+    Watch {
+        stream: usize,
+        request: pb::WatchRequest,
+    },
+    WatchBytes {
+        stream: usize,
+        request: Bytes,
+    },
     /// The client goes; the next use opens a new stream.
-    Close { stream: usize },
+    Close {
+        stream: usize,
+    },
     /// All events are waited for and compared.
     Settle,
 }
@@ -154,12 +165,7 @@ mod tests {
 
     #[test]
     fn marks_are_filled_in_and_plain_numbers_stay() {
-        let meaning = Meaning {
-            current: 50,
-            compacted: 20,
-            leases: vec![700, 701],
-            member: 9,
-        };
+        let meaning = Meaning { current: 50, compacted: 20, leases: vec![700, 701], member: 9 };
         let filled = |n: i64| {
             let mut n = n;
             meaning.number(&mut n);

@@ -65,23 +65,13 @@ pub struct Story {
 impl WatchStream {
     /// Opens a stream and waits until it tells of the barrier key.
     pub async fn open(raw: &Raw, own: &Own, compacted: i64, planted: &Planted) -> WatchStream {
-        let story = Arc::new(Mutex::new(Story {
-            own: own.clone(),
-            compacted,
-            ..Story::default()
-        }));
+        let story = Arc::new(Mutex::new(Story { own: own.clone(), compacted, ..Story::default() }));
         let (told, planted) = (Arc::clone(&story), planted.clone());
         let bidi = raw.bidi(Method::of(Rpc::Watch).path, move |message| {
             lock(&told).take(message, &planted);
         });
-        let sentinel = pb::WatchCreateRequest {
-            key: BARRIER.into(),
-            watch_id: SENTINEL,
-            ..Default::default()
-        };
-        let request = pb::WatchRequest {
-            request_union: Some(RequestUnion::CreateRequest(sentinel)),
-        };
+        let sentinel = pb::WatchCreateRequest { key: BARRIER.into(), watch_id: SENTINEL, ..Default::default() };
+        let request = pb::WatchRequest { request_union: Some(RequestUnion::CreateRequest(sentinel)) };
         bidi.send(request.encode_to_vec().into());
         let stream = WatchStream { bidi, story };
         stream.until(Duration::from_secs(5), |s| s.ready).await;

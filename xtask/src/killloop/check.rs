@@ -7,11 +7,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
-use wire::{
-    Rpc,
-    etcdserverpb as pb,
-    mvccpb::KeyValue,
-};
+use wire::{Rpc, etcdserverpb as pb, mvccpb::KeyValue};
 
 use super::clients::{World, follow};
 use crate::{raw::Raw, rng::Rng};
@@ -74,7 +70,10 @@ async fn watchers_told_all(world: &World, current: i64) -> Result<()> {
             }
             let problems = world.ledger().problems.clone();
             if last > current || !problems.is_empty() || Instant::now() > deadline {
-                bail!("watcher {watcher} was told of revision {last}, the store is at {current}\n  {}", problems.join("\n  "));
+                bail!(
+                    "watcher {watcher} was told of revision {last}, the store is at {current}\n  {}",
+                    problems.join("\n  ")
+                );
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -127,11 +126,7 @@ async fn members_agree(world: &World, current: i64) -> Result<()> {
         hashes.push(hash);
         if kvs != due {
             let at = kvs.iter().zip(&due).position(|(a, b)| a != b).unwrap_or(kvs.len().min(due.len()));
-            bail!(
-                "{endpoint} at revision {current} has {:?} where the history has {:?}",
-                kvs.get(at),
-                due.get(at)
-            );
+            bail!("{endpoint} at revision {current} has {:?} where the history has {:?}", kvs.get(at), due.get(at));
         }
     }
     if hashes.iter().any(|hash| hash != &hashes[0]) {

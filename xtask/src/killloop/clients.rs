@@ -140,14 +140,10 @@ pub async fn writer(world: Arc<World>, number: u64, seed: u64) {
                 .await
                 .map(|r| vec![written(&one, Some(&value), &r.header)]),
             6..9 => {
-                let ops = [(&one, &value), (&other, &second)].map(|(k, v)| pb::RequestOp {
-                    request: Some(Request::RequestPut(put(k, v))),
-                });
-                let txn = pb::TxnRequest {
-                    compare: vec![exists(&one)],
-                    success: ops.to_vec(),
-                    failure: ops[..1].to_vec(),
-                };
+                let ops = [(&one, &value), (&other, &second)]
+                    .map(|(k, v)| pb::RequestOp { request: Some(Request::RequestPut(put(k, v))) });
+                let txn =
+                    pb::TxnRequest { compare: vec![exists(&one)], success: ops.to_vec(), failure: ops[..1].to_vec() };
                 members.call::<_, pb::TxnResponse>(Rpc::Txn, &txn).await.map(|r| {
                     let mut all = vec![written(&one, Some(&value), &r.header)];
                     if r.succeeded {
@@ -158,9 +154,10 @@ pub async fn writer(world: Arc<World>, number: u64, seed: u64) {
             }
             _ => {
                 let delete = pb::DeleteRangeRequest { key: one.clone(), ..Default::default() };
-                members.call::<_, pb::DeleteRangeResponse>(Rpc::DeleteRange, &delete).await.map(|r| {
-                    if r.deleted == 0 { vec![] } else { vec![written(&one, None, &r.header)] }
-                })
+                members
+                    .call::<_, pb::DeleteRangeResponse>(Rpc::DeleteRange, &delete)
+                    .await
+                    .map(|r| if r.deleted == 0 { vec![] } else { vec![written(&one, None, &r.header)] })
             }
         };
         world.ledger().wrote(done.ok());

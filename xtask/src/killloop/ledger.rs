@@ -98,7 +98,6 @@ pub struct History {
 }
 
 impl History {
-
     /// Takes the events of the next revision.
     pub fn push(&mut self, events: Vec<Event>) {
         self.revisions.push(events);
@@ -122,7 +121,9 @@ impl History {
                 }
                 let (version, create) = before.map_or((1, revision), |b| (b.version + 1, b.create_revision));
                 if (kv.version, kv.create_revision, kv.mod_revision) != (version, create, revision) {
-                    problems.push(format!("revision {revision}: {kv:?} should have version {version}, created at {create}"));
+                    problems.push(format!(
+                        "revision {revision}: {kv:?} should have version {version}, created at {create}"
+                    ));
                 }
                 if !kv.value.is_empty() && !self.values.insert(kv.value.clone()) {
                     problems.push(format!("revision {revision}: {:?} was written twice", kv.value));
@@ -163,9 +164,7 @@ impl History {
 /// A number for the events of one revision, to compare watchers by.
 pub fn digest(events: &[Event]) -> u64 {
     let text = format!("{events:?}");
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
 #[cfg(test)]

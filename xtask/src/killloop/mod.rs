@@ -81,9 +81,8 @@ async fn rounds(args: &Args, members: &mut [Server]) -> Result<()> {
     let (mut compacted, mut kills) = (0, 0);
     for round in 1..=args.rounds {
         kills += one(members, round % 10 == 0, &mut rng).await?;
-        let current = check::check(&world, compacted, &mut rng)
-            .await
-            .with_context(|| format!("round {round}, {kills} kills"))?;
+        let current =
+            check::check(&world, compacted, &mut rng).await.with_context(|| format!("round {round}, {kills} kills"))?;
         if round % 5 == 0 {
             compacted = compact(&world, current - 200, compacted).await?;
         }
@@ -102,7 +101,10 @@ async fn rounds(args: &Args, members: &mut [Server]) -> Result<()> {
         std::io::stdout().flush()?;
     }
     drop(work);
-    println!("\nkill-loop: {} rounds, nothing lost, nothing stale, every revision seen once, hashes equal", args.rounds);
+    println!(
+        "\nkill-loop: {} rounds, nothing lost, nothing stale, every revision seen once, hashes equal",
+        args.rounds
+    );
     Ok(())
 }
 
