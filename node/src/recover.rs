@@ -46,6 +46,9 @@ impl Node {
     pub fn recover(config: Config, files: &Arc<dyn Files>, out: &mut Vec<Output>) -> Result<(Node, Log), Fault> {
         let id = Identity { cluster: config.cluster, member: config.member };
         let installed = transfer::resume(&**files, id)?;
+        // The checkpoint is read first: a refusal because of it must leave the log as it is.
+        let loaded = checkpoint::load_newest(&**files, id, store_config(&config), 0)?
+            .ok_or_else(|| Fault::damaged("state", 0, "there is no checkpoint"))?;
         let (mut log, mut content) = Log::recover(Arc::clone(files), id, log_options(&config))?;
         if let Some(torn) = &content.torn {
             let text = format!("{} at {}: {}: cut, it was never acknowledged", torn.file, torn.offset, torn.what);
@@ -56,9 +59,11 @@ impl Node {
             out.push(Output::Note { level: Level::Warn, text });
         }
         // An install that was interrupted behind its last step: the log restarts where the state stands.
-        let boundary = if installed.is_some() { 0 } else { content.boundary.0 };
-        let loaded = checkpoint::load_newest(&**files, id, store_config(&config), boundary)?
-            .ok_or_else(|| Fault::damaged("state", 0, "there is no checkpoint"))?;
+        let (index, boundary) = (loaded.manifest.index, content.boundary.0);
+        if installed.is_none() && index < boundary {
+            let what = format!("the log begins behind entry {boundary}, the checkpoint stands at {index}");
+            return Err(loaded.passed_over.unwrap_or_else(|| Fault::damaged("state", 0, what)));
+        }
         if let Some(fault) = &loaded.passed_over {
             let text = format!("the newest checkpoint is passed over for an older one: {fault}");
             out.push(Output::Note { level: Level::Error, text });

@@ -79,7 +79,8 @@ impl Node {
         for record in records {
             let opened = store::record::open(&record)?;
             let kv = store::record::key_value(&opened.body)?;
-            let before = if prev { self.store.version_before(kv.key, opened.rev.main) } else { None };
+            let created = !opened.tombstone && kv.create == opened.rev.main;
+            let before = if prev && !created { self.store.version_before(kv.key, opened.rev.main) } else { None };
             let event = Event {
                 tombstone: opened.tombstone,
                 key: Arc::from(kv.key),

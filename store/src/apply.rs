@@ -12,6 +12,7 @@ use crate::index::Version;
 use crate::lease::{self, Lease};
 use crate::record::KeyValueRef;
 use crate::state::{Conf, Store};
+use crate::Located;
 use crate::{
     AlarmMember, Error, Event, Handle, Item, KeyRange, Origin, Reply, Rev, RevisionEvents,
 };
@@ -667,7 +668,10 @@ impl Store {
             before.as_ref().map_or(0, |before| before.lease),
             lease,
         );
-        let prev = before.as_ref().map(|before| before.at.clone());
+        let prev = match before.as_ref() {
+            Some(before) if create < rev.main => self.shown_before(put.key, before, rev.main),
+            _ => None,
+        };
         batch.events.push(Event {
             tombstone: false,
             key,
@@ -702,6 +706,15 @@ impl Store {
         }
     }
 
+    /// What an event shows as the version before: the one before its whole revision, as in etcd, and
+    /// not one that the same transaction wrote.
+    fn shown_before(&self, key: &[u8], before: &Item, main: i64) -> Option<Located> {
+        if before.modified < main {
+            return Some(before.at.clone());
+        }
+        self.version_before(key, main)
+    }
+
     fn write_tombstone(&mut self, batch: &mut Batch, before: &Item) {
         let rev = batch.next_rev();
         self.digest.delete(rev, &before.key);
@@ -722,7 +735,7 @@ impl Store {
             },
         );
         self.leases.attach(&key, before.lease, 0);
-        let prev = Some(before.at.clone());
+        let prev = self.shown_before(&before.key, before, rev.main);
         batch.events.push(Event {
             tombstone: true,
             key,

@@ -217,6 +217,11 @@ impl Store {
         }
     }
 
+    /// The bytes of a record while they are in memory.
+    pub fn in_memory(&self, handle: crate::Handle) -> Option<Bytes> {
+        self.tail.get(handle)
+    }
+
     /// A handle with the record's bytes while they are in memory.
     pub(crate) fn located(&self, version: &Version) -> Located {
         let handle = version.handle;

@@ -153,6 +153,10 @@ impl Store {
         for step in &mut path.steps {
             match step {
                 Step::Range(range) => {
+                    // In a transaction alone a negative revision is one before the compacted.
+                    if range.revision < 0 && range.revision < self.compacted {
+                        return Err(Error::Compacted.into());
+                    }
                     self.walk(range.query())?;
                 }
                 Step::Put(put, kept) => {

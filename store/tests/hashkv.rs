@@ -32,8 +32,8 @@ impl Run {
             panic!("no value is needed")
         };
         for event in applied.events.iter().flat_map(|revision| &revision.events) {
-            let item = self.store.located(self.handle_of(event));
-            self.files.insert(item.handle, event.record.clone());
+            let handle = self.handle_of(event);
+            self.files.insert(handle, event.record.clone());
         }
     }
 

@@ -345,8 +345,7 @@ impl Script {
 
     fn record(&self, handle: Handle) -> Bytes {
         self.store
-            .located(handle)
-            .bytes
+            .in_memory(handle)
             .unwrap_or_else(|| self.files[&handle].clone())
     }
 

@@ -3,7 +3,7 @@
 use super::call::Edge;
 use super::reply::Body;
 use super::{grpc, http as pages};
-use http::{Request, Response};
+use http::{Request, Response, Version};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
@@ -167,9 +167,9 @@ where
     Ok(connection.await?)
 }
 
-/// gRPC by its content type, everything else as a page.
+/// gRPC by its content type over HTTP/2, everything else as a page.
 async fn answer(edge: Edge, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
-    Ok(match grpc::is_grpc(request.headers()) {
+    Ok(match request.version() == Version::HTTP_2 && grpc::is_grpc(request.headers()) {
         true => grpc::serve(edge, request).await,
         false => pages::serve(edge, request).await,
     })

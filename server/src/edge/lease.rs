@@ -56,7 +56,7 @@ pub async fn revoke(call: &mut Call) -> Result<(), Status> {
 /// One answer for each request, in order; the header's revision is from before the renewal.
 pub async fn keep_alive(call: &mut Call) -> Result<(), Status> {
     while let Some(request) = call.next().await? {
-        let (id, _) = two_ints(&request)?;
+        let (id, _) = two_ints(&request).map_err(Status::on_stream)?;
         let revision = call.core().revision();
         let asked = call.read(Request::KeepAlive { lease: id }).await?;
         let Answer::KeepAlive { ttl } = asked.answer else { return Err(Status::unexpected("a renewal")) };

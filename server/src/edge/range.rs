@@ -142,7 +142,7 @@ fn next_chunk(keys: usize, encoded: u64, max_request_bytes: u64) -> usize {
 pub async fn range_stream(call: &mut Call) -> Result<(), Status> {
     let request = call.request().await?;
     let (mut query, serializable) = {
-        let range = RangeRequest::decode(&request)?;
+        let range = RangeRequest::decode(&request).map_err(|e| Status::from(e).on_stream())?;
         command::check_range(&range)?;
         (range.query(), range.serializable)
     };

@@ -40,6 +40,19 @@ impl fmt::Display for Status {
     }
 }
 
+impl Status {
+    /// As a stream reports the same failure: go-grpc words a bad message there in another way.
+    pub fn on_stream(self) -> Status {
+        match self == Status::from(super::codec::Malformed) {
+            true => Status::new(
+                Code::Internal,
+                "grpc: failed to unmarshal the received message: proto: cannot parse invalid wire-format data",
+            ),
+            false => self,
+        }
+    }
+}
+
 impl From<super::codec::Malformed> for Status {
     fn from(_: super::codec::Malformed) -> Status {
         Status::new(Code::Internal, "grpc: error unmarshalling request: proto: cannot parse invalid wire-format data")

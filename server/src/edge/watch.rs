@@ -119,7 +119,7 @@ pub async fn watch(call: &mut Call) -> Result<(), Status> {
             request = call.requests.next(), if hears => match request? {
                 Some(request) => {
                     call.received.inc();
-                    if let Some(from) = read_request(&request)? {
+                    if let Some(from) = read_request(&request).map_err(Status::on_stream)? {
                         session.stream.client(from, session.core.revision(), &mut out);
                     }
                 }

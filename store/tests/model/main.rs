@@ -289,8 +289,7 @@ impl Bench {
     fn hash(&self, store: &Store, revision: i64) -> u32 {
         store.hash_kv(revision, |handle| {
             store
-                .located(handle)
-                .bytes
+                .in_memory(handle)
                 .unwrap_or_else(|| self.files[&handle].clone())
         })
     }
