@@ -410,7 +410,7 @@ impl Model {
         for op in if holds { &txn.success } else { &txn.failure } {
             match op {
                 Op::Range(r) if r.revision > now.revision => return Err(Error::FutureRev),
-                Op::Range(r) if r.revision > 0 && r.revision < now.compacted => return Err(Error::Compacted),
+                Op::Range(r) if r.revision != 0 && r.revision < now.compacted => return Err(Error::Compacted),
                 Op::Range(_) => {}
                 Op::Put(put) => {
                     self.check_put(put, |m, key| {
@@ -473,6 +473,9 @@ impl Model {
         let mut responses = Vec::new();
         for op in if succeeded { &txn.success } else { &txn.failure } {
             if let Op::Range(r) = op {
+                if r.revision < 0 && r.revision < mark.compacted {
+                    return Err(Error::Compacted);
+                }
                 responses.push((mark.revision, self.range(r, mark)?));
             }
         }

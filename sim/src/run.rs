@@ -224,7 +224,10 @@ impl Sim {
 
     fn audit(&mut self, now: Time) -> Phase {
         let mut asked = BTreeSet::new();
-        let revision = self.oracle.model.last().revision;
+        // What every member has by now; a lease may just have ended on some of them.
+        let revisions =
+            self.standing().into_iter().filter_map(|i| self.members[i].up.as_ref().map(|life| life.status.revision));
+        let revision = revisions.min().unwrap_or(0);
         for who in self.standing() {
             for ask in [Ask::HashKv { revision }, everything()] {
                 let tag = self.next_tag;

@@ -343,7 +343,11 @@ impl Sim {
 
     /// After the faults: every watch of a reading client must have been given everything.
     pub(crate) fn check_watches(&mut self) {
-        let last = self.oracle.model.last();
+        // A lease may have ended this very moment.
+        let settled = (1..=self.oracle.last())
+            .rev()
+            .find(|&index| self.oracle.commit_time(index).is_none_or(|at| at + SECOND <= self.now));
+        let last = settled.and_then(|index| self.oracle.model.mark(index)).unwrap_or(self.oracle.model.last());
         let mut broken: Option<Broken> = None;
         for (who, member) in self.members.iter().enumerate() {
             let Some(life) = member.up.as_ref() else { continue };
