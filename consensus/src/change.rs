@@ -46,11 +46,7 @@ impl ConfChange {
 
     /// The inverse of [`ConfChange::encode`]; `context` is a slice of `data`.
     pub fn decode(data: &Bytes) -> Result<ConfChange, BadChange> {
-        let mut change = ConfChange {
-            kind: ConfChangeKind::AddVoter,
-            member: 0,
-            context: Bytes::new(),
-        };
+        let mut change = ConfChange { kind: ConfChangeKind::AddVoter, member: 0, context: Bytes::new() };
         let mut at = 0;
         while at < data.len() {
             let tag = data[at];

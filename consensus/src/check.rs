@@ -90,11 +90,7 @@ impl Suspicions {
     /// True when it is time to raise it. `span`: two election timeouts, in ticks.
     pub fn contradicted(&mut self, from: u64, span: u64) -> bool {
         let now = self.now;
-        let new = Contradictions {
-            ticks: 0,
-            first: now,
-            last: u64::MAX,
-        };
+        let new = Contradictions { ticks: 0, first: now, last: u64::MAX };
         let seen = self.counts.entry(from).or_insert(new);
         if seen.last == now {
             return false;

@@ -5,8 +5,8 @@ use crate::message::conf_from;
 use crate::reads::Reads;
 use crate::storage::{LogCache, entry_from};
 use crate::{
-    ConfChange, ConfChangeKind, ConfState, Config, Entry, EntryKind, Feeding, Follower, HardState,
-    Message, Refused, Restored, Role, Save, Snapshot, Soft, Status, Turn,
+    ConfChange, ConfChangeKind, ConfState, Config, Entry, EntryKind, Feeding, Follower, HardState, Message, Refused,
+    Restored, Role, Save, Snapshot, Soft, Status, Turn,
 };
 use bytes::Bytes;
 use raft::eraftpb::{self, EntryType, MessageType};
@@ -58,32 +58,15 @@ impl Consensus {
     /// # Panics
     /// If the configuration or what was restored contradicts itself.
     pub fn new(config: Config, restored: Restored) -> Consensus {
-        let Restored {
-            mut hard,
-            conf,
-            applied,
-            applied_term,
-            entries,
-            boundary,
-        } = restored;
+        let Restored { mut hard, conf, applied, applied_term, entries, boundary } = restored;
         let last = entries.last().map_or(boundary.0, |entry| entry.index);
-        assert!(
-            boundary.0 <= applied && applied <= last,
-            "applied {applied} is not in the log"
-        );
+        assert!(boundary.0 <= applied && applied <= last, "applied {applied} is not in the log");
         hard.commit = hard.commit.max(applied);
-        assert_eq!(
-            hard.commit, applied,
-            "the log is applied up to the durable commit first"
-        );
+        assert_eq!(hard.commit, applied, "the log is applied up to the durable commit first");
         let newest = entries.last().map_or(boundary.1, |entry| entry.term);
         hard.term = hard.term.max(newest);
         let cache = LogCache::new(hard, &conf, boundary, entries, applied, config.cache_bytes);
-        assert_eq!(
-            cache.term_at(applied),
-            Some(applied_term),
-            "term of applied entry {applied}"
-        );
+        assert_eq!(cache.term_at(applied), Some(applied_term), "term of applied entry {applied}");
         let logger = slog::Logger::root(slog::Discard, slog::o!());
         let raw = RawNode::new(&crate_config(&config, applied), cache, &logger)
             .unwrap_or_else(|error| panic!("consensus settings: {error}"));
@@ -104,11 +87,7 @@ impl Consensus {
             campaigns: 0,
             blocked: false,
             held: None,
-            soft: Soft {
-                term: 0,
-                leader: 0,
-                role: Role::Follower,
-            },
+            soft: Soft { term: 0, leader: 0, role: Role::Follower },
             out: Turn::default(),
         };
         consensus.call(|_| ());
@@ -152,26 +131,17 @@ impl Consensus {
     /// our log is about to be replaced.
     fn may_campaign(&self) -> bool {
         let log = &self.raw.raft.raft_log;
-        !self.blocked
-            && self.held.is_none()
-            && log.last_index() == log.persisted
-            && self.saves_hold_no_entries()
+        !self.blocked && self.held.is_none() && log.last_index() == log.persisted && self.saves_hold_no_entries()
     }
 
     pub(crate) fn saves_hold_no_entries(&self) -> bool {
-        self.outstanding
-            .iter()
-            .all(|save| save.first_entry.is_none())
+        self.outstanding.iter().all(|save| save.first_entry.is_none())
     }
 
     /// A message from a peer. What contradicts itself or our state is dropped.
     pub fn step(&mut self, message: Message) {
         let raft = &self.raw.raft;
-        let here = Here {
-            id: self.config.id,
-            term: raft.term,
-            last: raft.raft_log.last_index(),
-        };
+        let here = Here { id: self.config.id, term: raft.term, last: raft.raft_log.last_index() };
         if !is_sound(&here, &message) {
             return;
         }
@@ -399,27 +369,13 @@ impl Consensus {
 
     fn save_or_persist(&mut self, number: u64, entries: Vec<Entry>) {
         let raft = &self.raw.raft;
-        let hard = HardState {
-            term: raft.term,
-            vote: raft.vote,
-            commit: raft.raft_log.committed,
-        };
+        let hard = HardState { term: raft.term, vote: raft.vote, commit: raft.raft_log.committed };
         let first_entry = entries.first().map(|entry| entry.index);
         if first_entry.is_some() || (hard.term, hard.vote) != self.issued {
             self.issued = (hard.term, hard.vote);
             let (hard_now, messages) = (self.issued, Vec::new());
-            self.outstanding.push_back(Outstanding {
-                number,
-                through: number,
-                hard: hard_now,
-                first_entry,
-                messages,
-            });
-            self.saves.push_back(Save {
-                number,
-                hard,
-                entries,
-            });
+            self.outstanding.push_back(Outstanding { number, through: number, hard: hard_now, first_entry, messages });
+            self.saves.push_back(Save { number, hard, entries });
         } else if let Some(newest) = self.outstanding.back_mut() {
             newest.through = number;
         } else {
@@ -475,18 +431,10 @@ impl Consensus {
     }
 
     fn hand_out(&mut self) {
-        let unsaved = self
-            .outstanding
-            .iter()
-            .filter_map(|save| save.first_entry)
-            .min();
+        let unsaved = self.outstanding.iter().filter_map(|save| save.first_entry).min();
         let durable = unsaved.map_or(u64::MAX, |first| first - 1);
         while let Some(entry) = self.committed.pop_front_if(|entry| entry.index <= durable) {
-            assert_eq!(
-                entry.index,
-                self.handed + 1,
-                "entries are handed out in order"
-            );
+            assert_eq!(entry.index, self.handed + 1, "entries are handed out in order");
             self.handed = entry.index;
             if entry.kind == EntryKind::Config {
                 self.changes.push_back(entry.index);
@@ -499,10 +447,7 @@ impl Consensus {
     pub fn saved(&mut self, number: u64) {
         self.blocked = false;
         while let Some(save) = self.outstanding.pop_front_if(|save| save.number <= number) {
-            let waiting = self
-                .saves
-                .front()
-                .is_some_and(|next| next.number <= save.number);
+            let waiting = self.saves.front().is_some_and(|next| next.number <= save.number);
             assert!(!waiting, "save {} was never handed out", save.number);
             self.durable = save.hard;
             self.out.messages.extend(save.messages);
@@ -516,10 +461,7 @@ impl Consensus {
     /// # Panics
     /// If that was not handed out, or a config entry in it was neither applied nor refused.
     pub fn applied(&mut self, index: u64) {
-        assert!(
-            self.applied <= index && index <= self.handed,
-            "applied {index} was not handed out"
-        );
+        assert!(self.applied <= index && index <= self.handed, "applied {index} was not handed out");
         let open = self.changes.front().is_some_and(|change| *change <= index);
         assert!(!open, "a config entry at or below {index} is not settled");
         self.applied = index;
@@ -551,10 +493,7 @@ impl Consensus {
     /// If no config entry is unsettled, or the change is no legal step: it was checked before it
     /// was proposed, so the members' states have diverged.
     pub fn conf_applied(&mut self, change: &ConfChange) -> ConfState {
-        let index = self
-            .changes
-            .pop_front()
-            .expect("a config entry was handed out");
+        let index = self.changes.pop_front().expect("a config entry was handed out");
         let expected = self.conf().after(change);
         let expected = expected.unwrap_or_else(|| panic!("config entry {index}: {change:?}"));
         if change.kind == ConfChangeKind::Update {
@@ -589,9 +528,7 @@ impl Consensus {
 
     /// The store refused the oldest unsettled config entry: nothing changes.
     pub fn conf_refused(&mut self) {
-        self.changes
-            .pop_front()
-            .expect("a config entry was handed out");
+        self.changes.pop_front().expect("a config entry was handed out");
     }
 
     /// The disk hangs: follow no one, and do not campaign until a save completes.
@@ -618,11 +555,7 @@ impl Consensus {
 
     fn soft_now(&self) -> Soft {
         let raft = &self.raw.raft;
-        Soft {
-            term: raft.term,
-            leader: raft.leader_id,
-            role: self.role(),
-        }
+        Soft { term: raft.term, leader: raft.leader_id, role: self.role() }
     }
 
     /// The term this member is in, without the rest of [`Consensus::status`].
@@ -642,11 +575,7 @@ impl Consensus {
 
     pub fn status(&self) -> Status {
         let raft = &self.raw.raft;
-        let unsaved = self
-            .outstanding
-            .iter()
-            .filter_map(|save| save.first_entry)
-            .min();
+        let unsaved = self.outstanding.iter().filter_map(|save| save.first_entry).min();
         Status {
             id: self.config.id,
             term: raft.term,
@@ -654,10 +583,7 @@ impl Consensus {
             commit: raft.raft_log.committed,
             applied: self.applied,
             last: raft.raft_log.last_index(),
-            persisted: raft
-                .raft_log
-                .persisted
-                .min(unsaved.map_or(u64::MAX, |first| first - 1)),
+            persisted: raft.raft_log.persisted.min(unsaved.map_or(u64::MAX, |first| first - 1)),
             leader: raft.leader_id,
             role: self.role(),
             transferee: raft.lead_transferee.unwrap_or(0),

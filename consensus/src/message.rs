@@ -89,22 +89,8 @@ impl Message {
         let kind = KINDS.iter().find(|(_, kind)| *kind == m.get_msg_type());
         let (number, _) = kind.expect("only kinds of the table leave the facade");
         let snapshot = m.get_snapshot();
-        out.extend([
-            FORMAT,
-            *number,
-            u8::from(m.reject),
-            u8::from(!snapshot.is_empty()),
-        ]);
-        for n in [
-            m.to,
-            m.from,
-            m.term,
-            m.log_term,
-            m.index,
-            m.commit,
-            m.commit_term,
-            m.reject_hint,
-        ] {
+        out.extend([FORMAT, *number, u8::from(m.reject), u8::from(!snapshot.is_empty())]);
+        for n in [m.to, m.from, m.term, m.log_term, m.index, m.commit, m.commit_term, m.reject_hint] {
             out.extend(n.to_le_bytes());
         }
         assert!(m.context.len() <= MAX_CONTEXT);
@@ -169,14 +155,7 @@ impl fmt::Debug for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let m = &self.0;
         let kind = format!("{:?}", m.get_msg_type());
-        write!(
-            f,
-            "{} {}->{} term={}",
-            kind.trim_start_matches("Msg"),
-            m.from,
-            m.to,
-            m.term
-        )?;
+        write!(f, "{} {}->{} term={}", kind.trim_start_matches("Msg"), m.from, m.to, m.term)?;
         let at_zero = m.get_msg_type() == MessageType::MsgAppend;
         if at_zero || m.index != 0 || m.log_term != 0 {
             write!(f, " at={}/{}", m.index, m.log_term)?;
@@ -197,11 +176,7 @@ impl fmt::Debug for Message {
             }
         }
         if !m.entries.is_empty() {
-            let terms: Vec<String> = m
-                .entries
-                .iter()
-                .map(|e| format!("{}/{}", e.index, e.term))
-                .collect();
+            let terms: Vec<String> = m.entries.iter().map(|e| format!("{}/{}", e.index, e.term)).collect();
             write!(f, " entries=[{}]", terms.join(" "))?;
         }
         if !m.get_snapshot().is_empty() {
@@ -213,9 +188,7 @@ impl fmt::Debug for Message {
 }
 
 fn length(n: usize) -> [u8; 4] {
-    u32::try_from(n)
-        .expect("messages are far below 4 GiB")
-        .to_le_bytes()
+    u32::try_from(n).expect("messages are far below 4 GiB").to_le_bytes()
 }
 
 fn encode_snapshot(snapshot: &Snapshot, out: &mut Vec<u8>) {
@@ -246,10 +219,7 @@ impl Reader {
     }
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
-        let end = self
-            .at
-            .checked_add(N)
-            .filter(|end| *end <= self.input.len());
+        let end = self.at.checked_add(N).filter(|end| *end <= self.input.len());
         let end = end.ok_or(Malformed("cut short"))?;
         let mut bytes = [0; N];
         bytes.copy_from_slice(&self.input[self.at..end]);
@@ -326,12 +296,7 @@ impl Reader {
         let learners = self.ids()?;
         let manifest = self.u32()? as usize;
         let manifest = self.take(manifest)?;
-        Ok(Snapshot {
-            index,
-            term,
-            conf: ConfState { voters, learners },
-            manifest,
-        })
+        Ok(Snapshot { index, term, conf: ConfState { voters, learners }, manifest })
     }
 
     fn ids(&mut self) -> Result<Vec<u64>, Malformed> {
@@ -339,9 +304,7 @@ impl Reader {
         if count > (self.input.len() - self.at) / 8 {
             return Err(Malformed("more members than bytes"));
         }
-        let ids = (0..count)
-            .map(|_| self.u64())
-            .collect::<Result<Vec<_>, _>>()?;
+        let ids = (0..count).map(|_| self.u64()).collect::<Result<Vec<_>, _>>()?;
         if !ids.is_sorted_by(|a, b| a < b) {
             return Err(Malformed("members are not ascending"));
         }
@@ -372,17 +335,12 @@ pub(crate) fn snapshot_into(snapshot: &Snapshot) -> eraftpb::Snapshot {
     theirs.data = snapshot.manifest.clone();
     theirs.mut_metadata().index = snapshot.index;
     theirs.mut_metadata().term = snapshot.term;
-    theirs
-        .mut_metadata()
-        .set_conf_state(conf_into(&snapshot.conf));
+    theirs.mut_metadata().set_conf_state(conf_into(&snapshot.conf));
     theirs
 }
 
 pub(crate) fn conf_from(theirs: &eraftpb::ConfState) -> ConfState {
-    let mut conf = ConfState {
-        voters: theirs.voters.to_vec(),
-        learners: theirs.learners.to_vec(),
-    };
+    let mut conf = ConfState { voters: theirs.voters.to_vec(), learners: theirs.learners.to_vec() };
     conf.voters.sort_unstable();
     conf.learners.sort_unstable();
     conf

@@ -38,14 +38,7 @@ struct Round {
 impl Reads {
     pub fn new(id: u64, boot: u64) -> Reads {
         let (waiting, open, finished) = Default::default();
-        Reads {
-            id,
-            boot,
-            counter: 0,
-            waiting,
-            open,
-            finished,
-        }
+        Reads { id, boot, counter: 0, waiting, open, finished }
     }
 
     pub fn join(&mut self, token: u64) {
@@ -73,11 +66,7 @@ impl Reads {
         if !self.waiting.is_empty() && self.open.len() < MAX_OPEN {
             contexts.push(self.next_context());
             let tokens = std::mem::take(&mut self.waiting);
-            self.open.push_back(Round {
-                tokens,
-                opened: self.counter,
-                age: 0,
-            });
+            self.open.push_back(Round { tokens, opened: self.counter, age: 0 });
         }
         contexts
     }
@@ -93,16 +82,11 @@ impl Reads {
         let Some([id, boot, counter]) = parts_of(context) else {
             return;
         };
-        assert_eq!(
-            (id, boot),
-            (self.id, self.boot),
-            "ReadIndex context of another life"
-        );
+        assert_eq!((id, boot), (self.id, self.boot), "ReadIndex context of another life");
         // Contexts of two rounds interleave when both are sent again: a context serves every round
         // that was open when it was sent.
         while let Some(round) = self.open.pop_front_if(|round| round.opened <= counter) {
-            self.finished
-                .extend(round.tokens.into_iter().map(|token| (token, Ok(index))));
+            self.finished.extend(round.tokens.into_iter().map(|token| (token, Ok(index))));
         }
     }
 
@@ -110,8 +94,7 @@ impl Reads {
     pub fn fail(&mut self) {
         let open = self.open.drain(..).flat_map(|round| round.tokens);
         let lost = open.chain(self.waiting.drain(..));
-        self.finished
-            .extend(lost.map(|token| (token, Err(ReadFailed::LeaderChanged))));
+        self.finished.extend(lost.map(|token| (token, Err(ReadFailed::LeaderChanged))));
     }
 
     pub fn finished(&mut self) -> &mut Vec<(u64, Result<u64, ReadFailed>)> {

@@ -67,41 +67,20 @@ impl Consensus {
     /// driver installed something that [`crate::Turn::install`] had not asked for.
     pub fn installed(&mut self, snapshot: &Snapshot) {
         self.collect();
-        let (from, _) = self
-            .held
-            .take()
-            .expect("only a held snapshot can be installed");
-        assert!(
-            snapshot.index > self.raw.raft.raft_log.committed,
-            "install would go backwards"
-        );
-        assert!(
-            self.saves_hold_no_entries(),
-            "entries of the old log are still being saved"
-        );
-        assert_eq!(
-            self.role(),
-            Role::Follower,
-            "no campaign while a snapshot is held"
-        );
+        let (from, _) = self.held.take().expect("only a held snapshot can be installed");
+        assert!(snapshot.index > self.raw.raft.raft_log.committed, "install would go backwards");
+        assert!(self.saves_hold_no_entries(), "entries of the old log are still being saved");
+        assert_eq!(self.role(), Role::Follower, "no campaign while a snapshot is held");
         let mut m = eraftpb::Message::default();
         m.set_msg_type(MessageType::MsgSnapshot);
         m.to = self.config.id;
         m.term = self.raw.raft.term;
         // Its leader may be gone; then the answer goes nowhere.
-        m.from = if self.raw.raft.leader_id == from {
-            from
-        } else {
-            self.raw.raft.leader_id
-        };
+        m.from = if self.raw.raft.leader_id == from { from } else { self.raw.raft.leader_id };
         m.set_snapshot(snapshot_into(snapshot));
         self.call(|raw| raw.step(m).unwrap_or_default());
         let restored = self.raw.snap().map(|snap| snap.get_metadata().index);
-        assert_eq!(
-            restored,
-            Some(snapshot.index),
-            "the crate refused an installed snapshot"
-        );
+        assert_eq!(restored, Some(snapshot.index), "the crate refused an installed snapshot");
         self.collect_one(Some((snapshot.index, snapshot.term)));
         self.collect();
     }
@@ -120,11 +99,7 @@ impl Consensus {
 
     /// Leader: the transfer to `to` ended; without success it is offered again.
     pub fn snapshot_sent(&mut self, to: u64, ok: bool) {
-        let status = if ok {
-            SnapshotStatus::Finish
-        } else {
-            SnapshotStatus::Failure
-        };
+        let status = if ok { SnapshotStatus::Finish } else { SnapshotStatus::Failure };
         self.call(|raw| raw.report_snapshot(to, status));
     }
 }

@@ -96,20 +96,10 @@ impl LogCache {
             return;
         };
         let first = first.index;
-        assert!(
-            first > self.applied,
-            "entry {first} would replace one that is applied"
-        );
-        assert!(
-            first <= self.last() + 1,
-            "entry {first} leaves a gap behind {}",
-            self.last()
-        );
+        assert!(first > self.applied, "entry {first} would replace one that is applied");
+        assert!(first <= self.last() + 1, "entry {first} leaves a gap behind {}", self.last());
         while self.last() >= first {
-            let entry = self
-                .entries
-                .pop_back()
-                .expect("entries above applied are cached");
+            let entry = self.entries.pop_back().expect("entries above applied are cached");
             self.bytes -= weight(&entry);
         }
         while self.terms.back().is_some_and(|(start, _)| *start >= first) {
@@ -152,11 +142,7 @@ impl LogCache {
             return;
         }
         let index = below - 1;
-        assert!(
-            index <= self.applied,
-            "log cut at {below} above applied {}",
-            self.applied
-        );
+        assert!(index <= self.applied, "log cut at {below} above applied {}", self.applied);
         let term = self.term_at(index).expect("applied entries have terms");
         while self.first_cached < below && self.forget_first() {}
         while self.terms.get(1).is_some_and(|(start, _)| *start <= index) {
@@ -175,10 +161,7 @@ impl LogCache {
         self.applied = index;
         self.conf_index = index;
         let wishes = self.wishes.get_mut();
-        *wishes = Wishes {
-            next_ticket: wishes.next_ticket,
-            ..Wishes::default()
-        };
+        *wishes = Wishes { next_ticket: wishes.next_ticket, ..Wishes::default() };
     }
 
     pub fn term_at(&self, index: u64) -> Option<u64> {
@@ -194,11 +177,7 @@ impl LogCache {
     }
 
     pub fn offer(&mut self, snapshot: Snapshot) {
-        if self
-            .offered
-            .as_ref()
-            .is_none_or(|old| old.index < snapshot.index)
-        {
+        if self.offered.as_ref().is_none_or(|old| old.index < snapshot.index) {
             self.offered = Some(snapshot);
         }
     }
@@ -218,10 +197,7 @@ impl LogCache {
     /// from the log, and the callers will find that out.
     pub fn answer(&mut self, ticket: u64, entries: &[Entry]) -> Vec<GetEntriesContext> {
         let wishes = self.wishes.get_mut();
-        let found = wishes
-            .pending
-            .iter()
-            .find(|(_, pending)| pending.ticket == ticket);
+        let found = wishes.pending.iter().find(|(_, pending)| pending.ticket == ticket);
         let Some(from) = found.map(|(from, _)| *from) else {
             return Vec::new();
         };
@@ -234,11 +210,7 @@ impl LogCache {
         }
         for (entry, index) in entries.iter().zip(from..) {
             let known = (index, self.term_at(index));
-            assert_eq!(
-                (entry.index, Some(entry.term)),
-                known,
-                "the log on disk has another entry"
-            );
+            assert_eq!((entry.index, Some(entry.term)), known, "the log on disk has another entry");
         }
         self.wishes.get_mut().answer = entries.iter().map(entry_into).collect();
         contexts
@@ -256,20 +228,12 @@ impl LogCache {
             wishes.next_ticket += 1;
             pending.ticket = wishes.next_ticket;
             let ticket = pending.ticket;
-            wishes.fetch.push(Fetch {
-                ticket,
-                from_index: low,
-                max_bytes,
-            });
+            wishes.fetch.push(Fetch { ticket, from_index: low, max_bytes });
         }
         // The context names its follower only in its debug form; a follower asks again with every
         // heartbeat while the disk is slow.
         let name = format!("{context:?}");
-        if !pending
-            .contexts
-            .iter()
-            .any(|known| format!("{known:?}") == name)
-        {
+        if !pending.contexts.iter().any(|known| format!("{known:?}") == name) {
             pending.contexts.push(context);
         }
     }
@@ -279,10 +243,7 @@ impl LogCache {
         let first = wishes.answer.first()?.index;
         let start = usize::try_from(low.checked_sub(first)?).ok()?;
         let rest = wishes.answer.get(start..).filter(|rest| !rest.is_empty())?;
-        Some(limited(
-            rest.iter().take_while(|entry| entry.index < high),
-            max_bytes,
-        ))
+        Some(limited(rest.iter().take_while(|entry| entry.index < high), max_bytes))
     }
 }
 
@@ -308,10 +269,7 @@ impl Storage for LogCache {
             let end = (high - self.first_cached) as usize;
             return Ok(limited(self.entries.range(start..end), max_bytes));
         }
-        assert!(
-            context.can_async(),
-            "entry {low} is needed at once but not in memory: {context:?}"
-        );
+        assert!(context.can_async(), "entry {low} is needed at once but not in memory: {context:?}");
         if let Some(entries) = self.answered(low, high, max_bytes) {
             return Ok(entries);
         }
@@ -323,8 +281,7 @@ impl Storage for LogCache {
         if index < self.boundary() {
             return Err(Error::Store(StorageError::Compacted));
         }
-        self.term_at(index)
-            .ok_or(Error::Store(StorageError::Unavailable))
+        self.term_at(index).ok_or(Error::Store(StorageError::Unavailable))
     }
 
     fn first_index(&self) -> raft::Result<u64> {
@@ -356,10 +313,7 @@ impl Storage for LogCache {
 }
 
 /// The longest prefix within `max_bytes`, but at least one.
-fn limited<'a>(
-    entries: impl Iterator<Item = &'a eraftpb::Entry>,
-    max_bytes: u64,
-) -> Vec<eraftpb::Entry> {
+fn limited<'a>(entries: impl Iterator<Item = &'a eraftpb::Entry>, max_bytes: u64) -> Vec<eraftpb::Entry> {
     let mut taken = Vec::new();
     let mut bytes = 0u64;
     for entry in entries {
@@ -378,12 +332,7 @@ fn weight(entry: &eraftpb::Entry) -> u64 {
 
 pub(crate) fn entry_from(entry: &eraftpb::Entry) -> Entry {
     let kind = crate::message::kind_of(entry);
-    Entry {
-        index: entry.index,
-        term: entry.term,
-        kind,
-        data: entry.data.clone(),
-    }
+    Entry { index: entry.index, term: entry.term, kind, data: entry.data.clone() }
 }
 
 fn entry_into(entry: &Entry) -> eraftpb::Entry {

@@ -15,30 +15,10 @@ fn message(kind: u8, numbers: [u64; 4], reject: Option<u64>, tail: &[u8]) -> Mes
     message_from(2, kind, numbers, reject, tail)
 }
 
-fn message_from(
-    from: u64,
-    kind: u8,
-    numbers: [u64; 4],
-    reject: Option<u64>,
-    tail: &[u8],
-) -> Message {
+fn message_from(from: u64, kind: u8, numbers: [u64; 4], reject: Option<u64>, tail: &[u8]) -> Message {
     let [term, log_term, index, commit] = numbers;
-    let mut out = vec![
-        1,
-        kind,
-        u8::from(reject.is_some()),
-        u8::from(kind == SNAPSHOT),
-    ];
-    for n in [
-        1,
-        from,
-        term,
-        log_term,
-        index,
-        commit,
-        0,
-        reject.unwrap_or(0),
-    ] {
+    let mut out = vec![1, kind, u8::from(reject.is_some()), u8::from(kind == SNAPSHOT)];
+    for n in [1, from, term, log_term, index, commit, 0, reject.unwrap_or(0)] {
         out.extend(n.to_le_bytes());
     }
     out.extend([0, 0]);
@@ -57,23 +37,9 @@ fn member(voters: &[u64]) -> Consensus {
         max_uncommitted_bytes: 10_000,
         cache_bytes: 0,
     };
-    let conf = ConfState {
-        voters: voters.to_vec(),
-        learners: vec![],
-    };
-    let hard = HardState {
-        term: 1,
-        vote: 0,
-        commit: 1,
-    };
-    let restored = Restored {
-        hard,
-        conf,
-        applied: 1,
-        applied_term: 1,
-        entries: vec![],
-        boundary: (1, 1),
-    };
+    let conf = ConfState { voters: voters.to_vec(), learners: vec![] };
+    let hard = HardState { term: 1, vote: 0, commit: 1 };
+    let restored = Restored { hard, conf, applied: 1, applied_term: 1, entries: vec![], boundary: (1, 1) };
     Consensus::new(config, restored)
 }
 
@@ -119,21 +85,11 @@ fn acknowledge(consensus: &mut Consensus, index: u64) -> Turn {
 #[test]
 fn no_membership_change_before_the_first_commit_of_the_term() {
     let mut consensus = leader();
-    let change = ConfChange {
-        kind: ConfChangeKind::Remove,
-        member: 3,
-        context: Bytes::new(),
-    };
-    assert_eq!(
-        consensus.propose_change(&change),
-        Err(Refused::ChangePending)
-    );
+    let change = ConfChange { kind: ConfChangeKind::Remove, member: 3, context: Bytes::new() };
+    assert_eq!(consensus.propose_change(&change), Err(Refused::ChangePending));
     acknowledge(&mut consensus, 2);
     assert_eq!(consensus.propose_change(&change), Ok(()));
-    assert_eq!(
-        consensus.propose_change(&change),
-        Err(Refused::ChangePending)
-    );
+    assert_eq!(consensus.propose_change(&change), Err(Refused::ChangePending));
 }
 
 #[test]
@@ -149,10 +105,7 @@ fn messages_are_cut_to_size() {
     let sizes: Vec<u64> = to_2.iter().map(|m| m.payload_bytes()).collect();
     assert_eq!(sizes, [90, 90, 45, 300]);
     let text = format!("{to_2:?}");
-    assert!(
-        text.contains("at=4/2") && text.contains("at=6/2") && text.contains("at=7/2"),
-        "{text}"
-    );
+    assert!(text.contains("at=4/2") && text.contains("at=6/2") && text.contains("at=7/2"), "{text}");
 }
 
 /// The crate adds entries to an append of the same turn that had none, wherever that one stands.
@@ -170,16 +123,8 @@ fn entries_of_a_message_follow_its_index() {
     consensus.unreachable(2);
     consensus.propose(Bytes::from_static(b"b")).expect("leads");
     let turn = drive(&mut consensus);
-    let to_2: Vec<String> = turn
-        .messages
-        .iter()
-        .filter(|m| m.to() == 2)
-        .map(|m| format!("{m:?}"))
-        .collect();
-    assert_eq!(
-        to_2,
-        ["Append 1->2 term=2 at=2/2 commit=3 entries=[3/2 4/2]"]
-    );
+    let to_2: Vec<String> = turn.messages.iter().filter(|m| m.to() == 2).map(|m| format!("{m:?}")).collect();
+    assert_eq!(to_2, ["Append 1->2 term=2 at=2/2 commit=3 entries=[3/2 4/2]"]);
     let mut bytes = Vec::new();
     turn.messages.iter().for_each(|m| m.encode(&mut bytes));
 }
@@ -205,10 +150,7 @@ fn rejections_below_the_acknowledged_are_dropped_and_raised() {
     }
     assert_eq!(raised, [2]);
     let follower = consensus.status().followers[0];
-    assert_eq!(
-        (follower.matched, follower.next, follower.feeding),
-        (2, 3, Feeding::Replicate)
-    );
+    assert_eq!((follower.matched, follower.next, follower.feeding), (2, 3, Feeding::Replicate));
 }
 
 #[test]
@@ -218,9 +160,7 @@ fn appends_wait_while_a_snapshot_is_held() {
     snapshot.extend(9u64.to_le_bytes());
     snapshot.extend(2u64.to_le_bytes());
     snapshot.extend(3u16.to_le_bytes());
-    [1u64, 2, 3]
-        .iter()
-        .for_each(|id| snapshot.extend(id.to_le_bytes()));
+    [1u64, 2, 3].iter().for_each(|id| snapshot.extend(id.to_le_bytes()));
     snapshot.extend([0, 0, 0, 0, 0, 0]);
     consensus.step(message(SNAPSHOT, [2, 0, 0, 0], None, &snapshot));
     let (from, held) = drive(&mut consensus).install.expect("it is handed out");
@@ -236,19 +176,12 @@ fn appends_wait_while_a_snapshot_is_held() {
     for _ in 0..60 {
         consensus.tick();
     }
-    assert_eq!(
-        consensus.status().role,
-        Role::Follower,
-        "nor does it campaign"
-    );
+    assert_eq!(consensus.status().role, Role::Follower, "nor does it campaign");
 
     consensus.abandon_install();
     consensus.step(append);
     drive(&mut consensus);
-    assert_eq!(
-        (consensus.status().last, consensus.status().applied),
-        (2, 2)
-    );
+    assert_eq!((consensus.status().last, consensus.status().applied), (2, 2));
 
     consensus.step(message(SNAPSHOT, [2, 0, 0, 0], None, &snapshot));
     drive(&mut consensus);

@@ -65,10 +65,7 @@ fn encoding_is_canonical_and_damage_is_refused_or_read_whole() {
         message.encode(&mut again);
         assert_eq!(Message::decode(again.into()), Ok(message.clone()));
         for cut in 0..bytes.len() {
-            assert!(
-                Message::decode(Bytes::copy_from_slice(&bytes[..cut])).is_err(),
-                "cut {cut}"
-            );
+            assert!(Message::decode(Bytes::copy_from_slice(&bytes[..cut])).is_err(), "cut {cut}");
         }
         for _ in 0..8 {
             let mut damaged = bytes.clone();
@@ -94,24 +91,12 @@ fn member() -> Consensus {
         max_uncommitted_bytes: 10_000,
         cache_bytes: 0,
     };
-    let conf = ConfState {
-        voters: vec![1, 2, 3],
-        learners: vec![],
-    };
-    let entry = |index, term| Entry {
-        index,
-        term,
-        kind: EntryKind::Normal,
-        data: Bytes::new(),
-    };
+    let conf = ConfState { voters: vec![1, 2, 3], learners: vec![] };
+    let entry = |index, term| Entry { index, term, kind: EntryKind::Normal, data: Bytes::new() };
     Consensus::new(
         config,
         Restored {
-            hard: HardState {
-                term: 2,
-                vote: 0,
-                commit: 2,
-            },
+            hard: HardState { term: 2, vote: 0, commit: 2 },
             conf,
             applied: 2,
             applied_term: 1,
@@ -187,25 +172,14 @@ fn changes_read_back_and_damage_is_refused() {
     use ConfChangeKind::*;
     for kind in [AddVoter, Remove, Update, AddLearner] {
         for member in [1, 127, 128, u64::MAX] {
-            let change = ConfChange {
-                kind,
-                member,
-                context: context.clone(),
-            };
+            let change = ConfChange { kind, member, context: context.clone() };
             let bytes = change.encode();
             assert_eq!(ConfChange::decode(&bytes), Ok(change));
             assert!(ConfChange::decode(&bytes.slice(..bytes.len() - 1)).is_err());
         }
     }
     // etcd 3.7's bytes for adding learner 0x1234 with a context.
-    let learner = ConfChange {
-        kind: AddLearner,
-        member: 0x1234,
-        context,
-    };
-    assert_eq!(
-        learner.encode(),
-        Bytes::from_static(b"\x10\x03\x18\xb4\x24\x22\x02{}")
-    );
+    let learner = ConfChange { kind: AddLearner, member: 0x1234, context };
+    assert_eq!(learner.encode(), Bytes::from_static(b"\x10\x03\x18\xb4\x24\x22\x02{}"));
     assert!(ConfChange::decode(&Bytes::from_static(b"")).is_err());
 }

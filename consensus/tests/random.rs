@@ -32,11 +32,7 @@ fn step(cluster: &mut Cluster, dice: &mut Dice, ids: &[u64]) {
         0..=49 if !cluster.network.is_empty() => {
             // Mostly old messages first, sometimes any.
             let n = cluster.network.len() as u64;
-            let at = if dice.one_in(4) {
-                dice.below(n)
-            } else {
-                dice.below(n.min(3))
-            } as usize;
+            let at = if dice.one_in(4) { dice.below(n) } else { dice.below(n.min(3)) } as usize;
             if dice.one_in(30) {
                 cluster.network.remove(at);
                 return;
@@ -118,20 +114,13 @@ fn heal(cluster: &mut Cluster, ids: &[u64]) {
             for id in ids {
                 cluster.call(leader, |consensus| consensus.snapshot_sent(*id, false));
             }
-            cluster.call(leader, |consensus| {
-                consensus.propose(Bytes::from_static(b"healed"))
-            });
+            cluster.call(leader, |consensus| consensus.propose(Bytes::from_static(b"healed")));
         }
     }
     cluster.settle();
     let leader = cluster.leader().expect("a healthy cluster has a leader");
     let before = cluster.members[&leader].applied;
-    cluster
-        .call(leader, |consensus| {
-            consensus.propose(Bytes::from_static(b"last"))
-        })
-        .unwrap()
-        .unwrap();
+    cluster.call(leader, |consensus| consensus.propose(Bytes::from_static(b"last"))).unwrap().unwrap();
     let served = cluster.served;
     cluster.read(leader);
     cluster.settle();
@@ -143,11 +132,7 @@ fn heal(cluster: &mut Cluster, ids: &[u64]) {
     }
     assert!(cluster.served > served, "a healthy cluster serves reads");
     for id in ids {
-        assert_eq!(
-            cluster.members[id].applied,
-            before + 1,
-            "member {id} caught up"
-        );
+        assert_eq!(cluster.members[id].applied, before + 1, "member {id} caught up");
     }
     assert_eq!(cluster.lost_data, [], "nobody lost data");
 }
@@ -155,22 +140,12 @@ fn heal(cluster: &mut Cluster, ids: &[u64]) {
 #[test]
 fn three_members_under_faults() {
     let mut served = 0;
-    let mut seen = [
-        ("installs", 0),
-        ("fetches", 0),
-        ("TimeoutNow", 0),
-        ("reject", 0),
-        ("starts", 0),
-    ];
+    let mut seen = [("installs", 0), ("fetches", 0), ("TimeoutNow", 0), ("reject", 0), ("starts", 0)];
     for seed in 1..=40 {
         let cluster = run(seed, 3, 3000);
         served += cluster.served;
         for (word, count) in &mut seen {
-            *count += cluster
-                .trace
-                .iter()
-                .filter(|line| line.contains(*word))
-                .count();
+            *count += cluster.trace.iter().filter(|line| line.contains(*word)).count();
         }
     }
     // What never happened was never tested.
@@ -188,9 +163,6 @@ fn five_members_under_faults() {
 #[test]
 fn same_seed_same_trace() {
     for seed in [3, 77] {
-        assert!(
-            run(seed, 3, 2000).trace == run(seed, 3, 2000).trace,
-            "seed {seed}"
-        );
+        assert!(run(seed, 3, 2000).trace == run(seed, 3, 2000).trace, "seed {seed}");
     }
 }

@@ -57,18 +57,10 @@ fn command(cluster: &mut Cluster, line: &str) {
                 "remove" => ConfChangeKind::Remove,
                 _ => ConfChangeKind::Update,
             };
-            let change = ConfChange {
-                kind,
-                member: number(3),
-                context: Bytes::new(),
-            };
-            say(cluster, number(1), |consensus| {
-                consensus.propose_change(&change)
-            });
+            let change = ConfChange { kind, member: number(3), context: Bytes::new() };
+            say(cluster, number(1), |consensus| consensus.propose_change(&change));
         }
-        "transfer" => say(cluster, number(1), |consensus| {
-            consensus.transfer(number(2))
-        }),
+        "transfer" => say(cluster, number(1), |consensus| consensus.transfer(number(2))),
         "read" => cluster.read(number(1)),
         "save" => cluster.save(number(1)),
         "crash" => cluster.crash(number(1)),
@@ -111,8 +103,7 @@ fn forget(cluster: &mut Cluster, id: u64, index: u64) {
 }
 
 fn take(cluster: &mut Cluster, from: u64, to: u64, deliver: bool) {
-    let matches =
-        |m: &consensus::Message| (from == 0 || m.from() == from) && (to == 0 || m.to() == to);
+    let matches = |m: &consensus::Message| (from == 0 || m.from() == from) && (to == 0 || m.to() == to);
     let (taken, left): (Vec<_>, Vec<_>) = cluster.network.drain(..).partition(matches);
     cluster.network = left;
     for message in taken {
@@ -126,10 +117,7 @@ fn take(cluster: &mut Cluster, from: u64, to: u64, deliver: bool) {
 #[test]
 fn scripts_print_what_they_claim() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts");
-    let mut paths: Vec<_> = std::fs::read_dir(&folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .collect();
+    let mut paths: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
     assert!(paths.len() >= 8, "scripts are missing");
     for path in paths {
@@ -139,11 +127,7 @@ fn scripts_print_what_they_claim() {
             std::fs::write(&path, &actual).unwrap();
         } else {
             let same = script == actual;
-            assert!(
-                same,
-                "{}: expected\n{script}\nactual\n{actual}",
-                path.display()
-            );
+            assert!(same, "{}: expected\n{script}\nactual\n{actual}", path.display());
         }
     }
 }

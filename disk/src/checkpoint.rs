@@ -129,7 +129,10 @@ fn no_rows() -> Vec<u8> {
 /// [`Fault::Damaged`] if no checkpoint can be used; later levels and foreign files are refused
 /// even if an older checkpoint would do.
 pub fn load_newest(
-    files: &dyn Files, id: Identity, config: store::Config, log_boundary: u64,
+    files: &dyn Files,
+    id: Identity,
+    config: store::Config,
+    log_boundary: u64,
 ) -> Result<Option<Loaded>, Fault> {
     let mut passed_over = None;
     for index in manifests(files)?.into_iter().rev() {
@@ -158,7 +161,9 @@ pub fn settle(files: &dyn Files, id: Identity, manifest: &Manifest) -> Result<()
     // First the manifests that were passed over: afterwards nothing names what is cut below.
     for index in manifests(files)? {
         let path = manifest_path(index);
-        if index > manifest.index || (index < manifest.index && is_damaged(Manifest::read(files, &path, id.cluster, Some(id.member)))?) {
+        if index > manifest.index
+            || (index < manifest.index && is_damaged(Manifest::read(files, &path, id.cluster, Some(id.member)))?)
+        {
             remove_if_there(files, &path)?;
         }
     }
@@ -221,7 +226,14 @@ pub(crate) fn verify_in(files: &dyn Files, dir: &str, manifest: &Manifest) -> Re
 
 #[allow(clippy::too_many_arguments)]
 fn verify_file(
-    files: &dyn Files, dir: &str, name: &str, magic: &[u8; 8], id: Identity, number: u64, len: u64, crc: u32,
+    files: &dyn Files,
+    dir: &str,
+    name: &str,
+    magic: &[u8; 8],
+    id: Identity,
+    number: u64,
+    len: u64,
+    crc: u32,
 ) -> Result<(), Fault> {
     let path = format!("{dir}/{name}");
     let file = open_named(files, &path, How::Read)?;
@@ -336,7 +348,11 @@ fn load(files: &dyn Files, id: Identity, config: store::Config, index: u64) -> R
         check_page(&*file, &path, records::MAGIC, id.cluster, Some(id.member), u64::from(named.segment))?;
         let len = file.len().map_err(|e| Fault::io(&path, 0, e))?;
         if len < u64::from(named.len) {
-            return Err(Fault::damaged(&path, len, format!("the file ends here, a checkpoint names {} bytes", named.len)));
+            return Err(Fault::damaged(
+                &path,
+                len,
+                format!("the file ends here, a checkpoint names {} bytes", named.len),
+            ));
         }
     }
     let store = load_store(files, id, config, &manifest)?;
@@ -400,7 +416,9 @@ fn remove_unnamed(files: &dyn Files, id: Identity, reach: Reach) -> Result<(), F
     for name in names(files, DIR)? {
         let spared = match reach {
             Reach::Everything => false,
-            Reach::Below(limit) => name.ends_with(".part") || records::parse_name(&name).is_some_and(|segment| segment >= limit),
+            Reach::Below(limit) => {
+                name.ends_with(".part") || records::parse_name(&name).is_some_and(|segment| segment >= limit)
+            }
         };
         if !named.contains(&name) && !spared && is_ours(&name) {
             remove_if_there(files, &format!("{DIR}/{name}"))?;
@@ -433,7 +451,8 @@ pub(crate) fn remove_if_there(files: &dyn Files, path: &str) -> Result<(), Fault
 
 /// The segments that a head needs, without checksums yet. An empty one has no file.
 fn named_segments(head: &ImageHead) -> Vec<SegmentFile> {
-    head.segments.iter()
+    head.segments
+        .iter()
         .filter(|used| u64::from(used.end) > PAGE)
         .map(|used| SegmentFile { segment: used.id, first: used.first, last: used.last, len: used.end, crc: 0 })
         .collect()

@@ -69,7 +69,11 @@ impl fmt::Display for Fault {
                 }
             }
             Fault::TooNew { file, level } => {
-                write!(f, "{file} at byte 0: written in format level {level}, this program knows up to {}", crate::LEVEL)
+                write!(
+                    f,
+                    "{file} at byte 0: written in format level {level}, this program knows up to {}",
+                    crate::LEVEL
+                )
             }
             Fault::Foreign { file, what } => write!(f, "{file} at byte 0: not ours: {what}"),
             Fault::Locked { file } => write!(f, "{file} at byte 0: another process is using this data directory"),

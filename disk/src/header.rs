@@ -87,11 +87,18 @@ pub(crate) fn page(magic: &[u8; 8], id: Identity, number: u64) -> Vec<u8> {
 /// Checks the header page of `path`. With `member` None a file of any member of the cluster will do
 /// (files on their way from another member).
 pub(crate) fn check_page(
-    file: &dyn File, path: &str, magic: &[u8; 8], cluster: u64, member: Option<u64>, number: u64,
+    file: &dyn File,
+    path: &str,
+    magic: &[u8; 8],
+    cluster: u64,
+    member: Option<u64>,
+    number: u64,
 ) -> Result<(), Fault> {
     let bytes = read_exact(file, path, 0, HEADER)?;
     let malformed = || Fault::damaged(path, 0, "the header page is not readable");
-    if &bytes[..8] != magic || crc32c::crc32c(&bytes[..HEADER - 4]) != Fields::new(&bytes[HEADER - 4..]).u32().unwrap_or(0) {
+    if &bytes[..8] != magic
+        || crc32c::crc32c(&bytes[..HEADER - 4]) != Fields::new(&bytes[HEADER - 4..]).u32().unwrap_or(0)
+    {
         return Err(malformed());
     }
     let mut fields = Fields::new(&bytes[8..]);

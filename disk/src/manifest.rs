@@ -238,6 +238,9 @@ mod tests {
         let crc = crc32c::crc32c(&bytes[..covered]);
         bytes[covered..].copy_from_slice(&crc.to_le_bytes());
         let fault = Manifest::decode("state/manifest-3", &bytes.into()).unwrap_err();
-        assert_eq!(fault.to_string(), "state/manifest-3 at byte 0: written in format level 9, this program knows up to 1");
+        assert_eq!(
+            fault.to_string(),
+            "state/manifest-3 at byte 0: written in format level 9, this program knows up to 1"
+        );
     }
 }

@@ -104,7 +104,9 @@ pub fn seal(files: &dyn Files, segment: u32, end: u32) -> Result<(), Fault> {
     let crc = crc32c::crc32c(&footer);
     put_u32(&mut footer, crc);
     let at = u64::from(end);
-    file.write_at(at, &[&footer]).and_then(|()| file.set_len(at + footer.len() as u64)).map_err(|e| Fault::io(&path, at, e))
+    file.write_at(at, &[&footer])
+        .and_then(|()| file.set_len(at + footer.len() as u64))
+        .map_err(|e| Fault::io(&path, at, e))
 }
 
 /// The whole record at `handle`, verified.
@@ -127,7 +129,9 @@ const GAP: u32 = 1 << 10;
 /// The handles come from answers and may be older than a snapshot that was installed since,
 /// which may have put another record there: that is refused.
 pub fn fetch(
-    files: &dyn Files, wanted: &[(Handle, Rev)], mut found: impl FnMut(usize, Bytes),
+    files: &dyn Files,
+    wanted: &[(Handle, Rev)],
+    mut found: impl FnMut(usize, Bytes),
 ) -> Result<Vec<usize>, Fault> {
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     order.sort_unstable_by_key(|&place| wanted[place].0);
@@ -141,7 +145,9 @@ pub fn fetch(
             let (run, behind) = rest.split_at(run_len(rest, wanted));
             rest = behind;
             match fetch_run(&*file, &path, run, wanted, &mut found) {
-                Err(Fault::Io { error, .. }) if error.kind() == ErrorKind::WouldBlock => left_out.extend_from_slice(run),
+                Err(Fault::Io { error, .. }) if error.kind() == ErrorKind::WouldBlock => {
+                    left_out.extend_from_slice(run)
+                }
                 other => other?,
             }
         }
@@ -165,7 +171,11 @@ fn run_len(places: &[usize], wanted: &[(Handle, Rev)]) -> usize {
 }
 
 fn fetch_run(
-    file: &dyn File, path: &str, run: &[usize], wanted: &[(Handle, Rev)], found: &mut impl FnMut(usize, Bytes),
+    file: &dyn File,
+    path: &str,
+    run: &[usize],
+    wanted: &[(Handle, Rev)],
+    found: &mut impl FnMut(usize, Bytes),
 ) -> Result<(), Fault> {
     let start = wanted[run[0]].0.offset;
     let end = run.iter().map(|&place| u64::from(wanted[place].0.offset) + u64::from(wanted[place].0.len)).max();
@@ -200,7 +210,10 @@ fn verify(path: &str, offset: u32, bytes: &Bytes) -> Result<Record, Fault> {
 /// Visits every record with `from <= main revision < until` that is in a file, in order, until
 /// `visit` breaks.
 pub fn scan(
-    files: &dyn Files, from: i64, until: i64, mut visit: impl FnMut(Record, Bytes) -> ControlFlow<()>,
+    files: &dyn Files,
+    from: i64,
+    until: i64,
+    mut visit: impl FnMut(Record, Bytes) -> ControlFlow<()>,
 ) -> Result<(), Fault> {
     let segments = list(files)?;
     let mut start = 0;
@@ -219,7 +232,11 @@ pub fn scan(
         let mut reader = open_at(files, segment, from)?;
         while let Some((offset, record, bytes)) = reader.next()? {
             if before.is_some_and(|before| before >= record.rev) {
-                return Err(Fault::damaged(&reader.path, u64::from(offset), "records are not in the order of revisions"));
+                return Err(Fault::damaged(
+                    &reader.path,
+                    u64::from(offset),
+                    "records are not in the order of revisions",
+                ));
             }
             before = Some(record.rev);
             if record.rev.main >= until {
@@ -361,7 +378,8 @@ impl Reader {
             return Ok(None);
         }
         self.fill(record::HEADER)?;
-        let len = record::whole_len(&self.buffer).map_err(|damage| Fault::damaged(&self.path, u64::from(self.offset), damage.what))?;
+        let len = record::whole_len(&self.buffer)
+            .map_err(|damage| Fault::damaged(&self.path, u64::from(self.offset), damage.what))?;
         self.fill(len)?;
         let bytes = self.buffer.split_to(len);
         let record = verify(&self.path, self.offset, &bytes)?;

@@ -69,7 +69,10 @@ pub fn write_chunk(files: &dyn Files, name: &str, offset: u64, bytes: &[u8]) -> 
         let what = format!("{} bytes at {offset} are not part of the checkpoint that is received", bytes.len());
         return Err(Fault::Refused { file: path, what });
     }
-    files.open(&path, How::Write).and_then(|file| file.write_at(offset, &[bytes])).map_err(|e| Fault::io(&path, offset, e))
+    files
+        .open(&path, How::Write)
+        .and_then(|file| file.write_at(offset, &[bytes]))
+        .map_err(|e| Fault::io(&path, offset, e))
 }
 
 /// Verifies everything, and makes the received checkpoint the only one of this member. Returns the
@@ -129,10 +132,13 @@ fn adopt(files: &dyn Files, ours: &Manifest) -> Result<(), Fault> {
     for (name, magic, number) in segments.chain(indexes) {
         let path = format!("{DIR}/{name}");
         let header = page(magic, ours.id, number);
-        files.open(&path, How::Write).and_then(|file| {
-            file.write_at(0, &[&header])?;
-            file.sync()
-        }).map_err(|e| Fault::io(&path, 0, e))?;
+        files
+            .open(&path, How::Write)
+            .and_then(|file| {
+                file.write_at(0, &[&header])?;
+                file.sync()
+            })
+            .map_err(|e| Fault::io(&path, 0, e))?;
     }
     Ok(())
 }

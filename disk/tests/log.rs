@@ -167,10 +167,16 @@ fn a_crash_after_any_call_loses_nothing_acknowledged() {
             let under_way = marks.get(done + 1).map(|(_, model)| model.check(&content));
             assert!(
                 acknowledged.is_ok() || under_way.as_ref().is_some_and(Result::is_ok),
-                "{}: {acknowledged:?}, {under_way:?}", here()
+                "{}: {acknowledged:?}, {under_way:?}",
+                here()
             );
             let (mut log, again) = recover(&crashed).unwrap();
-            assert_eq!((again.hard, &again.entries, again.boundary), (content.hard, &content.entries, content.boundary), "{}", here());
+            assert_eq!(
+                (again.hard, &again.entries, again.boundary),
+                (content.hard, &content.entries, content.boundary),
+                "{}",
+                here()
+            );
             assert!(again.torn.is_none() && again.healed.is_empty(), "{}: {again:?}", here());
             // Life goes on.
             let next = entry(log.last().0 + 1, log.last().1.max(9), 5000);
@@ -239,7 +245,13 @@ fn judge(files: &MemFiles, allowed: &[LogContent], what: &str) -> &'static str {
             };
             let found = allowed.iter().position(same);
             assert!(found.is_some(), "{what}: {content:?}");
-            if !content.healed.is_empty() { "healed" } else if found == Some(0) { "harmless" } else { "last batch cut" }
+            if !content.healed.is_empty() {
+                "healed"
+            } else if found == Some(0) {
+                "harmless"
+            } else {
+                "last batch cut"
+            }
         }
         Err(Fault::Damaged { file, .. }) => {
             assert!(file.starts_with("log/"), "{what}: {file}");
@@ -348,7 +360,9 @@ fn a_file_that_lost_its_end_is_damage() {
         assert!(fault.is_damage() && fault.to_string().contains(&path), "{len}: {fault}");
         assert_eq!(copy.calls(), 0, "{len}: {fault}");
         if len >= 4096 {
-            let text = format!("{path} at byte {len}: damaged: the file ends here and was made with {made} bytes: batches may be missing");
+            let text = format!(
+                "{path} at byte {len}: damaged: the file ends here and was made with {made} bytes: batches may be missing"
+            );
             assert_eq!(fault.to_string(), text);
         }
     }
@@ -405,12 +419,17 @@ fn missing_entries_are_named() {
     let fault = recover(&body).unwrap_err();
     assert_eq!(
         fault.to_string(),
-        format!("{path} at byte 4096: damaged: the data of log entries is wrong; batch 3 at byte 8192 of log file 1 \
-                 proves that it was durable (log entries 2 to 2: 1 missing)")
+        format!(
+            "{path} at byte 4096: damaged: the data of log entries is wrong; batch 3 at byte 8192 of log file 1 \
+                 proves that it was durable (log entries 2 to 2: 1 missing)"
+        )
     );
     match fault {
         Fault::Damaged { entries, .. } => {
-            assert_eq!((entries[0].index, entries[0].term, entries[0].crc), (2, 1, crc32c::crc32c(&entry(2, 1, 10).data)));
+            assert_eq!(
+                (entries[0].index, entries[0].term, entries[0].crc),
+                (2, 1, crc32c::crc32c(&entry(2, 1, 10).data))
+            );
         }
         other => panic!("{other}"),
     }
@@ -487,7 +506,8 @@ fn a_failed_call_is_final_but_a_full_disk_before_the_write_is_not() {
                 }
             };
             files.heal();
-            let space_only = matches!(&fault, Fault::Io { file, .. } if file.contains("spare")) && save(&mut log, index).is_ok();
+            let space_only =
+                matches!(&fault, Fault::Io { file, .. } if file.contains("spare")) && save(&mut log, index).is_ok();
             if space_only {
                 full += 1;
                 index += 1;
@@ -616,7 +636,8 @@ fn random_lives() {
             let crashed = files.crash(calls, Kept::Some(coin.next()));
             let done = marks.iter().rposition(|(at, _)| *at <= calls).unwrap();
             let (_, content) = recover(&crashed).unwrap_or_else(|fault| panic!("seed {seed} call {calls}: {fault}"));
-            let ok = marks[done].1.check(&content).is_ok() || marks.get(done + 1).is_some_and(|m| m.1.check(&content).is_ok());
+            let ok = marks[done].1.check(&content).is_ok()
+                || marks.get(done + 1).is_some_and(|m| m.1.check(&content).is_ok());
             assert!(ok, "seed {seed} call {calls}: {:?}", marks[done].1.check(&content));
         }
     }

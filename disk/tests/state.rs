@@ -217,7 +217,9 @@ fn damage_of_the_newest_checkpoint_is_seen_and_the_older_one_stands_in() {
                 }
                 loaded => assert_eq!(loaded.store.digest(), newest.digest(), "{path} {at}"),
             }
-            if at % 50 == 0 && checkpoint::load_newest(&damaged, ID, CONFIG, 31).is_ok_and(|l| l.unwrap().passed_over.is_some()) {
+            if at % 50 == 0
+                && checkpoint::load_newest(&damaged, ID, CONFIG, 31).is_ok_and(|l| l.unwrap().passed_over.is_some())
+            {
                 panic!("the log does not cover the way from the older checkpoint");
             }
         }
@@ -326,7 +328,8 @@ fn records_fetched_together_are_those_fetched_alone() {
         let chosen: Vec<usize> = (0..coin.next() % 30).map(|_| (coin.next() % wanted.len() as u64) as usize).collect();
         let asked: Vec<_> = chosen.iter().map(|&n| wanted[n]).collect();
         let mut found = vec![None; asked.len()];
-        let left_out = records::fetch(&life.files, &asked, |place, bytes| assert!(found[place].replace(bytes).is_none())).unwrap();
+        let left_out =
+            records::fetch(&life.files, &asked, |place, bytes| assert!(found[place].replace(bytes).is_none())).unwrap();
         assert!(left_out.is_empty());
         for (found, n) in found.iter().zip(&chosen) {
             assert_eq!(found.as_ref(), Some(&expected[*n]));
@@ -351,7 +354,14 @@ fn a_seek_table_finds_every_revision() {
     let (mut offset, mut handles) = (4096, Vec::new());
     for main in 2..=200 {
         for sub in 0..3 {
-            let kv = store::record::KeyValueRef { key: b"k", create: main, modified: main, version: 1, value: &[7; 500], lease: 0 };
+            let kv = store::record::KeyValueRef {
+                key: b"k",
+                create: main,
+                modified: main,
+                version: 1,
+                value: &[7; 500],
+                lease: 0,
+            };
             let whole = store::record::encode(store::Rev { main, sub }, false, &kv);
             let len = whole.len() as u32;
             handles.push(store::Handle { segment: 1, offset, len });
@@ -433,7 +443,8 @@ fn a_crash_during_an_install_leaves_the_old_or_the_new_member() {
     for calls in start..=receiver.files.calls() {
         for kept in KEPT.into_iter().chain((10..20).map(Kept::Some)) {
             let crashed = receiver.files.crash(calls, kept);
-            let (opened, passed_over) = Life::open(crashed.clone(), ID, 0).unwrap_or_else(|fault| panic!("call {calls}, {kept:?}: {fault}"));
+            let (opened, passed_over) =
+                Life::open(crashed.clone(), ID, 0).unwrap_or_else(|fault| panic!("call {calls}, {kept:?}: {fault}"));
             assert!(passed_over.is_none());
             if opened.store.applied().index == 12 {
                 olds += 1;
@@ -504,7 +515,8 @@ fn a_spoiled_transfer_is_refused_and_the_old_member_stands() {
             match transfer::install(&files, ID) {
                 Err(fault) => {
                     assert!(fault.is_damage(), "{fault}");
-                    let after: Vec<_> = files.contents().into_iter().filter(|(path, _)| path.starts_with("state/")).collect();
+                    let after: Vec<_> =
+                        files.contents().into_iter().filter(|(path, _)| path.starts_with("state/")).collect();
                     assert_eq!(state, after);
                     Life::open(files, ID, 0).unwrap().0.check_against(&old);
                 }
@@ -524,7 +536,10 @@ fn only_named_bytes_are_sent_and_taken() {
     let files = transfer::begin(&receiver.files, ID, &manifest).unwrap();
     let (name, len) = &files[0];
     for (name, offset) in [("../x", 0), ("manifest", 0), (&name[..], *len), (&name[..], u64::MAX)] {
-        assert!(matches!(transfer::write_chunk(&receiver.files, name, offset, b"x"), Err(Fault::Refused { .. })), "{name} {offset}");
+        assert!(
+            matches!(transfer::write_chunk(&receiver.files, name, offset, b"x"), Err(Fault::Refused { .. })),
+            "{name} {offset}"
+        );
     }
     let foreign = Identity { cluster: 9, ..ID };
     assert!(matches!(transfer::begin(&receiver.files, foreign, &manifest), Err(Fault::Foreign { .. })));

@@ -183,7 +183,12 @@ pub(crate) fn conf_state(store: &Store) -> ConfState {
 }
 
 /// The store's half of a membership entry; `after`: what consensus makes of it.
-pub(crate) fn change_members(store: &mut Store, at: Position, change: &ConfChange, after: &ConfState) -> Result<(), String> {
+pub(crate) fn change_members(
+    store: &mut Store,
+    at: Position,
+    change: &ConfChange,
+    after: &ConfState,
+) -> Result<(), String> {
     let member = store::MemberChange::decode(&change.context).map_err(|malformed| malformed.to_string())?;
     store.apply_conf(at, &member, &Conf { voters: after.voters.clone(), learners: after.learners.clone() });
     Ok(())

@@ -291,7 +291,10 @@ impl Node {
         for (waiter, revision, _) in done {
             self.answer(waiter, Answer::Applied { revision, result: Ok(store::Reply::Compact) }, out);
         }
-        if !self.checkpoints.physical.is_empty() && self.checkpoints.running.is_none() && self.checkpoints.wanted.is_none() {
+        if !self.checkpoints.physical.is_empty()
+            && self.checkpoints.running.is_none()
+            && self.checkpoints.wanted.is_none()
+        {
             self.want_checkpoint(self.store.applied().index);
         }
     }

@@ -14,26 +14,79 @@ pub enum Frame {
     /// Commands for the leader of `term`. The leader proposes them only while its term is
     /// still `term`; so a forward can never be applied in a later term, and what was not
     /// applied when a later term's first entry is, never will be.
-    Forward { term: u64, boot: u64, commands: Vec<Forwarded> },
+    Forward {
+        term: u64,
+        boot: u64,
+        commands: Vec<Forwarded>,
+    },
     /// None of these was proposed.
-    ForwardRefused { boot: u64, seqs: Vec<u64>, why: Why },
+    ForwardRefused {
+        boot: u64,
+        seqs: Vec<u64>,
+        why: Why,
+    },
     /// Asks for an index that a linearisable read may be served at.
-    ReadIndex { boot: u64, token: u64 },
+    ReadIndex {
+        boot: u64,
+        token: u64,
+    },
     /// `index` 0 = not confirmed.
-    ReadIndexReply { boot: u64, token: u64, index: u64 },
-    KeepAlive { boot: u64, token: u64, lease: i64 },
+    ReadIndexReply {
+        boot: u64,
+        token: u64,
+        index: u64,
+    },
+    KeepAlive {
+        boot: u64,
+        token: u64,
+        lease: i64,
+    },
     /// `ok` false = not answered by a proven leader.
-    KeepAliveReply { boot: u64, token: u64, ok: bool, ttl: i64 },
-    TimeToLive { boot: u64, token: u64, lease: i64 },
+    KeepAliveReply {
+        boot: u64,
+        token: u64,
+        ok: bool,
+        ttl: i64,
+    },
+    TimeToLive {
+        boot: u64,
+        token: u64,
+        lease: i64,
+    },
     /// The leader's index lets the asker wait until it has applied as much.
-    TimeToLiveReply { boot: u64, token: u64, ok: bool, ttl: i64, index: u64 },
+    TimeToLiveReply {
+        boot: u64,
+        token: u64,
+        ok: bool,
+        ttl: i64,
+        index: u64,
+    },
     /// A piece of a file of the checkpoint at `index`.
-    ChunkRequest { boot: u64, token: u64, index: u64, file: String, offset: u64, len: u32 },
-    Chunk { boot: u64, token: u64, ok: bool, end: bool, bytes: Bytes },
+    ChunkRequest {
+        boot: u64,
+        token: u64,
+        index: u64,
+        file: String,
+        offset: u64,
+        len: u32,
+    },
+    Chunk {
+        boot: u64,
+        token: u64,
+        ok: bool,
+        end: bool,
+        bytes: Bytes,
+    },
     /// The transfer of the checkpoint at `index` ended at the receiver.
-    TransferEnded { index: u64, ok: bool },
+    TransferEnded {
+        index: u64,
+        ok: bool,
+    },
     /// Logical digest after applying `index`.
-    Digest { index: u64, digest: u128 },
+    Digest {
+        index: u64,
+        digest: u128,
+    },
 }
 
 #[derive(Clone, Debug)]

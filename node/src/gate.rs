@@ -314,7 +314,14 @@ impl Node {
     }
 
     /// Leader: commands of another member's clients.
-    pub(crate) fn on_forward(&mut self, from: u64, term: u64, boot: u64, commands: Vec<Forwarded>, out: &mut Vec<Output>) {
+    pub(crate) fn on_forward(
+        &mut self,
+        from: u64,
+        term: u64,
+        boot: u64,
+        commands: Vec<Forwarded>,
+        out: &mut Vec<Output>,
+    ) {
         let mut refused = Vec::new();
         let mut why = Why::NotLeader;
         let settled = (self.consensus.term(), self.consensus.leader()) == (term, self.config.member);

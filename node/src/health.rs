@@ -94,7 +94,11 @@ impl Node {
         let age = self.health.oldest_save_age(self.ticks);
         let timeout = self.config.election_ticks();
         if age == timeout && self.is_leader() {
-            self.note(Level::Error, format!("the log's disk has not answered for {} ms: giving up leadership", self.config.election_ms), out);
+            self.note(
+                Level::Error,
+                format!("the log's disk has not answered for {} ms: giving up leadership", self.config.election_ms),
+                out,
+            );
             self.health.yielding = true;
             if let Some(successor) = self.best_successor() {
                 let _ = self.consensus.transfer(successor);
@@ -185,7 +189,11 @@ impl Node {
         if agreeing * 2 > members && alike && !self.health.corrupt {
             self.health.corrupt = true;
             self.note(Level::Error, format!("the state at index {index} differs from what the other members agree on: raising CORRUPT, reads are refused"), out);
-            self.propose_own(store::command::encode_alarm(store::command::AlarmAction::Activate, self.config.member, 2));
+            self.propose_own(store::command::encode_alarm(
+                store::command::AlarmAction::Activate,
+                self.config.member,
+                2,
+            ));
             if self.is_leader()
                 && let Some(successor) = self.best_successor()
             {

@@ -30,15 +30,32 @@ pub enum Input {
     /// 10 ms of the driver's monotonic clock went by.
     Tick,
     /// From a peer, over the connection that said hello as `from`.
-    Frame { from: u64, frame: Frame },
+    Frame {
+        from: u64,
+        frame: Frame,
+    },
     /// The connection to a peer broke: everything queued on it is gone.
-    Lost { peer: u64 },
-    Request { waiter: Waiter, request: Request },
+    Lost {
+        peer: u64,
+    },
+    Request {
+        waiter: Waiter,
+        request: Request,
+    },
     /// The asker went away, or its deadline passed (`timed_out`: it still wants
     /// the text of the timeout, and gets `Refusal::Timeout…`).
-    Cancel { waiter: Waiter, timed_out: bool },
-    Watch { stream: StreamId, op: WatchOp },
-    Done { job: JobId, result: JobResult },
+    Cancel {
+        waiter: Waiter,
+        timed_out: bool,
+    },
+    Watch {
+        stream: StreamId,
+        op: WatchOp,
+    },
+    Done {
+        job: JobId,
+        result: JobResult,
+    },
     /// Clean stop: hand leadership over, write a checkpoint, then `Output::Stopped`.
     Stop,
 }
@@ -89,10 +106,18 @@ pub enum Request {
 pub enum WatchOp {
     /// Make `id` live from revision `next` on. Answer: `ToStream::Joined`, `Behind` or `Compacted`.
     /// `next` may lie in the future.
-    Join { id: i64, spec: WatchSpec, next: i64 },
-    Remove { id: i64 },
+    Join {
+        id: i64,
+        spec: WatchSpec,
+        next: i64,
+    },
+    Remove {
+        id: i64,
+    },
     /// Answer: `ToStream::Progress` behind everything already posted to the stream.
-    Progress { token: u64 },
+    Progress {
+        token: u64,
+    },
     /// The stream is gone with all its watches.
     Close,
 }
@@ -131,19 +156,42 @@ pub enum ToStream {
 #[derive(Debug)]
 pub enum Output {
     /// Work for the disk; answered by `Input::Done` with the same id.
-    Job { job: JobId, work: Job },
-    Send { to: u64, frame: Frame },
-    Answer { waiter: Waiter, revision: i64, term: u64, answer: Answer },
+    Job {
+        job: JobId,
+        work: Job,
+    },
+    Send {
+        to: u64,
+        frame: Frame,
+    },
+    Answer {
+        waiter: Waiter,
+        revision: i64,
+        term: u64,
+        answer: Answer,
+    },
     /// To one watch stream.
-    Watch { stream: StreamId, message: ToStream },
+    Watch {
+        stream: StreamId,
+        message: ToStream,
+    },
     /// Who leads, for logs, metrics and `hasleader`.
-    Leader { term: u64, leader: u64, role: Role },
+    Leader {
+        term: u64,
+        leader: u64,
+        role: Role,
+    },
     /// One line for the log of the program.
-    Note { level: Level, text: String },
+    Note {
+        level: Level,
+        text: String,
+    },
     /// The clean stop is complete.
     Stopped,
     /// This member must stop at once; nothing may be acknowledged after this.
-    Fatal { reason: String },
+    Fatal {
+        reason: String,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,19 +203,40 @@ pub enum Level {
 
 #[derive(Debug)]
 pub enum Answer {
-    Applied { revision: i64, result: Result<Reply, store::Error> },
+    Applied {
+        revision: i64,
+        result: Result<Reply, store::Error>,
+    },
     /// First answer to a range. Either `items` is complete (`walk` None), or `walk` names the
     /// walk that `WalkNext` continues from its start, and `bytes` is exact.
     Range(RangeStart),
     Slice(Slice),
-    KeepAlive { ttl: i64 },
-    TimeToLive { ttl: i64, granted: i64, keys: Vec<Key> },
-    Leases { ids: Vec<i64> },
-    Members { members: Vec<(Member, bool /* learner */)> },
+    KeepAlive {
+        ttl: i64,
+    },
+    TimeToLive {
+        ttl: i64,
+        granted: i64,
+        keys: Vec<Key>,
+    },
+    Leases {
+        ids: Vec<i64>,
+    },
+    Members {
+        members: Vec<(Member, bool /* learner */)>,
+    },
     Status(Box<Status>),
-    Alarms { alarms: Vec<AlarmMember> },
-    HashKv { hash: u32, compacted: i64, hash_revision: i64 },
-    Hash { hash: u32 },
+    Alarms {
+        alarms: Vec<AlarmMember>,
+    },
+    HashKv {
+        hash: u32,
+        compacted: i64,
+        hash_revision: i64,
+    },
+    Hash {
+        hash: u32,
+    },
     Moved,
     Barrier,
     History(History),
@@ -263,31 +332,79 @@ pub struct Status {
 #[derive(Debug)]
 pub enum Job {
     /// disk thread: one batch, one flush.
-    Save { number: u64, hard: HardState, entries: Vec<Entry> },
+    Save {
+        number: u64,
+        hard: HardState,
+        entries: Vec<Entry>,
+    },
     /// disk thread: forget entries below.
-    CutLog { below: u64 },
+    CutLog {
+        below: u64,
+    },
     /// disk thread: the log restarts behind an installed snapshot.
-    RestartLog { hard: HardState, index: u64, term: u64 },
+    RestartLog {
+        hard: HardState,
+        index: u64,
+        term: u64,
+    },
     /// disk thread: old entries for a follower far behind.
-    ReadLog { ticket: u64, from: u64, max_bytes: u64 },
+    ReadLog {
+        ticket: u64,
+        from: u64,
+        max_bytes: u64,
+    },
     /// background: append records to a segment file (not flushed).
-    WriteRecords { segment: u32, offset: u32, parts: Vec<Bytes>, seals: bool },
+    WriteRecords {
+        segment: u32,
+        offset: u32,
+        parts: Vec<Bytes>,
+        seals: bool,
+    },
     /// reader, first of all: a value that apply waits for.
-    ReadRecord { handle: Handle },
+    ReadRecord {
+        handle: Handle,
+    },
     /// background, in its turn (it reads what the writes before it wrote): history for watches.
-    ReadHistory { from: i64, until: i64, max_bytes: u64 },
+    ReadHistory {
+        from: i64,
+        until: i64,
+        max_bytes: u64,
+    },
     /// background: checkpoint in three kinds of steps.
-    CheckpointBegin { index: u64 },
-    CheckpointRows { index: u64, rows: Bytes },
+    CheckpointBegin {
+        index: u64,
+    },
+    CheckpointRows {
+        index: u64,
+        rows: Bytes,
+    },
     /// `held`: checkpoints that a follower is still pulling.
-    CheckpointFinish { index: u64, head: store::ImageHead, held: Vec<u64> },
+    CheckpointFinish {
+        index: u64,
+        head: store::ImageHead,
+        held: Vec<u64>,
+    },
     /// background: HashKV scan with the keep-set of records at or below `compacted`.
-    HashKv { revision: i64, compacted: i64, keep: Vec<store::Rev> },
+    HashKv {
+        revision: i64,
+        compacted: i64,
+        keep: Vec<store::Rev>,
+    },
     /// background: a piece of a file for a follower that installs our checkpoint.
-    ReadChunk { file: String, offset: u64, len: u32 },
+    ReadChunk {
+        file: String,
+        offset: u64,
+        len: u32,
+    },
     /// background: a piece of a file of the leader's checkpoint.
-    InstallBegin { manifest: Bytes },
-    InstallChunk { file: String, offset: u64, bytes: Bytes },
+    InstallBegin {
+        manifest: Bytes,
+    },
+    InstallChunk {
+        file: String,
+        offset: u64,
+        bytes: Bytes,
+    },
     /// background: verify all, rename the manifest, load the state.
     InstallFinish,
 }
@@ -296,22 +413,46 @@ pub enum JobResult {
     Saved,
     LogCut,
     LogRestarted,
-    Log { ticket: u64, entries: Vec<Entry> },
-    Written { segment: u32, upto: u32, sealed: bool },
+    Log {
+        ticket: u64,
+        entries: Vec<Entry>,
+    },
+    Written {
+        segment: u32,
+        upto: u32,
+        sealed: bool,
+    },
     Record(Bytes),
     /// Raw records (whole, ascending) below `next`.
-    History { records: Vec<Bytes>, next: i64 },
+    History {
+        records: Vec<Bytes>,
+        next: i64,
+    },
     CheckpointBegun,
     RowsWritten,
     /// Durable. `manifest` is the encoded manifest (for snapshots), `cut`: the log may be cut below.
-    CheckpointDone { manifest: Bytes, cut: u64 },
-    HashKv { hash: u32 },
-    Chunk { bytes: Bytes, end: bool },
-    InstallBegun { files: Vec<(String, u64)> },
+    CheckpointDone {
+        manifest: Bytes,
+        cut: u64,
+    },
+    HashKv {
+        hash: u32,
+    },
+    Chunk {
+        bytes: Bytes,
+        end: bool,
+    },
+    InstallBegun {
+        files: Vec<(String, u64)>,
+    },
     ChunkWritten,
-    Installed { store: Box<store::Store> },
+    Installed {
+        store: Box<store::Store>,
+    },
     /// The disk said no. `damage`: bytes were read but are wrong.
-    Failed { fault: disk::Fault },
+    Failed {
+        fault: disk::Fault,
+    },
 }
 
 impl std::fmt::Debug for JobResult {

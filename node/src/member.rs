@@ -203,7 +203,9 @@ impl Node {
             Frame::KeepAlive { boot, token, lease } => self.on_keep_alive(from, boot, token, lease, out),
             Frame::KeepAliveReply { boot, token, ok, ttl } => self.on_keep_alive_reply(boot, token, ok, ttl, out),
             Frame::TimeToLive { boot, token, lease } => self.on_time_to_live(from, boot, token, lease, out),
-            Frame::TimeToLiveReply { boot, token, ok, ttl, index } => self.on_time_to_live_reply(boot, token, ok, ttl, index),
+            Frame::TimeToLiveReply { boot, token, ok, ttl, index } => {
+                self.on_time_to_live_reply(boot, token, ok, ttl, index)
+            }
             Frame::ChunkRequest { boot, token, index, file, offset, len } => {
                 self.on_chunk_request(from, boot, token, index, file, offset, len, out);
             }

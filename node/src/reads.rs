@@ -17,19 +17,47 @@ const ROUND_AGAIN: u64 = 500 / TICK_MS;
 /// What waits for a read index, and what is done then.
 #[derive(Clone, Debug)]
 pub(crate) enum Then {
-    Range { query: Query, stream: bool },
-    ReadTxn { body: Bytes },
+    Range {
+        query: Query,
+        stream: bool,
+    },
+    ReadTxn {
+        body: Bytes,
+    },
     Members,
     Barrier,
     /// Leader: renew after the round. Follower: ask the leader.
-    KeepAlive { lease: i64 },
-    TimeToLive { lease: i64, keys: bool },
+    KeepAlive {
+        lease: i64,
+    },
+    TimeToLive {
+        lease: i64,
+        keys: bool,
+    },
     /// The leader has told the remaining time; the keys are ours once its index is applied here.
-    TtlKnown { lease: i64, ttl: i64, keys: bool },
+    TtlKnown {
+        lease: i64,
+        ttl: i64,
+        keys: bool,
+    },
     /// For another member: the index goes back by frame.
-    ForeignIndex { to: u64, boot: u64, token: u64 },
-    ForeignKeepAlive { to: u64, boot: u64, token: u64, lease: i64 },
-    ForeignTimeToLive { to: u64, boot: u64, token: u64, lease: i64 },
+    ForeignIndex {
+        to: u64,
+        boot: u64,
+        token: u64,
+    },
+    ForeignKeepAlive {
+        to: u64,
+        boot: u64,
+        token: u64,
+        lease: i64,
+    },
+    ForeignTimeToLive {
+        to: u64,
+        boot: u64,
+        token: u64,
+        lease: i64,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -97,7 +125,9 @@ impl Node {
         let mut plain = Vec::new();
         for read in reads {
             match read.then {
-                Then::KeepAlive { lease } => self.ask_leader(read, |boot, token| Frame::KeepAlive { boot, token, lease }, out),
+                Then::KeepAlive { lease } => {
+                    self.ask_leader(read, |boot, token| Frame::KeepAlive { boot, token, lease }, out)
+                }
                 Then::TimeToLive { lease, .. } => {
                     self.ask_leader(read, |boot, token| Frame::TimeToLive { boot, token, lease }, out);
                 }

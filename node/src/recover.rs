@@ -141,7 +141,8 @@ fn apply_again(store: &mut Store, entry: &Entry, files: &dyn Files) -> Result<()
     if entry.kind == EntryKind::Config {
         let change = ConfChange::decode(&entry.data).map_err(|_| unreadable("no membership change".to_string()))?;
         let before = conf_state(store);
-        let refused = store::MemberChange::decode(&change.context).is_ok_and(|member| store.check_conf(&member).is_err());
+        let refused =
+            store::MemberChange::decode(&change.context).is_ok_and(|member| store.check_conf(&member).is_err());
         let after = if refused { before } else { before.after(&change).unwrap_or(before) };
         return change_members(store, at, &change, &after).map_err(unreadable);
     }

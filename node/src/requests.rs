@@ -64,7 +64,11 @@ impl Node {
             Ok(TxnRead::Done { revision, result }) => self.answer(waiter, Answer::Applied { revision, result }, out),
             Ok(TxnRead::Needs(_)) => {
                 // A compare of values that are in files: decided where apply decides it, in the log.
-                self.gate.enqueue(crate::gate::Command { waiter: Some(waiter), body: body.clone(), after: After::Apply });
+                self.gate.enqueue(crate::gate::Command {
+                    waiter: Some(waiter),
+                    body: body.clone(),
+                    after: After::Apply,
+                });
             }
             Ok(TxnRead::Damaged(reason)) => self.fatal(format!("a record is damaged: {reason}"), out),
             Err(malformed) => self.fatal(format!("the edge sent a malformed transaction: {malformed}"), out),
@@ -78,8 +82,7 @@ impl Node {
     }
 
     fn answer_alarms(&self, waiter: Waiter, kind: i32, out: &mut Vec<Output>) {
-        let alarms: Vec<AlarmMember> =
-            self.store.alarms().filter(|alarm| kind == 0 || alarm.alarm == kind).collect();
+        let alarms: Vec<AlarmMember> = self.store.alarms().filter(|alarm| kind == 0 || alarm.alarm == kind).collect();
         self.answer(waiter, Answer::Alarms { alarms }, out);
     }
 

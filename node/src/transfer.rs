@@ -122,9 +122,22 @@ impl Node {
     }
 
     #[allow(clippy::too_many_arguments)]
-    pub(crate) fn on_chunk(&mut self, from: u64, boot: u64, token: u64, ok: bool, _end: bool, bytes: Bytes, out: &mut Vec<Output>) {
+    pub(crate) fn on_chunk(
+        &mut self,
+        from: u64,
+        boot: u64,
+        token: u64,
+        ok: bool,
+        _end: bool,
+        bytes: Bytes,
+        out: &mut Vec<Output>,
+    ) {
         let Some(receiving) = &mut self.transfer.receiving else { return };
-        if boot != self.config.boot || from != receiving.from || token != receiving.token || receiving.stage != Stage::Asking {
+        if boot != self.config.boot
+            || from != receiving.from
+            || token != receiving.token
+            || receiving.stage != Stage::Asking
+        {
             return;
         }
         let (file, len) = receiving.files[receiving.file].clone();

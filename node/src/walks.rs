@@ -37,7 +37,11 @@ enum Stage {
     /// Pulled by `WalkNext`.
     Serve,
     /// HashKV: the keep-set of compacted history.
-    KeepSet { revision: i64, compacted: i64, set: store::hash::KeepSet },
+    KeepSet {
+        revision: i64,
+        compacted: i64,
+        set: store::hash::KeepSet,
+    },
 }
 
 #[derive(Default)]
@@ -65,7 +69,14 @@ impl Active {
 }
 
 impl Node {
-    pub(crate) fn on_range(&mut self, waiter: Waiter, query: Query, linearizable: bool, stream: bool, out: &mut Vec<Output>) {
+    pub(crate) fn on_range(
+        &mut self,
+        waiter: Waiter,
+        query: Query,
+        linearizable: bool,
+        stream: bool,
+        out: &mut Vec<Output>,
+    ) {
         if linearizable {
             self.queue_read(waiter, Then::Range { query, stream });
         } else {
@@ -92,7 +103,16 @@ impl Node {
 
     fn answer_walk(&mut self, waiter: Waiter, id: u64, out: &mut Vec<Output>) {
         let query = self.walks.active[&id].walk.query().clone();
-        let start = RangeStart { query, items: Vec::new(), walk: Some(id), count: 0, more: false, bytes: 0, delimited: 0, kvs: 0 };
+        let start = RangeStart {
+            query,
+            items: Vec::new(),
+            walk: Some(id),
+            count: 0,
+            more: false,
+            bytes: 0,
+            delimited: 0,
+            kvs: 0,
+        };
         self.answer(waiter, Answer::Range(start), out);
     }
 

@@ -100,8 +100,12 @@ struct Watch {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    Joining { join: i64 },
-    Live { join: i64 },
+    Joining {
+        join: i64,
+    },
+    Live {
+        join: i64,
+    },
     Waiting,
     Behind,
     /// Canceled by compaction. The id stays taken until the client cancels it.
@@ -274,12 +278,7 @@ impl WatchStream {
         };
         let start = request.start_revision;
         let watch = Watch {
-            spec: WatchSpec {
-                range,
-                no_put: request.no_put,
-                no_delete: request.no_delete,
-                prev_kv: request.prev_kv,
-            },
+            spec: WatchSpec { range, no_put: request.no_put, no_delete: request.no_delete, prev_kv: request.prev_kv },
             start,
             next: if start == 0 { self.seen + 1 } else { start },
             state: State::Waiting,
@@ -441,8 +440,7 @@ impl WatchStream {
             State::Live { join } => Some(join),
             _ => None,
         };
-        let lost: Vec<(i64, i64)> =
-            self.watches.iter().filter_map(|(&id, watch)| Some((id, live(watch)?))).collect();
+        let lost: Vec<(i64, i64)> = self.watches.iter().filter_map(|(&id, watch)| Some((id, live(watch)?))).collect();
         for (id, join) in lost {
             self.joins.remove(&join);
             self.advance(id, posted + 1);
@@ -462,7 +460,8 @@ impl WatchStream {
             self.behind.remove(&(next, id));
             self.compact(id, history.compacted);
         }
-        let fed: Vec<(i64, i64)> = self.behind.range((reading.from, i64::MIN)..(history.next, i64::MIN)).copied().collect();
+        let fed: Vec<(i64, i64)> =
+            self.behind.range((reading.from, i64::MIN)..(history.next, i64::MIN)).copied().collect();
         for (next, id) in fed {
             if self.watches[&id].spec.prev_kv && !reading.prev {
                 continue;
@@ -623,11 +622,8 @@ impl Watch {
             let filtered = if event.tombstone { self.spec.no_delete } else { self.spec.no_put };
             !filtered && self.spec.range.contains(&event.key)
         };
-        let picks: Arc<[u32]> = (0u32..)
-            .zip(&events.events)
-            .filter(|(_, event)| wanted(event))
-            .map(|(index, _)| index)
-            .collect();
+        let picks: Arc<[u32]> =
+            (0u32..).zip(&events.events).filter(|(_, event)| wanted(event)).map(|(index, _)| index).collect();
         (!picks.is_empty()).then(|| Picked { events: Arc::clone(events), picks })
     }
 

@@ -59,11 +59,19 @@ impl Node {
             return self.refuse(waiter, Refusal::Timeout, out);
         }
         self.write_all_records(out);
-        let job = Job::ReadHistory { from, until: self.store.revision() + 1, max_bytes: self.config.budgets.history_bytes };
+        let job =
+            Job::ReadHistory { from, until: self.store.revision() + 1, max_bytes: self.config.budgets.history_bytes };
         self.jobs.start(Task::History { waiter, prev }, job, out);
     }
 
-    pub(crate) fn history_read(&mut self, waiter: Waiter, prev: bool, records: Vec<Bytes>, next: i64, out: &mut Vec<Output>) {
+    pub(crate) fn history_read(
+        &mut self,
+        waiter: Waiter,
+        prev: bool,
+        records: Vec<Bytes>,
+        next: i64,
+        out: &mut Vec<Output>,
+    ) {
         match self.revisions_of(records, prev) {
             Ok(revisions) => {
                 let history = History { revisions, next, compacted: self.store.compacted() };

@@ -73,7 +73,9 @@ fn run_or_fault(files: &dyn Files, id: Identity, config: store::Config, job: Job
             checkpoint::clean(files, id, &held)?;
             JobResult::CheckpointDone { manifest: finished.manifest, cut: finished.cut }
         }
-        Job::HashKv { revision, compacted, keep } => JobResult::HashKv { hash: hash_kv(files, revision, compacted, keep)? },
+        Job::HashKv { revision, compacted, keep } => {
+            JobResult::HashKv { hash: hash_kv(files, revision, compacted, keep)? }
+        }
         Job::ReadChunk { file, offset, len } => {
             let (bytes, end) = transfer::read_chunk(files, &file, offset, len)?;
             JobResult::Chunk { bytes, end }

@@ -15,7 +15,8 @@ use village::Village;
 #[test]
 fn scripts_tell_what_members_do() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts");
-    let mut names: Vec<_> = std::fs::read_dir(&folder).expect("scripts").map(|entry| entry.expect("entry").path()).collect();
+    let mut names: Vec<_> =
+        std::fs::read_dir(&folder).expect("scripts").map(|entry| entry.expect("entry").path()).collect();
     names.sort();
     assert!(!names.is_empty());
     for path in names {
@@ -43,7 +44,11 @@ fn run(text: &str) -> String {
             outcome.push_str("(nothing)");
         }
         let only_comments = commands.lines().all(|line| line.starts_with('#'));
-        told.push(if only_comments { commands.to_string() } else { format!("{commands}\n---\n{}", outcome.trim_end()) });
+        told.push(if only_comments {
+            commands.to_string()
+        } else {
+            format!("{commands}\n---\n{}", outcome.trim_end())
+        });
     }
     told.join("\n\n") + "\n"
 }

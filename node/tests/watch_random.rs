@@ -102,7 +102,10 @@ impl Ledger {
         }
         let first = response.events[0].revision.main;
         assert!(first >= told.start, "an event below the start");
-        assert!(first > told.last || (first == told.last && !told.parts.is_empty()), "a revision came in two responses");
+        assert!(
+            first > told.last || (first == told.last && !told.parts.is_empty()),
+            "a revision came in two responses"
+        );
         told.last = response.events.last().expect("not empty").revision.main;
         assert!(response.header_revision >= told.last);
         told.parts.extend(response.events.iter().map(show_event));

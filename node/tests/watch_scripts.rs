@@ -125,7 +125,9 @@ fn create(words: &[&str]) -> CreateRequest {
 
 fn show_response(response: &Response) -> String {
     let mut line = format!("watch {} rev {}", response.watch_id, response.header_revision);
-    for (flag, name) in [(response.created, " created"), (response.canceled, " canceled"), (response.fragment, " fragment")] {
+    for (flag, name) in
+        [(response.created, " created"), (response.canceled, " canceled"), (response.fragment, " fragment")]
+    {
         line += if flag { name } else { "" };
     }
     if response.compact_revision != 0 {

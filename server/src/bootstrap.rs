@@ -77,7 +77,9 @@ pub fn founding(options: &Options) -> Result<Founding, String> {
         }
     }
     if options.existing {
-        return Err("--initial-cluster-state=existing: joining a running cluster is not supported by this version".into());
+        return Err(
+            "--initial-cluster-state=existing: joining a running cluster is not supported by this version".into()
+        );
     }
     let mut members: Vec<Member> = by_name
         .iter()
@@ -148,10 +150,13 @@ pub fn find(files: &Arc<dyn Files>) -> Result<Found, String> {
             names.sort_unstable();
             match names.iter().find(|name| !name.starts_with('.')) {
                 None => Ok(Found::Empty),
-                Some(name) if name == "member" => Err(
-                    "member: this is a data directory of etcd; importing it is not supported by this version".into(),
-                ),
-                Some(name) => Err(format!("{name}: the directory holds files, but no {IDENTITY}: not a data directory of kvorum")),
+                Some(name) if name == "member" => {
+                    Err("member: this is a data directory of etcd; importing it is not supported by this version"
+                        .into())
+                }
+                Some(name) => {
+                    Err(format!("{name}: the directory holds files, but no {IDENTITY}: not a data directory of kvorum"))
+                }
             }
         }
         Err(error) => Err(format!("{IDENTITY} at byte 0: {error}")),

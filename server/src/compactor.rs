@@ -42,10 +42,10 @@ async fn compact(core: &Core, revision: i64) {
         Answer::Applied { result: Ok(_) | Err(store::Error::Compacted), .. } => {
             log::info("completed auto compaction", &[("revision", json!(revision))]);
         }
-        other => log::warn("failed auto compaction", &[
-            ("revision", json!(revision)),
-            ("error", json!(format!("{other:?}"))),
-        ]),
+        other => log::warn(
+            "failed auto compaction",
+            &[("revision", json!(revision)), ("error", json!(format!("{other:?}")))],
+        ),
     }
 }
 

@@ -275,8 +275,7 @@ mod tests {
     use crate::intake::ToCore;
 
     fn pair() -> (Core, CoreEnd, tokio::task::JoinHandle<()>) {
-        let (core, end, mut receivers) =
-            Core::new(1, 2, Settings::default(), prometheus::Registry::new(), None, 1);
+        let (core, end, mut receivers) = Core::new(1, 2, Settings::default(), prometheus::Registry::new(), None, 1);
         let task = tokio::spawn(hand_out(receivers.remove(0)));
         (core, end, task)
     }

@@ -190,11 +190,7 @@ fn own_group(command: &mut Command) {
 
 fn log_file(dir: &Path, name: &str) -> Result<fs::File, String> {
     let path = dir.join(format!("{name}.log"));
-    fs::File::options()
-        .create(true)
-        .append(true)
-        .open(&path)
-        .map_err(|error| format!("{}: {error}", path.display()))
+    fs::File::options().create(true).append(true).open(&path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 fn keep_log(lines: impl Read, mut log: fs::File, member: usize, ready: &mpsc::Sender<usize>) {
@@ -246,7 +242,10 @@ fn introduce(dev: &Dev, running: &[Running]) {
     println!("\nTry:\n");
     println!("  etcdctl --endpoints={} put hello world", endpoints.join(","));
     println!("  curl -L http://127.0.0.1:{first}/v3/kv/range -X POST -d '{{\"key\": \"aGVsbG8=\"}}'");
-    println!("  kill -9 {}        # the others go on; start `kvorum dev` again to bring it back", running[0].child.id());
+    println!(
+        "  kill -9 {}        # the others go on; start `kvorum dev` again to bring it back",
+        running[0].child.id()
+    );
     println!("\nCtrl-C stops all.\n");
 }
 

@@ -145,7 +145,8 @@ impl File for RealFile {
     }
 
     fn write_at(&self, mut offset: u64, parts: &[&[u8]]) -> io::Result<()> {
-        let mut slices: Vec<IoSlice> = parts.iter().filter(|part| !part.is_empty()).map(|part| IoSlice::new(part)).collect();
+        let mut slices: Vec<IoSlice> =
+            parts.iter().filter(|part| !part.is_empty()).map(|part| IoSlice::new(part)).collect();
         let mut left = &mut slices[..];
         while !left.is_empty() {
             let batch = left.len().min(VECTORS);
@@ -299,7 +300,9 @@ mod tests {
     fn a_kept_handle_never_shows_another_file() {
         let dir = scratch();
         let files = RealFiles::open(dir.path()).expect("opens");
-        let write = |name: &str, text: &[u8]| files.open(name, How::Create).and_then(|f| f.write_at(0, &[text])).expect("written");
+        let write = |name: &str, text: &[u8]| {
+            files.open(name, How::Create).and_then(|f| f.write_at(0, &[text])).expect("written")
+        };
         let read = |name: &str| {
             let mut bytes = [0; 3];
             files.open(name, How::Read).and_then(|f| f.read_at(0, &mut bytes)).map(|_| bytes)

@@ -214,9 +214,21 @@ pub static FLAGS: &[Flag] = &[
 
 /// Older flags that etcd itself drops without a word. They take a value unless boolean.
 static SILENT: &[&str] = &[
-    "cluster-active-size", "cluster-remove-delay", "cluster-sync-interval", "config", "force", "max-result-buffer",
-    "max-retry-attempts", "peer-heartbeat-interval", "peer-election-timeout", "retry-interval", "snapshot", "v", "vv",
-    "test.coverprofile", "test.outputdir",
+    "cluster-active-size",
+    "cluster-remove-delay",
+    "cluster-sync-interval",
+    "config",
+    "force",
+    "max-result-buffer",
+    "max-retry-attempts",
+    "peer-heartbeat-interval",
+    "peer-election-timeout",
+    "retry-interval",
+    "snapshot",
+    "v",
+    "vv",
+    "test.coverprofile",
+    "test.outputdir",
 ];
 
 /// Variables of the same prefix that are not flags.
@@ -381,9 +393,7 @@ fn take_env(env: &[(String, String)], given: &mut Given) -> Result<(), Rejected>
                 given.values.insert(flag.name, value.clone());
             }
             _ if ENV_OTHERS.contains(&variable.as_str()) => {}
-            _ => given
-                .env_warnings
-                .push(("unrecognized environment variable".into(), format!("{variable}={value}"))),
+            _ => given.env_warnings.push(("unrecognized environment variable".into(), format!("{variable}={value}"))),
         }
     }
     Ok(())
@@ -573,10 +583,7 @@ mod tests {
         let given = parse(&[], &env(&[("ETCD_NAME", "n"), ("ETCD_DATA_DIR", ""), ("OTHER", "x")])).expect("good");
         assert_eq!((given.text("name"), given.is_set("data-dir")), ("n", false));
         let given = parse(&[], &env(&[("ETCD_NOPE", "1"), ("ETCD_UNSUPPORTED_ARCH", "amd64")])).expect("good");
-        assert_eq!(
-            given.env_warnings,
-            [("unrecognized environment variable".to_string(), "ETCD_NOPE=1".to_string())]
-        );
+        assert_eq!(given.env_warnings, [("unrecognized environment variable".to_string(), "ETCD_NOPE=1".to_string())]);
         let shadowed = parse(&args("--name y"), &env(&[("ETCD_NAME", "x")])).expect_err("conflict");
         assert_eq!(shadowed, Rejected::Shadowed("ETCD_NAME".into()));
         let wrong = parse(&[], &env(&[("ETCD_HEARTBEAT_INTERVAL", "abc")])).expect_err("bad value");

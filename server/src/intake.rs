@@ -21,13 +21,39 @@ pub const PEER_BUDGET: u64 = 32 << 20;
 const OVERHEAD: u64 = 256;
 
 pub enum ToCore {
-    Ask { waiter: Waiter, runtime: usize, request: Request, cost: u64, answer: oneshot::Sender<Asked> },
-    Cancel { waiter: Waiter, timed_out: bool },
-    Open { stream: StreamId, runtime: usize, sender: mpsc::UnboundedSender<ToStream>, queued: std::sync::Arc<AtomicU64> },
-    Watch { stream: StreamId, op: WatchOp },
-    Frame { from: u64, frame: Frame, cost: u64 },
-    Lost { peer: u64 },
-    Done { job: JobId, result: JobResult },
+    Ask {
+        waiter: Waiter,
+        runtime: usize,
+        request: Request,
+        cost: u64,
+        answer: oneshot::Sender<Asked>,
+    },
+    Cancel {
+        waiter: Waiter,
+        timed_out: bool,
+    },
+    Open {
+        stream: StreamId,
+        runtime: usize,
+        sender: mpsc::UnboundedSender<ToStream>,
+        queued: std::sync::Arc<AtomicU64>,
+    },
+    Watch {
+        stream: StreamId,
+        op: WatchOp,
+    },
+    Frame {
+        from: u64,
+        frame: Frame,
+        cost: u64,
+    },
+    Lost {
+        peer: u64,
+    },
+    Done {
+        job: JobId,
+        result: JobResult,
+    },
     Stop,
 }
 
@@ -172,11 +198,7 @@ impl Intake {
                     break;
                 }
                 lanes.waiting = true;
-                lanes = self
-                    .ready
-                    .wait_timeout(lanes, until - now)
-                    .unwrap_or_else(|poisoned| poisoned.into_inner())
-                    .0;
+                lanes = self.ready.wait_timeout(lanes, until - now).unwrap_or_else(|poisoned| poisoned.into_inner()).0;
             }
             lanes.waiting = false;
         }
@@ -212,9 +234,7 @@ impl Intake {
 fn request_cost(request: &Request) -> u64 {
     let body = match request {
         Request::Propose { body, .. } | Request::ReadTxn { body, .. } => body.len(),
-        Request::Range { query, .. } => {
-            query.range.key.len() + query.range.end.as_ref().map_or(0, |end| end.len())
-        }
+        Request::Range { query, .. } => query.range.key.len() + query.range.end.as_ref().map_or(0, |end| end.len()),
         _ => 0,
     };
     body as u64 + OVERHEAD

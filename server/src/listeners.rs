@@ -47,7 +47,8 @@ mod tests {
 
     #[test]
     fn localhost_is_ipv4_first_and_any_is_both() {
-        let parse = |texts: &[&str]| -> Vec<SocketAddr> { texts.iter().map(|text| text.parse().expect("good")).collect() };
+        let parse =
+            |texts: &[&str]| -> Vec<SocketAddr> { texts.iter().map(|text| text.parse().expect("good")).collect() };
         assert_eq!(preferred(parse(&["[::1]:1", "127.0.0.1:1"])), parse(&["127.0.0.1:1", "[::1]:1"]));
         assert_eq!(preferred(parse(&["0.0.0.0:1"])), parse(&["[::]:1", "0.0.0.0:1"]));
         let empty = candidates(&Url::parse("http://:1").expect("good")).expect("resolves");

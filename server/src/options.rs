@@ -42,8 +42,16 @@ pub struct Options {
 }
 
 const GATES: &[&str] = &[
-    "AllAlpha", "AllBeta", "StopGRPCServiceOnDefrag", "TxnModeWriteWithSharedBuffer", "InitialCorruptCheck",
-    "CompactHashCheck", "LeaseCheckpoint", "LeaseCheckpointPersist", "SetMemberLocalAddr", "FastLeaseKeepAlive",
+    "AllAlpha",
+    "AllBeta",
+    "StopGRPCServiceOnDefrag",
+    "TxnModeWriteWithSharedBuffer",
+    "InitialCorruptCheck",
+    "CompactHashCheck",
+    "LeaseCheckpoint",
+    "LeaseCheckpointPersist",
+    "SetMemberLocalAddr",
+    "FastLeaseKeepAlive",
     "PriorityRequest",
 ];
 
@@ -53,8 +61,12 @@ fn invalid<T>(text: impl Into<String>) -> Result<T, Rejected> {
 
 /// The flags whose values are lists of URLs.
 const URLS: &[&str] = &[
-    "listen-peer-urls", "listen-client-urls", "listen-client-http-urls", "listen-metrics-urls",
-    "initial-advertise-peer-urls", "advertise-client-urls",
+    "listen-peer-urls",
+    "listen-client-urls",
+    "listen-client-http-urls",
+    "listen-metrics-urls",
+    "initial-advertise-peer-urls",
+    "advertise-client-urls",
 ];
 
 fn read_urls(given: &Given, name: &str) -> Result<Vec<Url>, Rejected> {
@@ -189,7 +201,11 @@ fn settings(given: &Given, seed: u64) -> Result<Settings, Rejected> {
         extensive_metrics: given.text("metrics") == "extensive",
         cors: list("cors"),
         host_whitelist: list("host-whitelist"),
-        warn_unary_after: renamed(given, "warning-unary-request-duration", "experimental-warning-unary-request-duration"),
+        warn_unary_after: renamed(
+            given,
+            "warning-unary-request-duration",
+            "experimental-warning-unary-request-duration",
+        ),
         gateway: given.bool("enable-grpc-gateway"),
         seed,
         ..Settings::default()
@@ -275,7 +291,10 @@ mod tests {
                 "--election-timeout=100",
                 "--election-timeout[100ms] should be at least as 5 times as --heartbeat-interval[100ms]",
             ),
-            ("--election-timeout=60000", "--election-timeout[60000ms] is too long, and should be set less than 50000ms"),
+            (
+                "--election-timeout=60000",
+                "--election-timeout[60000ms] is too long, and should be set less than 50000ms",
+            ),
             ("--listen-peer-urls http://example.com:1", "expected IP in URL for binding (http://example.com:1)"),
             ("--cert-file x", "--cert-file=x: TLS is not supported by this version"),
             ("--client-cert-auth", "--client-cert-auth=true: TLS is not supported by this version"),
@@ -292,7 +311,8 @@ mod tests {
         for (line, text) in table {
             assert_eq!(read(line).expect_err(line), Rejected::Invalid(text.into()), "{line}");
         }
-        let text = "invalid value \"x\" for flag -listen-client-urls: URL scheme must be http, https, unix, or unixs: x";
+        let text =
+            "invalid value \"x\" for flag -listen-client-urls: URL scheme must be http, https, unix, or unixs: x";
         assert_eq!(read("--listen-client-urls x").expect_err("no URL"), Rejected::Usage(text.into()));
         assert!(read("--cert-file= --client-cert-auth=false --auth-token simple").is_ok());
     }

@@ -122,9 +122,8 @@ impl Peers {
     ) -> io::Result<Peers> {
         let max_frame = max_frame(setup.max_request_bytes);
         let others = setup.members.iter().filter(|member| member.id != setup.identity.member);
-        let links: BTreeMap<u64, Link> = others
-            .map(|member| (member.id, Link { log: Arc::default(), bulk: Arc::default() }))
-            .collect();
+        let links: BTreeMap<u64, Link> =
+            others.map(|member| (member.id, Link { log: Arc::default(), bulk: Arc::default() })).collect();
         let peering = Arc::new(Peering {
             identity: setup.identity,
             boot: setup.boot,

@@ -1,9 +1,9 @@
 //! One member as a process: from the command line to the last log line.
 
-use crate::bootstrap::{self, Founding, Found};
+use crate::bootstrap::{self, Found, Founding};
 use crate::core::{self, Core};
-use crate::edge::{self, Edge};
 use crate::driver::{Driver, End};
+use crate::edge::{self, Edge};
 use crate::files::{PageCache, RealFiles};
 use crate::flags::{self, Given, Rejected};
 use crate::log::{self, hex, json};
@@ -123,24 +123,30 @@ fn announce(args: &[String], given: &Given, options: &Options) {
         log::warn("flag has no effect", &[("flag", json!(name)), ("value", json!(value)), ("reason", json!(why))]);
     }
     if options.name == "default" {
-        log::warn("it isn't recommended to use default name, please set a value for --name", &[("name", json!("default"))]);
+        log::warn(
+            "it isn't recommended to use default name, please set a value for --name",
+            &[("name", json!("default"))],
+        );
     }
-    log::info("starting an etcd server", &[
-        ("etcd-version", json!(ETCD_LEVEL)),
-        ("kvorum-version", json!(env!("CARGO_PKG_VERSION"))),
-        ("name", json!(options.name)),
-        ("data-dir", json!(options.data_dir)),
-        ("listen-peer-urls", json!(texts(&options.listen_peer))),
-        ("advertise-client-urls", json!(texts(&options.advertise_client))),
-        ("listen-client-urls", json!(texts(&options.listen_client))),
-        ("listen-metrics-urls", json!(texts(&options.listen_metrics))),
-        ("initial-advertise-peer-urls", json!(texts(&options.advertise_peer))),
-        ("heartbeat-interval", json!(format!("{}ms", options.settings.heartbeat.as_millis()))),
-        ("election-timeout", json!(format!("{}ms", options.settings.election.as_millis()))),
-        ("quota-backend-bytes", json!(quota(options))),
-        ("max-request-bytes", json!(options.settings.max_request_bytes)),
-        ("pre-vote", json!(true)),
-    ]);
+    log::info(
+        "starting an etcd server",
+        &[
+            ("etcd-version", json!(ETCD_LEVEL)),
+            ("kvorum-version", json!(env!("CARGO_PKG_VERSION"))),
+            ("name", json!(options.name)),
+            ("data-dir", json!(options.data_dir)),
+            ("listen-peer-urls", json!(texts(&options.listen_peer))),
+            ("advertise-client-urls", json!(texts(&options.advertise_client))),
+            ("listen-client-urls", json!(texts(&options.listen_client))),
+            ("listen-metrics-urls", json!(texts(&options.listen_metrics))),
+            ("initial-advertise-peer-urls", json!(texts(&options.advertise_peer))),
+            ("heartbeat-interval", json!(format!("{}ms", options.settings.heartbeat.as_millis()))),
+            ("election-timeout", json!(format!("{}ms", options.settings.election.as_millis()))),
+            ("quota-backend-bytes", json!(quota(options))),
+            ("max-request-bytes", json!(options.settings.max_request_bytes)),
+            ("pre-vote", json!(true)),
+        ],
+    );
 }
 
 /// A panic anywhere ends the process, with one line that says where.
@@ -193,11 +199,14 @@ fn start(args: &[String], given: &Given, options: Options) -> Result<(), Failed>
     let (mut node, wal) = Node::recover(config, &files, &mut first)
         .map_err(|fault| failed("the data directory cannot be used")(fault.to_string()))?;
     let members = members(&mut node, &mut first);
-    log::info("starting local etcd server", &[
-        ("local-member-id", hex(identity.member)),
-        ("cluster-id", hex(identity.cluster)),
-        ("members", json!(members.len())),
-    ]);
+    log::info(
+        "starting local etcd server",
+        &[
+            ("local-member-id", hex(identity.member)),
+            ("cluster-id", hex(identity.cluster)),
+            ("members", json!(members.len())),
+        ],
+    );
 
     let io = |error: std::io::Error| failed("cannot start a thread")(error.to_string());
     let readers = Readers::start(files.clone(), Arc::new(PageCache(real))).map_err(io)?;
@@ -208,20 +217,12 @@ fn start(args: &[String], given: &Given, options: Options) -> Result<(), Failed>
     let to_peers = deliveries.remove(PEERS);
     let to_clients = deliveries.remove(CLIENTS);
     let workers = Workers::start(&edge, &end, files, (identity, store_config), wal).map_err(io)?;
-    let setup = Setup {
-        identity,
-        boot,
-        members,
-        listeners: bound.peer,
-        max_request_bytes: options.settings.max_request_bytes,
-    };
+    let setup =
+        Setup { identity, boot, members, listeners: bound.peer, max_request_bytes: options.settings.max_request_bytes };
     let peers = Peers::start(setup, edge.on(core.on_runtime(PEERS)), to_peers).map_err(io)?;
     let (ended, core_ended) = oneshot::channel();
     let driver = Driver::new(node, end, peers, workers);
-    std::thread::Builder::new()
-        .name("core".into())
-        .spawn(move || drop(ended.send(driver.run(first))))
-        .map_err(io)?;
+    std::thread::Builder::new().name("core".into()).spawn(move || drop(ended.send(driver.run(first)))).map_err(io)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(io)?;
     runtime.block_on(async move {
         tokio::spawn(core::hand_out(to_clients));
@@ -235,7 +236,8 @@ fn open_directory(options: &Options) -> Result<Arc<RealFiles>, Failed> {
         // A wrong initial cluster shall not even leave an empty directory.
         bootstrap::founding(options).map_err(failed("discovery failed"))?;
     }
-    let named = |error: std::io::Error| failed("cannot open the data directory")(place(&options.data_dir, &error.to_string()));
+    let named =
+        |error: std::io::Error| failed("cannot open the data directory")(place(&options.data_dir, &error.to_string()));
     RealFiles::open(&options.data_dir).map(Arc::new).map_err(named)
 }
 
@@ -248,10 +250,10 @@ fn identity(files: &Arc<dyn Files>, options: &Options, boot: u64) -> Result<Iden
     let found = bootstrap::find(files)
         .map_err(|why| failed("the data directory cannot be used")(place(&options.data_dir, &why)))?;
     if let Found::Ready(identity) = found {
-        log::info("restarting local member", &[
-            ("local-member-id", hex(identity.member)),
-            ("cluster-id", hex(identity.cluster)),
-        ]);
+        log::info(
+            "restarting local member",
+            &[("local-member-id", hex(identity.member)), ("cluster-id", hex(identity.cluster))],
+        );
         return Ok(identity);
     }
     let Founding { identity, members } = bootstrap::founding(options).map_err(failed("discovery failed"))?;
@@ -368,10 +370,10 @@ async fn come_up(edge: Edge, options: Options, clients: Vec<(Url, TcpListener)>,
     for (url, listener) in clients {
         open(listener, &edge);
         log::info("ready to serve client requests", &[]);
-        log::info("serving client traffic insecurely; this is strongly discouraged!", &[
-            ("traffic", json!("grpc+http")),
-            ("address", json!(url.address())),
-        ]);
+        log::info(
+            "serving client traffic insecurely; this is strongly discouraged!",
+            &[("traffic", json!("grpc+http")), ("address", json!(url.address()))],
+        );
     }
     match sd_notify::notify(&[sd_notify::NotifyState::Ready]) {
         Ok(()) if std::env::var_os("NOTIFY_SOCKET").is_some() => log::info("successfully notified init daemon", &[]),

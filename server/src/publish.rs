@@ -21,20 +21,26 @@ pub async fn publish(core: &Core, client_urls: &[String]) -> bool {
         };
         match asked.answer {
             Answer::Applied { result: Ok(_), .. } => {
-                log::info("published local member to cluster through raft", &[
-                    ("local-member-id", hex(core.member())),
-                    ("local-member-attributes", json!(format!("{{Name:{} ClientURLs:{client_urls:?}}}", core.settings().name))),
-                    ("cluster-id", hex(core.cluster())),
-                    ("publish-timeout", json!(format!("{}s", timeout.as_secs()))),
-                ]);
+                log::info(
+                    "published local member to cluster through raft",
+                    &[
+                        ("local-member-id", hex(core.member())),
+                        (
+                            "local-member-attributes",
+                            json!(format!("{{Name:{} ClientURLs:{client_urls:?}}}", core.settings().name)),
+                        ),
+                        ("cluster-id", hex(core.cluster())),
+                        ("publish-timeout", json!(format!("{}s", timeout.as_secs()))),
+                    ],
+                );
                 return true;
             }
             // No leader yet is the usual state of a starting cluster: not worth a line each time.
             Answer::Refused(node::Refusal::NoLeader) => {}
-            other => log::warn("failed to publish local member to cluster through raft", &[
-                ("local-member-id", hex(core.member())),
-                ("error", json!(format!("{other:?}"))),
-            ]),
+            other => log::warn(
+                "failed to publish local member to cluster through raft",
+                &[("local-member-id", hex(core.member())), ("error", json!(format!("{other:?}")))],
+            ),
         }
         tokio::time::sleep(RETRY).await;
     }

@@ -71,7 +71,11 @@ impl Url {
 
     /// What to listen on or connect to, `host:port` with brackets where needed.
     pub fn address(&self) -> String {
-        if self.host.contains(':') { format!("[{}]:{}", self.host, self.port) } else { format!("{}:{}", self.host, self.port) }
+        if self.host.contains(':') {
+            format!("[{}]:{}", self.host, self.port)
+        } else {
+            format!("{}:{}", self.host, self.port)
+        }
     }
 
     pub fn is_tls(&self) -> bool {
@@ -84,7 +88,10 @@ impl Url {
 
     /// etcd listens on addresses and on `localhost`, never on other names.
     pub fn can_bind(&self) -> bool {
-        self.is_unix() || self.host.is_empty() || self.host == "localhost" || self.host.parse::<std::net::IpAddr>().is_ok()
+        self.is_unix()
+            || self.host.is_empty()
+            || self.host == "localhost"
+            || self.host.parse::<std::net::IpAddr>().is_ok()
     }
 }
 

@@ -27,7 +27,13 @@ pub struct Workers {
 }
 
 impl Workers {
-    pub fn start(edge: &Edge, end: &CoreEnd, files: Arc<dyn Files>, whose: (Identity, store::Config), log: Log) -> io::Result<Workers> {
+    pub fn start(
+        edge: &Edge,
+        end: &CoreEnd,
+        files: Arc<dyn Files>,
+        whose: (Identity, store::Config),
+        log: Log,
+    ) -> io::Result<Workers> {
         let mut threads = Vec::new();
         let mut thread = |name: &str, body: Box<dyn FnOnce(Receiver<(JobId, Job)>) + Send>| {
             let (sender, jobs) = channel();

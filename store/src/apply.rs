@@ -4,18 +4,14 @@
 //! Order inside [`Store::apply`]: decode, refuse by alarm, check the request, find every value that
 //! is needed (maybe park), and only then change anything. Past that point nothing can fail.
 
-use crate::command::{
-    self, AlarmAction, Command, DeleteRangeRequest, MemberChange, MemberChangeKind, PutRequest,
-};
+use crate::Located;
+use crate::command::{self, AlarmAction, Command, DeleteRangeRequest, MemberChange, MemberChangeKind, PutRequest};
 use crate::digest::Effect;
 use crate::index::Version;
 use crate::lease::{self, Lease};
 use crate::record::KeyValueRef;
 use crate::state::{Conf, Store};
-use crate::Located;
-use crate::{
-    AlarmMember, Error, Event, Handle, Item, KeyRange, Origin, Reply, Rev, RevisionEvents,
-};
+use crate::{AlarmMember, Error, Event, Handle, Item, KeyRange, Origin, Reply, Rev, RevisionEvents};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -124,18 +120,11 @@ impl Batch {
 
     /// The newest revision for a reader inside this batch.
     pub(crate) fn newest(&self) -> i64 {
-        if self.is_empty() {
-            self.main - 1
-        } else {
-            self.main
-        }
+        if self.is_empty() { self.main - 1 } else { self.main }
     }
 
     fn next_rev(&self) -> Rev {
-        Rev {
-            main: self.main,
-            sub: self.events.len() as i64,
-        }
+        Rev { main: self.main, sub: self.events.len() as i64 }
     }
 }
 
@@ -144,17 +133,9 @@ impl Store {
     ///
     /// # Panics
     /// If `at` is not the next index, or `fetched` was not asked for.
-    pub fn apply(
-        &mut self,
-        at: Position,
-        data: &Bytes,
-        fetched: Option<&Bytes>,
-    ) -> Result<Outcome, Halt> {
+    pub fn apply(&mut self, at: Position, data: &Bytes, fetched: Option<&Bytes>) -> Result<Outcome, Halt> {
         self.assert_next(at);
-        let halt = |reason: String| Halt {
-            index: at.index,
-            reason,
-        };
+        let halt = |reason: String| Halt { index: at.index, reason };
         if let Some(record) = fetched {
             self.take_fetched(record).map_err(halt)?;
         }
@@ -164,10 +145,7 @@ impl Store {
         let result = match self.execute(at, clock, &envelope.command, &mut effects) {
             Ok(reply) => Ok(reply),
             Err(stop) => {
-                assert!(
-                    effects.events.is_empty() && effects.leases.is_empty(),
-                    "a stop comes first"
-                );
+                assert!(effects.events.is_empty() && effects.leases.is_empty(), "a stop comes first");
                 match stop {
                     Stop::User(error) => Err(error),
                     Stop::Damaged(reason) => return Err(halt(reason)),
@@ -190,10 +168,7 @@ impl Store {
     }
 
     fn assert_next(&self, at: Position) {
-        assert!(
-            at.index == self.applied.index + 1,
-            "entries are applied one after another"
-        );
+        assert!(at.index == self.applied.index + 1, "entries are applied one after another");
         assert!(at.term >= self.applied.term, "terms never go back");
     }
 
@@ -206,10 +181,7 @@ impl Store {
     }
 
     fn take_fetched(&mut self, record: &Bytes) -> Result<(), String> {
-        let handle = self
-            .asked
-            .take()
-            .expect("a record comes after it was asked for");
+        let handle = self.asked.take().expect("a record comes after it was asked for");
         let damaged = |what: String| format!("record {handle:?}: {what}");
         crate::record::open(record).map_err(|damage| damaged(damage.to_string()))?;
         if record.len() != handle.len as usize {
@@ -252,16 +224,8 @@ impl Store {
                 self.apply_expire(at, *term, leases, effects);
                 Ok(Reply::Empty)
             }
-            Command::Alarm {
-                action,
-                member,
-                alarm,
-            } => Ok(self.apply_alarm(*action, *member, *alarm)),
-            Command::MemberAttr {
-                member,
-                name,
-                client_urls,
-            } => {
+            Command::Alarm { action, member, alarm } => Ok(self.apply_alarm(*action, *member, *alarm)),
+            Command::MemberAttr { member, name, client_urls } => {
                 self.publish(*member, name, client_urls);
                 Ok(Reply::Empty)
             }
@@ -323,10 +287,7 @@ impl Store {
         if !put.ignore_value && !put.ignore_lease {
             return Ok(kept);
         }
-        let entry = self
-            .keys
-            .get(put.key)
-            .filter(|entry| !entry.latest.is_tombstone());
+        let entry = self.keys.get(put.key).filter(|entry| !entry.latest.is_tombstone());
         let before = entry.ok_or(Error::KeyNotFound)?.latest;
         if put.ignore_lease {
             kept.lease = Some(before.lease);
@@ -337,11 +298,7 @@ impl Store {
         Ok(kept)
     }
 
-    fn apply_delete(
-        &mut self,
-        delete: &DeleteRangeRequest<'_>,
-        effects: &mut Effects,
-    ) -> Result<Reply, Stop> {
+    fn apply_delete(&mut self, delete: &DeleteRangeRequest<'_>, effects: &mut Effects) -> Result<Reply, Stop> {
         command::check_delete(delete)?;
         let mut batch = self.batch();
         let reply = self.write_delete(&mut batch, &delete.range(), delete.prev_kv);
@@ -382,25 +339,12 @@ impl Store {
         // the proposer raised it to its minimum; nobody can hold a lease of no time at all
         let ttl = ttl.max(1);
         let deadline = lease::deadline(clock, ttl);
-        self.leases.insert(
-            id,
-            Lease {
-                ttl,
-                granted: at.index,
-                deadline,
-                keys: BTreeSet::new(),
-            },
-        );
+        self.leases.insert(id, Lease { ttl, granted: at.index, deadline, keys: BTreeSet::new() });
         self.digest.effect(Effect::LeaseGrant);
         self.digest.int(id);
         self.digest.int(ttl);
         self.digest.word(deadline);
-        effects.leases.push(LeaseChange::Granted {
-            id,
-            ttl,
-            granted: at.index,
-            deadline,
-        });
+        effects.leases.push(LeaseChange::Granted { id, ttl, granted: at.index, deadline });
         Ok(Reply::LeaseGrant { id, ttl })
     }
 
@@ -412,30 +356,18 @@ impl Store {
                 self.digest.effect(Effect::LeaseCheckpoint);
                 self.digest.int(*id);
                 self.digest.word(deadline);
-                effects
-                    .leases
-                    .push(LeaseChange::Checkpointed { id: *id, deadline });
+                effects.leases.push(LeaseChange::Checkpointed { id: *id, deadline });
             }
         }
     }
 
     /// Void if the proposer no longer led when the entry was logged, or the lease was granted anew.
-    fn apply_expire(
-        &mut self,
-        at: Position,
-        term: u64,
-        leases: &[(i64, u64)],
-        effects: &mut Effects,
-    ) {
+    fn apply_expire(&mut self, at: Position, term: u64, leases: &[(i64, u64)], effects: &mut Effects) {
         if at.term != term {
             return;
         }
         for (id, granted) in leases {
-            if self
-                .leases
-                .get(*id)
-                .is_some_and(|lease| lease.granted == *granted)
-            {
+            if self.leases.get(*id).is_some_and(|lease| lease.granted == *granted) {
                 self.end_lease(*id, effects);
             }
         }
@@ -447,15 +379,9 @@ impl Store {
         let keys: Vec<_> = lease.keys.iter().cloned().collect();
         let mut batch = self.batch();
         for key in keys {
-            let range = KeyRange {
-                key: Bytes::copy_from_slice(&key),
-                end: None,
-            };
+            let range = KeyRange { key: Bytes::copy_from_slice(&key), end: None };
             let reply = self.write_delete(&mut batch, &range, false);
-            assert!(
-                matches!(reply, Reply::Delete { deleted: 1, .. }),
-                "an attached key exists"
-            );
+            assert!(matches!(reply, Reply::Delete { deleted: 1, .. }), "an attached key exists");
         }
         self.commit(batch, effects);
         self.leases.remove(id);
@@ -469,9 +395,7 @@ impl Store {
         let alarms = match action {
             AlarmAction::Get => {
                 let asked = |raised: &&AlarmMember| alarm == 0 || raised.alarm == alarm;
-                return Reply::Alarm {
-                    alarms: self.alarms.iter().filter(asked).copied().collect(),
-                };
+                return Reply::Alarm { alarms: self.alarms.iter().filter(asked).copied().collect() };
             }
             AlarmAction::Activate if alarm == 0 => Vec::new(),
             AlarmAction::Activate => {
@@ -519,11 +443,7 @@ impl Store {
         let id = change.member.id;
         let known = self.members.contains_key(&id);
         let clash = |member: &crate::Member| {
-            member.id != id
-                && member
-                    .peer_urls
-                    .iter()
-                    .any(|url| change.member.peer_urls.contains(url))
+            member.id != id && member.peer_urls.iter().any(|url| change.member.peer_urls.contains(url))
         };
         if self.removed.contains(&id) {
             return Err(Error::MemberNotFound);
@@ -559,10 +479,7 @@ impl Store {
         let result = self.check_conf(change);
         match result {
             Ok(()) => self.change_member(change, conf),
-            Err(_) => assert!(
-                *conf == self.conf,
-                "a refused change leaves the voters alone"
-            ),
+            Err(_) => assert!(*conf == self.conf, "a refused change leaves the voters alone"),
         }
         self.finish_entry(at);
         Applied {
@@ -606,18 +523,12 @@ impl Store {
 
     /// The value of a record, if it is in memory or was fetched for this entry.
     pub(crate) fn value_of(&self, handle: Handle) -> Result<Bytes, Stop> {
-        let record = self
-            .tail
-            .get(handle)
-            .or_else(|| self.fetched.get(&handle).cloned());
+        let record = self.tail.get(handle).or_else(|| self.fetched.get(&handle).cloned());
         value_in(&record.ok_or(Stop::Needs(handle))?)
     }
 
     pub(crate) fn batch(&self) -> Batch {
-        Batch {
-            main: self.revision + 1,
-            events: Vec::new(),
-        }
+        Batch { main: self.revision + 1, events: Vec::new() }
     }
 
     fn commit(&mut self, batch: Batch, effects: &mut Effects) {
@@ -625,19 +536,11 @@ impl Store {
             return;
         }
         self.revision = batch.main;
-        effects.events.push(Arc::new(RevisionEvents {
-            revision: batch.main,
-            events: batch.events,
-        }));
+        effects.events.push(Arc::new(RevisionEvents { revision: batch.main, events: batch.events }));
     }
 
     /// Executes a checked put. Returns the version before, if asked for.
-    pub(crate) fn write_put(
-        &mut self,
-        batch: &mut Batch,
-        put: &PutRequest<'_>,
-        kept: Kept,
-    ) -> Option<Item> {
+    pub(crate) fn write_put(&mut self, batch: &mut Batch, put: &PutRequest<'_>, kept: Kept) -> Option<Item> {
         let rev = batch.next_rev();
         let before = self.get(put.key);
         let lease = kept.lease.unwrap_or(put.lease);
@@ -663,47 +566,23 @@ impl Store {
             },
         );
         let create = kv.create;
-        self.leases.attach(
-            &key,
-            before.as_ref().map_or(0, |before| before.lease),
-            lease,
-        );
+        self.leases.attach(&key, before.as_ref().map_or(0, |before| before.lease), lease);
         let prev = match before.as_ref() {
             Some(before) if create < rev.main => self.shown_before(put.key, before, rev.main),
             _ => None,
         };
-        batch.events.push(Event {
-            tombstone: false,
-            key,
-            record,
-            revision: rev,
-            create,
-            prev,
-        });
+        batch.events.push(Event { tombstone: false, key, record, revision: rev, create, prev });
         before.filter(|_| put.prev_kv)
     }
 
     /// Deletes every key of the range that exists now.
-    pub(crate) fn write_delete(
-        &mut self,
-        batch: &mut Batch,
-        range: &KeyRange,
-        prev_kv: bool,
-    ) -> Reply {
-        let exists = self
-            .keys
-            .scan(range)
-            .filter(|entry| !entry.latest.is_tombstone());
-        let found: Vec<Item> = exists
-            .map(|entry| self.item(&entry.key, &entry.latest))
-            .collect();
+    pub(crate) fn write_delete(&mut self, batch: &mut Batch, range: &KeyRange, prev_kv: bool) -> Reply {
+        let exists = self.keys.scan(range).filter(|entry| !entry.latest.is_tombstone());
+        let found: Vec<Item> = exists.map(|entry| self.item(&entry.key, &entry.latest)).collect();
         for item in &found {
             self.write_tombstone(batch, item);
         }
-        Reply::Delete {
-            deleted: found.len() as i64,
-            prevs: if prev_kv { found } else { Vec::new() },
-        }
+        Reply::Delete { deleted: found.len() as i64, prevs: if prev_kv { found } else { Vec::new() } }
     }
 
     /// What an event shows as the version before: the one before its whole revision, as in etcd, and
@@ -718,10 +597,7 @@ impl Store {
     fn write_tombstone(&mut self, batch: &mut Batch, before: &Item) {
         let rev = batch.next_rev();
         self.digest.delete(rev, &before.key);
-        let kv = KeyValueRef {
-            key: &before.key,
-            ..Default::default()
-        };
+        let kv = KeyValueRef { key: &before.key, ..Default::default() };
         let (handle, record) = self.tail.append(self.config.segment_bytes, rev, true, &kv);
         let key = self.keys.push(
             &before.key,
@@ -736,14 +612,7 @@ impl Store {
         );
         self.leases.attach(&key, before.lease, 0);
         let prev = self.shown_before(&before.key, before, rev.main);
-        batch.events.push(Event {
-            tombstone: true,
-            key,
-            record,
-            revision: rev,
-            create: 0,
-            prev,
-        });
+        batch.events.push(Event { tombstone: true, key, record, revision: rev, create: 0, prev });
     }
 }
 
@@ -757,7 +626,6 @@ pub(crate) struct Kept {
 /// The value inside a whole record.
 pub(crate) fn value_in(record: &Bytes) -> Result<Bytes, Stop> {
     let body = record.slice(crate::record::HEADER..);
-    let kv = crate::record::key_value(&body)
-        .map_err(|malformed| Stop::Damaged(malformed.to_string()))?;
+    let kv = crate::record::key_value(&body).map_err(|malformed| Stop::Damaged(malformed.to_string()))?;
     Ok(body.slice_ref(kv.value))
 }

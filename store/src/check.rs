@@ -29,11 +29,7 @@ pub fn check_put(put: &PutRequest<'_>) -> Result<(), Error> {
 }
 
 pub fn check_delete(delete: &DeleteRangeRequest<'_>) -> Result<(), Error> {
-    if delete.key.is_empty() {
-        Err(Error::EmptyKey)
-    } else {
-        Ok(())
-    }
+    if delete.key.is_empty() { Err(Error::EmptyKey) } else { Ok(()) }
 }
 
 /// `max_ops` is the member's flag; apply passes `i64::MAX`.
@@ -46,11 +42,7 @@ pub fn check_txn(txn: &TxnRequest<'_>, max_ops: i64) -> Result<(), Error> {
 
 /// Sizes, keys and operations, one by one; a nested transaction gets what its parent left over.
 fn check_ops(txn: &TxnRequest<'_>, max_ops: i64) -> Result<(), Error> {
-    let widest = txn
-        .compare
-        .len()
-        .max(txn.success.len())
-        .max(txn.failure.len()) as i64;
+    let widest = txn.compare.len().max(txn.success.len()).max(txn.failure.len()) as i64;
     if widest > max_ops {
         return Err(Error::TooManyOps);
     }

@@ -8,14 +8,10 @@
 
 pub use crate::check::{check_delete, check_put, check_range, check_txn};
 pub use crate::protobuf::Malformed;
-pub use crate::request::{
-    Compare, DeleteRangeRequest, Operand, PutRequest, RangeRequest, RequestOp, TxnRequest,
-};
+pub use crate::request::{Compare, DeleteRangeRequest, Operand, PutRequest, RangeRequest, RequestOp, TxnRequest};
 
 use crate::Member;
-use crate::protobuf::{
-    Fields, Value, nested, write_bool, write_bytes, write_message, write_varint,
-};
+use crate::protobuf::{Fields, Value, nested, write_bool, write_bytes, write_message, write_varint};
 use crate::request::{int, int32, text, wrong};
 use bytes::Bytes;
 
@@ -109,11 +105,7 @@ pub enum AlarmAction {
 
 /// Reads an entry's data. Empty data is a new leader's first entry.
 pub fn decode(data: &[u8]) -> Result<Envelope<'_>, Malformed> {
-    let mut envelope = Envelope {
-        origin: None,
-        lease_clock: None,
-        command: Command::Empty,
-    };
+    let mut envelope = Envelope { origin: None, lease_clock: None, command: Command::Empty };
     let mut commands = 0;
     let mut fields = Fields::new(data);
     while let Some((number, value)) = fields.next()? {
@@ -140,17 +132,11 @@ fn read_command(number: u32, bytes: &[u8]) -> Result<Command<'_>, Malformed> {
         field::TXN => Command::Txn(TxnRequest::decode(bytes)?),
         field::COMPACTION => {
             let [revision, physical] = read_ints("CompactionRequest", bytes)?;
-            Command::Compaction {
-                revision: int(revision),
-                physical: physical != 0,
-            }
+            Command::Compaction { revision: int(revision), physical: physical != 0 }
         }
         field::LEASE_GRANT => {
             let [ttl, id] = read_ints("LeaseGrantRequest", bytes)?;
-            Command::LeaseGrant {
-                id: int(id),
-                ttl: int(ttl),
-            }
+            Command::LeaseGrant { id: int(id), ttl: int(ttl) }
         }
         field::LEASE_REVOKE => {
             let [id] = read_ints("LeaseRevokeRequest", bytes)?;
@@ -165,11 +151,7 @@ fn read_command(number: u32, bytes: &[u8]) -> Result<Command<'_>, Malformed> {
                 2 => AlarmAction::Deactivate,
                 other => return Err(Malformed::new(format!("unknown alarm action {other}"))),
             };
-            Command::Alarm {
-                action,
-                member,
-                alarm: int32(alarm),
-            }
+            Command::Alarm { action, member, alarm: int32(alarm) }
         }
         field::EXPIRE => read_expire(bytes)?,
         field::MEMBER_ATTR => read_member_attr(bytes)?,
@@ -261,11 +243,7 @@ fn read_member_attr(bytes: &[u8]) -> Result<Command<'_>, Malformed> {
             _ => {}
         }
     }
-    Ok(Command::MemberAttr {
-        member,
-        name,
-        client_urls,
-    })
+    Ok(Command::MemberAttr { member, name, client_urls })
 }
 
 fn read_cluster_version(bytes: &[u8]) -> Result<Command<'_>, Malformed> {
@@ -296,32 +274,20 @@ fn body_of(number: u32, encode: impl FnOnce(&mut Vec<u8>)) -> Bytes {
 /// Body of an entry for the bytes of a `PutRequest` as they came from the client.
 pub fn encode_put(request: &[u8]) -> Result<Bytes, Malformed> {
     let (put, plain) = PutRequest::read(request)?;
-    Ok(if plain {
-        body(field::PUT, request)
-    } else {
-        body_of(field::PUT, |out| put.encode(out))
-    })
+    Ok(if plain { body(field::PUT, request) } else { body_of(field::PUT, |out| put.encode(out)) })
 }
 
 /// Body of an entry for the bytes of a `DeleteRangeRequest`.
 pub fn encode_delete_range(request: &[u8]) -> Result<Bytes, Malformed> {
     let (delete, plain) = DeleteRangeRequest::read(request)?;
     let number = field::DELETE_RANGE;
-    Ok(if plain {
-        body(number, request)
-    } else {
-        body_of(number, |out| delete.encode(out))
-    })
+    Ok(if plain { body(number, request) } else { body_of(number, |out| delete.encode(out)) })
 }
 
 /// Body of an entry for the bytes of a `TxnRequest`.
 pub fn encode_txn(request: &[u8]) -> Result<Bytes, Malformed> {
     let (txn, plain) = TxnRequest::read(request, 0)?;
-    Ok(if plain {
-        body(field::TXN, request)
-    } else {
-        body_of(field::TXN, |out| txn.encode(out))
-    })
+    Ok(if plain { body(field::TXN, request) } else { body_of(field::TXN, |out| txn.encode(out)) })
 }
 
 pub fn encode_compaction(revision: i64, physical: bool) -> Bytes {
@@ -395,21 +361,13 @@ pub fn encode_member_attr(member: u64, name: &str, client_urls: &[String]) -> By
 }
 
 pub fn encode_cluster_version(version: &str) -> Bytes {
-    body_of(field::CLUSTER_VERSION, |out| {
-        write_bytes(out, 1, version.as_bytes())
-    })
+    body_of(field::CLUSTER_VERSION, |out| write_bytes(out, 1, version.as_bytes()))
 }
 
 /// True for bodies whose command needs the lease clock: grant, checkpoint, expire.
 pub fn wants_clock(body: &[u8]) -> bool {
     let first = Fields::new(body).next();
-    matches!(
-        first,
-        Ok(Some((
-            field::LEASE_GRANT | field::LEASE_CHECKPOINT | field::EXPIRE,
-            _
-        )))
-    )
+    matches!(first, Ok(Some((field::LEASE_GRANT | field::LEASE_CHECKPOINT | field::EXPIRE, _))))
 }
 
 /// A body becomes an entry: who asked, and the leader's lease clock (ms) where [`wants_clock`].
@@ -489,19 +447,13 @@ impl MemberChange {
                 (2, Value::Bytes(b)) => member = Some(decode_member(b)?),
                 (3, Value::Bytes(b)) => origin = Some(read_origin(b)?),
                 _ => {
-                    return Err(Malformed::new(format!(
-                        "member change: unknown field {number}"
-                    )));
+                    return Err(Malformed::new(format!("member change: unknown field {number}")));
                 }
             }
         }
         let kind = kind.ok_or_else(|| Malformed::new("member change without kind"))?;
         let member = member.ok_or_else(|| Malformed::new("member change without member"))?;
-        Ok(MemberChange {
-            origin,
-            kind,
-            member,
-        })
+        Ok(MemberChange { origin, kind, member })
     }
 }
 
@@ -548,47 +500,14 @@ mod tests {
     use super::*;
 
     fn txn() -> TxnRequest<'static> {
-        let put = PutRequest {
-            key: b"k",
-            value: b"v",
-            lease: -3,
-            prev_kv: true,
-            ..Default::default()
-        };
-        let range = RangeRequest {
-            key: b"k",
-            range_end: b"\0",
-            limit: 7,
-            sort_order: 2,
-            max_create: 9,
-            ..Default::default()
-        };
-        let delete = DeleteRangeRequest {
-            key: b"d",
-            range_end: b"e",
-            prev_kv: true,
-        };
-        let inner = TxnRequest {
-            success: vec![RequestOp::DeleteRange(delete)],
-            ..Default::default()
-        };
-        let compare = Compare {
-            result: 3,
-            target: 3,
-            key: b"k",
-            range_end: b"l",
-            operand: Operand::Value(b"x"),
-        };
+        let put = PutRequest { key: b"k", value: b"v", lease: -3, prev_kv: true, ..Default::default() };
+        let range =
+            RangeRequest { key: b"k", range_end: b"\0", limit: 7, sort_order: 2, max_create: 9, ..Default::default() };
+        let delete = DeleteRangeRequest { key: b"d", range_end: b"e", prev_kv: true };
+        let inner = TxnRequest { success: vec![RequestOp::DeleteRange(delete)], ..Default::default() };
+        let compare = Compare { result: 3, target: 3, key: b"k", range_end: b"l", operand: Operand::Value(b"x") };
         TxnRequest {
-            compare: vec![
-                compare,
-                Compare {
-                    target: 4,
-                    key: b"q",
-                    operand: Operand::Lease(-1),
-                    ..Default::default()
-                },
-            ],
+            compare: vec![compare, Compare { target: 4, key: b"q", operand: Operand::Lease(-1), ..Default::default() }],
             success: vec![RequestOp::Put(put), RequestOp::Txn(inner)],
             failure: vec![RequestOp::Range(range)],
         }
@@ -614,76 +533,28 @@ mod tests {
 
     #[test]
     fn commands_round_trip() {
-        let origin = Origin {
-            member: 1,
-            boot: u64::MAX,
-            seq: 3,
-        };
-        let sealed: Vec<Bytes> = bodies()
-            .iter()
-            .map(|body| seal(body, origin, Some(77)))
-            .collect();
-        let read: Vec<Command<'_>> = sealed
-            .iter()
-            .map(|data| decode(data).unwrap().command)
-            .collect();
+        let origin = Origin { member: 1, boot: u64::MAX, seq: 3 };
+        let sealed: Vec<Bytes> = bodies().iter().map(|body| seal(body, origin, Some(77))).collect();
+        let read: Vec<Command<'_>> = sealed.iter().map(|data| decode(data).unwrap().command).collect();
         assert_eq!(read[0], Command::Txn(txn()));
-        assert_eq!(
-            read[3],
-            Command::Compaction {
-                revision: -1,
-                physical: true
-            }
-        );
+        assert_eq!(read[3], Command::Compaction { revision: -1, physical: true });
         assert_eq!(read[4], Command::LeaseGrant { id: 5, ttl: 60 });
-        assert_eq!(
-            read[6],
-            Command::LeaseCheckpoint {
-                leases: vec![(1, 60), (2, 0)]
-            }
-        );
-        assert_eq!(
-            read[7],
-            Command::Alarm {
-                action: AlarmAction::Deactivate,
-                member: u64::MAX,
-                alarm: 2
-            }
-        );
-        assert_eq!(
-            read[8],
-            Command::Expire {
-                term: 3,
-                leases: vec![(7, 12), (8, 13)]
-            }
-        );
+        assert_eq!(read[6], Command::LeaseCheckpoint { leases: vec![(1, 60), (2, 0)] });
+        assert_eq!(read[7], Command::Alarm { action: AlarmAction::Deactivate, member: u64::MAX, alarm: 2 });
+        assert_eq!(read[8], Command::Expire { term: 3, leases: vec![(7, 12), (8, 13)] });
         let urls = vec!["http://a:1", "http://b:1"];
-        assert_eq!(
-            read[9],
-            Command::MemberAttr {
-                member: 9,
-                name: "name",
-                client_urls: urls
-            }
-        );
+        assert_eq!(read[9], Command::MemberAttr { member: 9, name: "name", client_urls: urls });
         for data in &sealed {
             let envelope = decode(data).unwrap();
-            assert_eq!(
-                (envelope.origin, envelope.lease_clock),
-                (Some(origin), Some(77))
-            );
+            assert_eq!((envelope.origin, envelope.lease_clock), (Some(origin), Some(77)));
         }
         assert_eq!(decode(b"").unwrap().command, Command::Empty);
     }
 
     #[test]
     fn only_what_needs_time_wants_the_clock() {
-        let wanting: Vec<usize> = bodies()
-            .iter()
-            .enumerate()
-            .filter(|(_, body)| wants_clock(body))
-            .map(|(i, _)| i)
-            .collect();
+        let wanting: Vec<usize> =
+            bodies().iter().enumerate().filter(|(_, body)| wants_clock(body)).map(|(i, _)| i).collect();
         assert_eq!(wanting, [4, 6, 8]);
     }
 
@@ -691,10 +562,7 @@ mod tests {
     fn a_cut_body_is_malformed_or_another_message_but_never_a_panic() {
         for body in bodies() {
             for cut in 1..body.len() {
-                assert!(
-                    decode(&body[..cut]).is_err(),
-                    "a body is one field: every cut shows"
-                );
+                assert!(decode(&body[..cut]).is_err(), "a body is one field: every cut shows");
             }
             for at in 0..body.len() {
                 let mut other = body.to_vec();
@@ -707,30 +575,20 @@ mod tests {
     #[test]
     fn plain_requests_are_spliced_and_others_written_anew() {
         let plain = b"\x12\x01v\x0a\x01k";
-        assert_eq!(
-            &encode_put(plain).unwrap()[2..],
-            plain,
-            "as it came, whatever the order"
-        );
+        assert_eq!(&encode_put(plain).unwrap()[2..], plain, "as it came, whatever the order");
         let twice = b"\x0a\x01x\x0a\x01k\x12\x01v";
         assert_eq!(&encode_put(twice).unwrap()[2..], b"\x0a\x01k\x12\x01v");
         let unknown = b"\x0a\x01k\x52\x03abc";
         assert_eq!(&encode_put(unknown).unwrap()[2..], b"\x0a\x01k");
         // inside a transaction too: success { put { key k, field 10 } }
         let nested = b"\x12\x09\x12\x07\x0a\x01k\x52\x02ab";
-        assert_eq!(
-            &encode_txn(nested).unwrap()[2..],
-            b"\x12\x05\x12\x03\x0a\x01k"
-        );
+        assert_eq!(&encode_txn(nested).unwrap()[2..], b"\x12\x05\x12\x03\x0a\x01k");
     }
 
     #[test]
     fn costs_are_of_the_dearer_branch() {
         assert_eq!(txn_cost(&txn()), 258);
-        let nested = TxnRequest {
-            failure: vec![RequestOp::Txn(txn()), RequestOp::Txn(txn())],
-            ..Default::default()
-        };
+        let nested = TxnRequest { failure: vec![RequestOp::Txn(txn()), RequestOp::Txn(txn())], ..Default::default() };
         assert_eq!(txn_cost(&nested), 516);
     }
 
@@ -749,21 +607,12 @@ mod tests {
     #[test]
     fn operations_are_counted_down_into_nested_transactions() {
         let wide = |n| TxnRequest {
-            success: vec![
-                RequestOp::Range(RangeRequest {
-                    key: b"k",
-                    ..Default::default()
-                });
-                n
-            ],
+            success: vec![RequestOp::Range(RangeRequest { key: b"k", ..Default::default() }); n],
             ..Default::default()
         };
         assert_eq!(check_txn(&wide(4), 4), Ok(()));
         assert_eq!(check_txn(&wide(5), 4), Err(crate::Error::TooManyOps));
-        let outer = |n| TxnRequest {
-            success: vec![RequestOp::Txn(wide(n))],
-            ..Default::default()
-        };
+        let outer = |n| TxnRequest { success: vec![RequestOp::Txn(wide(n))], ..Default::default() };
         assert_eq!(check_txn(&outer(3), 4), Ok(()));
         assert_eq!(check_txn(&outer(4), 4), Err(crate::Error::TooManyOps));
     }

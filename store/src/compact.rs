@@ -13,10 +13,7 @@ pub fn dead_versions(entry: &Entry, compacted: i64) -> usize {
     let superseded = match entry.older.first() {
         None => 0,
         Some(_) if entry.latest.main <= compacted => entry.older.len(),
-        Some(_) => entry
-            .older
-            .partition_point(|version| version.main <= compacted)
-            .saturating_sub(1),
+        Some(_) => entry.older.partition_point(|version| version.main <= compacted).saturating_sub(1),
     };
     let next = entry.older.get(superseded).unwrap_or(&entry.latest);
     superseded + usize::from(next.is_tombstone() && next.main < compacted)
@@ -44,14 +41,8 @@ pub struct Pins {
 impl Store {
     /// Holds the sweep back so that `revision` stays readable. It must not be compacted yet.
     pub fn pin(&mut self, revision: i64) -> PinId {
-        assert!(
-            revision >= self.compacted,
-            "a compacted revision cannot be pinned"
-        );
-        let pin = PinId {
-            revision,
-            number: self.pins.next,
-        };
+        assert!(revision >= self.compacted, "a compacted revision cannot be pinned");
+        let pin = PinId { revision, number: self.pins.next };
         self.pins.next += 1;
         self.pins.held.insert(pin);
         pin

@@ -41,10 +41,7 @@ fn fold(x: u64, y: u64) -> u64 {
 
 impl Digest {
     pub fn from_value(value: u128) -> Digest {
-        Digest {
-            a: value as u64,
-            b: (value >> 64) as u64,
-        }
+        Digest { a: value as u64, b: (value >> 64) as u64 }
     }
 
     pub fn value(&self) -> u128 {
@@ -64,9 +61,7 @@ impl Digest {
         self.word(bytes.len() as u64);
         let mut chunks = bytes.chunks_exact(8);
         for chunk in &mut chunks {
-            self.word(u64::from_le_bytes(
-                chunk.try_into().expect("chunks of eight"),
-            ));
+            self.word(u64::from_le_bytes(chunk.try_into().expect("chunks of eight")));
         }
         let rest = chunks.remainder();
         if !rest.is_empty() {

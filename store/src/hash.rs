@@ -23,12 +23,7 @@ impl HashKv {
     /// `keep`: [`Store::keep_set`] at the same revision and compacted revision.
     pub fn new(revision: i64, compacted: i64, keep: impl IntoIterator<Item = Rev>) -> HashKv {
         let crc = crc32c::crc32c(b"key");
-        HashKv {
-            crc,
-            revision,
-            compacted,
-            keep: keep.into_iter().collect(),
-        }
+        HashKv { crc, revision, compacted, keep: keep.into_iter().collect() }
     }
 
     /// `body`: the record's `KeyValue` bytes. Records that do not count are passed over.
@@ -87,14 +82,7 @@ impl Store {
     /// Begins to gather the records at or below the compacted revision that count in
     /// HashKV at `revision` (from [`Store::hash_revision`]).
     pub fn keep_set(&self, revision: i64) -> KeepSet {
-        KeepSet {
-            revision,
-            compacted: self.compacted,
-            after: None,
-            any: false,
-            kept: Vec::new(),
-            retained: Vec::new(),
-        }
+        KeepSet { revision, compacted: self.compacted, after: None, any: false, kept: Vec::new(), retained: Vec::new() }
     }
 
     /// Looks at up to `most` keys more; the set in revision order once all keys were seen.
@@ -109,11 +97,7 @@ impl Store {
         if seen == most {
             return None;
         }
-        let mut revs = std::mem::take(if set.any {
-            &mut set.kept
-        } else {
-            &mut set.retained
-        });
+        let mut revs = std::mem::take(if set.any { &mut set.kept } else { &mut set.retained });
         revs.sort_unstable();
         Some(revs)
     }
@@ -129,20 +113,12 @@ impl Store {
         let mut hash = HashKv::new(revision, self.compacted, keep);
         let mut records: Vec<(Rev, crate::Handle)> = Vec::new();
         for entry in self.keys.scan(&KeyRange::all()) {
-            records.extend(
-                entry
-                    .versions()
-                    .map(|version| (version.rev(), version.handle)),
-            );
+            records.extend(entry.versions().map(|version| (version.rev(), version.handle)));
         }
         records.sort_unstable();
         for (rev, handle) in records {
-            let opened =
-                crate::record::open(&record(handle)).expect("the caller reads verified records");
-            assert!(
-                opened.rev == rev,
-                "a handle names the record of its version"
-            );
+            let opened = crate::record::open(&record(handle)).expect("the caller reads verified records");
+            assert!(opened.rev == rev, "a handle names the record of its version");
             hash.feed(rev, opened.tombstone, &opened.body);
         }
         hash.finish()
@@ -153,12 +129,8 @@ impl KeepSet {
     fn visit(&mut self, entry: &Entry) {
         // etcd looks at the first generation whose tombstone is not before the revision: with a
         // tombstone right at it the key counts as gone, even if it came back in the same transaction
-        let gone = entry
-            .versions()
-            .any(|v| v.is_tombstone() && v.main == self.revision);
-        let visible = entry
-            .at(self.revision)
-            .filter(|v| !gone && !v.is_tombstone());
+        let gone = entry.versions().any(|v| v.is_tombstone() && v.main == self.revision);
+        let visible = entry.at(self.revision).filter(|v| !gone && !v.is_tombstone());
         if let Some(version) = visible {
             self.any = true;
             if version.main <= self.compacted {
@@ -166,10 +138,7 @@ impl KeepSet {
             }
         }
         let dead = crate::compact::dead_versions(entry, self.compacted);
-        let retained = entry
-            .versions()
-            .skip(dead)
-            .take_while(|v| v.main <= self.compacted);
+        let retained = entry.versions().skip(dead).take_while(|v| v.main <= self.compacted);
         self.retained.extend(retained.map(|version| version.rev()));
     }
 }
@@ -186,10 +155,7 @@ mod tests {
     #[test]
     fn bucket_keys_are_etcds() {
         let rev = Rev { main: 258, sub: 1 };
-        assert_eq!(
-            bucket_key(rev, false),
-            b"\0\0\0\0\0\0\x01\x02_\0\0\0\0\0\0\0\x01"
-        );
+        assert_eq!(bucket_key(rev, false), b"\0\0\0\0\0\0\x01\x02_\0\0\0\0\0\0\0\x01");
         assert_eq!(bucket_key(rev, true).last(), Some(&b't'));
     }
 }

@@ -19,8 +19,7 @@ use crate::digest::Digest;
 use crate::index::{Entry, Version};
 use crate::lease::Lease;
 use crate::protobuf::{
-    Fields, Malformed, Value, nested, put_varint, read_varint, write_bool, write_bytes,
-    write_varint,
+    Fields, Malformed, Value, nested, put_varint, read_varint, write_bool, write_bytes, write_varint,
 };
 use crate::record::Damage;
 use crate::state::{Conf, Config, Store};
@@ -85,14 +84,7 @@ impl Store {
         // nothing that the head calls readable may be swept before its rows are written
         let pin = self.pin(self.compacted);
         let (revision, compacted) = (self.revision, self.compacted);
-        let cursor = ImageCursor {
-            pin,
-            revision,
-            compacted,
-            after: None,
-            keys: 0,
-            finished: false,
-        };
+        let cursor = ImageCursor { pin, revision, compacted, after: None, keys: 0, finished: false };
         (self.image_head(), cursor)
     }
 
@@ -126,11 +118,7 @@ impl Store {
             return true;
         }
         let (mut seen, mut block) = (0, Block::default());
-        for entry in self
-            .keys
-            .scan_after(&KeyRange::all(), cursor.after.as_deref())
-            .take(most)
-        {
+        for entry in self.keys.scan_after(&KeyRange::all(), cursor.after.as_deref()).take(most) {
             seen += 1;
             cursor.after = Some(entry.key.clone());
             if block.push(entry, cursor.compacted, cursor.revision) {
@@ -193,12 +181,7 @@ impl Block {
     /// Adds the versions of a key that live at the image's revisions; false if there are none.
     fn push(&mut self, entry: &Entry, compacted: i64, revision: i64) -> bool {
         let dead = dead_versions(entry, compacted);
-        let versions = || {
-            entry
-                .versions()
-                .skip(dead)
-                .take_while(|version| version.main <= revision)
-        };
+        let versions = || entry.versions().skip(dead).take_while(|version| version.main <= revision);
         let count = versions().count();
         if count == 0 {
             return false;
@@ -220,11 +203,7 @@ impl Block {
         }
         let start = out.len();
         out.extend_from_slice(&[0; 4]);
-        out.extend_from_slice(
-            &u32::try_from(self.payload.len())
-                .expect("a block is small")
-                .to_le_bytes(),
-        );
+        out.extend_from_slice(&u32::try_from(self.payload.len()).expect("a block is small").to_le_bytes());
         out.extend_from_slice(&self.keys.to_le_bytes());
         out.append(&mut self.payload);
         let crc = crc32c::crc32c(&out[start + 4..]);
@@ -280,11 +259,7 @@ impl Loader {
         }
         self.store.keys.loaded();
         let all = KeyRange::all();
-        let handles = self
-            .store
-            .keys
-            .scan(&all)
-            .flat_map(|entry| entry.versions().map(|v| v.handle));
+        let handles = self.store.keys.scan(&all).flat_map(|entry| entry.versions().map(|v| v.handle));
         if let Err(handle) = self.store.tail.recount(handles) {
             return Err(self.damage(format!("{handle:?} lies in no segment of the head")));
         }
@@ -320,26 +295,15 @@ impl Loader {
     }
 
     fn entry(&mut self, entry: Entry) -> Result<(), String> {
-        if self
-            .last_key
-            .as_ref()
-            .is_some_and(|last| *last >= entry.key)
-        {
+        if self.last_key.as_ref().is_some_and(|last| *last >= entry.key) {
             return Err("keys do not ascend".into());
         }
-        let ascending = entry
-            .older
-            .iter()
-            .zip(entry.versions().skip(1))
-            .all(|(a, b)| a.rev() < b.rev());
+        let ascending = entry.older.iter().zip(entry.versions().skip(1)).all(|(a, b)| a.rev() < b.rev());
         if !ascending || entry.latest.main > self.store.revision {
             return Err("versions do not ascend up to the revision".into());
         }
         if !self.store.leases.load_key(&entry.key, entry.latest.lease) {
-            return Err(format!(
-                "a key on lease {:x}, which the head does not have",
-                entry.latest.lease
-            ));
+            return Err(format!("a key on lease {:x}, which the head does not have", entry.latest.lease));
         }
         self.last_key = Some(entry.key.clone());
         self.keys += 1;
@@ -367,9 +331,7 @@ fn whole_block(bytes: &[u8]) -> Result<Option<&[u8]>, String> {
 fn open_block(block: &[u8]) -> Result<(u32, &[u8]), String> {
     let (stored, computed) = (le32(block), crc32c::crc32c(&block[4..]));
     if stored != computed {
-        return Err(format!(
-            "block checksum {stored:08x}, computed {computed:08x}"
-        ));
+        return Err(format!("block checksum {stored:08x}, computed {computed:08x}"));
     }
     Ok((le32(&block[8..]), &block[BLOCK_HEADER..]))
 }
@@ -402,25 +364,12 @@ impl<'a> Varints<'a> {
         if !(put || tombstone) {
             return Err(format!("an impossible version {main}.{sub}"));
         }
-        Ok(Version {
-            main,
-            create,
-            version,
-            lease,
-            sub,
-            handle: Handle {
-                segment,
-                offset,
-                len,
-            },
-        })
+        Ok(Version { main, create, version, lease, sub, handle: Handle { segment, offset, len } })
     }
 
     fn entry(&mut self) -> Result<Entry, String> {
         let len = self.next()?;
-        let len = usize::try_from(len)
-            .ok()
-            .filter(|len| *len <= self.rest.len());
+        let len = usize::try_from(len).ok().filter(|len| *len <= self.rest.len());
         let (key, rest) = self.rest.split_at(len.ok_or("a key is cut short")?);
         self.rest = rest;
         let count = self.next()?;
@@ -432,11 +381,7 @@ impl<'a> Varints<'a> {
             return Err("a key without versions".into());
         }
         let latest = self.version()?;
-        let entry = Entry {
-            key: Key::from(key),
-            latest,
-            older,
-        };
+        let entry = Entry { key: Key::from(key), latest, older };
         for version in entry.versions() {
             let least = crate::record::HEADER + version.without_value(&entry.key).encoded_len();
             if (version.handle.len as usize) < least {
@@ -462,27 +407,10 @@ fn from_head(config: Config, head: ImageHead) -> Result<Store, Damage> {
         if lease.id == 0 || store.leases.get(lease.id).is_some() {
             return Err(bad("a lease twice or without id"));
         }
-        let LeaseHead {
-            id,
-            ttl,
-            granted,
-            deadline,
-        } = lease;
-        store.leases.insert(
-            id,
-            Lease {
-                ttl,
-                granted,
-                deadline,
-                keys: BTreeSet::new(),
-            },
-        );
+        let LeaseHead { id, ttl, granted, deadline } = lease;
+        store.leases.insert(id, Lease { ttl, granted, deadline, keys: BTreeSet::new() });
     }
-    store.members = head
-        .members
-        .into_iter()
-        .map(|member| (member.id, member))
-        .collect();
+    store.members = head.members.into_iter().map(|member| (member.id, member)).collect();
     store.conf = head.conf;
     store.removed = head.removed.into_iter().collect();
     store.alarms = head.alarms.into_iter().collect();
@@ -507,9 +435,7 @@ fn read_numbers<const N: usize>(bytes: &[u8]) -> Result<[u64; N], Malformed> {
         match value {
             Value::Varint(v) if number as usize <= N => values[number as usize - 1] = v,
             _ => {
-                return Err(Malformed::new(format!(
-                    "image head: unknown field {number}"
-                )));
+                return Err(Malformed::new(format!("image head: unknown field {number}")));
             }
         }
     }
@@ -524,11 +450,7 @@ impl ImageHead {
         let mut out = Vec::with_capacity(HEAD_PREFIX + message.len());
         out.extend_from_slice(MAGIC);
         out.push(FORMAT);
-        out.extend_from_slice(
-            &u32::try_from(message.len())
-                .expect("tables are small")
-                .to_le_bytes(),
-        );
+        out.extend_from_slice(&u32::try_from(message.len()).expect("tables are small").to_le_bytes());
         out.extend_from_slice(&crc32c::crc32c(&message).to_le_bytes());
         out.append(&mut message);
         out
@@ -550,16 +472,7 @@ impl ImageHead {
             ],
         );
         for lease in &self.leases {
-            numbers(
-                out,
-                2,
-                &[
-                    lease.id as u64,
-                    lease.ttl as u64,
-                    lease.granted,
-                    lease.deadline,
-                ],
-            );
+            numbers(out, 2, &[lease.id as u64, lease.ttl as u64, lease.granted, lease.deadline]);
         }
         for member in &self.members {
             nested(out, 3, |out| encode_member(member, out));
@@ -595,10 +508,7 @@ impl ImageHead {
             return Err(Damage::new(0, "not the head of a state image"));
         }
         if bytes[7] > FORMAT {
-            return Err(Damage::new(
-                7,
-                format!("format level {} is newer than ours, {FORMAT}", bytes[7]),
-            ));
+            return Err(Damage::new(7, format!("format level {} is newer than ours, {FORMAT}", bytes[7])));
         }
         let message = &bytes[HEAD_PREFIX..];
         if le32(&bytes[8..]) as usize != message.len() {
@@ -610,8 +520,7 @@ impl ImageHead {
             return Err(Damage::new(12, what));
         }
         let head = ImageHead::read(message);
-        let head =
-            head.map_err(|malformed| Damage::new(HEAD_PREFIX as u64, malformed.to_string()))?;
+        let head = head.map_err(|malformed| Damage::new(HEAD_PREFIX as u64, malformed.to_string()))?;
         // whatever decodes can be loaded
         from_head(Config::default(), head.clone())?;
         Ok(head)
@@ -639,9 +548,7 @@ impl ImageHead {
         let mut fields = Fields::new(message);
         while let Some((number, value)) = fields.next()? {
             let Value::Bytes(bytes) = value else {
-                return Err(Malformed::new(format!(
-                    "image head: unknown field {number}"
-                )));
+                return Err(Malformed::new(format!("image head: unknown field {number}")));
             };
             head.read_field(number, bytes)?;
         }
@@ -651,8 +558,7 @@ impl ImageHead {
     fn read_field(&mut self, number: u32, bytes: &[u8]) -> Result<(), Malformed> {
         match number {
             1 => {
-                let [index, term, revision, compacted, lease_clock, low, high] =
-                    read_numbers(bytes)?;
+                let [index, term, revision, compacted, lease_clock, low, high] = read_numbers(bytes)?;
                 self.applied = Position { index, term };
                 (self.revision, self.compacted) = (revision as i64, compacted as i64);
                 self.lease_clock = lease_clock;
@@ -660,12 +566,7 @@ impl ImageHead {
             }
             2 => {
                 let [id, ttl, granted, deadline] = read_numbers(bytes)?;
-                self.leases.push(LeaseHead {
-                    id: id as i64,
-                    ttl: ttl as i64,
-                    granted,
-                    deadline,
-                });
+                self.leases.push(LeaseHead { id: id as i64, ttl: ttl as i64, granted, deadline });
             }
             3 => self.members.push(decode_member(bytes)?),
             4 => self.conf.voters.push(read_numbers::<1>(bytes)?[0]),
@@ -673,21 +574,15 @@ impl ImageHead {
             6 => self.removed.push(read_numbers::<1>(bytes)?[0]),
             7 => {
                 let [member, alarm] = read_numbers(bytes)?;
-                self.alarms.push(AlarmMember {
-                    member,
-                    alarm: alarm as i32,
-                });
+                self.alarms.push(AlarmMember { member, alarm: alarm as i32 });
             }
             8 => {
-                let text = std::str::from_utf8(bytes)
-                    .map_err(|_| Malformed::new("version is not UTF-8"))?;
+                let text = std::str::from_utf8(bytes).map_err(|_| Malformed::new("version is not UTF-8"))?;
                 self.cluster_version = text.to_owned();
             }
             9 => self.segments.push(read_segment(bytes)?),
             _ => {
-                return Err(Malformed::new(format!(
-                    "image head: unknown field {number}"
-                )));
+                return Err(Malformed::new(format!("image head: unknown field {number}")));
             }
         }
         Ok(())

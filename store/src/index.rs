@@ -12,11 +12,8 @@ pub trait Index: Default {
     fn insert(&mut self, key: Key, id: u32);
     fn remove(&mut self, key: &[u8]);
     /// In key order. The bounds must not cross.
-    fn scan<'a>(
-        &'a self,
-        from: Bound<&[u8]>,
-        to: Bound<&[u8]>,
-    ) -> impl Iterator<Item = (&'a Key, u32)> + use<'a, Self>;
+    fn scan<'a>(&'a self, from: Bound<&[u8]>, to: Bound<&[u8]>)
+    -> impl Iterator<Item = (&'a Key, u32)> + use<'a, Self>;
 }
 
 #[derive(Clone, Debug, Default)]
@@ -37,14 +34,8 @@ impl Index for Tree {
         self.map.remove(key);
     }
 
-    fn scan<'a>(
-        &'a self,
-        from: Bound<&[u8]>,
-        to: Bound<&[u8]>,
-    ) -> impl Iterator<Item = (&'a Key, u32)> + use<'a> {
-        self.map
-            .range::<[u8], _>((from, to))
-            .map(|(key, id)| (key, *id))
+    fn scan<'a>(&'a self, from: Bound<&[u8]>, to: Bound<&[u8]>) -> impl Iterator<Item = (&'a Key, u32)> + use<'a> {
+        self.map.range::<[u8], _>((from, to)).map(|(key, id)| (key, *id))
     }
 }
 
@@ -65,19 +56,13 @@ impl Version {
     }
 
     pub fn rev(&self) -> Rev {
-        Rev {
-            main: self.main,
-            sub: i64::from(self.sub),
-        }
+        Rev { main: self.main, sub: i64::from(self.sub) }
     }
 
     /// The `KeyValue` of this version less its value.
     pub fn without_value<'a>(&self, key: &'a [u8]) -> KeyValueRef<'a> {
         if self.is_tombstone() {
-            return KeyValueRef {
-                key,
-                ..Default::default()
-            };
+            return KeyValueRef { key, ..Default::default() };
         }
         KeyValueRef {
             key,
@@ -120,9 +105,7 @@ impl Entry {
         if self.latest.main <= revision {
             return Some(&self.latest);
         }
-        let upto = self
-            .older
-            .partition_point(|version| version.main <= revision);
+        let upto = self.older.partition_point(|version| version.main <= revision);
         upto.checked_sub(1).map(|i| &self.older[i])
     }
 
@@ -161,9 +144,7 @@ impl Keys {
     }
 
     fn entry(&self, id: u32) -> &Entry {
-        self.slab[id as usize]
-            .as_ref()
-            .expect("the index points to entries")
+        self.slab[id as usize].as_ref().expect("the index points to entries")
     }
 
     pub fn get(&self, key: &[u8]) -> Option<&Entry> {
@@ -209,45 +190,28 @@ impl Keys {
     }
 
     fn supersede(&mut self, id: u32, version: Version) -> Key {
-        let entry = self.slab[id as usize]
-            .as_mut()
-            .expect("the index points to entries");
-        assert!(
-            entry.latest.rev() < version.rev(),
-            "versions come in revision order"
-        );
+        let entry = self.slab[id as usize].as_mut().expect("the index points to entries");
+        assert!(entry.latest.rev() < version.rev(), "versions come in revision order");
         match (entry.latest.is_tombstone(), version.is_tombstone()) {
             (true, false) => self.live_keys += 1,
             (false, true) => self.live_keys -= 1,
             (false, false) => {}
             (true, true) => panic!("a key that does not exist is not deleted again"),
         }
-        entry
-            .older
-            .push(std::mem::replace(&mut entry.latest, version));
+        entry.older.push(std::mem::replace(&mut entry.latest, version));
         self.superseded.push_back((version.main, id));
         entry.key.clone()
     }
 
     fn next_id(&self) -> u32 {
-        self.free
-            .last()
-            .copied()
-            .unwrap_or_else(|| u32::try_from(self.slab.len()).expect("below 2^32 keys"))
+        self.free.last().copied().unwrap_or_else(|| u32::try_from(self.slab.len()).expect("below 2^32 keys"))
     }
 
     fn create(&mut self, key: &[u8], version: Version) -> Key {
-        assert!(
-            !version.is_tombstone(),
-            "a key that does not exist is not deleted"
-        );
+        assert!(!version.is_tombstone(), "a key that does not exist is not deleted");
         let key = Key::from(key);
         self.live_keys += 1;
-        self.insert(Entry {
-            key: key.clone(),
-            latest: version,
-            older: Vec::new(),
-        });
+        self.insert(Entry { key: key.clone(), latest: version, older: Vec::new() });
         key
     }
 
@@ -289,17 +253,9 @@ impl Keys {
     /// Visits one entry that may hold versions dead at `level` and drops them; `freed` hears of each.
     /// False: nothing is dead at `level` any more.
     pub fn sweep_one(&mut self, level: i64, freed: &mut impl FnMut(Handle)) -> bool {
-        let id = if self
-            .superseded
-            .front()
-            .is_some_and(|(main, _)| *main <= level)
-        {
+        let id = if self.superseded.front().is_some_and(|(main, _)| *main <= level) {
             self.superseded.pop_front()
-        } else if self
-            .tombstones
-            .front()
-            .is_some_and(|(main, _)| *main < level)
-        {
+        } else if self.tombstones.front().is_some_and(|(main, _)| *main < level) {
             self.tombstones.pop_front()
         } else {
             return false;
@@ -316,10 +272,7 @@ impl Keys {
 
     /// Nothing that is still here is dead at this revision.
     pub fn swept_upto(&self) -> i64 {
-        let superseded = self
-            .superseded
-            .front()
-            .map_or(i64::MAX, |(main, _)| main - 1);
+        let superseded = self.superseded.front().map_or(i64::MAX, |(main, _)| main - 1);
         let tombstone = self.tombstones.front().map_or(i64::MAX, |(main, _)| *main);
         superseded.min(tombstone)
     }

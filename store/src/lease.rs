@@ -46,10 +46,7 @@ impl Leases {
     }
 
     pub fn set_deadline(&mut self, id: i64, deadline: u64) -> bool {
-        self.table
-            .get_mut(&id)
-            .map(|lease| lease.deadline = deadline)
-            .is_some()
+        self.table.get_mut(&id).map(|lease| lease.deadline = deadline).is_some()
     }
 
     /// A key moves from lease `from` to lease `to` (0 = none).
@@ -59,10 +56,7 @@ impl Leases {
         }
         if from != 0 {
             let lease = self.table.get_mut(&from).expect("a key's lease exists");
-            assert!(
-                lease.keys.remove(key),
-                "a key hangs on the lease its version names"
-            );
+            assert!(lease.keys.remove(key), "a key hangs on the lease its version names");
         }
         if to != 0 {
             let lease = self.table.get_mut(&to).expect("checked before");
@@ -72,11 +66,7 @@ impl Leases {
 
     /// As [`Leases::attach`] for a key of an image; false if the lease is unknown.
     pub fn load_key(&mut self, key: &Key, lease: i64) -> bool {
-        lease == 0
-            || self
-                .table
-                .get_mut(&lease)
-                .is_some_and(|lease| lease.keys.insert(key.clone()))
+        lease == 0 || self.table.get_mut(&lease).is_some_and(|lease| lease.keys.insert(key.clone()))
     }
 }
 

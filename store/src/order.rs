@@ -16,9 +16,7 @@ impl Query {
 
     /// Any filter on mod or create revision.
     pub fn has_filters(&self) -> bool {
-        [self.min_mod, self.max_mod, self.min_create, self.max_create]
-            .iter()
-            .any(|bound| *bound != 0)
+        [self.min_mod, self.max_mod, self.min_create, self.max_create].iter().any(|bound| *bound != 0)
     }
 
     /// True if a version passes the filters.
@@ -48,11 +46,7 @@ pub fn needs_sort(query: &Query) -> bool {
 
 /// Sorts the items of a whole walk and cuts at the limit. `value` gives the bytes of an item's value
 /// and is called only for target VALUE. Ties stay in key order, also descending.
-pub fn finish(
-    query: &Query,
-    items: Vec<Item>,
-    value: impl Fn(&Item) -> Bytes,
-) -> (Vec<Item>, bool) {
+pub fn finish(query: &Query, items: Vec<Item>, value: impl Fn(&Item) -> Bytes) -> (Vec<Item>, bool) {
     let descend = query.order == SortOrder::Descend;
     let mut items = match query.target {
         SortTarget::Key => sorted(items, descend, |item| item.key.clone()),

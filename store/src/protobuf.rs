@@ -43,9 +43,7 @@ impl<'a> Fields<'a> {
             return Ok(None);
         }
         let tag = self.varint()?;
-        let number = u32::try_from(tag >> 3)
-            .ok()
-            .filter(|n| (1..1 << 29).contains(n));
+        let number = u32::try_from(tag >> 3).ok().filter(|n| (1..1 << 29).contains(n));
         let number = number.ok_or_else(|| Malformed::new("field number out of range"))?;
         let value = match tag & 7 {
             0 => Value::Varint(self.varint()?),
@@ -67,9 +65,7 @@ impl<'a> Fields<'a> {
     }
 
     fn take(&mut self, len: u64) -> Result<&'a [u8], Malformed> {
-        let len = usize::try_from(len)
-            .ok()
-            .filter(|len| *len <= self.rest.len());
+        let len = usize::try_from(len).ok().filter(|len| *len <= self.rest.len());
         let len = len.ok_or_else(|| Malformed::new("message is cut short"))?;
         let (head, rest) = self.rest.split_at(len);
         self.rest = rest;
@@ -94,11 +90,7 @@ pub fn read_varint(bytes: &[u8]) -> Result<(u64, usize), Malformed> {
             return Ok((value, i + 1));
         }
     }
-    Err(Malformed::new(if bytes.len() < 10 {
-        "varint is cut short"
-    } else {
-        "varint above 64 bits"
-    }))
+    Err(Malformed::new(if bytes.len() < 10 { "varint is cut short" } else { "varint above 64 bits" }))
 }
 
 pub fn varint_len(value: u64) -> usize {
@@ -152,17 +144,7 @@ mod tests {
 
     #[test]
     fn varints_round_trip_and_know_their_length() {
-        for value in [
-            0,
-            1,
-            127,
-            128,
-            16383,
-            16384,
-            u64::from(u32::MAX),
-            u64::MAX - 1,
-            u64::MAX,
-        ] {
+        for value in [0, 1, 127, 128, 16383, 16384, u64::from(u32::MAX), u64::MAX - 1, u64::MAX] {
             let mut out = Vec::new();
             put_varint(&mut out, value);
             assert_eq!(out.len(), varint_len(value));

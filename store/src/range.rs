@@ -16,18 +16,12 @@ impl KeyRange {
             b"\0" => Some(Bytes::new()),
             end => Some(Bytes::copy_from_slice(end)),
         };
-        KeyRange {
-            key: Bytes::copy_from_slice(key),
-            end,
-        }
+        KeyRange { key: Bytes::copy_from_slice(key), end }
     }
 
     /// Every key there is.
     pub fn all() -> KeyRange {
-        KeyRange {
-            key: Bytes::new(),
-            end: Some(Bytes::new()),
-        }
+        KeyRange { key: Bytes::new(), end: Some(Bytes::new()) }
     }
 
     pub fn contains(&self, key: &[u8]) -> bool {
@@ -50,10 +44,7 @@ impl KeyRange {
                 Some(end) => end.is_empty() || key < &end[..],
             }
         }
-        !self.is_empty()
-            && !other.is_empty()
-            && below_end(&self.key, other)
-            && below_end(&other.key, self)
+        !self.is_empty() && !other.is_empty() && below_end(&self.key, other) && below_end(&other.key, self)
     }
 
     /// Bounds for an ordered map; None when no key can match.
@@ -79,9 +70,7 @@ mod tests {
         let keys: [&[u8]; 5] = [b"\0", b"a", b"a\0", b"b", b"\xff"];
         let inside = |key: &[u8], end: &[u8]| {
             let range = KeyRange::new(key, end);
-            keys.iter()
-                .map(|k| if range.contains(k) { '1' } else { '.' })
-                .collect::<String>()
+            keys.iter().map(|k| if range.contains(k) { '1' } else { '.' }).collect::<String>()
         };
         assert_eq!(inside(b"a", b""), ".1...");
         assert_eq!(inside(b"a", b"b"), ".11..");

@@ -30,10 +30,7 @@ pub struct Damage {
 
 impl Damage {
     pub fn new(offset: u64, what: impl Into<String>) -> Damage {
-        Damage {
-            offset,
-            what: what.into(),
-        }
+        Damage { offset, what: what.into() }
     }
 }
 
@@ -75,11 +72,7 @@ impl KeyValueRef<'_> {
     /// Size of the canonical encoding in bytes.
     pub fn encoded_len(&self) -> usize {
         fn bytes(b: &[u8]) -> usize {
-            if b.is_empty() {
-                0
-            } else {
-                1 + varint_len(b.len() as u64) + b.len()
-            }
+            if b.is_empty() { 0 } else { 1 + varint_len(b.len() as u64) + b.len() }
         }
         fn int(v: i64) -> usize {
             if v == 0 { 0 } else { 1 + varint_len(v as u64) }
@@ -111,27 +104,12 @@ pub fn encode(rev: Rev, tombstone: bool, kv: &KeyValueRef<'_>) -> Bytes {
     let len = kv.encoded_len();
     let mut out = Vec::with_capacity(HEADER + len);
     out.extend_from_slice(&[0; 4]);
-    out.extend_from_slice(
-        &u32::try_from(len)
-            .expect("a value fits in a record")
-            .to_le_bytes(),
-    );
-    out.extend_from_slice(
-        &u64::try_from(rev.main)
-            .expect("revisions are positive")
-            .to_le_bytes(),
-    );
-    out.extend_from_slice(
-        &u32::try_from(rev.sub)
-            .expect("sub revision in 32 bits")
-            .to_le_bytes(),
-    );
+    out.extend_from_slice(&u32::try_from(len).expect("a value fits in a record").to_le_bytes());
+    out.extend_from_slice(&u64::try_from(rev.main).expect("revisions are positive").to_le_bytes());
+    out.extend_from_slice(&u32::try_from(rev.sub).expect("sub revision in 32 bits").to_le_bytes());
     out.extend_from_slice(&(if tombstone { TOMBSTONE } else { 0 }).to_le_bytes());
     kv.encode(&mut out);
-    assert!(
-        out.len() == HEADER + len,
-        "a record has the length its header says"
-    );
+    assert!(out.len() == HEADER + len, "a record has the length its header says");
     let crc = crc32c::crc32c(&out[4..]);
     out[..4].copy_from_slice(&crc.to_le_bytes());
     Bytes::from(out)
@@ -145,10 +123,7 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 /// The checksum is not looked at: [`open`] does.
 pub fn whole_len(header: &[u8]) -> Result<usize, Damage> {
     if header.len() < HEADER {
-        return Err(Damage::new(
-            header.len() as u64,
-            "record header is cut short",
-        ));
+        return Err(Damage::new(header.len() as u64, "record header is cut short"));
     }
     Ok(HEADER + u32_at(header, 4) as usize)
 }
@@ -172,10 +147,7 @@ pub fn open(record: &Bytes) -> Result<Record, Damage> {
         return Err(Damage::new(20, format!("unknown record flags {flags:#x}")));
     }
     Ok(Record {
-        rev: Rev {
-            main,
-            sub: i64::from(u32_at(record, 16)),
-        },
+        rev: Rev { main, sub: i64::from(u32_at(record, 16)) },
         tombstone: flags & TOMBSTONE != 0,
         body: record.slice(HEADER..),
     })
@@ -219,28 +191,15 @@ mod tests {
     use super::*;
 
     fn sample() -> KeyValueRef<'static> {
-        KeyValueRef {
-            key: b"foo",
-            create: 2,
-            modified: 300,
-            version: 4,
-            value: b"bar",
-            lease: -1,
-        }
+        KeyValueRef { key: b"foo", create: 2, modified: 300, version: 4, value: b"bar", lease: -1 }
     }
 
     #[test]
     fn layout_is_fixed() {
-        let kv = KeyValueRef {
-            lease: 0,
-            ..sample()
-        };
+        let kv = KeyValueRef { lease: 0, ..sample() };
         let bytes = encode(Rev { main: 300, sub: 1 }, false, &kv);
         let body = b"\x0a\x03foo\x10\x02\x18\xac\x02\x20\x04\x2a\x03bar";
-        assert_eq!(
-            &bytes[4..HEADER],
-            &[17, 0, 0, 0, 44, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]
-        );
+        assert_eq!(&bytes[4..HEADER], &[17, 0, 0, 0, 44, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(&bytes[HEADER..], body);
         let record = open(&bytes).unwrap();
         assert_eq!(record.rev, Rev { main: 300, sub: 1 });
@@ -249,14 +208,7 @@ mod tests {
 
     #[test]
     fn every_flipped_bit_and_every_cut_is_seen() {
-        let bytes = encode(
-            Rev { main: 7, sub: 0 },
-            true,
-            &KeyValueRef {
-                key: b"k",
-                ..Default::default()
-            },
-        );
+        let bytes = encode(Rev { main: 7, sub: 0 }, true, &KeyValueRef { key: b"k", ..Default::default() });
         for bit in 0..bytes.len() * 8 {
             let mut bad = bytes.to_vec();
             bad[bit / 8] ^= 1 << (bit % 8);
@@ -269,19 +221,11 @@ mod tests {
 
     #[test]
     fn value_length_follows_from_record_length() {
-        for len in [
-            0, 1, 126, 127, 128, 129, 130, 16382, 16383, 16384, 16385, 70_000,
-        ] {
+        for len in [0, 1, 126, 127, 128, 129, 130, 16382, 16383, 16384, 16385, 70_000] {
             let value = vec![b'x'; len];
-            let kv = KeyValueRef {
-                value: &value,
-                ..sample()
-            };
+            let kv = KeyValueRef { value: &value, ..sample() };
             let bytes = encode(Rev { main: 300, sub: 0 }, false, &kv);
-            assert_eq!(
-                value_len(&KeyValueRef { value: b"", ..kv }, bytes.len() as u32),
-                len
-            );
+            assert_eq!(value_len(&KeyValueRef { value: b"", ..kv }, bytes.len() as u32), len);
         }
     }
 }

@@ -100,9 +100,7 @@ impl Plain {
 }
 
 pub(crate) fn wrong<T>(message: &str, number: u32) -> Result<T, Malformed> {
-    Err(Malformed::new(format!(
-        "{message}: field {number} has the wrong wire type"
-    )))
+    Err(Malformed::new(format!("{message}: field {number} has the wrong wire type")))
 }
 
 pub(crate) fn int(v: u64) -> i64 {
@@ -307,16 +305,12 @@ impl<'a> TxnRequest<'a> {
 
     /// Ranges alone in both branches and no nested transaction: need not be logged.
     pub fn is_read_only(&self) -> bool {
-        self.success
-            .iter()
-            .chain(&self.failure)
-            .all(|op| matches!(op, RequestOp::Range(_)))
+        self.success.iter().chain(&self.failure).all(|op| matches!(op, RequestOp::Range(_)))
     }
 
     /// Read only, and every range of both branches asks for a local read.
     pub fn is_serializable(&self) -> bool {
-        let local =
-            |op: &RequestOp<'_>| matches!(op, RequestOp::Range(range) if range.serializable);
+        let local = |op: &RequestOp<'_>| matches!(op, RequestOp::Range(range) if range.serializable);
         self.success.iter().chain(&self.failure).all(local)
     }
 }
@@ -373,11 +367,7 @@ impl<'a> Compare<'a> {
         let mut fields = Fields::new(bytes);
         while let Some((number, value)) = fields.next()? {
             // the operands are one choice: at most one of them in a plain message
-            plain.once(if (4..=8).contains(&number) {
-                4
-            } else {
-                number.min(63)
-            });
+            plain.once(if (4..=8).contains(&number) { 4 } else { number.min(63) });
             match (number, value) {
                 (1, Value::Varint(v)) => compare.result = int32(v),
                 (2, Value::Varint(v)) => compare.target = int32(v),

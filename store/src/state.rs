@@ -19,9 +19,7 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Config {
-        Config {
-            segment_bytes: 64 << 20,
-        }
+        Config { segment_bytes: 64 << 20 }
     }
 }
 
@@ -187,9 +185,7 @@ impl Store {
     /// The version of a key that a reader at `revision` sees.
     pub fn get_at(&self, key: &[u8], revision: i64) -> Option<Item> {
         let entry = self.keys.get(key)?;
-        let version = entry
-            .at(revision)
-            .filter(|version| !version.is_tombstone())?;
+        let version = entry.at(revision).filter(|version| !version.is_tombstone())?;
         Some(self.item(&entry.key, version))
     }
 
@@ -198,10 +194,7 @@ impl Store {
     pub fn version_before(&self, key: &[u8], main: i64) -> Option<Located> {
         let entry = self.keys.get(key)?;
         let dead = crate::compact::dead_versions(entry, self.compacted);
-        let alive = entry
-            .versions()
-            .skip(dead)
-            .take_while(|version| version.main < main);
+        let alive = entry.versions().skip(dead).take_while(|version| version.main < main);
         let version = alive.last().filter(|version| !version.is_tombstone())?;
         Some(self.located(version))
     }

@@ -70,14 +70,7 @@ pub struct Tail {
 }
 
 fn empty_segment(id: u32) -> SegmentUse {
-    SegmentUse {
-        id,
-        first: 0,
-        last: 0,
-        end: FIRST_OFFSET,
-        live: 0,
-        sealed: false,
-    }
+    SegmentUse { id, first: 0, last: 0, end: FIRST_OFFSET, live: 0, sealed: false }
 }
 
 impl Tail {
@@ -87,11 +80,7 @@ impl Tail {
 
     /// Continues behind the segments of an image. None unless they are ascending and only the last is open.
     pub fn restore(segments: impl IntoIterator<Item = SegmentUse>) -> Option<Tail> {
-        let mut tail = Tail {
-            segments: BTreeMap::new(),
-            unwritten: BTreeMap::new(),
-            bytes: 0,
-        };
+        let mut tail = Tail { segments: BTreeMap::new(), unwritten: BTreeMap::new(), bytes: 0 };
         for segment in segments {
             if let Some((id, last)) = tail.segments.last_key_value()
                 && (*id >= segment.id || !last.sealed)
@@ -100,79 +89,36 @@ impl Tail {
             }
             tail.segments.insert(segment.id, segment);
         }
-        let open = tail
-            .segments
-            .last_key_value()
-            .is_some_and(|(_, last)| !last.sealed);
+        let open = tail.segments.last_key_value().is_some_and(|(_, last)| !last.sealed);
         open.then_some(tail)
     }
 
     /// Places and encodes one record. `rev` ascends from call to call.
-    pub fn append(
-        &mut self,
-        segment_bytes: u32,
-        rev: Rev,
-        tombstone: bool,
-        kv: &KeyValueRef<'_>,
-    ) -> (Handle, Bytes) {
+    pub fn append(&mut self, segment_bytes: u32, rev: Rev, tombstone: bool, kv: &KeyValueRef<'_>) -> (Handle, Bytes) {
         let bytes = record::encode(rev, tombstone, kv);
-        let len = u32::try_from(bytes.len())
-            .ok()
-            .filter(|len| *len < HARD_LIMIT);
+        let len = u32::try_from(bytes.len()).ok().filter(|len| *len < HARD_LIMIT);
         let len = len.expect("a record is shorter than a segment may be");
         let segment = self.segment_for(segment_bytes, rev.main, len);
-        let handle = Handle {
-            segment: segment.id,
-            offset: segment.end,
-            len,
-        };
-        segment.first = if segment.first == 0 {
-            rev.main
-        } else {
-            segment.first
-        };
+        let handle = Handle { segment: segment.id, offset: segment.end, len };
+        segment.first = if segment.first == 0 { rev.main } else { segment.first };
         segment.last = rev.main;
         segment.end += len;
         segment.live += u64::from(len);
-        let waiting = Waiting {
-            offset: handle.offset,
-            rev,
-            bytes: bytes.clone(),
-        };
-        self.unwritten
-            .entry(handle.segment)
-            .or_default()
-            .records
-            .push_back(waiting);
+        let waiting = Waiting { offset: handle.offset, rev, bytes: bytes.clone() };
+        self.unwritten.entry(handle.segment).or_default().records.push_back(waiting);
         self.bytes += u64::from(len);
         (handle, bytes)
     }
 
     fn segment_for(&mut self, segment_bytes: u32, main: i64, len: u32) -> &mut SegmentUse {
-        let (_, open) = self
-            .segments
-            .last_key_value()
-            .expect("there is an open segment");
-        assert!(
-            !open.sealed && open.last <= main,
-            "records are appended in revision order"
-        );
+        let (_, open) = self.segments.last_key_value().expect("there is an open segment");
+        assert!(!open.sealed && open.last <= main, "records are appended in revision order");
         let mut id = open.id;
         let begun = open.end > FIRST_OFFSET;
-        let (end, limit) = (
-            u64::from(open.end) + u64::from(len),
-            u64::from(segment_bytes),
-        );
-        let over = if open.last == main {
-            end > u64::from(HARD_LIMIT)
-        } else {
-            end > limit
-        };
+        let (end, limit) = (u64::from(open.end) + u64::from(len), u64::from(segment_bytes));
+        let over = if open.last == main { end > u64::from(HARD_LIMIT) } else { end > limit };
         if begun && over {
-            self.segments
-                .get_mut(&id)
-                .expect("looked at just now")
-                .sealed = true;
+            self.segments.get_mut(&id).expect("looked at just now").sealed = true;
             // a seal is written even if every record of the segment already is
             self.unwritten.entry(id).or_default();
             id = id.checked_add(1).expect("fewer than 2^32 segments");
@@ -183,14 +129,9 @@ impl Tail {
     /// The bytes of a record that no file holds yet.
     pub fn get(&self, handle: Handle) -> Option<Bytes> {
         let records = &self.unwritten.get(&handle.segment)?.records;
-        let found = records
-            .binary_search_by_key(&handle.offset, |waiting| waiting.offset)
-            .ok()?;
+        let found = records.binary_search_by_key(&handle.offset, |waiting| waiting.offset).ok()?;
         let bytes = &records[found].bytes;
-        assert!(
-            bytes.len() == handle.len as usize,
-            "a handle names one whole record"
-        );
+        assert!(bytes.len() == handle.len as usize, "a handle names one whole record");
         Some(bytes.clone())
     }
 
@@ -213,20 +154,13 @@ impl Tail {
         let Some(unwritten) = self.unwritten.get_mut(&segment) else {
             return;
         };
-        while unwritten
-            .records
-            .front()
-            .is_some_and(|waiting| waiting.offset < upto)
-        {
+        while unwritten.records.front().is_some_and(|waiting| waiting.offset < upto) {
             let gone = unwritten.records.pop_front().expect("looked at just now");
             let end = gone.offset as usize + gone.bytes.len();
             assert!(end <= upto as usize, "records are written whole");
             self.bytes -= gone.bytes.len() as u64;
         }
-        let open = self
-            .segments
-            .get(&segment)
-            .is_some_and(|segment| !segment.sealed);
+        let open = self.segments.get(&segment).is_some_and(|segment| !segment.sealed);
         if unwritten.records.is_empty() && (sealed || open) {
             self.unwritten.remove(&segment);
         }
@@ -242,10 +176,7 @@ impl Tail {
 
     /// The index does not point to this record any more.
     pub fn freed(&mut self, handle: Handle) {
-        let segment = self
-            .segments
-            .get_mut(&handle.segment)
-            .expect("records lie in known segments");
+        let segment = self.segments.get_mut(&handle.segment).expect("records lie in known segments");
         segment.live -= u64::from(handle.len);
     }
 
@@ -267,15 +198,8 @@ impl Tail {
 
     pub fn drop_dead(&mut self) -> Vec<u32> {
         let unwritten = &self.unwritten;
-        let dead = |segment: &&SegmentUse| {
-            segment.sealed && segment.live == 0 && !unwritten.contains_key(&segment.id)
-        };
-        let dead: Vec<u32> = self
-            .segments
-            .values()
-            .filter(dead)
-            .map(|segment| segment.id)
-            .collect();
+        let dead = |segment: &&SegmentUse| segment.sealed && segment.live == 0 && !unwritten.contains_key(&segment.id);
+        let dead: Vec<u32> = self.segments.values().filter(dead).map(|segment| segment.id).collect();
         for id in &dead {
             self.segments.remove(id);
         }
@@ -289,13 +213,7 @@ impl Default for Tail {
     }
 }
 
-fn extent(
-    id: u32,
-    unwritten: &Unwritten,
-    sealed: bool,
-    segment: Option<&SegmentUse>,
-    room: &mut usize,
-) -> Extent {
+fn extent(id: u32, unwritten: &Unwritten, sealed: bool, segment: Option<&SegmentUse>, room: &mut usize) -> Extent {
     let records = &unwritten.records;
     let (mut parts, mut last) = (Vec::new(), None);
     for waiting in records {
@@ -323,14 +241,7 @@ mod tests {
 
     fn put(tail: &mut Tail, main: i64, sub: i64, value: usize) -> Handle {
         let value = vec![b'v'; value];
-        let kv = KeyValueRef {
-            key: b"k",
-            create: 2,
-            modified: main,
-            version: 1,
-            value: &value,
-            lease: 0,
-        };
+        let kv = KeyValueRef { key: b"k", create: 2, modified: main, version: 1, value: &value, lease: 0 };
         tail.append(8192, Rev { main, sub }, false, &kv).0
     }
 
@@ -348,19 +259,9 @@ mod tests {
 
         let extents = tail.unwritten(usize::MAX);
         assert_eq!(extents.len(), 2);
-        assert_eq!(
-            (
-                extents[0].segment,
-                extents[0].offset,
-                extents[0].parts.len()
-            ),
-            (1, FIRST_OFFSET, 3)
-        );
+        assert_eq!((extents[0].segment, extents[0].offset, extents[0].parts.len()), (1, FIRST_OFFSET, 3));
         assert!(extents[0].seals && !extents[1].seals);
-        assert_eq!(
-            extents[0].revisions,
-            Some((Rev { main: 2, sub: 0 }, Rev { main: 3, sub: 1 }))
-        );
+        assert_eq!(extents[0].revisions, Some((Rev { main: 2, sub: 0 }, Rev { main: 3, sub: 1 })));
         assert_eq!(tail.unwritten(1).len(), 1);
         assert!(!tail.unwritten(1)[0].seals);
 
@@ -381,10 +282,7 @@ mod tests {
         tail.written(1, a.offset + a.len, false);
         put(&mut tail, 3, 0, 200);
         let extents = tail.unwritten(usize::MAX);
-        assert_eq!(
-            (extents[0].segment, extents[0].offset),
-            (1, a.offset + a.len)
-        );
+        assert_eq!((extents[0].segment, extents[0].offset), (1, a.offset + a.len));
         assert!(extents[0].parts.is_empty() && extents[0].seals);
         tail.written(1, a.offset + a.len, true);
         assert_eq!(tail.unwritten(usize::MAX).len(), 1);

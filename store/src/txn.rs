@@ -3,9 +3,7 @@
 //! rely on, execute them in order.
 
 use crate::apply::{Batch, Kept, Stop, value_in};
-use crate::command::{
-    self, Compare, DeleteRangeRequest, Operand, PutRequest, RangeRequest, RequestOp, TxnRequest,
-};
+use crate::command::{self, Compare, DeleteRangeRequest, Operand, PutRequest, RangeRequest, RequestOp, TxnRequest};
 use crate::index::{Entry, Version};
 use crate::state::Store;
 use crate::{Error, Handle, KeyRange, OpReply, Query, RangeReply, Reply};
@@ -44,11 +42,7 @@ pub enum TxnRead {
 type Values<'f> = &'f dyn Fn(Handle) -> Result<Bytes, Stop>;
 
 impl Store {
-    pub(crate) fn apply_txn(
-        &mut self,
-        txn: &TxnRequest<'_>,
-        batch: &mut Batch,
-    ) -> Result<Reply, Stop> {
+    pub(crate) fn apply_txn(&mut self, txn: &TxnRequest<'_>, batch: &mut Batch) -> Result<Reply, Stop> {
         command::check_txn(txn, i64::MAX)?;
         let path = self.plan(txn, &|handle| self.value_of(handle))?;
         Ok(self.run(path, batch))
@@ -56,11 +50,7 @@ impl Store {
 
     /// A transaction of ranges alone ([`TxnRequest::is_read_only`]), outside the log. `body`: as for the log
     /// ([`command::encode_txn`]). `fetched`: whole records asked for before, by handle.
-    pub fn read_txn(
-        &self,
-        body: &[u8],
-        fetched: &BTreeMap<Handle, Bytes>,
-    ) -> Result<TxnRead, command::Malformed> {
+    pub fn read_txn(&self, body: &[u8], fetched: &BTreeMap<Handle, Bytes>) -> Result<TxnRead, command::Malformed> {
         match command::decode(body)?.command {
             command::Command::Txn(txn) if txn.is_read_only() => Ok(self.read_only(&txn, fetched)),
             _ => Err(command::Malformed::new("not a transaction of ranges alone")),
@@ -68,15 +58,9 @@ impl Store {
     }
 
     fn read_only(&self, txn: &TxnRequest<'_>, fetched: &BTreeMap<Handle, Bytes>) -> TxnRead {
-        let done = |result| TxnRead::Done {
-            revision: self.revision,
-            result,
-        };
+        let done = |result| TxnRead::Done { revision: self.revision, result };
         let value = |handle: Handle| {
-            let record = self
-                .tail
-                .get(handle)
-                .or_else(|| fetched.get(&handle).cloned());
+            let record = self.tail.get(handle).or_else(|| fetched.get(&handle).cloned());
             value_in(&record.ok_or(Stop::Needs(handle))?)
         };
         let checked = command::check_txn(txn, i64::MAX).map_err(Stop::User);
@@ -91,32 +75,19 @@ impl Store {
     fn read(&self, path: &Path<'_, '_>) -> Reply {
         let mut responses = Vec::new();
         for step in &path.steps {
-            let Step::Range(range) = step else {
-                panic!("ranges alone")
-            };
+            let Step::Range(range) = step else { panic!("ranges alone") };
             responses.push(self.run_range(range, self.revision));
         }
-        Reply::Txn {
-            succeeded: path.succeeded,
-            responses,
-        }
+        Reply::Txn { succeeded: path.succeeded, responses }
     }
 
-    fn plan<'r, 'a>(
-        &self,
-        txn: &'r TxnRequest<'a>,
-        values: Values<'_>,
-    ) -> Result<Path<'r, 'a>, Stop> {
+    fn plan<'r, 'a>(&self, txn: &'r TxnRequest<'a>, values: Values<'_>) -> Result<Path<'r, 'a>, Stop> {
         let mut path = self.choose(txn, values)?;
         self.check_path(&mut path, &mut Vec::new(), values)?;
         Ok(path)
     }
 
-    fn choose<'r, 'a>(
-        &self,
-        txn: &'r TxnRequest<'a>,
-        values: Values<'_>,
-    ) -> Result<Path<'r, 'a>, Stop> {
+    fn choose<'r, 'a>(&self, txn: &'r TxnRequest<'a>, values: Values<'_>) -> Result<Path<'r, 'a>, Stop> {
         let mut succeeded = true;
         for compare in &txn.compare {
             if !self.holds(compare, values)? {
@@ -124,11 +95,7 @@ impl Store {
                 break;
             }
         }
-        let branch = if succeeded {
-            &txn.success
-        } else {
-            &txn.failure
-        };
+        let branch = if succeeded { &txn.success } else { &txn.failure };
         let mut steps = Vec::with_capacity(branch.len());
         for op in branch {
             steps.push(match op {
@@ -144,12 +111,7 @@ impl Store {
 
     /// `gone`: what the operations before delete. A put with ignore flags behind such a delete passes
     /// etcd's duplicate-key rule in one case (an end of `\0`), and there is nothing left to take over.
-    fn check_path(
-        &self,
-        path: &mut Path<'_, '_>,
-        gone: &mut Vec<KeyRange>,
-        values: Values<'_>,
-    ) -> Result<(), Stop> {
+    fn check_path(&self, path: &mut Path<'_, '_>, gone: &mut Vec<KeyRange>, values: Values<'_>) -> Result<(), Stop> {
         for step in &mut path.steps {
             match step {
                 Step::Range(range) => {
@@ -184,28 +146,16 @@ impl Store {
                 Step::Range(range) => self.run_range(range, batch.newest()),
                 Step::Put(put, kept) => {
                     let prev = self.write_put(batch, put, kept);
-                    OpReply {
-                        revision: batch.newest(),
-                        reply: Reply::Put { prev },
-                    }
+                    OpReply { revision: batch.newest(), reply: Reply::Put { prev } }
                 }
                 Step::Delete(delete) => {
                     let reply = self.write_delete(batch, &delete.range(), delete.prev_kv);
-                    OpReply {
-                        revision: batch.newest(),
-                        reply,
-                    }
+                    OpReply { revision: batch.newest(), reply }
                 }
-                Step::Txn(path) => OpReply {
-                    revision: 0,
-                    reply: self.run(path, batch),
-                },
+                Step::Txn(path) => OpReply { revision: 0, reply: self.run(path, batch) },
             });
         }
-        Reply::Txn {
-            succeeded: path.succeeded,
-            responses,
-        }
+        Reply::Txn { succeeded: path.succeeded, responses }
     }
 
     fn run_range(&self, range: &RangeRequest<'_>, newest: i64) -> OpReply {
@@ -213,27 +163,16 @@ impl Store {
         let mut walk = self.walk_at(query, newest).expect("checked before");
         let slice = self.advance(&mut walk, usize::MAX);
         let finished = slice.finished.expect("one slice takes all");
-        let reply = RangeReply {
-            query: walk.query().clone(),
-            items: slice.items,
-            count: finished.count,
-            more: finished.more,
-        };
-        OpReply {
-            revision: newest,
-            reply: Reply::Range(reply),
-        }
+        let reply =
+            RangeReply { query: walk.query().clone(), items: slice.items, count: finished.count, more: finished.more };
+        OpReply { revision: newest, reply: Reply::Range(reply) }
     }
 
     /// Every key of the range must hold. No key at all counts as one missing key.
     fn holds(&self, compare: &Compare<'_>, values: Values<'_>) -> Result<bool, Stop> {
         let range = compare.range();
         let mut found = false;
-        for entry in self
-            .keys
-            .scan(&range)
-            .filter(|entry| !entry.latest.is_tombstone())
-        {
+        for entry in self.keys.scan(&range).filter(|entry| !entry.latest.is_tombstone()) {
             found = true;
             if !holds_for(compare, entry, values)? {
                 return Ok(false);
@@ -250,10 +189,7 @@ const VALUE: i32 = 3;
 
 fn holds_for(compare: &Compare<'_>, entry: &Entry, values: Values<'_>) -> Result<bool, Stop> {
     if compare.target != VALUE {
-        return Ok(satisfied(
-            compare.result,
-            compare_numbers(compare, Some(&entry.latest)),
-        ));
+        return Ok(satisfied(compare.result, compare_numbers(compare, Some(&entry.latest))));
     }
     let operand = match compare.operand {
         Operand::Value(value) => value,

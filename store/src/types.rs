@@ -117,15 +117,28 @@ pub enum Error {
 /// What an applied command answers. Values stay behind handles; the edge builds bytes.
 #[derive(Clone, Debug)]
 pub enum Reply {
-    Put { prev: Option<Item> },
-    Delete { deleted: i64, prevs: Vec<Item> },
+    Put {
+        prev: Option<Item>,
+    },
+    Delete {
+        deleted: i64,
+        prevs: Vec<Item>,
+    },
     Range(RangeReply),
-    Txn { succeeded: bool, responses: Vec<OpReply> },
+    Txn {
+        succeeded: bool,
+        responses: Vec<OpReply>,
+    },
     Compact,
-    LeaseGrant { id: i64, ttl: i64 },
+    LeaseGrant {
+        id: i64,
+        ttl: i64,
+    },
     LeaseRevoke,
     /// The alarms raised or removed by this command.
-    Alarm { alarms: Vec<AlarmMember> },
+    Alarm {
+        alarms: Vec<AlarmMember>,
+    },
     /// Nothing to say (publish, cluster version, expiry, no-op).
     Empty,
 }

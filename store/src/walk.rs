@@ -74,15 +74,7 @@ impl Walk {
     }
 
     fn new(query: Query, revision: i64) -> Walk {
-        Walk {
-            query,
-            revision,
-            after: None,
-            count: 0,
-            taken: 0,
-            more: false,
-            finished: false,
-        }
+        Walk { query, revision, after: None, count: 0, taken: 0, more: false, finished: false }
     }
 
     /// Takes note of a key of the range; true if it belongs to the answer.
@@ -91,11 +83,7 @@ impl Walk {
         if self.query.count_only || !self.query.admits(version.main, version.create) {
             return false;
         }
-        if self
-            .query
-            .walk_limit()
-            .is_some_and(|limit| self.taken >= limit)
-        {
+        if self.query.walk_limit().is_some_and(|limit| self.taken >= limit) {
             self.more = true;
             return false;
         }
@@ -104,10 +92,7 @@ impl Walk {
     }
 
     fn result(&self) -> Finished {
-        Finished {
-            count: self.count,
-            more: self.more && !self.query.needs_sort(),
-        }
+        Finished { count: self.count, more: self.more && !self.query.needs_sort() }
     }
 }
 
@@ -119,11 +104,7 @@ impl Store {
 
     /// `newest` may lie ahead of the store's revision by the transaction being executed.
     pub(crate) fn walk_at(&self, query: Query, newest: i64) -> Result<Walk, Error> {
-        let revision = if query.revision <= 0 {
-            newest
-        } else {
-            query.revision
-        };
+        let revision = if query.revision <= 0 { newest } else { query.revision };
         if revision > newest {
             return Err(Error::FutureRev);
         }
@@ -151,10 +132,7 @@ impl Store {
     /// As [`Store::advance`], but adds up sizes into `measure` and keeps nothing.
     /// True when the walk is finished. For walks in key order.
     pub fn measure(&self, walk: &mut Walk, most: usize, measure: &mut Measure) -> bool {
-        assert!(
-            !walk.query.needs_sort(),
-            "a sorted answer is measured after sorting"
-        );
+        assert!(!walk.query.needs_sort(), "a sorted answer is measured after sorting");
         let keys_only = walk.query.keys_only;
         let finished = self.visit(walk, most, |entry, version| {
             let len = if keys_only {
@@ -172,12 +150,7 @@ impl Store {
         finished.is_some()
     }
 
-    fn visit(
-        &self,
-        walk: &mut Walk,
-        most: usize,
-        mut each: impl FnMut(&Entry, &Version),
-    ) -> Option<Finished> {
+    fn visit(&self, walk: &mut Walk, most: usize, mut each: impl FnMut(&Entry, &Version)) -> Option<Finished> {
         if walk.finished {
             return Some(walk.result());
         }
@@ -190,9 +163,7 @@ impl Store {
                 walk.finished = true;
                 return Some(walk.result());
             };
-            let version = entry
-                .at(walk.revision)
-                .filter(|version| !version.is_tombstone());
+            let version = entry.at(walk.revision).filter(|version| !version.is_tombstone());
             if let Some(version) = version
                 && walk.take(version)
             {

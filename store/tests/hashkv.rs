@@ -13,24 +13,14 @@ struct Run {
 
 impl Run {
     fn new() -> Run {
-        Run {
-            store: Store::new(Config {
-                segment_bytes: 8192,
-            }),
-            files: BTreeMap::new(),
-        }
+        Run { store: Store::new(Config { segment_bytes: 8192 }), files: BTreeMap::new() }
     }
 
     fn apply(&mut self, body: &[u8]) {
-        let at = Position {
-            index: self.store.applied().index + 1,
-            term: 1,
-        };
+        let at = Position { index: self.store.applied().index + 1, term: 1 };
         let data = command::seal(body, Origin::default(), Some(1));
         let outcome = self.store.apply(at, &data, None).unwrap();
-        let Outcome::Done(applied) = outcome else {
-            panic!("no value is needed")
-        };
+        let Outcome::Done(applied) = outcome else { panic!("no value is needed") };
         for event in applied.events.iter().flat_map(|revision| &revision.events) {
             let handle = self.handle_of(event);
             self.files.insert(handle, event.record.clone());
@@ -42,11 +32,7 @@ impl Run {
         for extent in self.store.unwritten(usize::MAX) {
             let mut offset = extent.offset;
             for part in extent.parts {
-                let handle = Handle {
-                    segment: extent.segment,
-                    offset,
-                    len: part.len() as u32,
-                };
+                let handle = Handle { segment: extent.segment, offset, len: part.len() as u32 };
                 if part == event.record {
                     return handle;
                 }
@@ -57,39 +43,25 @@ impl Run {
     }
 
     fn hash(&self, revision: i64) -> u32 {
-        self.store
-            .hash_kv(revision, |handle| self.files[&handle].clone())
+        self.store.hash_kv(revision, |handle| self.files[&handle].clone())
     }
 
     fn step(&mut self, words: &[&str]) {
         let text = |word: &str| {
-            if word == "-" {
-                Vec::new()
-            } else {
-                word.as_bytes().to_vec()
-            }
+            if word == "-" { Vec::new() } else { word.as_bytes().to_vec() }
         };
         let number = |word: &str| word.parse::<i64>().unwrap();
         let body = match words {
             ["put", key, value, lease] => {
                 let value = text(value);
-                let put = PutRequest {
-                    key: key.as_bytes(),
-                    value: &value,
-                    lease: number(lease),
-                    ..Default::default()
-                };
+                let put = PutRequest { key: key.as_bytes(), value: &value, lease: number(lease), ..Default::default() };
                 let mut request = Vec::new();
                 put.encode(&mut request);
                 command::encode_put(&request).unwrap()
             }
             ["delete", key, end] => {
                 let end = text(end);
-                let delete = DeleteRangeRequest {
-                    key: key.as_bytes(),
-                    range_end: &end,
-                    prev_kv: false,
-                };
+                let delete = DeleteRangeRequest { key: key.as_bytes(), range_end: &end, prev_kv: false };
                 let mut request = Vec::new();
                 delete.encode(&mut request);
                 command::encode_delete_range(&request).unwrap()
@@ -109,34 +81,16 @@ impl Run {
         let (head, mut cursor) = self.store.image();
         let mut rows = Vec::new();
         while !self.store.image_rows(&mut cursor, 10, &mut rows) {}
-        self.store =
-            Store::load(self.store.config(), head, [Ok::<_, store::Damage>(rows)]).unwrap();
+        self.store = Store::load(self.store.config(), head, [Ok::<_, store::Damage>(rows)]).unwrap();
     }
 }
 
 fn txn(first: &str, gone: &str, second: &str, value: &str) -> Bytes {
-    let op = |key| {
-        RequestOp::Put(PutRequest {
-            key,
-            value: value.as_bytes(),
-            ..Default::default()
-        })
-    };
-    let delete = DeleteRangeRequest {
-        key: gone.as_bytes(),
-        ..Default::default()
-    };
-    let success = vec![
-        op(first.as_bytes()),
-        RequestOp::DeleteRange(delete),
-        op(second.as_bytes()),
-    ];
+    let op = |key| RequestOp::Put(PutRequest { key, value: value.as_bytes(), ..Default::default() });
+    let delete = DeleteRangeRequest { key: gone.as_bytes(), ..Default::default() };
+    let success = vec![op(first.as_bytes()), RequestOp::DeleteRange(delete), op(second.as_bytes())];
     let mut request = Vec::new();
-    TxnRequest {
-        success,
-        ..Default::default()
-    }
-    .encode(&mut request);
+    TxnRequest { success, ..Default::default() }.encode(&mut request);
     command::encode_txn(&request).unwrap()
 }
 
@@ -153,12 +107,7 @@ fn equal_to_etcd_for_the_same_history() {
                 let (revision, hash) = (revision.parse().unwrap(), hash.parse::<u32>().unwrap());
                 assert_eq!(run.hash(revision), hash, "line {}", number + 1);
                 run.settle();
-                assert_eq!(
-                    run.hash(revision),
-                    hash,
-                    "line {}, swept and loaded",
-                    number + 1
-                );
+                assert_eq!(run.hash(revision), hash, "line {}, swept and loaded", number + 1);
                 checked += 1;
             }
             _ => run.step(&words),

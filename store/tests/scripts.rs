@@ -17,12 +17,11 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use store::command::{
-    self, AlarmAction, Compare, DeleteRangeRequest, Operand, PutRequest, RangeRequest, RequestOp,
-    TxnRequest,
+    self, AlarmAction, Compare, DeleteRangeRequest, Operand, PutRequest, RangeRequest, RequestOp, TxnRequest,
 };
 use store::{
-    Applied, Conf, Config, Handle, Item, LeaseChange, Member, MemberChange, MemberChangeKind,
-    Origin, Outcome, Position, Reply, Store,
+    Applied, Conf, Config, Handle, Item, LeaseChange, Member, MemberChange, MemberChangeKind, Origin, Outcome,
+    Position, Reply, Store,
 };
 
 struct Script {
@@ -35,38 +34,18 @@ struct Script {
 type Words<'w> = std::iter::Peekable<std::slice::Iter<'w, String>>;
 
 fn bytes(word: &str) -> &'static [u8] {
-    let word = if word == "''" {
-        String::new()
-    } else {
-        word.replace("\\0", "\0").replace("\\xff", "\u{1}")
-    };
-    let bytes = word
-        .into_bytes()
-        .into_iter()
-        .map(|b| if b == 1 { 0xff } else { b })
-        .collect::<Vec<u8>>();
+    let word = if word == "''" { String::new() } else { word.replace("\\0", "\0").replace("\\xff", "\u{1}") };
+    let bytes = word.into_bytes().into_iter().map(|b| if b == 1 { 0xff } else { b }).collect::<Vec<u8>>();
     bytes.leak()
 }
 
 fn show(bytes: &[u8]) -> String {
-    if bytes.is_empty() {
-        "''".into()
-    } else {
-        bytes.escape_ascii().to_string().replace("\\x00", "\\0")
-    }
+    if bytes.is_empty() { "''".into() } else { bytes.escape_ascii().to_string().replace("\\x00", "\\0") }
 }
 
 fn split(line: &str) -> Vec<String> {
-    let spaced: String = line
-        .chars()
-        .flat_map(|c| {
-            if "[]{};,".contains(c) {
-                vec![' ', c, ' ']
-            } else {
-                vec![c]
-            }
-        })
-        .collect();
+    let spaced: String =
+        line.chars().flat_map(|c| if "[]{};,".contains(c) { vec![' ', c, ' '] } else { vec![c] }).collect();
     spaced.split_whitespace().map(str::to_owned).collect()
 }
 
@@ -89,34 +68,18 @@ fn options(words: &mut Words<'_>) -> Vec<(String, i64)> {
 }
 
 fn is_option(word: &str) -> bool {
-    word.contains('=')
-        || [
-            "prev",
-            "keys",
-            "count",
-            "}",
-            ";",
-            "ignore_value",
-            "ignore_lease",
-        ]
-        .contains(&word)
+    word.contains('=') || ["prev", "keys", "count", "}", ";", "ignore_value", "ignore_lease"].contains(&word)
 }
 
 fn key_and_end(words: &mut Words<'_>) -> (&'static [u8], &'static [u8]) {
     let key = bytes(words.next().expect("a key"));
-    let end = words
-        .next_if(|word| !is_option(word))
-        .map_or(&b""[..], |word| bytes(word));
+    let end = words.next_if(|word| !is_option(word)).map_or(&b""[..], |word| bytes(word));
     (key, end)
 }
 
 fn parse_put(words: &mut Words<'_>) -> PutRequest<'static> {
     let (key, value) = key_and_end(words);
-    let mut put = PutRequest {
-        key,
-        value,
-        ..Default::default()
-    };
+    let mut put = PutRequest { key, value, ..Default::default() };
     for (name, value) in options(words) {
         match name.as_str() {
             "lease" => put.lease = value,
@@ -131,20 +94,12 @@ fn parse_put(words: &mut Words<'_>) -> PutRequest<'static> {
 
 fn parse_delete(words: &mut Words<'_>) -> DeleteRangeRequest<'static> {
     let (key, range_end) = key_and_end(words);
-    DeleteRangeRequest {
-        key,
-        range_end,
-        prev_kv: !options(words).is_empty(),
-    }
+    DeleteRangeRequest { key, range_end, prev_kv: !options(words).is_empty() }
 }
 
 fn parse_range(words: &mut Words<'_>) -> RangeRequest<'static> {
     let (key, range_end) = key_and_end(words);
-    let mut range = RangeRequest {
-        key,
-        range_end,
-        ..Default::default()
-    };
+    let mut range = RangeRequest { key, range_end, ..Default::default() };
     for (name, value) in options(words) {
         match name.as_str() {
             "rev" => range.revision = value,
@@ -201,11 +156,7 @@ fn parse_txn(words: &mut Words<'_>) -> TxnRequest<'static> {
 }
 
 fn parse_compare(words: &mut Words<'_>) -> Compare<'static> {
-    let (target, rest) = words
-        .next()
-        .expect("a compare")
-        .split_once('(')
-        .expect("target(key)");
+    let (target, rest) = words.next().expect("a compare").split_once('(').expect("target(key)");
     let range = rest.trim_end_matches(')');
     let (key, end) = range.split_once("..").unwrap_or((range, "''"));
     let result = match words.next().expect("an operator").as_str() {
@@ -225,13 +176,7 @@ fn parse_compare(words: &mut Words<'_>) -> Compare<'static> {
         "lease" => (4, Operand::Lease(number())),
         other => panic!("{other}"),
     };
-    Compare {
-        result,
-        target,
-        key: bytes(key),
-        range_end: bytes(end),
-        operand,
-    }
+    Compare { result, target, key: bytes(key), range_end: bytes(end), operand }
 }
 
 fn encoded(encode: impl Fn(&mut Vec<u8>)) -> Vec<u8> {
@@ -241,21 +186,13 @@ fn encoded(encode: impl Fn(&mut Vec<u8>)) -> Vec<u8> {
 }
 
 fn number(word: &str) -> i64 {
-    word.parse()
-        .unwrap_or_else(|_| panic!("a number instead of {word}"))
+    word.parse().unwrap_or_else(|_| panic!("a number instead of {word}"))
 }
 
 impl Script {
     fn new() -> Script {
-        let store = Store::new(Config {
-            segment_bytes: 4096 + 1024,
-        });
-        Script {
-            store,
-            files: BTreeMap::new(),
-            clock: 0,
-            term: 1,
-        }
+        let store = Store::new(Config { segment_bytes: 4096 + 1024 });
+        Script { store, files: BTreeMap::new(), clock: 0, term: 1 }
     }
 
     fn run(&mut self, line: &str, out: &mut String) {
@@ -266,46 +203,28 @@ impl Script {
         match name {
             "put" => {
                 let put = parse_put(&mut rest);
-                self.entry(
-                    &command::encode_put(&encoded(|o| put.encode(o))).unwrap(),
-                    out,
-                );
+                self.entry(&command::encode_put(&encoded(|o| put.encode(o))).unwrap(), out);
             }
             "del" => {
                 let delete = parse_delete(&mut rest);
-                self.entry(
-                    &command::encode_delete_range(&encoded(|o| delete.encode(o))).unwrap(),
-                    out,
-                );
+                self.entry(&command::encode_delete_range(&encoded(|o| delete.encode(o))).unwrap(), out);
             }
             "txn" => {
                 let txn = parse_txn(&mut rest);
-                self.entry(
-                    &command::encode_txn(&encoded(|o| txn.encode(o))).unwrap(),
-                    out,
-                );
+                self.entry(&command::encode_txn(&encoded(|o| txn.encode(o))).unwrap(), out);
             }
             "get" => self.get(&parse_range(&mut rest), out),
             "compact" => self.entry(&command::encode_compaction(number(args[0]), false), out),
-            "grant" => self.entry(
-                &command::encode_lease_grant(number(args[0]), number(args[1]), 2),
-                out,
-            ),
+            "grant" => self.entry(&command::encode_lease_grant(number(args[0]), number(args[1]), 2), out),
             "revoke" => self.entry(&command::encode_lease_revoke(number(args[0])), out),
-            "checkpoint" => self.entry(
-                &command::encode_lease_checkpoint(&[(number(args[0]), number(args[1]))]),
-                out,
-            ),
+            "checkpoint" => self.entry(&command::encode_lease_checkpoint(&[(number(args[0]), number(args[1]))]), out),
             "expire" => {
                 let lease = |word: &&str| {
                     let (id, granted) = word.split_once('@').expect("ID@INDEX");
                     (number(id), number(granted) as u64)
                 };
                 let leases: Vec<(i64, u64)> = args[1..].iter().map(lease).collect();
-                self.entry(
-                    &command::encode_expire(number(args[0]) as u64, &leases),
-                    out,
-                );
+                self.entry(&command::encode_expire(number(args[0]) as u64, &leases), out);
             }
             "alarm" => {
                 let action = match args[0] {
@@ -313,17 +232,12 @@ impl Script {
                     "deactivate" => AlarmAction::Deactivate,
                     _ => AlarmAction::Get,
                 };
-                let body =
-                    command::encode_alarm(action, number(args[1]) as u64, number(args[2]) as i32);
+                let body = command::encode_alarm(action, number(args[1]) as u64, number(args[2]) as i32);
                 self.entry(&body, out);
             }
             "member" => self.member(&args, out),
             "publish" => {
-                let body = command::encode_member_attr(
-                    number(args[0]) as u64,
-                    args[1],
-                    &[args[2].to_owned()],
-                );
+                let body = command::encode_member_attr(number(args[0]) as u64, args[1], &[args[2].to_owned()]);
                 self.entry(&body, out);
             }
             "entry" => self.raw(args[0], out),
@@ -334,9 +248,7 @@ impl Script {
             "reload" => self.reload(),
             "state" => self.state(out),
             "hash" => {
-                let hash = self
-                    .store
-                    .hash_kv(number(args[0]), |handle| self.record(handle));
+                let hash = self.store.hash_kv(number(args[0]), |handle| self.record(handle));
                 writeln!(out, "{hash}").unwrap();
             }
             other => panic!("unknown command {other}"),
@@ -344,16 +256,11 @@ impl Script {
     }
 
     fn record(&self, handle: Handle) -> Bytes {
-        self.store
-            .in_memory(handle)
-            .unwrap_or_else(|| self.files[&handle].clone())
+        self.store.in_memory(handle).unwrap_or_else(|| self.files[&handle].clone())
     }
 
     fn next(&self) -> Position {
-        Position {
-            index: self.store.applied().index + 1,
-            term: self.term,
-        }
+        Position { index: self.store.applied().index + 1, term: self.term }
     }
 
     fn entry(&mut self, body: &[u8], out: &mut String) {
@@ -390,43 +297,17 @@ impl Script {
         }
         for event in applied.events.iter().flat_map(|revision| &revision.events) {
             let kind = if event.tombstone { "delete" } else { "put" };
-            let created = if event.create == event.revision.main {
-                " created"
-            } else {
-                ""
-            };
-            let before = if event.prev.is_some() {
-                " over a version"
-            } else {
-                ""
-            };
+            let created = if event.create == event.revision.main { " created" } else { "" };
+            let before = if event.prev.is_some() { " over a version" } else { "" };
             let rev = event.revision;
-            writeln!(
-                out,
-                "  event {}.{} {kind} {}{created}{before}",
-                rev.main,
-                rev.sub,
-                show(&event.key)
-            )
-            .unwrap();
+            writeln!(out, "  event {}.{} {kind} {}{created}{before}", rev.main, rev.sub, show(&event.key)).unwrap();
         }
         for change in applied.leases {
             match change {
-                LeaseChange::Granted {
-                    id,
-                    ttl,
-                    granted,
-                    deadline,
-                } => {
-                    writeln!(
-                        out,
-                        "  lease {id} granted by {granted} for {ttl} s until {deadline}"
-                    )
-                    .unwrap();
+                LeaseChange::Granted { id, ttl, granted, deadline } => {
+                    writeln!(out, "  lease {id} granted by {granted} for {ttl} s until {deadline}").unwrap();
                 }
-                LeaseChange::Checkpointed { id, deadline } => {
-                    writeln!(out, "  lease {id} until {deadline}").unwrap()
-                }
+                LeaseChange::Checkpointed { id, deadline } => writeln!(out, "  lease {id} until {deadline}").unwrap(),
                 LeaseChange::Ended { id } => writeln!(out, "  lease {id} ended").unwrap(),
             }
         }
@@ -435,9 +316,7 @@ impl Script {
     fn reply(&self, reply: &Reply, indent: usize, out: &mut String) {
         match reply {
             Reply::Put { prev: None } => out.push_str("put\n"),
-            Reply::Put { prev: Some(prev) } => {
-                writeln!(out, "put over {}", self.item(prev, false)).unwrap()
-            }
+            Reply::Put { prev: Some(prev) } => writeln!(out, "put over {}", self.item(prev, false)).unwrap(),
             Reply::Delete { deleted, prevs } => {
                 writeln!(out, "deleted {deleted}").unwrap();
                 for prev in prevs {
@@ -445,19 +324,9 @@ impl Script {
                 }
             }
             Reply::Range(range) => {
-                self.range(
-                    &range.query,
-                    range.items.clone(),
-                    range.count,
-                    range.more,
-                    indent,
-                    out,
-                );
+                self.range(&range.query, range.items.clone(), range.count, range.more, indent, out);
             }
-            Reply::Txn {
-                succeeded,
-                responses,
-            } => {
+            Reply::Txn { succeeded, responses } => {
                 writeln!(out, "{}", if *succeeded { "success" } else { "failure" }).unwrap();
                 for response in responses {
                     write!(out, "{:indent$}  [{}] ", "", response.revision).unwrap();
@@ -468,10 +337,7 @@ impl Script {
             Reply::LeaseGrant { id, ttl } => writeln!(out, "lease {id} for {ttl} s").unwrap(),
             Reply::LeaseRevoke => out.push_str("revoked\n"),
             Reply::Alarm { alarms } => {
-                let alarms: Vec<String> = alarms
-                    .iter()
-                    .map(|a| format!("{}:{}", a.member, a.alarm))
-                    .collect();
+                let alarms: Vec<String> = alarms.iter().map(|a| format!("{}:{}", a.member, a.alarm)).collect();
                 writeln!(out, "alarms [{}]", alarms.join(" ")).unwrap();
             }
             Reply::Empty => out.push_str("done\n"),
@@ -481,26 +347,10 @@ impl Script {
     fn item(&self, item: &Item, keys_only: bool) -> String {
         let record = store::record::open(&self.record(item.at.handle)).unwrap();
         let value = store::record::key_value(&record.body).unwrap().value;
-        let value = if keys_only {
-            String::new()
-        } else {
-            format!("={}", show(value))
-        };
-        let lease = if item.lease == 0 {
-            String::new()
-        } else {
-            format!(" lease {}", item.lease)
-        };
-        let Item {
-            create,
-            modified,
-            version,
-            ..
-        } = item;
-        format!(
-            "{}{value} create {create} mod {modified} version {version}{lease}",
-            show(&item.key)
-        )
+        let value = if keys_only { String::new() } else { format!("={}", show(value)) };
+        let lease = if item.lease == 0 { String::new() } else { format!(" lease {}", item.lease) };
+        let Item { create, modified, version, .. } = item;
+        format!("{}{value} create {create} mod {modified} version {version}{lease}", show(&item.key))
     }
 
     fn get(&self, range: &RangeRequest<'_>, out: &mut String) {
@@ -510,14 +360,7 @@ impl Script {
             Ok(mut walk) => {
                 let slice = self.store.advance(&mut walk, usize::MAX);
                 let finished = slice.finished.unwrap();
-                self.range(
-                    walk.query(),
-                    slice.items,
-                    finished.count,
-                    finished.more,
-                    0,
-                    out,
-                );
+                self.range(walk.query(), slice.items, finished.count, finished.more, 0, out);
             }
         }
     }
@@ -533,9 +376,7 @@ impl Script {
     ) {
         if query.needs_sort() {
             (items, more) = store::order::finish(query, items, |item| {
-                let body = store::record::open(&self.record(item.at.handle))
-                    .unwrap()
-                    .body;
+                let body = store::record::open(&self.record(item.at.handle)).unwrap().body;
                 body.slice_ref(store::record::key_value(&body).unwrap().value)
             });
         }
@@ -556,55 +397,28 @@ impl Script {
             _ => MemberChangeKind::Remove,
         };
         let peer_urls = args[2..].iter().map(|url| (*url).to_owned()).collect();
-        let member = Member {
-            id,
-            peer_urls,
-            ..Default::default()
-        };
-        let change = MemberChange::decode(
-            &MemberChange {
-                origin: None,
-                kind,
-                member,
-            }
-            .encode(),
-        )
-        .unwrap();
+        let member = Member { id, peer_urls, ..Default::default() };
+        let change = MemberChange::decode(&MemberChange { origin: None, kind, member }.encode()).unwrap();
         if self.store.check_conf(&change).is_ok() {
             change_conf(&mut conf, kind, id);
         }
         let applied = self.store.apply_conf(self.next(), &change, &conf);
         self.applied(applied, out);
-        writeln!(
-            out,
-            "  voters {:?} learners {:?}",
-            self.store.conf().voters,
-            self.store.conf().learners
-        )
-        .unwrap();
+        writeln!(out, "  voters {:?} learners {:?}", self.store.conf().voters, self.store.conf().learners).unwrap();
     }
 
     fn sweep(&mut self, out: &mut String) {
         let before = self.store.versions();
         while !self.store.sweep(1) {}
         let (left, level) = (self.store.versions(), self.store.swept());
-        writeln!(
-            out,
-            "{} versions gone, {left} left, swept to {level}",
-            before - left
-        )
-        .unwrap();
+        writeln!(out, "{} versions gone, {left} left, swept to {level}", before - left).unwrap();
     }
 
     fn write(&mut self) {
         for extent in self.store.unwritten(usize::MAX) {
             let mut offset = extent.offset;
             for part in &extent.parts {
-                let handle = Handle {
-                    segment: extent.segment,
-                    offset,
-                    len: part.len() as u32,
-                };
+                let handle = Handle { segment: extent.segment, offset, len: part.len() as u32 };
                 self.files.insert(handle, part.clone());
                 offset += handle.len;
             }
@@ -617,50 +431,21 @@ impl Script {
         let (head, mut cursor) = self.store.image();
         let mut rows = Vec::new();
         while !self.store.image_rows(&mut cursor, 1, &mut rows) {}
-        self.store =
-            Store::load(self.store.config(), head, [Ok::<_, store::Damage>(rows)]).unwrap();
+        self.store = Store::load(self.store.config(), head, [Ok::<_, store::Damage>(rows)]).unwrap();
     }
 
     fn state(&self, out: &mut String) {
         let store = &self.store;
-        let (revision, compacted, index) =
-            (store.revision(), store.compacted(), store.applied().index);
-        writeln!(
-            out,
-            "revision {revision} compacted {compacted} applied {index}"
-        )
-        .unwrap();
-        writeln!(
-            out,
-            "keys {} versions {} live bytes {}",
-            store.keys(),
-            store.versions(),
-            store.live_bytes()
-        )
-        .unwrap();
+        let (revision, compacted, index) = (store.revision(), store.compacted(), store.applied().index);
+        writeln!(out, "revision {revision} compacted {compacted} applied {index}").unwrap();
+        writeln!(out, "keys {} versions {} live bytes {}", store.keys(), store.versions(), store.live_bytes()).unwrap();
         for (id, lease) in store.leases() {
             let keys: Vec<String> = lease.keys.iter().map(|key| show(key)).collect();
-            writeln!(
-                out,
-                "lease {id}: {} s until {} keys [{}]",
-                lease.ttl,
-                lease.deadline,
-                keys.join(" ")
-            )
-            .unwrap();
+            writeln!(out, "lease {id}: {} s until {} keys [{}]", lease.ttl, lease.deadline, keys.join(" ")).unwrap();
         }
         for member in store.members() {
-            let Member {
-                id,
-                name,
-                peer_urls,
-                client_urls,
-            } = member;
-            writeln!(
-                out,
-                "member {id} {name:?} peer {peer_urls:?} client {client_urls:?}"
-            )
-            .unwrap();
+            let Member { id, name, peer_urls, client_urls } = member;
+            writeln!(out, "member {id} {name:?} peer {peer_urls:?} client {client_urls:?}").unwrap();
         }
     }
 }
@@ -681,11 +466,7 @@ fn change_conf(conf: &mut Conf, kind: MemberChangeKind, id: u64) {
 /// Runs all blocks of one file; gives the file as it would be written.
 fn play(text: &str) -> String {
     let (mut script, mut written) = (Script::new(), String::new());
-    for block in text
-        .split("\n\n")
-        .map(str::trim_end)
-        .filter(|block| !block.is_empty())
-    {
+    for block in text.split("\n\n").map(str::trim_end).filter(|block| !block.is_empty()) {
         let commands = block.lines().take_while(|line| *line != "---");
         let (mut out, mut any) = (String::new(), false);
         for line in commands {
@@ -709,10 +490,7 @@ fn play(text: &str) -> String {
 #[test]
 fn scripts() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/scripts");
-    let mut files: Vec<_> = std::fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .collect();
+    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     assert!(!files.is_empty());
     let rewrite = std::env::var_os("REWRITE_SCRIPTS").is_some();
@@ -722,33 +500,14 @@ fn scripts() {
         if rewrite {
             std::fs::write(&file, played).unwrap();
         } else {
-            assert!(
-                played == text,
-                "{}:\n{}",
-                file.display(),
-                difference(&text, &played)
-            );
+            assert!(played == text, "{}:\n{}", file.display(), difference(&text, &played));
         }
     }
 }
 
 fn difference(expected: &str, played: &str) -> String {
-    let first = expected
-        .lines()
-        .zip(played.lines())
-        .position(|(a, b)| a != b);
+    let first = expected.lines().zip(played.lines()).position(|(a, b)| a != b);
     let at = first.unwrap_or_else(|| expected.lines().count().min(played.lines().count()));
-    let show = |text: &str| {
-        text.lines()
-            .skip(at.saturating_sub(4))
-            .take(9)
-            .collect::<Vec<_>>()
-            .join("\n")
-    };
-    format!(
-        "line {}\n--- expected\n{}\n--- printed\n{}",
-        at + 1,
-        show(expected),
-        show(played)
-    )
+    let show = |text: &str| text.lines().skip(at.saturating_sub(4)).take(9).collect::<Vec<_>>().join("\n");
+    format!("line {}\n--- expected\n{}\n--- printed\n{}", at + 1, show(expected), show(played))
 }

@@ -53,7 +53,9 @@ fn join_hands_over_the_ring_and_then_every_revision() {
     assert_eq!(missed(hub.join(key(1, 0), spec("a", ""), 4, 5)), [4, 5]);
     assert_eq!(missed(hub.join(key(1, 1), spec("a", ""), 6, 5)), [0; 0]);
     assert_eq!(missed(hub.join(key(1, 2), spec("a", ""), 7, 5)), [0; 0]);
-    let told = |hub: &mut Hub, main| publish(hub, revision(main, &[("a", false)])).into_keys().map(|key| key.id).collect::<Vec<_>>();
+    let told = |hub: &mut Hub, main| {
+        publish(hub, revision(main, &[("a", false)])).into_keys().map(|key| key.id).collect::<Vec<_>>()
+    };
     assert_eq!(told(&mut hub, 6), [0, 1], "the third begins at 7");
     assert_eq!(told(&mut hub, 7), [0, 1, 2]);
     // 229 bytes a revision: four fit.
@@ -136,7 +138,9 @@ fn the_index_finds_what_a_list_finds() {
             let who = key(chance.below(4) as u64, chance.below(40) as i64);
             match chance.below(8) {
                 0..=3 => {
-                    let end = ["", "", "\0", "b", "cc"].get(chance.below(7)).map_or_else(|| chance.key(), |end| (*end).to_owned());
+                    let end = ["", "", "\0", "b", "cc"]
+                        .get(chance.below(7))
+                        .map_or_else(|| chance.key(), |end| (*end).to_owned());
                     let mut spec = spec(&chance.key(), &end);
                     (spec.no_put, spec.no_delete) = (chance.below(5) == 0, chance.below(5) == 0);
                     if spec.range.is_empty() {
@@ -156,8 +160,10 @@ fn the_index_finds_what_a_list_finds() {
                 }
                 _ => {
                     now += 1;
-                    let changes: Vec<(String, bool)> = (0..1 + chance.below(4)).map(|_| (chance.key(), chance.below(3) == 0)).collect();
-                    let changes: Vec<(&str, bool)> = changes.iter().map(|(key, tombstone)| (&key[..], *tombstone)).collect();
+                    let changes: Vec<(String, bool)> =
+                        (0..1 + chance.below(4)).map(|_| (chance.key(), chance.below(3) == 0)).collect();
+                    let changes: Vec<(&str, bool)> =
+                        changes.iter().map(|(key, tombstone)| (&key[..], *tombstone)).collect();
                     let told = publish(&mut hub, revision(now, &changes));
                     let expected = expected(&list, now, &changes);
                     found += told.len();
@@ -170,7 +176,11 @@ fn the_index_finds_what_a_list_finds() {
     assert!(found > 10_000, "only {found} hits");
 }
 
-fn expected(list: &BTreeMap<WatchKey, (Spec, i64)>, now: i64, changes: &[(&str, bool)]) -> BTreeMap<WatchKey, Vec<u32>> {
+fn expected(
+    list: &BTreeMap<WatchKey, (Spec, i64)>,
+    now: i64,
+    changes: &[(&str, bool)],
+) -> BTreeMap<WatchKey, Vec<u32>> {
     let mut all = BTreeMap::new();
     for (who, (spec, _)) in list.iter().filter(|(_, (_, next))| *next <= now) {
         let wants = |(key, tombstone): &(&str, bool)| {

@@ -19,10 +19,7 @@ impl Disk {
     fn save(&mut self, save: &Save) {
         assert!(save.hard.term >= self.hard.term, "term goes back on disk");
         let commit = self.hard.commit.max(save.hard.commit);
-        self.hard = HardState {
-            commit,
-            ..save.hard
-        };
+        self.hard = HardState { commit, ..save.hard };
         if let Some(first) = save.entries.first() {
             let keep = first.index - self.base.index - 1;
             self.entries.truncate(keep as usize);
@@ -77,26 +74,10 @@ impl Cluster {
             auto_save: true,
             next_read: 0,
         };
-        let conf = ConfState {
-            voters: voters.to_vec(),
-            learners: Vec::new(),
-        };
-        let base = Snapshot {
-            index: 1,
-            term: 1,
-            conf,
-            manifest: Bytes::from_static(b"genesis"),
-        };
+        let conf = ConfState { voters: voters.to_vec(), learners: Vec::new() };
+        let base = Snapshot { index: 1, term: 1, conf, manifest: Bytes::from_static(b"genesis") };
         for id in voters {
-            cluster.add(
-                *id,
-                base.clone(),
-                HardState {
-                    term: 1,
-                    vote: 0,
-                    commit: 1,
-                },
-            );
+            cluster.add(*id, base.clone(), HardState { term: 1, vote: 0, commit: 1 });
         }
         cluster
     }
@@ -104,36 +85,16 @@ impl Cluster {
     /// A member without membership: it waits for a snapshot.
     pub fn join(&mut self, id: u64) {
         let (conf, manifest) = Default::default();
-        let base = Snapshot {
-            index: 0,
-            term: 0,
-            conf,
-            manifest,
-        };
+        let base = Snapshot { index: 0, term: 0, conf, manifest };
         self.add(id, base, HardState::default());
     }
 
     fn add(&mut self, id: u64, base: Snapshot, hard: HardState) {
-        let disk = Disk {
-            hard,
-            entries: Vec::new(),
-            base,
-        };
+        let disk = Disk { hard, entries: Vec::new(), base };
         let (unsaved, conf, fetches) = Default::default();
         let (applied, boots, role) = (0, 0, Role::Follower);
         let (live, install) = (None, None);
-        let member = Member {
-            id,
-            live,
-            disk,
-            unsaved,
-            conf,
-            applied,
-            install,
-            fetches,
-            boots,
-            role,
-        };
+        let member = Member { id, live, disk, unsaved, conf, applied, install, fetches, boots, role };
         self.members.insert(id, member);
         self.restart(id);
     }
@@ -159,9 +120,7 @@ impl Cluster {
         for entry in disk.entries.iter().filter(|entry| entry.index <= applied) {
             applied_term = entry.term;
             if entry.kind == EntryKind::Config {
-                conf = conf
-                    .after(&ConfChange::decode(&entry.data).unwrap())
-                    .unwrap();
+                conf = conf.after(&ConfChange::decode(&entry.data).unwrap()).unwrap();
             }
         }
         member.conf = conf.clone();
@@ -211,9 +170,7 @@ impl Cluster {
     pub fn leader(&self) -> Option<u64> {
         let statuses = self.members.keys().filter_map(|id| self.status(*id));
         let leaders = statuses.filter(|status| status.role == Role::Leader);
-        leaders
-            .max_by_key(|status| status.term)
-            .map(|status| status.id)
+        leaders.max_by_key(|status| status.term).map(|status| status.id)
     }
 
     pub fn read(&mut self, id: u64) {
@@ -253,15 +210,9 @@ impl Cluster {
             self.network.push(decoded);
         }
         if let Some(save) = turn.save {
-            let entries: Vec<String> = save
-                .entries
-                .iter()
-                .map(|e| format!("{}/{}", e.index, e.term))
-                .collect();
+            let entries: Vec<String> = save.entries.iter().map(|e| format!("{}/{}", e.index, e.term)).collect();
             let HardState { term, vote, commit } = save.hard;
-            self.say(format!(
-                "{id} saves term={term} vote={vote} commit={commit} {entries:?}"
-            ));
+            self.say(format!("{id} saves term={term} vote={vote} commit={commit} {entries:?}"));
             self.member(id).unsaved.push_back(save);
         }
         for entry in turn.committed {
@@ -269,16 +220,10 @@ impl Cluster {
         }
         for (token, result) in turn.reads {
             self.say(format!("{id} read {token}: {result:?}"));
-            let least = self
-                .reads
-                .remove(&token)
-                .expect("each read is answered once");
+            let least = self.reads.remove(&token).expect("each read is answered once");
             if let Ok(index) = result {
                 self.served += 1;
-                assert!(
-                    index >= least,
-                    "stale read: {index} but {least} was committed before"
-                );
+                assert!(index >= least, "stale read: {index} but {least} was committed before");
             }
         }
         for lost in turn.lost_data {
@@ -286,10 +231,7 @@ impl Cluster {
             self.lost_data.push((id, lost));
         }
         if let Some(index) = turn.want_snapshot {
-            self.say(format!(
-                "{id} wants snapshot >= {index} for {:?}",
-                turn.want_snapshot_for
-            ));
+            self.say(format!("{id} wants snapshot >= {index} for {:?}", turn.want_snapshot_for));
             self.offer(id);
         }
         if let Some((from, snapshot)) = turn.install {
@@ -307,10 +249,7 @@ impl Cluster {
     }
 
     fn on_soft(&mut self, id: u64, soft: Soft) {
-        self.say(format!(
-            "{id} is {:?} term={} leader={}",
-            soft.role, soft.term, soft.leader
-        ));
+        self.say(format!("{id} is {:?} term={} leader={}", soft.role, soft.term, soft.leader));
         self.member(id).role = soft.role;
         if soft.role == Role::Leader {
             let known = *self.leaders.entry(soft.term).or_insert(id);
@@ -320,19 +259,11 @@ impl Cluster {
 
     fn apply(&mut self, id: u64, entry: Entry) {
         self.say(format!("{id} applies {}/{}", entry.index, entry.term));
-        let known = self
-            .history
-            .entry(entry.index)
-            .or_insert_with(|| entry.clone())
-            .clone();
+        let known = self.history.entry(entry.index).or_insert_with(|| entry.clone()).clone();
         assert_eq!(known, entry, "member {id} applied another entry");
         let member = self.member(id);
         let place = (entry.index - member.disk.base.index - 1) as usize;
-        assert_eq!(
-            member.disk.entries.get(place),
-            Some(&entry),
-            "applied but not durable"
-        );
+        assert_eq!(member.disk.entries.get(place), Some(&entry), "applied but not durable");
         assert_eq!(entry.index, member.applied + 1);
         member.applied = entry.index;
         let live = member.live.as_mut().expect("it is running");
@@ -360,12 +291,7 @@ impl Cluster {
         let term = term_of(&member.disk, index);
         let conf = member.conf.clone();
         let manifest = Bytes::from(format!("checkpoint {index}"));
-        let snapshot = Snapshot {
-            index,
-            term,
-            conf,
-            manifest,
-        };
+        let snapshot = Snapshot { index, term, conf, manifest };
         if let Some(live) = member.live.as_mut() {
             live.offer_snapshot(snapshot);
         }
@@ -379,12 +305,7 @@ impl Cluster {
         let (term, conf) = (term_of(&member.disk, index), member.conf.clone());
         let manifest = Bytes::from_static(b"compacted");
         member.disk.entries.retain(|entry| entry.index > index);
-        member.disk.base = Snapshot {
-            index,
-            term,
-            conf,
-            manifest,
-        };
+        member.disk.base = Snapshot { index, term, conf, manifest };
         self.call(id, |consensus| consensus.compact_cache(index + 1));
     }
 
@@ -424,23 +345,14 @@ impl Cluster {
         };
         let mut bytes = 0;
         let mut entries = Vec::new();
-        for entry in member
-            .disk
-            .entries
-            .iter()
-            .skip_while(|e| e.index < fetch.from_index)
-        {
+        for entry in member.disk.entries.iter().skip_while(|e| e.index < fetch.from_index) {
             bytes += entry.data.len() as u64;
             if !entries.is_empty() && bytes > fetch.max_bytes {
                 break;
             }
             entries.push(entry.clone());
         }
-        entries = if entries.first().is_some_and(|e| e.index == fetch.from_index) {
-            entries
-        } else {
-            Vec::new()
-        };
+        entries = if entries.first().is_some_and(|e| e.index == fetch.from_index) { entries } else { Vec::new() };
         self.call(id, |consensus| consensus.fetched(fetch.ticket, entries));
     }
 
@@ -465,10 +377,7 @@ impl Cluster {
                 self.fetch(*id);
                 self.install(*id);
             }
-            let idle = self
-                .members
-                .values()
-                .all(|m| m.unsaved.is_empty() && m.fetches.is_empty());
+            let idle = self.members.values().all(|m| m.unsaved.is_empty() && m.fetches.is_empty());
             if self.network.is_empty() && idle {
                 return;
             }

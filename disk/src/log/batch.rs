@@ -73,9 +73,22 @@ impl Header {
         put_u32(&mut out, LEVEL);
         put_u32(&mut out, if self.restart { RESTART } else { 0 });
         for value in [
-            self.id.cluster, self.id.member, self.at.segment, self.at.offset, self.number,
-            self.prev_range.0, self.prev_range.1, self.proven.segment, self.proven.offset,
-            self.hard.term, self.hard.vote, self.hard.commit, self.base.0, self.base.1, self.body_len, self.file_len,
+            self.id.cluster,
+            self.id.member,
+            self.at.segment,
+            self.at.offset,
+            self.number,
+            self.prev_range.0,
+            self.prev_range.1,
+            self.proven.segment,
+            self.proven.offset,
+            self.hard.term,
+            self.hard.vote,
+            self.hard.commit,
+            self.base.0,
+            self.base.1,
+            self.body_len,
+            self.file_len,
         ] {
             put_u64(&mut out, value);
         }
@@ -121,7 +134,19 @@ impl Header {
         let table_crc = fields.u32()?;
         let restart = flags & RESTART != 0;
         let header = Header {
-            id, at, number, prev_digest, prev_range, proven, hard, base, restart, count, body_len, file_len, table_crc,
+            id,
+            at,
+            number,
+            prev_digest,
+            prev_range,
+            proven,
+            hard,
+            base,
+            restart,
+            count,
+            body_len,
+            file_len,
+            table_crc,
         };
         (flags & !RESTART == 0 && header.checked_size().is_some()).then_some(header)
     }

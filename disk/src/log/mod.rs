@@ -99,8 +99,13 @@ struct Tip {
 
 impl std::fmt::Debug for Log {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Log").field("boundary", &self.boundary).field("last", &self.last).field("hard", &self.hard)
-            .field("tip", &self.tip).field("stopped", &self.stopped).finish_non_exhaustive()
+        f.debug_struct("Log")
+            .field("boundary", &self.boundary)
+            .field("last", &self.last)
+            .field("hard", &self.hard)
+            .field("tip", &self.tip)
+            .field("stopped", &self.stopped)
+            .finish_non_exhaustive()
     }
 }
 
@@ -119,8 +124,17 @@ impl Log {
         }
         let hard = HardState { term: start.1, vote: 0, commit: start.0 };
         let mut log = Log {
-            files, id, segments: VecDeque::new(), spares, spans: VecDeque::new(),
-            boundary: start, last: start, hard, tip: Tip::default(), stopped: None, refused: None,
+            files,
+            id,
+            segments: VecDeque::new(),
+            spares,
+            spans: VecDeque::new(),
+            boundary: start,
+            last: start,
+            hard,
+            tip: Tip::default(),
+            stopped: None,
+            refused: None,
         };
         log.append(hard, start, &[], true)?;
         Ok(log)
@@ -156,10 +170,19 @@ impl Log {
         self.assert_forward(hard);
         self.check_follows(entries)?;
         let base = self.base_of(entries)?;
-        assert!(base.0 >= self.hard.commit.min(self.last.0), "committed entries never change: {entries:?} at commit {}", self.hard.commit);
+        assert!(
+            base.0 >= self.hard.commit.min(self.last.0),
+            "committed entries never change: {entries:?} at commit {}",
+            self.hard.commit
+        );
         let mut before = base;
         for entry in entries {
-            assert!(entry.index == before.0 + 1 && entry.term >= before.1, "entry {} of term {} after {before:?}", entry.index, entry.term);
+            assert!(
+                entry.index == before.0 + 1 && entry.term >= before.1,
+                "entry {} of term {} after {before:?}",
+                entry.index,
+                entry.term
+            );
             before = (entry.index, entry.term);
         }
         self.append(hard, base, entries, false)
@@ -220,7 +243,12 @@ impl Log {
     pub fn restart_at(&mut self, hard: HardState, index: u64, term: u64) -> Result<(), Fault> {
         self.check_running()?;
         self.assert_forward(hard);
-        assert!(index >= self.hard.commit && hard.commit >= index, "a restart at {index} with commit {}, before {}", hard.commit, self.hard.commit);
+        assert!(
+            index >= self.hard.commit && hard.commit >= index,
+            "a restart at {index} with commit {}, before {}",
+            hard.commit,
+            self.hard.commit
+        );
         self.append(hard, (index, term), &[], true)?;
         while self.segments.len() > 1 {
             self.retire_first()?;
@@ -278,14 +306,25 @@ impl Log {
 
     fn assert_forward(&self, hard: HardState) {
         let old = self.hard;
-        assert!(hard.term >= old.term && hard.commit >= old.commit, "term and commit never go back: {old:?} to {hard:?}");
-        assert!(hard.term > old.term || old.vote == 0 || hard.vote == old.vote, "one vote in a term: {old:?} to {hard:?}");
+        assert!(
+            hard.term >= old.term && hard.commit >= old.commit,
+            "term and commit never go back: {old:?} to {hard:?}"
+        );
+        assert!(
+            hard.term > old.term || old.vote == 0 || hard.vote == old.vote,
+            "one vote in a term: {old:?} to {hard:?}"
+        );
     }
 
     /// The entry that a batch of `entries` continues from.
     fn base_of(&self, entries: &[Entry]) -> Result<(u64, u64), Fault> {
         let Some(first) = entries.first() else { return Ok(self.last) };
-        assert!(first.index > self.boundary.0 && first.index <= self.last.0 + 1, "entry {} does not continue {:?}", first.index, self.last);
+        assert!(
+            first.index > self.boundary.0 && first.index <= self.last.0 + 1,
+            "entry {} does not continue {:?}",
+            first.index,
+            self.last
+        );
         let before = first.index - 1;
         if before == self.last.0 {
             return Ok(self.last);
@@ -389,7 +428,10 @@ impl Log {
     fn read_span(&self, span: &Span) -> Result<Vec<Entry>, Fault> {
         let segment = self.segments.iter().find(|s| s.id == span.at.segment).expect("spans lie in segments");
         let damaged = |what: &str, entries| Fault::Damaged {
-            file: segment.path.clone(), offset: span.at.offset, what: what.to_string(), entries,
+            file: segment.path.clone(),
+            offset: span.at.offset,
+            what: what.to_string(),
+            entries,
         };
         let range = || (span.first..=span.last).map(|index| crate::EntryId { index, term: 0, crc: 0 }).collect();
         let front = crate::header::read_exact(&*segment.file, &segment.path, span.at.offset, batch::HEADER)?;
@@ -398,11 +440,13 @@ impl Log {
             _ => return Err(damaged("the header of a batch is not readable", range())),
         };
         let len = usize::try_from(header.table_len() as u64 + header.body_len).expect("it was in memory once");
-        let rest = crate::header::read_exact(&*segment.file, &segment.path, span.at.offset + batch::HEADER as u64, len)?;
+        let rest =
+            crate::header::read_exact(&*segment.file, &segment.path, span.at.offset + batch::HEADER as u64, len)?;
         let rest = Bytes::from(rest);
         let rows = decode_table(&header, &rest[..header.table_len()])
             .ok_or_else(|| damaged("the identity table of a batch is not readable", range()))?;
-        decode_bodies(&rows, &rest.slice(header.table_len()..)).map_err(|ids| damaged("the data of log entries is wrong", ids))
+        decode_bodies(&rows, &rest.slice(header.table_len()..))
+            .map_err(|ids| damaged("the data of log entries is wrong", ids))
     }
 }
 
@@ -423,7 +467,10 @@ fn write_batch(segment: &Segment, offset: u64, frame: &Frame, entries: &[Entry],
             zeros -= step;
         }
     }
-    segment.file.write_at(offset, &parts).and_then(|()| segment.file.sync())
+    segment
+        .file
+        .write_at(offset, &parts)
+        .and_then(|()| segment.file.sync())
         .map_err(|e| Fault::io(&segment.path, offset, e))?;
     Ok(filled)
 }

@@ -22,11 +22,17 @@ pub(super) fn recover(files: Arc<dyn Files>, id: Identity, options: LogOptions) 
 
 /// Opens a log that holds nothing but its start; None, and nothing changed, if it holds more.
 pub(super) fn recover_unused(
-    files: Arc<dyn Files>, id: Identity, options: LogOptions, start: (u64, u64),
+    files: Arc<dyn Files>,
+    id: Identity,
+    options: LogOptions,
+    start: (u64, u64),
 ) -> Result<Option<Log>, Fault> {
     let replay = read(files, id, options)?;
-    let unused = replay.entries.is_empty() && replay.log.boundary == start && replay.log.last == start
-        && replay.log.hard.vote == 0 && replay.log.hard.commit <= start.0;
+    let unused = replay.entries.is_empty()
+        && replay.log.boundary == start
+        && replay.log.last == start
+        && replay.log.hard.vote == 0
+        && replay.log.hard.commit <= start.0;
     if unused { replay.finish().map(|(log, _)| Some(log)) } else { Ok(None) }
 }
 
@@ -37,7 +43,11 @@ fn read(files: Arc<dyn Files>, id: Identity, options: LogOptions) -> Result<Repl
     }
     for pair in named.windows(2) {
         if pair[1].0 != pair[0].0 + 1 {
-            return Err(Fault::damaged(&pair[1].1, 0, format!("the log file between {} and this one is missing", pair[0].1)));
+            return Err(Fault::damaged(
+                &pair[1].1,
+                0,
+                format!("the log file between {} and this one is missing", pair[0].1),
+            ));
         }
     }
     let mut segments = VecDeque::with_capacity(named.len());
@@ -109,10 +119,27 @@ fn shortened(path: &str, len: u64, made: u64) -> Fault {
 impl Replay {
     fn new(files: Arc<dyn Files>, id: Identity, spares: Spares) -> Replay {
         let log = Log {
-            files, id, spares, segments: VecDeque::new(), spans: VecDeque::new(), boundary: (0, 0),
-            last: (0, 0), hard: HardState::default(), tip: Tip::default(), stopped: None, refused: None,
+            files,
+            id,
+            spares,
+            segments: VecDeque::new(),
+            spans: VecDeque::new(),
+            boundary: (0, 0),
+            last: (0, 0),
+            hard: HardState::default(),
+            tip: Tip::default(),
+            stopped: None,
+            refused: None,
         };
-        Replay { log, entries: Vec::new(), torn: None, healed: Vec::new(), rewrite: Vec::new(), tail: None, pending: None }
+        Replay {
+            log,
+            entries: Vec::new(),
+            torn: None,
+            healed: Vec::new(),
+            rewrite: Vec::new(),
+            tail: None,
+            pending: None,
+        }
     }
 
     fn current(&self) -> &Segment {
@@ -190,7 +217,9 @@ impl Replay {
         if proof.number == self.log.tip.number + 2 {
             first = proof.prev_range.0;
         }
-        (first..=last.min(first.saturating_add(IDENTITIES_MAX))).map(|index| EntryId { index, term: 0, crc: 0 }).collect()
+        (first..=last.min(first.saturating_add(IDENTITIES_MAX)))
+            .map(|index| EntryId { index, term: 0, crc: 0 })
+            .collect()
     }
 
     /// The batch that continues the chain at `place`, or why there is none and the proof that there was one.
@@ -239,8 +268,11 @@ impl Replay {
             return Ok(true);
         }
         let tip = &self.log.tip;
-        Ok(header.id == self.log.id && header.number == tip.number + 1 && header.prev_digest == tip.digest
-            && header.prev_range == tip.range && header.proven == tip.end
+        Ok(header.id == self.log.id
+            && header.number == tip.number + 1
+            && header.prev_digest == tip.digest
+            && header.prev_range == tip.range
+            && header.proven == tip.end
             && (header.restart || header.base.0 <= self.log.last.0))
     }
 
@@ -288,7 +320,8 @@ impl Replay {
 
     fn survey_page(&self, place: Place, at: Place, page: &[u8], survey: &mut Survey) -> Result<(), Fault> {
         let front = Header::decode(page).ok().filter(|(header, _)| header.at == at);
-        let back = Header::decode(&page[page.len() - HEADER..]).ok()
+        let back = Header::decode(&page[page.len() - HEADER..])
+            .ok()
             .filter(|(h, _)| h.at.segment == at.segment && h.at.offset.checked_add(h.size()) == Some(at.offset + PAGE));
         if let Some((header, digest)) = back
             && header.at == place
@@ -299,7 +332,8 @@ impl Replay {
         for (header, _) in front.into_iter().chain(back) {
             let ours = header.id == self.log.id;
             // A later batch in this place's segment, or (at its very start) one that is not its successor.
-            let later = header.proven > place || (place.offset == 0 && header.at == place && header.number > self.log.tip.number + 1);
+            let later = header.proven > place
+                || (place.offset == 0 && header.at == place && header.number > self.log.tip.number + 1);
             if ours && later && survey.proof.is_none() {
                 survey.proof = Some(header);
             }
@@ -322,7 +356,11 @@ impl Replay {
             self.rewrite.push(previous);
         }
         if let Some(wrong) = batch.wrong {
-            self.healed.push(Torn { file: self.current().path.clone(), offset: header.at.offset, what: wrong.to_string() });
+            self.healed.push(Torn {
+                file: self.current().path.clone(),
+                offset: header.at.offset,
+                what: wrong.to_string(),
+            });
         }
         self.pending = None;
         if self.log.tip.number == 0 {
@@ -353,8 +391,12 @@ impl Replay {
         self.log.files.sync_dir(super::DIR).map_err(|e| Fault::io(super::DIR, 0, e))?;
         let tail = self.tail.take().expect("the first batch was accepted");
         for rewrite in self.rewrite.iter().chain([&tail]) {
-            let segment = self.log.segments.iter().find(|s| s.id == rewrite.at.segment).expect("it was read from there");
-            segment.file.write_at(rewrite.at.offset, &[&rewrite.bytes]).and_then(|()| segment.file.sync())
+            let segment =
+                self.log.segments.iter().find(|s| s.id == rewrite.at.segment).expect("it was read from there");
+            segment
+                .file
+                .write_at(rewrite.at.offset, &[&rewrite.bytes])
+                .and_then(|()| segment.file.sync())
                 .map_err(|e| Fault::io(&segment.path, rewrite.at.offset, e))?;
         }
         self.log.tip.filled = self.log.tip.end.offset.next_multiple_of(super::FILL).min(self.current().len);

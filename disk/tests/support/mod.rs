@@ -12,15 +12,37 @@ const SECTOR: usize = 512;
 
 #[derive(Clone, Debug)]
 enum Op {
-    Link { path: String, node: usize },
-    Rename { from: String, to: String, node: usize },
-    Remove { path: String },
-    SyncDir { dir: String },
-    Write { node: usize, offset: usize, bytes: Vec<u8> },
-    SetLen { node: usize, len: usize },
-    Sync { node: usize },
+    Link {
+        path: String,
+        node: usize,
+    },
+    Rename {
+        from: String,
+        to: String,
+        node: usize,
+    },
+    Remove {
+        path: String,
+    },
+    SyncDir {
+        dir: String,
+    },
+    Write {
+        node: usize,
+        offset: usize,
+        bytes: Vec<u8>,
+    },
+    SetLen {
+        node: usize,
+        len: usize,
+    },
+    Sync {
+        node: usize,
+    },
     /// A flush that failed: the system calls the written pages clean and never writes them again.
-    FailedSync { node: usize },
+    FailedSync {
+        node: usize,
+    },
 }
 
 #[derive(Default)]

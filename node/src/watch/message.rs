@@ -24,8 +24,12 @@ pub struct CreateRequest {
 pub enum FromClient {
     Create(CreateRequest),
     /// The edge refuses a create (permissions): answered as created and canceled, in its turn.
-    Refuse { reason: String },
-    Cancel { id: i64 },
+    Refuse {
+        reason: String,
+    },
+    Cancel {
+        id: i64,
+    },
     Progress,
 }
 

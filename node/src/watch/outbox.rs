@@ -26,7 +26,10 @@ enum Entry {
     Control(Response),
     Events(Batch),
     /// Everything up to `revision` stands before this entry; `watch` None = for all of them.
-    Progress { watch: Option<i64>, revision: i64 },
+    Progress {
+        watch: Option<i64>,
+        revision: i64,
+    },
 }
 
 /// Whole revisions for one watch: one response, unless it is cut into fragments.
@@ -166,7 +169,8 @@ impl Outbox {
                 ..Response::default()
             },
             Entry::Events(batch) => {
-                let events = batch.revisions.iter().flat_map(Picked::iter).map(|event| OutEvent::new(event, batch.prev_kv));
+                let events =
+                    batch.revisions.iter().flat_map(Picked::iter).map(|event| OutEvent::new(event, batch.prev_kv));
                 let (watch, header_revision) = (batch.watch, batch.header_revision);
                 if batch.fragment && batch.bytes + ENVELOPE_BYTES >= self.fragment_bytes {
                     let parts = Parts { watch, header_revision, rest: events.collect(), rest_bytes: batch.bytes };

@@ -75,13 +75,19 @@ impl Village {
 
     fn start(&mut self, count: u64) {
         let members: Vec<Member> = (1..=count)
-            .map(|id| Member { id, name: format!("m{id}"), peer_urls: vec![format!("http://m{id}")], client_urls: vec![] })
+            .map(|id| Member {
+                id,
+                name: format!("m{id}"),
+                peer_urls: vec![format!("http://m{id}")],
+                client_urls: vec![],
+            })
             .collect();
         for id in 1..=count {
             let files = MemFiles::new();
             let config = self.config(id);
             let shared: Arc<dyn Files> = files.shared();
-            genesis(&shared, Identity { cluster: CLUSTER, member: id }, &config, members.clone()).expect("an empty disk");
+            genesis(&shared, Identity { cluster: CLUSTER, member: id }, &config, members.clone())
+                .expect("an empty disk");
             self.open(id, files, config);
         }
         (0..300).for_each(|_| self.tick());
@@ -229,7 +235,10 @@ impl Village {
                     let _ = writeln!(self.told, "{id}: watch {}", tell_watch(&message));
                 }
                 Output::Leader { term, leader, role } => {
-                    if leader != 0 && self.leader.insert(id, (term, leader)) != Some((term, leader)) && role == Role::Leader {
+                    if leader != 0
+                        && self.leader.insert(id, (term, leader)) != Some((term, leader))
+                        && role == Role::Leader
+                    {
                         let _ = writeln!(self.told, "{id}: leads");
                     }
                 }
@@ -258,8 +267,12 @@ impl Village {
             ["get", key, revision] => range(key, None, revision.parse().expect("revision"), true),
             ["local", key] => range(key, None, 0, false),
             ["list"] => range("\0", Some(""), 0, true),
-            ["compact", revision] => Request::Compact { revision: revision.parse().expect("revision"), physical: false },
-            ["compact", revision, "physical"] => Request::Compact { revision: revision.parse().expect("revision"), physical: true },
+            ["compact", revision] => {
+                Request::Compact { revision: revision.parse().expect("revision"), physical: false }
+            }
+            ["compact", revision, "physical"] => {
+                Request::Compact { revision: revision.parse().expect("revision"), physical: true }
+            }
             ["grant", lease, ttl] => Request::Propose {
                 body: command::encode_lease_grant(lease.parse().expect("id"), ttl.parse().expect("ttl"), 2),
                 cost: 64,
@@ -317,7 +330,9 @@ impl Village {
                 "leader {} revision {} compacted {} keys {} alarms {:?}",
                 status.leader, status.revision, status.compacted, status.keys, status.alarms
             ),
-            Answer::HashKv { compacted, hash_revision, .. } => format!("hash of {hash_revision}, compacted {compacted}"),
+            Answer::HashKv { compacted, hash_revision, .. } => {
+                format!("hash of {hash_revision}, compacted {compacted}")
+            }
             Answer::TimeToLive { ttl, granted, keys } => {
                 let keys: Vec<_> = keys.iter().map(|key| String::from_utf8_lossy(key).into_owned()).collect();
                 format!("ttl {ttl} of {granted} keys {keys:?}")
@@ -326,7 +341,12 @@ impl Village {
                 let revisions: Vec<i64> = history.revisions.iter().map(|events| events.revision).collect();
                 match revisions.as_slice() {
                     [first, .., last] if revisions.len() > 8 => {
-                        format!("history {} revisions from {first} to {last}, next {}, compacted {}", revisions.len(), history.next, history.compacted)
+                        format!(
+                            "history {} revisions from {first} to {last}, next {}, compacted {}",
+                            revisions.len(),
+                            history.next,
+                            history.compacted
+                        )
                     }
                     _ => format!("history {revisions:?} next {}", history.next),
                 }
@@ -358,7 +378,9 @@ fn tell_watch(message: &ToStream) -> String {
             let told: Vec<String> = picks
                 .iter()
                 .map(|pick| &events.events[*pick as usize])
-                .map(|event| format!("{}{}", if event.tombstone { "-" } else { "+" }, String::from_utf8_lossy(&event.key)))
+                .map(|event| {
+                    format!("{}{}", if event.tombstone { "-" } else { "+" }, String::from_utf8_lossy(&event.key))
+                })
                 .collect();
             format!("@{} {}", events.revision, told.join(" "))
         }

@@ -146,14 +146,12 @@ impl World {
         let stream = who as u64;
         let revision = self.revision();
         let answer = match op {
-            WatchOp::Join { id, next, .. } if next < self.compacted => ToStream::Compacted { id, compacted: self.compacted },
+            WatchOp::Join { id, next, .. } if next < self.compacted => {
+                ToStream::Compacted { id, compacted: self.compacted }
+            }
             WatchOp::Join { id, spec, next } => {
-                let spec = Spec {
-                    range: spec.range,
-                    no_put: spec.no_put,
-                    no_delete: spec.no_delete,
-                    prev_kv: spec.prev_kv,
-                };
+                let spec =
+                    Spec { range: spec.range, no_put: spec.no_put, no_delete: spec.no_delete, prev_kv: spec.prev_kv };
                 match self.hub.join(WatchKey { stream, id }, spec, next, revision) {
                     Join::Joined { missed } => ToStream::Joined { id, revision, missed },
                     Join::Behind => ToStream::Behind { id, revision },
@@ -278,7 +276,9 @@ pub fn wanted(request: &CreateRequest, events: &RevisionEvents) -> Vec<String> {
     events
         .events
         .iter()
-        .filter(|event| range.contains(&event.key) && !(if event.tombstone { request.no_delete } else { request.no_put }))
+        .filter(|event| {
+            range.contains(&event.key) && !(if event.tombstone { request.no_delete } else { request.no_put })
+        })
         .map(|event| {
             let prev = event.prev.as_ref().filter(|_| request.prev_kv);
             show(event.tombstone, &event.record, event.revision, prev)

@@ -43,11 +43,14 @@ pub(super) async fn keep_connected(peering: Arc<Peering>, peer: u64, line: Line,
                 active.dec();
                 peering.metrics().disconnected_peers.with_label_values(&[ours, theirs]).inc();
                 peering.core().intake().lost(peer);
-                peering.say("lost the connection to a peer", &[
-                    ("remote-peer-id", hex(peer)),
-                    ("line", json!(format!("{line:?}"))),
-                    ("error", json!(ended.to_string())),
-                ]);
+                peering.say(
+                    "lost the connection to a peer",
+                    &[
+                        ("remote-peer-id", hex(peer)),
+                        ("line", json!(format!("{line:?}"))),
+                        ("error", json!(ended.to_string())),
+                    ],
+                );
             }
             Err(error) => {
                 url += 1;
@@ -55,10 +58,10 @@ pub(super) async fn keep_connected(peering: Arc<Peering>, peer: u64, line: Line,
                 if queue.take_refused() {
                     peering.core().intake().lost(peer);
                 }
-                peering.say("failed to connect to a peer", &[
-                    ("remote-peer-id", hex(peer)),
-                    ("error", json!(error.to_string())),
-                ]);
+                peering.say(
+                    "failed to connect to a peer",
+                    &[("remote-peer-id", hex(peer)), ("error", json!(error.to_string()))],
+                );
             }
         }
         let nudge = peering.nudge[&peer].notified();
@@ -81,8 +84,7 @@ async fn connect(peering: &Peering, peer: u64, line: Line, url: usize) -> io::Re
         return Err(other(format!("{url}: only http peers are supported by this version")));
     }
     let timed_out = |_| io::Error::new(io::ErrorKind::TimedOut, format!("{url}: timed out"));
-    let mut stream =
-        tokio::time::timeout(CONNECT, TcpStream::connect(url.address())).await.map_err(timed_out)??;
+    let mut stream = tokio::time::timeout(CONNECT, TcpStream::connect(url.address())).await.map_err(timed_out)??;
     stream.set_nodelay(true)?;
     let hello = Hello {
         level: FORMAT_LEVEL,

@@ -51,10 +51,10 @@ pub(super) async fn accept(peering: Arc<Peering>, listener: std::net::TcpListene
 fn report(peering: &Peering, from: SocketAddr, error: &io::Error) {
     let gone = [io::ErrorKind::UnexpectedEof, io::ErrorKind::ConnectionReset, io::ErrorKind::BrokenPipe];
     if !gone.contains(&error.kind()) {
-        peering.say("rejected connection on peer endpoint", &[
-            ("remote-addr", json!(from.ip().to_string())),
-            ("error", json!(error.to_string())),
-        ]);
+        peering.say(
+            "rejected connection on peer endpoint",
+            &[("remote-addr", json!(from.ip().to_string())), ("error", json!(error.to_string()))],
+        );
     }
 }
 

@@ -37,39 +37,21 @@ pub enum Said {
 
 impl Model {
     pub fn new() -> Model {
-        Model {
-            revision: 1,
-            compacted: -1,
-            ..Model::default()
-        }
+        Model { revision: 1, compacted: -1, ..Model::default() }
     }
 
     pub fn at(&self, key: &[u8], revision: i64) -> Option<&Version> {
-        let last = self
-            .versions
-            .iter()
-            .rfind(|v| v.key == key && v.main <= revision)?;
+        let last = self.versions.iter().rfind(|v| v.key == key && v.main <= revision)?;
         last.value.is_some().then_some(last)
     }
 
     pub fn live(&self, range: &KeyRange, revision: i64) -> Vec<Version> {
-        let keys: BTreeSet<&Vec<u8>> = self
-            .versions
-            .iter()
-            .map(|v| &v.key)
-            .filter(|k| range.contains(k))
-            .collect();
-        keys.into_iter()
-            .filter_map(|key| self.at(key, revision).cloned())
-            .collect()
+        let keys: BTreeSet<&Vec<u8>> = self.versions.iter().map(|v| &v.key).filter(|k| range.contains(k)).collect();
+        keys.into_iter().filter_map(|key| self.at(key, revision).cloned()).collect()
     }
 
     pub fn range(&self, r: &RangeRequest<'_>) -> Result<Said, Error> {
-        let revision = if r.revision <= 0 {
-            self.revision
-        } else {
-            r.revision
-        };
+        let revision = if r.revision <= 0 { self.revision } else { r.revision };
         if revision > self.revision {
             return Err(Error::FutureRev);
         }
@@ -135,21 +117,13 @@ impl Model {
 
     pub fn put(&mut self, p: &PutRequest<'_>, main: i64) -> Said {
         let before = self.at(p.key, i64::MAX).cloned();
-        let value = if p.ignore_value {
-            before.clone().unwrap().value.unwrap()
-        } else {
-            p.value.to_vec()
-        };
+        let value = if p.ignore_value { before.clone().unwrap().value.unwrap() } else { p.value.to_vec() };
         self.versions.push(Version {
             key: p.key.to_vec(),
             main,
             create: before.as_ref().map_or(main, |b| b.create),
             version: before.as_ref().map_or(1, |b| b.version + 1),
-            lease: if p.ignore_lease {
-                before.as_ref().unwrap().lease
-            } else {
-                p.lease
-            },
+            lease: if p.ignore_lease { before.as_ref().unwrap().lease } else { p.lease },
             value: Some(value),
         });
         Said::Put(before.filter(|_| p.prev_kv).as_ref().map(row))
@@ -158,50 +132,21 @@ impl Model {
     pub fn delete(&mut self, range: &KeyRange, prev_kv: bool, main: i64) -> Said {
         let gone = self.live(range, i64::MAX);
         for v in &gone {
-            let tombstone = Version {
-                main,
-                create: 0,
-                version: 0,
-                lease: 0,
-                value: None,
-                ..v.clone()
-            };
+            let tombstone = Version { main, create: 0, version: 0, lease: 0, value: None, ..v.clone() };
             self.versions.push(tombstone);
         }
-        Said::Delete(
-            gone.len() as i64,
-            if prev_kv {
-                gone.iter().map(row).collect()
-            } else {
-                Vec::new()
-            },
-        )
+        Said::Delete(gone.len() as i64, if prev_kv { gone.iter().map(row).collect() } else { Vec::new() })
     }
 
     pub fn holds(&self, c: &Compare<'_>) -> bool {
         let one = |v: Option<&Version>| {
-            let zero = Version {
-                key: vec![],
-                main: 0,
-                create: 0,
-                version: 0,
-                lease: 0,
-                value: Some(vec![]),
-            };
+            let zero = Version { key: vec![], main: 0, create: 0, version: 0, lease: 0, value: Some(vec![]) };
             let v = v.unwrap_or(&zero);
             let ordering = match (c.target, c.operand) {
-                (0, o) => v
-                    .version
-                    .cmp(&if let Operand::Version(n) = o { n } else { 0 }),
-                (1, o) => v
-                    .create
-                    .cmp(&if let Operand::Create(n) = o { n } else { 0 }),
+                (0, o) => v.version.cmp(&if let Operand::Version(n) = o { n } else { 0 }),
+                (1, o) => v.create.cmp(&if let Operand::Create(n) = o { n } else { 0 }),
                 (2, o) => v.main.cmp(&if let Operand::Mod(n) = o { n } else { 0 }),
-                (3, o) => v
-                    .value
-                    .as_deref()
-                    .unwrap()
-                    .cmp(if let Operand::Value(b) = o { b } else { b"" }),
+                (3, o) => v.value.as_deref().unwrap().cmp(if let Operand::Value(b) = o { b } else { b"" }),
                 (_, o) => v.lease.cmp(&if let Operand::Lease(n) = o { n } else { 0 }),
             };
             match c.result {
@@ -212,11 +157,7 @@ impl Model {
             }
         };
         let live = self.live(&c.range(), self.revision);
-        if live.is_empty() {
-            c.target != 3 && one(None)
-        } else {
-            live.iter().all(|v| one(Some(v)))
-        }
+        if live.is_empty() { c.target != 3 && one(None) } else { live.iter().all(|v| one(Some(v))) }
     }
 
     pub fn txn(&mut self, t: &TxnRequest<'_>) -> Result<Said, Error> {
@@ -288,12 +229,5 @@ impl Model {
 }
 
 pub fn row(v: &Version) -> Row {
-    (
-        v.key.clone(),
-        v.create,
-        v.main,
-        v.version,
-        v.lease,
-        v.value.clone().unwrap(),
-    )
+    (v.key.clone(), v.create, v.main, v.version, v.lease, v.value.clone().unwrap())
 }

@@ -7,9 +7,7 @@ mod dumb;
 use bytes::Bytes;
 use dumb::{Model, Row, Said, Version};
 use std::collections::BTreeMap;
-use store::command::{
-    self, Compare, DeleteRangeRequest, Operand, PutRequest, RangeRequest, RequestOp, TxnRequest,
-};
+use store::command::{self, Compare, DeleteRangeRequest, Operand, PutRequest, RangeRequest, RequestOp, TxnRequest};
 use store::{Config, Error, Handle, Item, Origin, Outcome, Position, Reply, Store};
 
 struct Dice(u64);
@@ -51,9 +49,7 @@ struct Bench {
 impl Bench {
     fn new() -> Bench {
         // small segments, so that histories cross many
-        let config = Config {
-            segment_bytes: 4096 + 400,
-        };
+        let config = Config { segment_bytes: 4096 + 400 };
         Bench {
             store: Store::new(config),
             twin: Store::new(Config::default()),
@@ -65,26 +61,11 @@ impl Bench {
 
     fn apply(&mut self, body: &[u8]) -> Result<Said, Error> {
         self.index += 1;
-        let at = Position {
-            index: self.index,
-            term: 3,
-        };
-        let data = command::seal(
-            body,
-            Origin {
-                member: 1,
-                boot: 2,
-                seq: self.index,
-            },
-            Some(self.index * 10),
-        );
+        let at = Position { index: self.index, term: 3 };
+        let data = command::seal(body, Origin { member: 1, boot: 2, seq: self.index }, Some(self.index * 10));
         let (mut fetched, before) = (None, self.store.digest());
         let applied = loop {
-            match self
-                .store
-                .apply(at, &data, fetched.as_ref())
-                .expect("well formed")
-            {
+            match self.store.apply(at, &data, fetched.as_ref()).expect("well formed") {
                 Outcome::Done(applied) => break applied,
                 Outcome::Park(handle) => {
                     assert_eq!(self.store.digest(), before, "nothing changes before a park");
@@ -93,33 +74,21 @@ impl Bench {
                 }
             }
         };
-        let Outcome::Done(twin) = self.twin.apply(at, &data, None).unwrap() else {
-            panic!("all in memory")
-        };
+        let Outcome::Done(twin) = self.twin.apply(at, &data, None).unwrap() else { panic!("all in memory") };
         assert_eq!(applied.result.is_ok(), twin.result.is_ok());
         assert_eq!(self.store.digest(), self.twin.digest());
-        for (main, event) in applied
-            .events
-            .iter()
-            .flat_map(|r| r.events.iter().map(move |e| (r.revision, e)))
-        {
+        for (main, event) in applied.events.iter().flat_map(|r| r.events.iter().map(move |e| (r.revision, e))) {
             assert_eq!(event.revision.main, main);
             let opened = store::record::open(&event.record).unwrap();
             let kv = store::record::key_value(&opened.body).unwrap();
-            assert_eq!(
-                (kv.key, kv.create, opened.tombstone),
-                (&event.key[..], event.create, event.tombstone)
-            );
+            assert_eq!((kv.key, kv.create, opened.tombstone), (&event.key[..], event.create, event.tombstone));
         }
         assert_eq!(applied.revision, self.store.revision());
         applied.result.map(|reply| self.said(reply))
     }
 
     fn record(&self, item: &Item) -> Bytes {
-        item.at
-            .bytes
-            .clone()
-            .unwrap_or_else(|| self.files[&item.at.handle].clone())
+        item.at.bytes.clone().unwrap_or_else(|| self.files[&item.at.handle].clone())
     }
 
     fn row(&self, item: &Item, keys_only: bool) -> Row {
@@ -129,19 +98,8 @@ impl Bench {
             (kv.key, kv.create, kv.modified, kv.version),
             (&item.key[..], item.create, item.modified, item.version)
         );
-        let value = if keys_only {
-            Vec::new()
-        } else {
-            kv.value.to_vec()
-        };
-        (
-            item.key.to_vec(),
-            item.create,
-            item.modified,
-            item.version,
-            item.lease,
-            value,
-        )
+        let value = if keys_only { Vec::new() } else { kv.value.to_vec() };
+        (item.key.to_vec(), item.create, item.modified, item.version, item.lease, value)
     }
 
     fn said(&self, reply: Reply) -> Said {
@@ -150,28 +108,15 @@ impl Bench {
             Reply::Delete { deleted, prevs } => {
                 Said::Delete(deleted, prevs.iter().map(|i| self.row(i, false)).collect())
             }
-            Reply::Txn {
-                succeeded,
-                responses,
-            } => Said::Txn(
-                succeeded,
-                responses
-                    .into_iter()
-                    .map(|op| (op.revision, self.said(op.reply)))
-                    .collect(),
-            ),
+            Reply::Txn { succeeded, responses } => {
+                Said::Txn(succeeded, responses.into_iter().map(|op| (op.revision, self.said(op.reply))).collect())
+            }
             Reply::Range(range) => self.sorted(&range.query, range.items, range.count, range.more),
             _ => Said::Other,
         }
     }
 
-    fn sorted(
-        &self,
-        query: &store::Query,
-        mut items: Vec<Item>,
-        count: i64,
-        mut more: bool,
-    ) -> Said {
+    fn sorted(&self, query: &store::Query, mut items: Vec<Item>, count: i64, mut more: bool) -> Said {
         if query.needs_sort() {
             let value = |item: &Item| {
                 let body = store::record::open(&self.record(item)).unwrap().body;
@@ -179,14 +124,7 @@ impl Bench {
             };
             (items, more) = store::order::finish(query, items, value);
         }
-        Said::Range(
-            items
-                .iter()
-                .map(|item| self.row(item, query.keys_only))
-                .collect(),
-            count,
-            more,
-        )
+        Said::Range(items.iter().map(|item| self.row(item, query.keys_only)).collect(), count, more)
     }
 
     /// A range read in slices of `most` keys.
@@ -212,30 +150,16 @@ impl Bench {
     }
 
     fn check_measure(&self, request: &RangeRequest<'_>, items: &[Item], finished: store::Finished) {
-        let (mut walk, mut measure) = (
-            self.store.walk(request.query()).unwrap(),
-            store::Measure::default(),
-        );
+        let (mut walk, mut measure) = (self.store.walk(request.query()).unwrap(), store::Measure::default());
         while !self.store.measure(&mut walk, 2, &mut measure) {}
         let len = |item: &Item| {
             let body = store::record::open(&self.record(item)).unwrap().body;
             let kv = store::record::key_value(&body).unwrap();
-            let kv = if request.keys_only {
-                store::record::KeyValueRef {
-                    value: b"",
-                    lease: 0,
-                    ..kv
-                }
-            } else {
-                kv
-            };
+            let kv = if request.keys_only { store::record::KeyValueRef { value: b"", lease: 0, ..kv } } else { kv };
             kv.encoded_len() as u64
         };
         assert_eq!(measure.bytes, items.iter().map(len).sum::<u64>());
-        assert_eq!(
-            (measure.kvs, measure.finished),
-            (items.len() as u64, Some(finished))
-        );
+        assert_eq!((measure.kvs, measure.finished), (items.len() as u64, Some(finished)));
     }
 
     /// Everything in memory goes to "files".
@@ -243,20 +167,12 @@ impl Bench {
         for extent in self.store.unwritten(most) {
             let mut offset = extent.offset;
             for part in &extent.parts {
-                let handle = Handle {
-                    segment: extent.segment,
-                    offset,
-                    len: part.len() as u32,
-                };
-                assert!(
-                    self.files.insert(handle, part.clone()).is_none(),
-                    "a place is used once"
-                );
+                let handle = Handle { segment: extent.segment, offset, len: part.len() as u32 };
+                assert!(self.files.insert(handle, part.clone()).is_none(), "a place is used once");
                 offset = handle.offset + handle.len;
             }
             assert_eq!(offset, extent.end());
-            self.store
-                .written(extent.segment, extent.end(), extent.seals);
+            self.store.written(extent.segment, extent.end(), extent.seals);
         }
     }
 
@@ -267,9 +183,7 @@ impl Bench {
         let head = store::ImageHead::decode(&head.encode()).unwrap();
         let mut rows = Vec::new();
         while !self.store.image_rows(&mut cursor, 2, &mut rows) {}
-        let pieces = rows
-            .chunks(1 + dice.below(40) as usize)
-            .map(|piece| Ok::<_, store::Damage>(piece.to_vec()));
+        let pieces = rows.chunks(1 + dice.below(40) as usize).map(|piece| Ok::<_, store::Damage>(piece.to_vec()));
         let loaded = Store::load(self.store.config(), head, pieces).unwrap();
         self.store.end_image(cursor);
         while !self.store.sweep(10) {}
@@ -279,43 +193,24 @@ impl Bench {
             assert_eq!(loaded.versions(), self.store.versions());
         }
         assert_eq!(loaded.keys(), self.store.keys());
-        assert_eq!(
-            loaded.leases().collect::<Vec<_>>(),
-            self.store.leases().collect::<Vec<_>>()
-        );
+        assert_eq!(loaded.leases().collect::<Vec<_>>(), self.store.leases().collect::<Vec<_>>());
         self.store = loaded;
     }
 
     fn hash(&self, store: &Store, revision: i64) -> u32 {
-        store.hash_kv(revision, |handle| {
-            store
-                .in_memory(handle)
-                .unwrap_or_else(|| self.files[&handle].clone())
-        })
+        store.hash_kv(revision, |handle| store.in_memory(handle).unwrap_or_else(|| self.files[&handle].clone()))
     }
 }
 
 fn random_range(dice: &mut Dice, revision: i64) -> RangeRequest<'static> {
     let bound = |dice: &mut Dice| {
-        if dice.one_in(5) {
-            dice.below(revision as u64 + 2) as i64
-        } else {
-            0
-        }
+        if dice.one_in(5) { dice.below(revision as u64 + 2) as i64 } else { 0 }
     };
     RangeRequest {
         key: dice.pick(&KEYS),
         range_end: dice.pick(&ENDS),
-        limit: if dice.one_in(2) {
-            dice.below(4) as i64
-        } else {
-            0
-        },
-        revision: if dice.one_in(2) {
-            dice.below(revision as u64 + 3) as i64
-        } else {
-            0
-        },
+        limit: if dice.one_in(2) { dice.below(4) as i64 } else { 0 },
+        revision: if dice.one_in(2) { dice.below(revision as u64 + 3) as i64 } else { 0 },
         sort_order: dice.below(3) as i32,
         sort_target: dice.below(5) as i32,
         keys_only: dice.one_in(5),
@@ -332,16 +227,8 @@ fn random_put(dice: &mut Dice) -> PutRequest<'static> {
     let (ignore_value, ignore_lease) = (dice.one_in(6), dice.one_in(6));
     PutRequest {
         key: dice.pick(&KEYS),
-        value: if ignore_value {
-            b""
-        } else {
-            dice.pick(&VALUES)
-        },
-        lease: if ignore_lease || dice.one_in(2) {
-            0
-        } else {
-            dice.below(4) as i64
-        },
+        value: if ignore_value { b"" } else { dice.pick(&VALUES) },
+        lease: if ignore_lease || dice.one_in(2) { 0 } else { dice.below(4) as i64 },
         prev_kv: dice.one_in(2),
         ignore_value,
         ignore_lease,
@@ -361,32 +248,15 @@ fn random_txn(dice: &mut Dice, revision: i64, depth: u32) -> TxnRequest<'static>
             Operand::Lease(n % 4),
         ];
         let target = dice.below(5) as i32;
-        let operand = if dice.one_in(6) {
-            dice.pick(&operands)
-        } else {
-            operands[target as usize + 1]
-        };
+        let operand = if dice.one_in(6) { dice.pick(&operands) } else { operands[target as usize + 1] };
         let key = dice.pick(&KEYS);
-        let range_end = if dice.one_in(3) {
-            dice.pick(&ENDS)
-        } else {
-            b""
-        };
-        txn.compare.push(Compare {
-            result: dice.below(4) as i32,
-            target,
-            key,
-            range_end,
-            operand,
-        });
+        let range_end = if dice.one_in(3) { dice.pick(&ENDS) } else { b"" };
+        txn.compare.push(Compare { result: dice.below(4) as i32, target, key, range_end, operand });
     }
     for branch in [&mut txn.success, &mut txn.failure] {
         for _ in 0..dice.below(4) {
             branch.push(match dice.below(if depth < 2 { 7 } else { 6 }) {
-                0 | 1 => RequestOp::Range(RangeRequest {
-                    revision: 0,
-                    ..random_range(dice, revision)
-                }),
+                0 | 1 => RequestOp::Range(RangeRequest { revision: 0, ..random_range(dice, revision) }),
                 2 => RequestOp::Range(random_range(dice, revision)),
                 3 | 4 => RequestOp::Put(random_put(dice)),
                 5 => RequestOp::DeleteRange(random_delete(dice)),
@@ -398,11 +268,7 @@ fn random_txn(dice: &mut Dice, revision: i64, depth: u32) -> TxnRequest<'static>
 }
 
 fn random_delete(dice: &mut Dice) -> DeleteRangeRequest<'static> {
-    DeleteRangeRequest {
-        key: dice.pick(&KEYS),
-        range_end: dice.pick(&ENDS),
-        prev_kv: dice.one_in(2),
-    }
+    DeleteRangeRequest { key: dice.pick(&KEYS), range_end: dice.pick(&ENDS), prev_kv: dice.one_in(2) }
 }
 
 fn encoded(encode: impl Fn(&mut Vec<u8>)) -> Vec<u8> {
@@ -433,8 +299,7 @@ fn one_step(bench: &mut Bench, model: &mut Model, dice: &mut Dice) -> bool {
         }
         7 | 8 => {
             let delete = random_delete(dice);
-            let said = bench
-                .apply(&command::encode_delete_range(&encoded(|out| delete.encode(out))).unwrap());
+            let said = bench.apply(&command::encode_delete_range(&encoded(|out| delete.encode(out))).unwrap());
             let expected = model.delete(&delete.range(), delete.prev_kv, model.revision + 1);
             model.revision += i64::from(!matches!(expected, Said::Delete(0, _)));
             assert_eq!(said, Ok(expected));
@@ -472,11 +337,7 @@ fn one_step(bench: &mut Bench, model: &mut Model, dice: &mut Dice) -> bool {
             model.end_lease(lease);
         }
         18 => {
-            let leases: Vec<(i64, u64)> = bench
-                .store
-                .leases()
-                .map(|(id, lease)| (id, lease.granted))
-                .collect();
+            let leases: Vec<(i64, u64)> = bench.store.leases().map(|(id, lease)| (id, lease.granted)).collect();
             bench.apply(&command::encode_expire(3, &leases)).unwrap();
             for (lease, _) in leases {
                 model.end_lease(lease);
@@ -501,24 +362,14 @@ fn history(seed: u64, steps: usize) -> u64 {
         if walks.len() < 3 && dice.one_in(4) {
             let range = random_range(&mut dice, model.revision);
             if let Ok(walk) = bench.store.walk(range.query()) {
-                walks.push((
-                    bench.store.pin(walk.revision()),
-                    walk,
-                    model.range(&range).unwrap(),
-                ));
+                walks.push((bench.store.pin(walk.revision()), walk, model.range(&range).unwrap()));
             }
         } else if walks.len() > 1 && dice.one_in(3) {
             let (pin, mut walk, expected) = walks.remove(dice.below(walks.len() as u64) as usize);
-            assert_eq!(
-                bench.rest_of(&mut walk, 1 + dice.below(3) as usize).0,
-                expected
-            );
+            assert_eq!(bench.rest_of(&mut walk, 1 + dice.below(3) as usize).0, expected);
             bench.store.unpin(pin);
         }
-        assert_eq!(
-            (bench.store.revision(), bench.store.compacted()),
-            (model.revision, model.compacted)
-        );
+        assert_eq!((bench.store.revision(), bench.store.compacted()), (model.revision, model.compacted));
         if dice.one_in(6) {
             bench.write_out(dice.below(300) as usize);
         }
@@ -535,19 +386,14 @@ fn history(seed: u64, steps: usize) -> u64 {
             }
         }
     }
-    walks
-        .into_iter()
-        .for_each(|(pin, _, _)| bench.store.unpin(pin));
+    walks.into_iter().for_each(|(pin, _, _)| bench.store.unpin(pin));
     finish(&mut bench, &model);
     bench.parks
 }
 
 /// Equal to the twin, which was never swept, and to etcd's rule over all versions.
 fn check_hash(bench: &Bench, revision: i64) {
-    assert_eq!(
-        bench.hash(&bench.store, revision),
-        bench.hash(&bench.twin, revision)
-    );
+    assert_eq!(bench.hash(&bench.store, revision), bench.hash(&bench.twin, revision));
 }
 
 /// Swept to the end, exactly what the predicate keeps is left.
@@ -555,22 +401,16 @@ fn finish(bench: &mut Bench, model: &Model) {
     while !bench.store.sweep(3) {}
     assert_eq!(bench.store.swept(), model.compacted);
     let superseded = |v: &&Version, i: usize| {
-        model.versions[i + 1..]
-            .iter()
-            .any(|later| later.key == v.key && later.main <= model.compacted)
+        model.versions[i + 1..].iter().any(|later| later.key == v.key && later.main <= model.compacted)
     };
-    let kept =
-        model.versions.iter().enumerate().filter(|(i, v)| {
-            !superseded(v, *i) && (v.value.is_some() || v.main >= model.compacted)
-        });
+    let kept = model
+        .versions
+        .iter()
+        .enumerate()
+        .filter(|(i, v)| !superseded(v, *i) && (v.value.is_some() || v.main >= model.compacted));
     let cost = |v: &Version| 256 + v.key.len() + v.value.as_ref().map_or(0, Vec::len);
-    let (count, bytes) = kept.fold((0, 0), |(count, bytes), (_, v)| {
-        (count + 1, bytes + cost(v))
-    });
-    assert_eq!(
-        (bench.store.versions(), bench.store.live_bytes()),
-        (count, bytes as u64)
-    );
+    let (count, bytes) = kept.fold((0, 0), |(count, bytes), (_, v)| (count + 1, bytes + cost(v)));
+    assert_eq!((bench.store.versions(), bench.store.live_bytes()), (count, bytes as u64));
     let live: u64 = bench.store.segments().map(|segment| segment.live).sum();
     assert!(live >= count * store::record::HEADER as u64);
 }
@@ -578,56 +418,26 @@ fn finish(bench: &mut Bench, model: &Model) {
 #[test]
 fn random_histories_agree_with_the_model() {
     let parks: u64 = (0..120).map(|seed| history(seed, 150)).sum();
-    assert!(
-        parks > 50,
-        "values outside of memory were asked for ({parks})"
-    );
+    assert!(parks > 50, "values outside of memory were asked for ({parks})");
 }
 
 #[test]
 fn pins_delay_the_sweep_and_nothing_else() {
     let mut bench = Bench::new();
     for value in [b"1", b"2", b"3", b"4"] {
-        let put = PutRequest {
-            key: b"k",
-            value,
-            ..Default::default()
-        };
-        bench
-            .apply(&command::encode_put(&encoded(|out| put.encode(out))).unwrap())
-            .unwrap();
+        let put = PutRequest { key: b"k", value, ..Default::default() };
+        bench.apply(&command::encode_put(&encoded(|out| put.encode(out))).unwrap()).unwrap();
     }
     let pin = bench.store.pin(3);
-    let mut walk = bench
-        .store
-        .walk(
-            RangeRequest {
-                key: b"k",
-                revision: 3,
-                ..Default::default()
-            }
-            .query(),
-        )
-        .unwrap();
+    let mut walk = bench.store.walk(RangeRequest { key: b"k", revision: 3, ..Default::default() }.query()).unwrap();
     bench.apply(&command::encode_compaction(5, false)).unwrap();
     assert!(bench.store.sweep(100));
     assert_eq!((bench.store.swept(), bench.store.versions()), (3, 3));
-    let old = RangeRequest {
-        key: b"k",
-        revision: 3,
-        ..Default::default()
-    };
-    assert_eq!(
-        bench.store.walk(old.query()).unwrap_err(),
-        Error::Compacted,
-        "no new reader"
-    );
+    let old = RangeRequest { key: b"k", revision: 3, ..Default::default() };
+    assert_eq!(bench.store.walk(old.query()).unwrap_err(), Error::Compacted, "no new reader");
     assert!(walk.overtaken(bench.store.compacted()));
     let slice = bench.store.advance(&mut walk, 10);
-    assert_eq!(
-        slice.items[0].modified, 3,
-        "the accepted walk goes on at its revision"
-    );
+    assert_eq!(slice.items[0].modified, 3, "the accepted walk goes on at its revision");
     bench.store.unpin(pin);
     assert!(bench.store.sweep_pending());
     assert!(bench.store.sweep(100));
@@ -648,17 +458,9 @@ fn an_image_shows_its_moment_though_the_state_moves_on() {
     while !done {
         done = bench.store.image_rows(&mut cursor, 1, &mut rows);
         // everything may happen meanwhile, except another image
-        let put = PutRequest {
-            key: dice.pick(&KEYS),
-            value: b"later",
-            ..Default::default()
-        };
-        bench
-            .apply(&command::encode_put(&encoded(|out| put.encode(out))).unwrap())
-            .unwrap();
-        bench
-            .apply(&command::encode_compaction(bench.store.revision(), false))
-            .unwrap();
+        let put = PutRequest { key: dice.pick(&KEYS), value: b"later", ..Default::default() };
+        bench.apply(&command::encode_put(&encoded(|out| put.encode(out))).unwrap()).unwrap();
+        bench.apply(&command::encode_compaction(bench.store.revision(), false)).unwrap();
         bench.store.sweep(100);
     }
     bench.store.end_image(cursor);
@@ -666,12 +468,7 @@ fn an_image_shows_its_moment_though_the_state_moves_on() {
     assert_eq!(loaded.digest(), digest);
     bench.store = loaded;
     for revision in frozen.compacted.max(1)..=frozen.revision {
-        let all = RangeRequest {
-            key: b"\0",
-            range_end: b"\0",
-            revision,
-            ..Default::default()
-        };
+        let all = RangeRequest { key: b"\0", range_end: b"\0", revision, ..Default::default() };
         assert_eq!(bench.range(&all, 100), frozen.range(&all));
     }
 }
@@ -692,18 +489,9 @@ fn a_damaged_image_is_refused() {
         assert!(store::ImageHead::decode(&encoded[..cut]).is_err());
         let mut flipped = encoded.clone();
         flipped[cut] ^= 0x10;
-        assert!(
-            store::ImageHead::decode(&flipped).is_err(),
-            "head byte {cut}"
-        );
+        assert!(store::ImageHead::decode(&flipped).is_err(), "head byte {cut}");
     }
-    let load = |rows: &[u8]| {
-        Store::load(
-            Config::default(),
-            head.clone(),
-            [Ok::<_, store::Damage>(rows)],
-        )
-    };
+    let load = |rows: &[u8]| Store::load(Config::default(), head.clone(), [Ok::<_, store::Damage>(rows)]);
     assert!(load(&rows).is_ok());
     let first = 12 + u32::from_le_bytes(rows[4..8].try_into().unwrap()) as usize;
     assert!(load(&rows[first..]).is_err(), "a block is missing");
