@@ -21,8 +21,6 @@ pub struct Config {
     /// A checkpoint is taken when the log grew by max(this, 4 x the last checkpoint's rows). Bytes.
     pub checkpoint_bytes: u64,
     pub budgets: Budgets,
-    /// Smallest time to live of a lease, seconds (etcd: ceil(1.5 x election timeout)).
-    pub min_lease_ttl: i64,
     /// etcd level of the cluster version that a leader sets, "3.7.0".
     pub cluster_version: String,
 }
@@ -42,7 +40,6 @@ impl Config {
             log_segment_bytes: 64 << 20,
             checkpoint_bytes: 64 << 20,
             budgets: Budgets::default(),
-            min_lease_ttl: 2,
             cluster_version: "3.7.0".to_string(),
         }
     }

@@ -16,7 +16,7 @@ use crate::frame::Frame;
 use bytes::Bytes;
 use consensus::{Entry, HardState, Role};
 use std::sync::Arc;
-use store::{AlarmMember, Handle, Item, Key, KeyRange, Located, Member, Query, Reply, RevisionEvents};
+use store::{AlarmMember, Handle, Item, Key, KeyRange, Member, Query, Reply, RevisionEvents};
 
 /// Names one asker of this process; chosen by the driver, never reused in a process.
 pub type Waiter = u64;
@@ -144,7 +144,7 @@ pub enum ToStream {
     Events { id: i64, events: Arc<RevisionEvents>, picks: Arc<[u32]> },
     /// Everything up to `revision` was posted to this stream before this message.
     Progress { token: u64, revision: i64 },
-    /// The member has had a leader (or none) since some time; for `hasleader` streams.
+    /// Whether a leader is known, for `hasleader` streams. The driver says it on its own clock, not the core.
     Leader { known: bool },
     /// A snapshot was installed: the hub forgot every watch; the stream joins its live ones again.
     /// `posted`: every revision up to it was posted to this stream before this message
@@ -462,9 +462,4 @@ impl std::fmt::Debug for JobResult {
             other => write!(f, "{:?}", std::mem::discriminant(other)),
         }
     }
-}
-
-/// For reference by drivers that hand items to readers.
-pub fn whole_record(located: &Located) -> Option<&Bytes> {
-    located.bytes.as_ref()
 }

@@ -285,8 +285,6 @@ fn node_config(options: &Options, identity: Identity, boot: u64) -> node::Config
         election_ms: election,
         heartbeat_ms: options.settings.heartbeat.as_millis() as u64,
         quota_bytes: quota(options),
-        // etcd: one and a half elections, in whole seconds.
-        min_lease_ttl: (election * 3).div_ceil(2000) as i64,
         ..node::Config::new(identity.cluster, identity.member, boot, random())
     }
 }
