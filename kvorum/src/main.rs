@@ -20,11 +20,16 @@ struct Cli {
 enum Program {
     /// Run one member, with etcd's flags and ETCD_* variables (a link named `etcd` does the same).
     #[command(disable_help_flag = true)]
-    Server {
-        /// etcd's flags; `kvorum server --help` lists them.
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        flags: Vec<String>,
-    },
+    Server(Words),
+    /// The command line of a running cluster: all of etcdctl, and more (a link named `etcdctl` is etcdctl alone).
+    #[command(disable_help_flag = true)]
+    Ctl(Words),
+    /// Work on data directories and snapshot files without a server (a link named `etcdutl` is etcdutl alone).
+    #[command(disable_help_flag = true)]
+    Utl(Words),
+    /// Measure a server from outside.
+    #[command(disable_help_flag = true)]
+    Bench(Words),
     /// Run a cluster on loopback for trying things out.
     ///
     /// Starts the members as processes of their own, waits until they serve, prints their
@@ -44,24 +49,37 @@ enum Program {
     Version,
 }
 
+/// Words that the program itself reads; its own `--help` lists them.
+#[derive(clap::Args)]
+struct Words {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    words: Vec<String>,
+}
+
 fn main() {
     let args: Vec<String> = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect();
     let name = args.first().and_then(|path| Path::new(path).file_name()).and_then(|name| name.to_str());
     std::process::exit(match name {
         Some("etcd") => server::process::serve(&args[1..]),
-        Some(tool @ ("etcdctl" | "etcdutl")) => {
-            eprintln!("{tool}: not built yet; use the stock {tool} of etcd 3.7, it works with kvorum");
-            1
-        }
-        // etcd's flags are not clap's: they go past it untouched.
-        _ if args.get(1).is_some_and(|arg| arg == "server") => server::process::serve(&args[2..]),
-        _ => run(Cli::parse()),
+        Some("etcdctl") => ctl::run("etcdctl", &args[1..]),
+        Some("etcdutl") => utl::run("etcdutl", &args[1..]),
+        // These read their own words: they go past clap untouched.
+        _ => match args.get(1).map(String::as_str) {
+            Some("server") => server::process::serve(&args[2..]),
+            Some("ctl") => ctl::run("kvorum ctl", &args[2..]),
+            Some("utl") => utl::run("kvorum utl", &args[2..]),
+            Some("bench") => bench::run(&args[2..]),
+            _ => run(Cli::parse()),
+        },
     });
 }
 
 fn run(cli: Cli) -> i32 {
     match cli.command {
-        Program::Server { flags } => server::process::serve(&flags),
+        Program::Server(own) => server::process::serve(&own.words),
+        Program::Ctl(own) => ctl::run("kvorum ctl", &own.words),
+        Program::Utl(own) => utl::run("kvorum utl", &own.words),
+        Program::Bench(own) => bench::run(&own.words),
         Program::Dev { members, data_dir, port } => match server::dev::run(&Dev { members, data_dir, port }) {
             Ok(()) => 0,
             Err(error) => {

@@ -1,0 +1,1 @@
+//! Pages of bbolt files, read and written.
