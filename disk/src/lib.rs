@@ -6,6 +6,7 @@
 //! and the simulator's; the code in between is the same.
 //!
 //! ```text
+//! identity                 whose directory this is                                (mod identity)
 //! log/%016x.log            the log: batches, each one write and one flush        (mod log)
 //! log/spare-%016x          written files waiting to become log files
 //! state/seg-%08x           records in revision order                             (mod records)
@@ -23,6 +24,7 @@ pub mod checkpoint;
 mod fault;
 mod files;
 mod header;
+pub mod identity;
 mod log;
 mod manifest;
 pub mod records;

@@ -247,7 +247,7 @@ fn place(dir: &Path, text: &str) -> String {
 
 /// Who this member is; founds the cluster in an empty directory.
 fn identity(files: &Arc<dyn Files>, options: &Options, boot: u64) -> Result<Identity, Failed> {
-    let found = bootstrap::find(files)
+    let found = bootstrap::find(&**files)
         .map_err(|why| failed("the data directory cannot be used")(place(&options.data_dir, &why)))?;
     if let Found::Ready(identity) = found {
         log::info(
@@ -264,7 +264,7 @@ fn identity(files: &Arc<dyn Files>, options: &Options, boot: u64) -> Result<Iden
         return Err(failed("the data directory cannot be used")(place(&options.data_dir, text)));
     }
     let write = |ready| {
-        bootstrap::write_identity(files, identity, ready)
+        bootstrap::write_identity(&**files, identity, ready)
             .map_err(|error| failed("cannot found the cluster")(place(&options.data_dir, &error.to_string())))
     };
     write(false)?;

@@ -23,6 +23,7 @@ pub mod compact;
 pub mod digest;
 pub mod hash;
 pub mod image;
+pub mod import;
 pub mod index;
 pub mod lease;
 pub mod order;
