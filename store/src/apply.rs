@@ -11,7 +11,7 @@ use crate::index::Version;
 use crate::lease::{self, Lease};
 use crate::record::KeyValueRef;
 use crate::state::{Conf, Store};
-use crate::{AlarmMember, Error, Event, Handle, Item, KeyRange, Origin, Reply, Rev, RevisionEvents};
+use crate::{AlarmMember, Error, Event, Handle, Item, Key, KeyRange, Origin, Reply, Rev, RevisionEvents};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -554,17 +554,16 @@ impl Store {
         };
         self.digest.put(rev, kv.key, kv.value, lease);
         let (handle, record) = self.tail.append(self.config.segment_bytes, rev, false, &kv);
-        let key = self.keys.push(
-            put.key,
-            Version {
-                main: rev.main,
-                create: kv.create,
-                version: kv.version,
-                lease,
-                sub: u32::try_from(rev.sub).expect("below 2^32 changes in a transaction"),
-                handle,
-            },
-        );
+        let version = Version {
+            main: rev.main,
+            create: kv.create,
+            version: kv.version,
+            lease,
+            sub: u32::try_from(rev.sub).expect("below 2^32 changes in a transaction"),
+            handle,
+        };
+        self.keys.push(put.key, version);
+        let key = before.as_ref().map_or_else(|| Key::from(put.key), |before| before.key.clone());
         let create = kv.create;
         self.leases.attach(&key, before.as_ref().map_or(0, |before| before.lease), lease);
         let prev = match before.as_ref() {
@@ -577,8 +576,13 @@ impl Store {
 
     /// Deletes every key of the range that exists now.
     pub(crate) fn write_delete(&mut self, batch: &mut Batch, range: &KeyRange, prev_kv: bool) -> Reply {
-        let exists = self.keys.scan(range).filter(|entry| !entry.latest.is_tombstone());
-        let found: Vec<Item> = exists.map(|entry| self.item(&entry.key, &entry.latest)).collect();
+        let mut found: Vec<Item> = Vec::new();
+        self.keys.scan(range, |key, entry| {
+            if !entry.latest.is_tombstone() {
+                found.push(self.item(key, &entry.latest));
+            }
+            true
+        });
         for item in &found {
             self.write_tombstone(batch, item);
         }
@@ -599,17 +603,16 @@ impl Store {
         self.digest.delete(rev, &before.key);
         let kv = KeyValueRef { key: &before.key, ..Default::default() };
         let (handle, record) = self.tail.append(self.config.segment_bytes, rev, true, &kv);
-        let key = self.keys.push(
-            &before.key,
-            Version {
-                main: rev.main,
-                create: 0,
-                version: 0,
-                lease: 0,
-                sub: u32::try_from(rev.sub).expect("below 2^32 changes in a transaction"),
-                handle,
-            },
-        );
+        let version = Version {
+            main: rev.main,
+            create: 0,
+            version: 0,
+            lease: 0,
+            sub: u32::try_from(rev.sub).expect("below 2^32 changes in a transaction"),
+            handle,
+        };
+        self.keys.push(&before.key, version);
+        let key = before.key.clone();
         self.leases.attach(&key, before.lease, 0);
         let prev = self.shown_before(&before.key, before, rev.main);
         batch.events.push(Event { tombstone: true, key, record, revision: rev, create: 0, prev });

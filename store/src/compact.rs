@@ -10,12 +10,13 @@ use std::collections::BTreeSet;
 /// at or below it, and a tombstone strictly below it. (A tombstone exactly at it is kept: a watch
 /// from there on must still see the delete.)
 pub fn dead_versions(entry: &Entry, compacted: i64) -> usize {
-    let superseded = match entry.older.first() {
+    let older = entry.older();
+    let superseded = match older.first() {
         None => 0,
-        Some(_) if entry.latest.main <= compacted => entry.older.len(),
-        Some(_) => entry.older.partition_point(|version| version.main <= compacted).saturating_sub(1),
+        Some(_) if entry.latest.main <= compacted => older.len(),
+        Some(_) => older.partition_point(|version| version.main <= compacted).saturating_sub(1),
     };
-    let next = entry.older.get(superseded).unwrap_or(&entry.latest);
+    let next = older.get(superseded).unwrap_or(&entry.latest);
     superseded + usize::from(next.is_tombstone() && next.main < compacted)
 }
 

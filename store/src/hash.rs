@@ -89,11 +89,15 @@ impl Store {
     pub fn gather(&self, set: &mut KeepSet, most: usize) -> Option<Vec<Rev>> {
         let mut seen = 0;
         let all = KeyRange::all();
-        for entry in self.keys.scan_after(&all, set.after.as_deref()).take(most) {
+        let after = set.after.take();
+        self.keys.scan_after(&all, after.as_deref(), |key, entry| {
             set.visit(entry);
-            set.after = Some(entry.key.clone());
             seen += 1;
-        }
+            if seen == most {
+                set.after = Some(key.into());
+            }
+            seen < most
+        });
         if seen == most {
             return None;
         }
@@ -112,9 +116,10 @@ impl Store {
         };
         let mut hash = HashKv::new(revision, self.compacted, keep);
         let mut records: Vec<(Rev, crate::Handle)> = Vec::new();
-        for entry in self.keys.scan(&KeyRange::all()) {
+        self.keys.scan(&KeyRange::all(), |_, entry| {
             records.extend(entry.versions().map(|version| (version.rev(), version.handle)));
-        }
+            true
+        });
         records.sort_unstable();
         for (rev, handle) in records {
             let opened = crate::record::open(&record(handle)).expect("the caller reads verified records");

@@ -118,16 +118,20 @@ impl Store {
             return true;
         }
         let (mut seen, mut block) = (0, Block::default());
-        for entry in self.keys.scan_after(&KeyRange::all(), cursor.after.as_deref()).take(most) {
+        let after = cursor.after.take();
+        self.keys.scan_after(&KeyRange::all(), after.as_deref(), |key, entry| {
             seen += 1;
-            cursor.after = Some(entry.key.clone());
-            if block.push(entry, cursor.compacted, cursor.revision) {
+            if block.push(key, entry, cursor.compacted, cursor.revision) {
                 cursor.keys += 1;
             }
             if block.payload.len() >= BLOCK_BYTES {
                 block.close(out);
             }
-        }
+            if seen == most {
+                cursor.after = Some(key.into());
+            }
+            seen < most
+        });
         block.close(out);
         if seen < most {
             cursor.finished = true;
@@ -164,7 +168,7 @@ impl Store {
             store: from_head(config, head).expect("a head is checked when it is decoded"),
             pending: Vec::new(),
             offset: 0,
-            last_key: None,
+            last_key: Vec::new(),
             keys: 0,
             ended: false,
         }
@@ -179,7 +183,7 @@ struct Block {
 
 impl Block {
     /// Adds the versions of a key that live at the image's revisions; false if there are none.
-    fn push(&mut self, entry: &Entry, compacted: i64, revision: i64) -> bool {
+    fn push(&mut self, key: &[u8], entry: &Entry, compacted: i64, revision: i64) -> bool {
         let dead = dead_versions(entry, compacted);
         let versions = || entry.versions().skip(dead).take_while(|version| version.main <= revision);
         let count = versions().count();
@@ -187,8 +191,8 @@ impl Block {
             return false;
         }
         let out = &mut self.payload;
-        put_varint(out, entry.key.len() as u64);
-        out.extend_from_slice(&entry.key);
+        put_varint(out, key.len() as u64);
+        out.extend_from_slice(key);
         put_varint(out, count as u64);
         for version in versions() {
             put_version(out, version);
@@ -230,7 +234,7 @@ pub struct Loader {
     /// Bytes of a block that is not complete yet, and where they begin.
     pending: Vec<u8>,
     offset: u64,
-    last_key: Option<Key>,
+    last_key: Vec<u8>,
     keys: u64,
     ended: bool,
 }
@@ -259,8 +263,14 @@ impl Loader {
         }
         self.store.keys.loaded();
         let all = KeyRange::all();
-        let handles = self.store.keys.scan(&all).flat_map(|entry| entry.versions().map(|v| v.handle));
-        if let Err(handle) = self.store.tail.recount(handles) {
+        let mut nowhere = None;
+        let (keys, tail) = (&self.store.keys, &mut self.store.tail);
+        tail.begin_recount();
+        keys.scan(&all, |_, entry| {
+            nowhere = entry.versions().map(|version| version.handle).find(|handle| !tail.counted(*handle));
+            nowhere.is_none()
+        });
+        if let Some(handle) = nowhere {
             return Err(self.damage(format!("{handle:?} lies in no segment of the head")));
         }
         Ok(self.store)
@@ -285,8 +295,8 @@ impl Loader {
             };
         }
         for _ in 0..keys {
-            let entry = reader.entry().map_err(|what| self.damage(what))?;
-            self.entry(entry).map_err(|what| self.damage(what))?;
+            let (key, entry) = reader.entry().map_err(|what| self.damage(what))?;
+            self.entry(key, entry).map_err(|what| self.damage(what))?;
         }
         if !reader.rest.is_empty() {
             return Err(self.damage("bytes behind the last key of a block".into()));
@@ -294,20 +304,21 @@ impl Loader {
         Ok(())
     }
 
-    fn entry(&mut self, entry: Entry) -> Result<(), String> {
-        if self.last_key.as_ref().is_some_and(|last| *last >= entry.key) {
+    fn entry(&mut self, key: &[u8], entry: Entry) -> Result<(), String> {
+        if self.keys > 0 && *self.last_key >= *key {
             return Err("keys do not ascend".into());
         }
-        let ascending = entry.older.iter().zip(entry.versions().skip(1)).all(|(a, b)| a.rev() < b.rev());
+        let ascending = entry.older().iter().zip(entry.versions().skip(1)).all(|(a, b)| a.rev() < b.rev());
         if !ascending || entry.latest.main > self.store.revision {
             return Err("versions do not ascend up to the revision".into());
         }
-        if !self.store.leases.load_key(&entry.key, entry.latest.lease) {
+        if !self.store.leases.load_key(key, entry.latest.lease) {
             return Err(format!("a key on lease {:x}, which the head does not have", entry.latest.lease));
         }
-        self.last_key = Some(entry.key.clone());
+        self.last_key.clear();
+        self.last_key.extend_from_slice(key);
         self.keys += 1;
-        self.store.keys.load(entry);
+        self.store.keys.load(key, entry);
         Ok(())
     }
 }
@@ -367,7 +378,7 @@ impl<'a> Varints<'a> {
         Ok(Version { main, create, version, lease, sub, handle: Handle { segment, offset, len } })
     }
 
-    fn entry(&mut self) -> Result<Entry, String> {
+    fn entry(&mut self) -> Result<(&'a [u8], Entry), String> {
         let len = self.next()?;
         let len = usize::try_from(len).ok().filter(|len| *len <= self.rest.len());
         let (key, rest) = self.rest.split_at(len.ok_or("a key is cut short")?);
@@ -381,14 +392,14 @@ impl<'a> Varints<'a> {
             return Err("a key without versions".into());
         }
         let latest = self.version()?;
-        let entry = Entry { key: Key::from(key), latest, older };
+        let entry = Entry::new(key, latest, older);
         for version in entry.versions() {
-            let least = crate::record::HEADER + version.without_value(&entry.key).encoded_len();
+            let least = crate::record::HEADER + version.without_value(key).encoded_len();
             if (version.handle.len as usize) < least {
                 return Err("a record too short for its key".into());
             }
         }
-        Ok(entry)
+        Ok((key, entry))
     }
 }
 

@@ -152,7 +152,7 @@ impl Import {
         for (key, mut older) in keys {
             let latest = older.pop().expect("a key has versions");
             assert!(self.store.leases.load_key(&key, latest.lease), "orphans were adopted");
-            self.store.keys.load(Entry { key, latest, older });
+            self.store.keys.load(&key, Entry::new(&key, latest, older));
         }
         self.store.keys.loaded();
         while !self.store.sweep(10_000) {}

@@ -2,42 +2,11 @@
 //! *which version* is answered here, from memory.
 
 use crate::record::{self, KeyValueRef};
-use crate::{Handle, Key, KeyRange, Rev};
-use std::collections::{BTreeMap, VecDeque};
+use crate::tree::Tree;
+use crate::{Handle, KeyRange, Rev};
+use std::collections::VecDeque;
+use std::num::NonZeroU32;
 use std::ops::Bound;
-
-/// An ordered map from keys to entry numbers: the seam for another tree.
-pub trait Index: Default {
-    fn get(&self, key: &[u8]) -> Option<u32>;
-    fn insert(&mut self, key: Key, id: u32);
-    fn remove(&mut self, key: &[u8]);
-    /// In key order. The bounds must not cross.
-    fn scan<'a>(&'a self, from: Bound<&[u8]>, to: Bound<&[u8]>)
-    -> impl Iterator<Item = (&'a Key, u32)> + use<'a, Self>;
-}
-
-#[derive(Clone, Debug, Default)]
-pub struct Tree {
-    map: BTreeMap<Key, u32>,
-}
-
-impl Index for Tree {
-    fn get(&self, key: &[u8]) -> Option<u32> {
-        self.map.get(key).copied()
-    }
-
-    fn insert(&mut self, key: Key, id: u32) {
-        self.map.insert(key, id);
-    }
-
-    fn remove(&mut self, key: &[u8]) {
-        self.map.remove(key);
-    }
-
-    fn scan<'a>(&'a self, from: Bound<&[u8]>, to: Bound<&[u8]>) -> impl Iterator<Item = (&'a Key, u32)> + use<'a> {
-        self.map.range::<[u8], _>((from, to)).map(|(key, id)| (key, *id))
-    }
-}
 
 /// One version of a key. A tombstone has version, create and lease 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,12 +30,17 @@ impl Version {
 
     /// The `KeyValue` of this version less its value.
     pub fn without_value<'a>(&self, key: &'a [u8]) -> KeyValueRef<'a> {
+        KeyValueRef { key, ..self.numbers(key.len()) }
+    }
+
+    /// The numbers of its `KeyValue`.
+    fn numbers(&self, key_len: usize) -> KeyValueRef<'static> {
         // The row that a bumped revision leaves has no key and no numbers (see `import`).
-        if self.is_tombstone() || key.is_empty() {
-            return KeyValueRef { key, ..Default::default() };
+        if self.is_tombstone() || key_len == 0 {
+            return KeyValueRef::default();
         }
         KeyValueRef {
-            key,
+            key: b"",
             create: self.create,
             modified: self.main,
             version: self.version,
@@ -76,29 +50,48 @@ impl Version {
     }
 
     /// Bytes of the value, without reading it.
-    pub fn value_len(&self, key: &[u8]) -> usize {
-        record::value_len(&self.without_value(key), self.handle.len)
+    pub fn value_len(&self, key_len: usize) -> usize {
+        record::value_len(&self.numbers(key_len), key_len, self.handle.len)
     }
 
     /// What the quota counts for this record.
-    fn cost(&self, key: &[u8]) -> u64 {
-        256 + key.len() as u64 + self.value_len(key) as u64
+    fn cost(&self, key_len: usize) -> u64 {
+        256 + key_len as u64 + self.value_len(key_len) as u64
     }
 }
 
-/// All kept versions of one key.
+/// All kept versions of one key. The key itself is in the tree alone.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    pub key: Key,
+    /// Bytes of the key and one: an entry that may be missing takes no more room so.
+    key_len_and_one: NonZeroU32,
     pub latest: Version,
-    /// Ascending, all before `latest`.
-    pub older: Vec<Version>,
+    /// Ascending, all before `latest`. Few keys have any, so it costs one word.
+    #[allow(clippy::box_collection)]
+    older: Option<Box<Vec<Version>>>,
 }
 
+const _: () = assert!(size_of::<Option<Entry>>() == 64);
+
 impl Entry {
+    /// # Panics
+    /// If the key is longer than 32 bits can say.
+    pub fn new(key: &[u8], latest: Version, older: Vec<Version>) -> Entry {
+        let key_len_and_one = u32::try_from(key.len() + 1).ok().and_then(NonZeroU32::new).expect("keys are short");
+        Entry { key_len_and_one, latest, older: (!older.is_empty()).then(|| Box::new(older)) }
+    }
+
+    pub fn key_len(&self) -> usize {
+        self.key_len_and_one.get() as usize - 1
+    }
+
+    pub fn older(&self) -> &[Version] {
+        self.older.as_ref().map_or(&[], |older| older)
+    }
+
     /// Every kept version, oldest first.
     pub fn versions(&self) -> impl DoubleEndedIterator<Item = &Version> {
-        self.older.iter().chain(std::iter::once(&self.latest))
+        self.older().iter().chain(std::iter::once(&self.latest))
     }
 
     /// The newest version at or below `revision`, tombstones included.
@@ -106,8 +99,23 @@ impl Entry {
         if self.latest.main <= revision {
             return Some(&self.latest);
         }
-        let upto = self.older.partition_point(|version| version.main <= revision);
-        upto.checked_sub(1).map(|i| &self.older[i])
+        let upto = self.older().partition_point(|version| version.main <= revision);
+        upto.checked_sub(1).map(|i| &self.older()[i])
+    }
+
+    fn supersede(&mut self, version: Version) {
+        let before = std::mem::replace(&mut self.latest, version);
+        self.older.get_or_insert_default().push(before);
+    }
+
+    fn drop_older(&mut self, most: usize) {
+        let Some(older) = &mut self.older else { return };
+        older.drain(..most);
+        if older.is_empty() {
+            self.older = None;
+        } else if older.capacity() > 4 * older.len() {
+            older.shrink_to_fit();
+        }
     }
 
     /// The version just before the one at `rev`.
@@ -116,24 +124,63 @@ impl Entry {
     }
 }
 
+/// Entries by number, in blocks: it grows without a copy of all of them, and without slack.
+#[derive(Clone, Debug, Default)]
+struct Slab {
+    blocks: Vec<Vec<Option<Entry>>>,
+    free: Vec<u32>,
+}
+
+const BLOCK: usize = 1024;
+
+impl Slab {
+    fn slot(&mut self, number: u32) -> &mut Option<Entry> {
+        &mut self.blocks[number as usize / BLOCK][number as usize % BLOCK]
+    }
+
+    fn get(&self, number: u32) -> &Entry {
+        let slot = &self.blocks[number as usize / BLOCK][number as usize % BLOCK];
+        slot.as_ref().expect("the index points to entries")
+    }
+
+    fn add(&mut self, entry: Entry) -> u32 {
+        if let Some(number) = self.free.pop() {
+            let slot = self.slot(number);
+            assert!(slot.is_none(), "a free number has no entry");
+            *slot = Some(entry);
+            return number;
+        }
+        if self.blocks.last().is_none_or(|block| block.len() == BLOCK) {
+            self.blocks.push(Vec::with_capacity(BLOCK));
+        }
+        let before = (self.blocks.len() - 1) * BLOCK;
+        let block = self.blocks.last_mut().expect("pushed just now");
+        block.push(Some(entry));
+        u32::try_from(before + block.len() - 1).expect("below 2^32 keys")
+    }
+
+    fn remove(&mut self, number: u32) {
+        *self.slot(number) = None;
+        self.free.push(number);
+    }
+}
+
 /// The index and the entries it points to.
 #[derive(Clone, Debug, Default)]
 pub struct Keys {
     tree: Tree,
-    slab: Vec<Option<Entry>>,
-    free: Vec<u32>,
+    slab: Slab,
     /// (main revision that superseded a version, entry), ascending: what the sweep visits.
     superseded: VecDeque<(i64, u32)>,
-    /// (main revision of a tombstone, entry), ascending.
-    tombstones: VecDeque<(i64, u32)>,
-    live_keys: u64,
+    /// (main revision of a tombstone, entry, its key), ascending.
+    tombstones: VecDeque<(i64, u32, Box<[u8]>)>,
     live_bytes: u64,
     versions: u64,
 }
 
 impl Keys {
     pub fn live_keys(&self) -> u64 {
-        self.live_keys
+        self.tree.live()
     }
 
     pub fn live_bytes(&self) -> u64 {
@@ -144,105 +191,79 @@ impl Keys {
         self.versions
     }
 
-    fn entry(&self, id: u32) -> &Entry {
-        self.slab[id as usize].as_ref().expect("the index points to entries")
-    }
-
     pub fn get(&self, key: &[u8]) -> Option<&Entry> {
-        self.tree.get(key).map(|id| self.entry(id))
+        self.tree.get(key).map(|number| self.slab.get(number))
     }
 
-    /// Entries in key order.
-    pub fn scan<'a>(&'a self, range: &KeyRange) -> impl Iterator<Item = &'a Entry> + use<'a> {
-        self.scan_after(range, None)
+    /// Keys of the range whose newest version is not a tombstone, without visiting them.
+    pub fn count_live(&self, range: &KeyRange) -> u64 {
+        range.bounds().map_or(0, |(from, to)| self.tree.count_live(from, to))
     }
 
-    /// Entries of `range` behind `after`, in key order.
-    pub fn scan_after<'a>(
-        &'a self,
-        range: &KeyRange,
-        after: Option<&[u8]>,
-    ) -> impl Iterator<Item = &'a Entry> + use<'a> {
-        let bounds = range.bounds().filter(|(_, to)| match (after, to) {
-            (Some(after), Bound::Included(to)) => after < *to,
-            (Some(after), Bound::Excluded(to)) => after < *to,
-            _ => true,
-        });
-        let found = bounds.map(|(from, to)| {
+    /// Calls `each` with the entries of `range`, in key order, until it answers false.
+    pub fn scan(&self, range: &KeyRange, each: impl FnMut(&[u8], &Entry) -> bool) {
+        self.scan_after(range, None, each);
+    }
+
+    /// As [`Keys::scan`], behind the key `after`.
+    pub fn scan_after(&self, range: &KeyRange, after: Option<&[u8]>, mut each: impl FnMut(&[u8], &Entry) -> bool) {
+        let Some((from, to)) = range.bounds() else { return };
+        let crossed = match (after, to) {
+            (Some(after), Bound::Included(to)) | (Some(after), Bound::Excluded(to)) => after >= to,
+            _ => false,
+        };
+        if !crossed {
             let from = after.map_or(from, Bound::Excluded);
-            // the iterator borrows the tree alone, not the bounds
-            self.tree.scan(from, to)
-        });
-        found.into_iter().flatten().map(|(_, id)| self.entry(id))
+            self.tree.scan(from, to, |key, number| each(key, self.slab.get(number)));
+        }
     }
 
-    /// Adds the newest version of `key`. Returns the shared key.
-    pub fn push(&mut self, key: &[u8], version: Version) -> Key {
+    /// Adds the newest version of `key`.
+    pub fn push(&mut self, key: &[u8], version: Version) {
         self.versions += 1;
-        self.live_bytes += version.cost(key);
-        let (id, shared) = match self.tree.get(key) {
-            Some(id) => (id, self.supersede(id, version)),
-            None => (self.next_id(), self.create(key, version)),
+        self.live_bytes += version.cost(key.len());
+        let number = match self.tree.get(key) {
+            Some(number) => {
+                self.supersede(number, key, version);
+                number
+            }
+            None => {
+                assert!(!version.is_tombstone(), "a key that does not exist is not deleted");
+                let number = self.slab.add(Entry::new(key, version, Vec::new()));
+                self.tree.insert(key, number, true);
+                number
+            }
         };
         if version.is_tombstone() {
-            self.tombstones.push_back((version.main, id));
+            self.tombstones.push_back((version.main, number, key.into()));
         }
-        shared
     }
 
-    fn supersede(&mut self, id: u32, version: Version) -> Key {
-        let entry = self.slab[id as usize].as_mut().expect("the index points to entries");
+    fn supersede(&mut self, number: u32, key: &[u8], version: Version) {
+        let entry = self.slab.slot(number).as_mut().expect("the index points to entries");
         assert!(entry.latest.rev() < version.rev(), "versions come in revision order");
         match (entry.latest.is_tombstone(), version.is_tombstone()) {
-            (true, false) => self.live_keys += 1,
-            (false, true) => self.live_keys -= 1,
-            (false, false) => {}
             (true, true) => panic!("a key that does not exist is not deleted again"),
+            (was_dead, is_dead) if was_dead != is_dead => self.tree.set_live(key, was_dead),
+            _ => {}
         }
-        entry.older.push(std::mem::replace(&mut entry.latest, version));
-        self.superseded.push_back((version.main, id));
-        entry.key.clone()
-    }
-
-    fn next_id(&self) -> u32 {
-        self.free.last().copied().unwrap_or_else(|| u32::try_from(self.slab.len()).expect("below 2^32 keys"))
-    }
-
-    fn create(&mut self, key: &[u8], version: Version) -> Key {
-        assert!(!version.is_tombstone(), "a key that does not exist is not deleted");
-        let key = Key::from(key);
-        self.live_keys += 1;
-        self.insert(Entry { key: key.clone(), latest: version, older: Vec::new() });
-        key
-    }
-
-    fn insert(&mut self, entry: Entry) {
-        let id = self.next_id();
-        self.tree.insert(entry.key.clone(), id);
-        match self.free.pop() {
-            Some(id) => {
-                assert!(self.slab[id as usize].is_none());
-                self.slab[id as usize] = Some(entry);
-            }
-            None => self.slab.push(Some(entry)),
-        }
+        entry.supersede(version);
+        self.superseded.push_back((version.main, number));
     }
 
     /// Takes in a whole entry of an image. [`Keys::loaded`] must follow the last one.
-    pub fn load(&mut self, entry: Entry) {
-        let id = self.next_id();
+    pub fn load(&mut self, key: &[u8], entry: Entry) {
+        let live = !entry.latest.is_tombstone();
         for version in entry.versions() {
             self.versions += 1;
-            self.live_bytes += version.cost(&entry.key);
-            if version.is_tombstone() {
-                self.tombstones.push_back((version.main, id));
-            }
+            self.live_bytes += version.cost(key.len());
         }
-        for version in entry.versions().skip(1) {
-            self.superseded.push_back((version.main, id));
-        }
-        self.live_keys += u64::from(!entry.latest.is_tombstone());
-        self.insert(entry);
+        let tombstones: Vec<i64> = entry.versions().filter(|v| v.is_tombstone()).map(|v| v.main).collect();
+        let superseded: Vec<i64> = entry.versions().skip(1).map(|version| version.main).collect();
+        let number = self.slab.add(entry);
+        self.tree.insert(key, number, live);
+        self.tombstones.extend(tombstones.into_iter().map(|main| (main, number, key.into())));
+        self.superseded.extend(superseded.into_iter().map(|main| (main, number)));
     }
 
     /// After the last [`Keys::load`].
@@ -254,15 +275,15 @@ impl Keys {
     /// Visits one entry that may hold versions dead at `level` and drops them; `freed` hears of each.
     /// False: nothing is dead at `level` any more.
     pub fn sweep_one(&mut self, level: i64, freed: &mut impl FnMut(Handle)) -> bool {
-        let id = if self.superseded.front().is_some_and(|(main, _)| *main <= level) {
-            self.superseded.pop_front()
-        } else if self.tombstones.front().is_some_and(|(main, _)| *main < level) {
-            self.tombstones.pop_front()
+        if self.superseded.front().is_some_and(|(main, _)| *main <= level) {
+            let (_, number) = self.superseded.pop_front().expect("looked at just now");
+            self.drop_superseded(number, level, freed);
+        } else if self.tombstones.front().is_some_and(|(main, ..)| *main < level) {
+            let (_, number, key) = self.tombstones.pop_front().expect("looked at just now");
+            self.drop_tombstone(number, &key, level, freed);
         } else {
             return false;
-        };
-        let id = id.expect("looked at just now").1;
-        self.drop_dead(id, level, freed);
+        }
         true
     }
 
@@ -274,28 +295,38 @@ impl Keys {
     /// Nothing that is still here is dead at this revision.
     pub fn swept_upto(&self) -> i64 {
         let superseded = self.superseded.front().map_or(i64::MAX, |(main, _)| main - 1);
-        let tombstone = self.tombstones.front().map_or(i64::MAX, |(main, _)| *main);
+        let tombstone = self.tombstones.front().map_or(i64::MAX, |(main, ..)| *main);
         superseded.min(tombstone)
     }
 
     /// By then the number may name another key, or nothing: the predicate alone decides.
-    fn drop_dead(&mut self, id: u32, level: i64, freed: &mut impl FnMut(Handle)) {
-        let Some(entry) = self.slab[id as usize].as_mut() else {
-            return;
-        };
-        let dead = crate::compact::dead_versions(entry, level);
-        for version in entry.versions().take(dead) {
+    fn drop_superseded(&mut self, number: u32, level: i64, freed: &mut impl FnMut(Handle)) {
+        let Some(entry) = self.slab.slot(number).as_mut() else { return };
+        // A dead tombstone that is the newest version is dropped with its key, by its own visit.
+        let dead = crate::compact::dead_versions(entry, level).min(entry.older().len());
+        for version in &entry.older()[..dead] {
             self.versions -= 1;
-            self.live_bytes -= version.cost(&entry.key);
+            self.live_bytes -= version.cost(entry.key_len());
             freed(version.handle);
         }
-        if dead > entry.older.len() {
-            let key = entry.key.clone();
-            self.tree.remove(&key);
-            self.slab[id as usize] = None;
-            self.free.push(id);
-        } else {
-            entry.older.drain(..dead);
+        entry.drop_older(dead);
+    }
+
+    /// The key goes with its last version, if that is still this tombstone or another dead one.
+    fn drop_tombstone(&mut self, number: u32, key: &[u8], level: i64, freed: &mut impl FnMut(Handle)) {
+        if self.tree.get(key) != Some(number) {
+            return;
         }
+        self.drop_superseded(number, level, freed);
+        let entry = self.slab.get(number);
+        if crate::compact::dead_versions(entry, level) == 0 {
+            return;
+        }
+        assert!(entry.older().is_empty() && entry.latest.is_tombstone(), "only a tombstone dies as the newest version");
+        self.versions -= 1;
+        self.live_bytes -= entry.latest.cost(key.len());
+        freed(entry.latest.handle);
+        self.tree.remove(key);
+        self.slab.remove(number);
     }
 }

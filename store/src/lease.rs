@@ -65,8 +65,8 @@ impl Leases {
     }
 
     /// As [`Leases::attach`] for a key of an image; false if the lease is unknown.
-    pub fn load_key(&mut self, key: &Key, lease: i64) -> bool {
-        lease == 0 || self.table.get_mut(&lease).is_some_and(|lease| lease.keys.insert(key.clone()))
+    pub fn load_key(&mut self, key: &[u8], lease: i64) -> bool {
+        lease == 0 || self.table.get_mut(&lease).is_some_and(|lease| lease.keys.insert(Key::from(key)))
     }
 }
 

@@ -33,6 +33,7 @@ pub mod record;
 mod request;
 mod state;
 pub mod tail;
+pub mod tree;
 pub mod txn;
 mod types;
 pub mod walk;

@@ -172,10 +172,12 @@ pub fn key_value(body: &[u8]) -> Result<KeyValueRef<'_>, Malformed> {
     Ok(kv)
 }
 
-/// Length of the value inside a record, from what the index knows: the record's bytes are not needed.
-pub(crate) fn value_len(kv_without_value: &KeyValueRef<'_>, record_len: u32) -> usize {
-    assert!(kv_without_value.value.is_empty());
-    let rest = record_len as usize - HEADER - kv_without_value.encoded_len();
+/// Length of the value inside a record, from what the index knows: the numbers and the length of
+/// the key. The record's bytes are not needed.
+pub(crate) fn value_len(numbers: &KeyValueRef<'_>, key_len: usize, record_len: u32) -> usize {
+    assert!(numbers.key.is_empty() && numbers.value.is_empty());
+    let key = if key_len == 0 { 0 } else { 1 + varint_len(key_len as u64) + key_len };
+    let rest = record_len as usize - HEADER - key - numbers.encoded_len();
     if rest == 0 {
         return 0;
     }
@@ -225,7 +227,8 @@ mod tests {
             let value = vec![b'x'; len];
             let kv = KeyValueRef { value: &value, ..sample() };
             let bytes = encode(Rev { main: 300, sub: 0 }, false, &kv);
-            assert_eq!(value_len(&KeyValueRef { value: b"", ..kv }, bytes.len() as u32), len);
+            let numbers = KeyValueRef { key: b"", value: b"", ..kv };
+            assert_eq!(value_len(&numbers, kv.key.len(), bytes.len() as u32), len);
         }
     }
 }

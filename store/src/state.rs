@@ -179,14 +179,14 @@ impl Store {
     /// The newest version of a key.
     pub fn get(&self, key: &[u8]) -> Option<Item> {
         let entry = self.keys.get(key)?;
-        (!entry.latest.is_tombstone()).then(|| self.item(&entry.key, &entry.latest))
+        (!entry.latest.is_tombstone()).then(|| self.item(key, &entry.latest))
     }
 
     /// The version of a key that a reader at `revision` sees.
     pub fn get_at(&self, key: &[u8], revision: i64) -> Option<Item> {
         let entry = self.keys.get(key)?;
         let version = entry.at(revision).filter(|version| !version.is_tombstone())?;
-        Some(self.item(&entry.key, version))
+        Some(self.item(key, version))
     }
 
     /// Where the version of a key just before main revision `main` lies: what `prev_kv` of an event shows.
@@ -199,9 +199,9 @@ impl Store {
         Some(self.located(version))
     }
 
-    pub(crate) fn item(&self, key: &Key, version: &crate::index::Version) -> Item {
+    pub(crate) fn item(&self, key: &[u8], version: &crate::index::Version) -> Item {
         Item {
-            key: key.clone(),
+            key: Key::from(key),
             create: version.create,
             modified: version.main,
             version: version.version,

@@ -180,20 +180,20 @@ impl Tail {
         segment.live -= u64::from(handle.len);
     }
 
-    /// Counts the index's records anew, after loading.
-    pub fn recount(&mut self, handles: impl Iterator<Item = Handle>) -> Result<(), Handle> {
+    /// Begins to count the index's records anew, after loading.
+    pub fn begin_recount(&mut self) {
         for segment in self.segments.values_mut() {
             segment.live = 0;
         }
-        for handle in handles {
-            let segment = self.segments.get_mut(&handle.segment).ok_or(handle)?;
-            let end = handle.offset.checked_add(handle.len).ok_or(handle)?;
-            if handle.offset < FIRST_OFFSET || end > segment.end {
-                return Err(handle);
-            }
-            segment.live += u64::from(handle.len);
-        }
-        Ok(())
+    }
+
+    /// One record more that the index points to. False: it lies in no segment.
+    pub fn counted(&mut self, handle: Handle) -> bool {
+        let Some(segment) = self.segments.get_mut(&handle.segment) else { return false };
+        let end = handle.offset.checked_add(handle.len);
+        let inside = handle.offset >= FIRST_OFFSET && end.is_some_and(|end| end <= segment.end);
+        segment.live += u64::from(handle.len);
+        inside
     }
 
     pub fn drop_dead(&mut self) -> Vec<u32> {

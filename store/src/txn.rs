@@ -171,15 +171,17 @@ impl Store {
     /// Every key of the range must hold. No key at all counts as one missing key.
     fn holds(&self, compare: &Compare<'_>, values: Values<'_>) -> Result<bool, Stop> {
         let range = compare.range();
-        let mut found = false;
-        for entry in self.keys.scan(&range).filter(|entry| !entry.latest.is_tombstone()) {
-            found = true;
-            if !holds_for(compare, entry, values)? {
-                return Ok(false);
+        let (mut found, mut all) = (false, Ok(true));
+        self.keys.scan(&range, |_, entry| {
+            if entry.latest.is_tombstone() {
+                return true;
             }
-        }
+            found = true;
+            all = holds_for(compare, entry, values);
+            matches!(all, Ok(true))
+        });
         if found {
-            return Ok(true);
+            return all;
         }
         Ok(compare.target != VALUE && satisfied(compare.result, compare_numbers(compare, None)))
     }
@@ -196,7 +198,7 @@ fn holds_for(compare: &Compare<'_>, entry: &Entry, values: Values<'_>) -> Result
         _ => b"",
     };
     // different lengths: unequal, whatever the bytes are
-    let same_length = entry.latest.value_len(&entry.key) == operand.len();
+    let same_length = entry.latest.value_len(entry.key_len()) == operand.len();
     match compare.result {
         EQUAL if !same_length => return Ok(false),
         NOT_EQUAL if !same_length => return Ok(true),

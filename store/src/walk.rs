@@ -1,7 +1,7 @@
 //! Reading a range at one revision as a cursor over the index, in slices, so that a long range
 //! never holds up anything else. A slice gives items (handles, not values).
 
-use crate::index::{Entry, Version};
+use crate::index::Version;
 use crate::protobuf::varint_len;
 use crate::record::HEADER;
 use crate::state::Store;
@@ -15,6 +15,8 @@ pub struct Walk {
     after: Option<Key>,
     /// Keys seen so far that exist at the revision.
     count: i64,
+    /// Keys of the whole range at the revision, where the index knew without visiting them.
+    counted: Option<i64>,
     /// Items handed out so far.
     taken: i64,
     more: bool,
@@ -66,7 +68,8 @@ impl Walk {
 
     /// Starts again from the first key, at the same revision.
     pub fn restart(&mut self) {
-        *self = Walk::new(self.query.clone(), self.revision);
+        let counted = self.counted;
+        *self = Walk { counted, ..Walk::new(self.query.clone(), self.revision) };
     }
 
     pub fn is_finished(&self) -> bool {
@@ -74,7 +77,7 @@ impl Walk {
     }
 
     fn new(query: Query, revision: i64) -> Walk {
-        Walk { query, revision, after: None, count: 0, taken: 0, more: false, finished: false }
+        Walk { query, revision, after: None, count: 0, counted: None, taken: 0, more: false, finished: false }
     }
 
     /// Takes note of a key of the range; true if it belongs to the answer.
@@ -91,8 +94,13 @@ impl Walk {
         true
     }
 
+    /// Nothing that is still ahead could change the result.
+    fn knows_all(&self) -> bool {
+        self.counted.is_some() && (self.query.count_only || self.more)
+    }
+
     fn result(&self) -> Finished {
-        Finished { count: self.count, more: self.more && !self.query.needs_sort() }
+        Finished { count: self.counted.unwrap_or(self.count), more: self.more && !self.query.needs_sort() }
     }
 }
 
@@ -111,7 +119,12 @@ impl Store {
         if revision < self.compacted {
             return Err(Error::Compacted);
         }
-        Ok(Walk::new(query, revision))
+        let mut walk = Walk::new(query, revision);
+        if revision == newest && (walk.query.count_only || walk.query.walk_limit().is_some()) {
+            // No version is newer than the newest revision, so what lives now lives at it.
+            walk.counted = Some(self.keys.count_live(&walk.query.range) as i64);
+        }
+        Ok(walk)
     }
 
     /// Looks at up to `most` keys more and hands out those that belong to the answer. Goes on to the
@@ -119,8 +132,8 @@ impl Store {
     pub fn advance(&self, walk: &mut Walk, most: usize) -> Slice {
         let mut items = Vec::new();
         let strip_lease = walk.query.keys_only && walk.query.target != crate::SortTarget::Value;
-        let finished = self.visit(walk, most, |entry, version| {
-            let mut item = self.item(&entry.key, version);
+        let finished = self.visit(walk, most, |key, version| {
+            let mut item = self.item(key, version);
             if strip_lease {
                 item.lease = 0;
             }
@@ -134,9 +147,9 @@ impl Store {
     pub fn measure(&self, walk: &mut Walk, most: usize, measure: &mut Measure) -> bool {
         assert!(!walk.query.needs_sort(), "a sorted answer is measured after sorting");
         let keys_only = walk.query.keys_only;
-        let finished = self.visit(walk, most, |entry, version| {
+        let finished = self.visit(walk, most, |key, version| {
             let len = if keys_only {
-                let mut kv = version.without_value(&entry.key);
+                let mut kv = version.without_value(key);
                 kv.lease = 0;
                 kv.encoded_len()
             } else {
@@ -150,30 +163,30 @@ impl Store {
         finished.is_some()
     }
 
-    fn visit(&self, walk: &mut Walk, most: usize, mut each: impl FnMut(&Entry, &Version)) -> Option<Finished> {
+    fn visit(&self, walk: &mut Walk, most: usize, mut each: impl FnMut(&[u8], &Version)) -> Option<Finished> {
         if walk.finished {
             return Some(walk.result());
         }
         let range = walk.query.range.clone();
-        let after = walk.after.clone();
-        let mut entries = self.keys.scan_after(&range, after.as_deref());
-        let mut last = None;
-        for _ in 0..most {
-            let Some(entry) = entries.next() else {
-                walk.finished = true;
-                return Some(walk.result());
-            };
+        let after = walk.after.take();
+        let mut seen = 0;
+        self.keys.scan_after(&range, after.as_deref(), |key, entry| {
             let version = entry.at(walk.revision).filter(|version| !version.is_tombstone());
             if let Some(version) = version
                 && walk.take(version)
             {
-                each(entry, version);
+                each(key, version);
             }
-            last = Some(&entry.key);
+            seen += 1;
+            if seen == most {
+                walk.after = Some(key.into());
+            }
+            seen < most && !walk.knows_all()
+        });
+        if walk.after.is_some() && !walk.knows_all() {
+            return None;
         }
-        if let Some(key) = last {
-            walk.after = Some(key.clone());
-        }
-        None
+        walk.finished = true;
+        Some(walk.result())
     }
 }
