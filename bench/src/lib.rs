@@ -1,7 +1,54 @@
 //! `kvorum bench`: a load generator that measures a server from outside.
+//!
+//! For whoever sizes a cluster, hunts a regression or compares kvorum with etcd
+//! (`cargo xtask bench` runs it against both). It speaks HTTP/2 by itself ([`h2`], [`hpack`]) on
+//! one epoll ([`net`]) so that a call costs it a few microseconds: on the machine that serves, a
+//! heavier client would be what is measured. [`drive`] keeps closed and open loops, [`rows`] says
+//! what is asked, [`cost`] what it cost the servers.
+//!
+//! It refuses: TLS, users and passwords, other machines' processes, and any rate without its
+//! errors: they are counted, printed, and make the exit code 1.
 
-/// Runs the program with the words after its name.
-pub fn run(_args: &[String]) -> i32 {
-    eprintln!("Error: not built yet");
-    1
+mod args;
+mod cost;
+mod drive;
+mod h2;
+mod hpack;
+mod message;
+mod net;
+mod report;
+mod rows;
+mod run;
+
+use args::{Cli, Row};
+use clap::Parser;
+
+/// Runs the program with the words after its name; its exit code: 0, 1 if a call failed or the
+/// run could not be made, 2 for a command line that makes no sense.
+pub fn run(words: &[String]) -> i32 {
+    let cli = match Cli::try_parse_from(std::iter::once("kvorum bench").chain(words.iter().map(String::as_str))) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help goes to standard output; a broken pipe there is nobody's concern.
+            let _ = error.print();
+            return error.exit_code();
+        }
+    };
+    match row(&cli.row) {
+        Ok(true) => 0,
+        Ok(false) => 1,
+        Err(error) => {
+            eprintln!("kvorum bench: {error}");
+            1
+        }
+    }
+}
+
+fn row(row: &Row) -> Result<bool, String> {
+    match row {
+        Row::Put(load) => rows::unary::put(load),
+        Row::Get { load, serializable } => rows::unary::get(load, *serializable),
+        Row::Swap(load) => rows::unary::swap(load),
+        Row::Fill(load) => rows::unary::fill(load),
+    }
 }

@@ -1,0 +1,168 @@
+//! The command line of `kvorum bench`.
+
+use crate::cost::Watched;
+use crate::drive::Plan;
+use crate::net::Dial;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Measure a server that speaks etcd's protocol, from outside.
+///
+/// One lean client on one thread plays any number of clients. Latencies are kept in full
+/// (HDR histograms); with --rate they count from when a call was due, so a stall is charged to
+/// every call it delayed. Errors are counted and shown, and make the exit code 1.
+#[derive(Debug, Parser)]
+#[command(name = "kvorum bench", bin_name = "kvorum bench")]
+pub struct Cli {
+    #[command(subcommand)]
+    pub row: Row,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Row {
+    /// Write keys.
+    Put(Load),
+    /// Read one key at a time; run `fill` or give --fill first.
+    Get {
+        #[command(flatten)]
+        load: Load,
+        /// Read what the asked member has, without a round to the others.
+        #[arg(long)]
+        serializable: bool,
+    },
+    /// Update keys as Kubernetes does: put if the mod revision is the known one, else get.
+    Swap(Load),
+    /// Write every key once and end.
+    Fill(Load),
+}
+
+/// Order in which keys are used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Order {
+    Random,
+    Sequential,
+}
+
+/// Whom to ask and how to report: what all rows have.
+#[derive(Clone, Debug, Args)]
+pub struct Target {
+    /// Client addresses, host:port, comma separated; connections are spread over them.
+    #[arg(long, default_value = "127.0.0.1:2379", value_delimiter = ',', value_name = "HOST:PORT")]
+    pub endpoints: Vec<String>,
+    /// Process of a server on this machine whose costs are to be shown (may be repeated).
+    #[arg(long = "pid", value_name = "PID")]
+    pub pids: Vec<u32>,
+    /// A path on the servers' disk, to count the device's writes and flushes.
+    #[arg(long, value_name = "PATH")]
+    pub disk: Option<PathBuf>,
+    /// Print JSON instead of a table.
+    #[arg(long)]
+    pub json: bool,
+    /// No progress line.
+    #[arg(long)]
+    pub quiet: bool,
+    /// Threads of the generator.
+    #[arg(long, default_value_t = 1)]
+    pub threads: usize,
+    /// Bytes the server may send ahead on one stream.
+    #[arg(long, default_value_t = 4 << 20, value_name = "BYTES")]
+    pub stream_window: u32,
+    /// Before it is measured the load runs this long.
+    #[arg(long, default_value = "2s", value_parser = duration, value_name = "TIME")]
+    pub warm_up: Duration,
+    /// How long is measured.
+    #[arg(long = "for", default_value = "10s", value_parser = duration, value_name = "TIME")]
+    pub run: Duration,
+    /// Keys begin with this.
+    #[arg(long, default_value = "/bench/")]
+    pub prefix: String,
+}
+
+/// Load of single calls.
+#[derive(Clone, Debug, Args)]
+pub struct Load {
+    #[command(flatten)]
+    pub target: Target,
+    /// Callers, each with one call under way at a time.
+    #[arg(long, default_value_t = 64)]
+    pub clients: u32,
+    /// Connections that the callers share; by default one for ten callers, at least one an endpoint.
+    #[arg(long, value_name = "COUNT")]
+    pub conns: Option<usize>,
+    /// Open loop: calls fall due at this rate, all clients together.
+    #[arg(long, value_name = "PER SECOND")]
+    pub rate: Option<f64>,
+    /// Different keys.
+    #[arg(long, default_value_t = 10_000)]
+    pub keys: u64,
+    /// Bytes of a value.
+    #[arg(long, default_value_t = 256, value_name = "BYTES")]
+    pub value_size: usize,
+    #[arg(long, value_enum, default_value_t = Order::Random)]
+    pub order: Order,
+    /// Write every key once before it begins.
+    #[arg(long)]
+    pub fill: bool,
+}
+
+impl Target {
+    /// # Errors
+    /// Names the endpoint that is no address.
+    pub fn dial(&self) -> Result<Dial, String> {
+        let resolve = |text: &String| -> Result<SocketAddr, String> {
+            let bare = text.trim_start_matches("http://");
+            let mut found =
+                bare.to_socket_addrs().map_err(|e| format!("endpoint {text}: {e}; it must be host:port"))?;
+            found.next().ok_or_else(|| format!("endpoint {text} has no address"))
+        };
+        let endpoints = self.endpoints.iter().map(resolve).collect::<Result<_, _>>()?;
+        Ok(Dial { endpoints, stream_window: self.stream_window, receive_buffer: 0 })
+    }
+
+    pub fn watched(&self) -> Watched {
+        Watched { pids: self.pids.clone(), disk: self.disk.clone() }
+    }
+}
+
+impl Load {
+    /// # Errors
+    /// Says which arguments do not go together.
+    pub fn plan(&self) -> Result<Plan, String> {
+        if self.clients == 0 || self.target.threads == 0 || self.keys == 0 {
+            return Err("--clients, --threads and --keys must be at least 1".into());
+        }
+        if self.rate.is_some_and(|rate| !(rate > 0.0 && rate <= 10_000_000.0)) {
+            return Err("--rate must be above 0 and at most 10,000,000".into());
+        }
+        let threads = self.target.threads;
+        let least = self.target.endpoints.len().max(threads);
+        let conns = self.conns.unwrap_or((self.clients as usize).div_ceil(10)).max(least);
+        Ok(Plan {
+            dial: self.target.dial()?,
+            clients: self.clients.max(threads as u32),
+            conns,
+            threads,
+            warm_up: self.target.warm_up,
+            run: self.target.run,
+            rate: self.rate,
+            total: None,
+        })
+    }
+}
+
+/// `10s`, `500ms`, `2m`, or a number of seconds.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let scale = match unit {
+        "" | "s" => 1.0,
+        "ms" => 1e-3,
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => return Err(format!("{unit:?} is no unit; there are ms, s, m and h")),
+    };
+    let number: f64 = number.parse().map_err(|_| format!("{text:?} is no time, such as 10s or 500ms"))?;
+    Duration::try_from_secs_f64(number * scale).map_err(|e| e.to_string())
+}

@@ -1,0 +1,210 @@
+//! What a run costs the servers and their disk, read from `/proc`: CPU seconds, memory, bytes
+//! written, context switches, flushes of the device.
+
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Counters of one process at one moment; those that cannot be read are 0.
+#[derive(Clone, Debug, Default)]
+pub struct Process {
+    pub pid: u32,
+    pub name: String,
+    /// Seconds of user and system time.
+    pub cpu: f64,
+    /// Bytes that the process caused to be written to the device.
+    pub written: u64,
+    /// Write system calls.
+    pub write_calls: u64,
+    pub switches: u64,
+    pub threads: u64,
+    /// Bytes resident, bytes of it that no file stands behind, and the most that was resident.
+    pub rss: u64,
+    pub anonymous: u64,
+    pub peak: u64,
+}
+
+/// Cost of one process over a window; memory is as it was at its end.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ProcessCost {
+    pub pid: u32,
+    pub name: String,
+    pub cpu_seconds: f64,
+    pub written_bytes: u64,
+    pub write_calls: u64,
+    pub context_switches: u64,
+    pub threads: u64,
+    pub rss_bytes: u64,
+    pub anonymous_bytes: u64,
+    pub peak_rss_bytes: u64,
+}
+
+/// Work of the device below the data over a window, all processes together.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct DiskCost {
+    pub device: String,
+    pub writes: u64,
+    pub written_bytes: u64,
+    pub flushes: u64,
+}
+
+/// All counters at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Sample {
+    processes: Vec<Process>,
+    disk: Option<(String, [u64; 3])>,
+}
+
+/// What is watched.
+#[derive(Clone, Debug, Default)]
+pub struct Watched {
+    pub pids: Vec<u32>,
+    /// A path on the disk of the servers.
+    pub disk: Option<PathBuf>,
+}
+
+impl Watched {
+    /// Counters now.
+    ///
+    /// # Errors
+    /// Names the process that does not run.
+    pub fn sample(&self) -> Result<Sample, String> {
+        let processes = self.pids.iter().map(|pid| process(*pid)).collect::<Result<_, _>>()?;
+        let disk = self.disk.as_deref().and_then(device);
+        Ok(Sample { processes, disk })
+    }
+}
+
+impl Sample {
+    /// What happened between `before` and this.
+    pub fn since(&self, before: &Sample) -> (Vec<ProcessCost>, Option<DiskCost>) {
+        let processes = self
+            .processes
+            .iter()
+            .zip(&before.processes)
+            .map(|(now, then)| ProcessCost {
+                pid: now.pid,
+                name: now.name.clone(),
+                cpu_seconds: now.cpu - then.cpu,
+                written_bytes: now.written.saturating_sub(then.written),
+                write_calls: now.write_calls.saturating_sub(then.write_calls),
+                context_switches: now.switches.saturating_sub(then.switches),
+                threads: now.threads,
+                rss_bytes: now.rss,
+                anonymous_bytes: now.anonymous,
+                peak_rss_bytes: now.peak,
+            })
+            .collect();
+        let disk = match (&self.disk, &before.disk) {
+            (Some((device, now)), Some((_, then))) => {
+                let [writes, sectors, flushes] = std::array::from_fn(|i| now[i].saturating_sub(then[i]));
+                Some(DiskCost { device: device.clone(), writes, written_bytes: sectors * 512, flushes })
+            }
+            _ => None,
+        };
+        (processes, disk)
+    }
+}
+
+/// Counters of a process.
+///
+/// # Errors
+/// If it does not run or belongs to somebody else.
+pub fn process(pid: u32) -> Result<Process, String> {
+    let read = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}"));
+    let stat = read("stat").map_err(|e| format!("process {pid}: {e}"))?;
+    // The name stands in parentheses and may hold anything; the numbers follow the last one.
+    let (head, numbers) = stat.rsplit_once(')').ok_or_else(|| format!("/proc/{pid}/stat is not as expected"))?;
+    let numbers: Vec<&str> = numbers.split_ascii_whitespace().collect();
+    let ticks = |at: usize| numbers.get(at).and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
+    let per_second = rustix::param::clock_ticks_per_second() as f64;
+    let status = fields(&read("status").unwrap_or_default());
+    let io = fields(&read("io").unwrap_or_default());
+    let memory = fields(&read("smaps_rollup").unwrap_or_default());
+    let of = |map: &BTreeMap<String, u64>, name: &str| map.get(name).copied().unwrap_or(0);
+    Ok(Process {
+        pid,
+        name: head.split_once('(').map_or_else(String::new, |(_, name)| name.to_owned()),
+        cpu: (ticks(11) + ticks(12)) as f64 / per_second,
+        written: of(&io, "write_bytes"),
+        write_calls: of(&io, "syscw"),
+        switches: switches(pid),
+        threads: of(&status, "Threads"),
+        rss: of(&memory, "Rss") << 10,
+        anonymous: of(&memory, "Anonymous") << 10,
+        peak: of(&status, "VmHWM") << 10,
+    })
+}
+
+/// Makes the peak of a process's resident memory start anew; whether that was allowed.
+pub fn reset_peak(pid: u32) -> bool {
+    fs::write(format!("/proc/{pid}/clear_refs"), "5").is_ok()
+}
+
+/// Context switches of all threads that live (those of threads that ended are not known).
+fn switches(pid: u32) -> u64 {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return 0 };
+    tasks
+        .flatten()
+        .map(|task| {
+            let status = fields(&fs::read_to_string(task.path().join("status")).unwrap_or_default());
+            ["voluntary_ctxt_switches", "nonvoluntary_ctxt_switches"].iter().filter_map(|n| status.get(*n)).sum::<u64>()
+        })
+        .sum()
+}
+
+/// `Name: number …` per line.
+fn fields(text: &str) -> BTreeMap<String, u64> {
+    text.lines()
+        .filter_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            Some((name.to_owned(), value.split_ascii_whitespace().next()?.parse().ok()?))
+        })
+        .collect()
+}
+
+/// The block device below a path and its counters: writes, sectors written, flushes.
+fn device(path: &Path) -> Option<(String, [u64; 3])> {
+    let dev = fs::metadata(path).ok()?.dev();
+    let (major, minor) = (rustix::fs::major(dev), rustix::fs::minor(dev));
+    counters(&fs::read_to_string("/proc/diskstats").ok()?, major, minor)
+}
+
+fn counters(stats: &str, major: u32, minor: u32) -> Option<(String, [u64; 3])> {
+    stats.lines().find_map(|line| {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        if words.len() < 14 || words[0].parse() != Ok(major) || words[1].parse() != Ok(minor) {
+            return None;
+        }
+        let number = |at: usize| words.get(at).and_then(|w| w.parse().ok()).unwrap_or(0);
+        Some((words[2].to_owned(), [number(7), number(9), number(18)]))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_of_the_device_is_read() {
+        let stats = "   7   0 loop0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n 254   0 vda 1722803 72531 67503474 6160782 \
+                     4261934 467807 212377440 2307874 0 876128 8984682 141141 26 271320344 35597 1576056 480427\n";
+        assert_eq!(counters(stats, 254, 0), Some(("vda".into(), [4_261_934, 212_377_440, 1_576_056])));
+        assert_eq!(counters(stats, 9, 0), None);
+    }
+
+    #[test]
+    fn this_process_has_costs() {
+        let before = process(std::process::id()).expect("we run");
+        assert!(before.rss > 1 << 20 && before.threads >= 1 && before.peak > 1 << 20, "{before:?}");
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let watched = Watched { pids: vec![std::process::id()], disk: Some(file.path().into()) };
+        let first = watched.sample().expect("we run");
+        fs::write(file.path(), vec![1; 1 << 20]).expect("written");
+        let (costs, _) = watched.sample().expect("we run").since(&first);
+        assert!(costs[0].write_calls >= 1, "{costs:?}");
+        assert!(Watched { pids: vec![u32::MAX], disk: None }.sample().is_err(), "no such process");
+    }
+}
