@@ -107,18 +107,10 @@ impl<S: Source> Db<S> {
     pub fn open(source: S) -> Result<Db<S>, Error> {
         let first = meta_at(&source, 0)?;
         // page 1 lies one page size in; if page 0 does not tell it, bbolt tries them all
-        let sizes = match first {
-            Ok(meta) => vec![meta.page_size],
-            Err(_) => (10..=16).map(|shift| 1 << shift).collect(),
+        let second = match first {
+            Ok(Meta { page_size, .. }) => meta_at(&source, u64::from(page_size))?,
+            Err(_) => second_meta(&source)?,
         };
-        let mut second = Err("not found at any page size");
-        for size in sizes {
-            let found = meta_at(&source, u64::from(size))?;
-            second = found.and_then(|meta| if meta.page_size == size { Ok(meta) } else { Err("another page size") });
-            if second.is_ok() {
-                break;
-            }
-        }
         let meta = match (first, second) {
             (Ok(first), Ok(second)) if second.txid > first.txid => second,
             (Ok(first), _) => first,
@@ -216,6 +208,18 @@ impl<S: Source> Db<S> {
         let length = buffer.len();
         self.source.read_at(offset, buffer).map_err(|source| Error::Io { offset, length, source })
     }
+}
+
+/// Page 1 of a file whose page 0 does not tell the page size.
+fn second_meta<S: Source>(source: &S) -> Result<Result<Meta, &'static str>, Error> {
+    for size in (10..=16).map(|shift| 1u32 << shift) {
+        if let Ok(meta) = meta_at(source, u64::from(size))?
+            && meta.page_size == size
+        {
+            return Ok(Ok(meta));
+        }
+    }
+    Ok(Err("not found at any page size"))
 }
 
 fn meta_at<S: Source>(source: &S, offset: u64) -> Result<Result<Meta, &'static str>, Error> {
