@@ -1,6 +1,6 @@
 //! One request, one answer or many: where it is sent and when it is sent again.
 
-use std::time::Duration;
+use std::{future::Future, pin::Pin};
 
 use bytes::Bytes;
 use futures_util::Stream;
@@ -12,44 +12,12 @@ use tonic::{
     client::Grpc,
     metadata::{AsciiMetadataKey, AsciiMetadataValue, MetadataMap},
 };
-use wire::{Kind, Method, Rpc};
+use wire::{
+    Kind, Method, Rpc,
+    etcdserverpb::{AuthenticateRequest, AuthenticateResponse},
+};
 
-use crate::{Client, Error, Result, codec::BytesCodec, endpoints::Connection};
-
-/// Times, and what goes with every request.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// For a connection to be made.
-    pub connect_timeout: Duration,
-    /// For a unary request, with everything that is done to get it answered.
-    /// `None` waits for ever.
-    pub timeout: Option<Duration>,
-    /// How often a connection with calls under way is probed.
-    pub ping_interval: Duration,
-    /// How long a probe may take before the connection counts as lost.
-    pub ping_timeout: Duration,
-    /// Between one attempt and the next when no endpoint can be reached.
-    pub backoff: Duration,
-    /// Sent with every request, such as `("token", …)`. Names are lower-case.
-    pub metadata: Vec<(String, String)>,
-    /// Ask that streams end when the member they are on has no leader, so that
-    /// they move on to one that has.
-    pub require_leader: bool,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Settings {
-            connect_timeout: Duration::from_secs(2),
-            timeout: Some(Duration::from_secs(10)),
-            ping_interval: Duration::from_secs(6),
-            ping_timeout: Duration::from_secs(3),
-            backoff: Duration::from_millis(50),
-            metadata: Vec::new(),
-            require_leader: true,
-        }
-    }
-}
+use crate::{Client, Credentials, Error, Result, codec::BytesCodec, endpoints::Connection};
 
 impl Client {
     /// Calls a unary method. `Req` and `Resp` must be the method's own
@@ -84,13 +52,29 @@ impl Client {
         assert_eq!(Method::of(rpc).kind, Kind::ServerStream, "{rpc:?} is called another way");
         let request = Bytes::from(request.encode_to_vec());
         let one = || futures_util::stream::iter([request.clone()]);
-        let deadline = self.deadline();
+        let mut patience = self.patience();
         loop {
-            match self.open(rpc, one()).await {
-                Err(error) if error.passes() && self.pause(deadline).await => {}
-                result => return result,
+            let generation = self.token.held().1;
+            let error = match self.first(rpc, one()).await {
+                Ok(responses) => return Ok(responses),
+                Err(error) => error,
+            };
+            if !self.again(error.passes(), &error, generation, &mut patience).await? {
+                return Err(error);
             }
         }
+    }
+
+    /// Opens a stream and waits for its first message: a server that refuses
+    /// says so only then.
+    async fn first<Resp: Message + Default>(
+        &self,
+        rpc: Rpc,
+        requests: impl Stream<Item = Bytes> + Send + 'static,
+    ) -> Result<Responses<Resp>> {
+        let mut responses: Responses<Resp> = self.open(rpc, requests).await?;
+        responses.first = Some(responses.receive().await?);
+        Ok(responses)
     }
 
     /// Opens a stream on the endpoint in use, once.
@@ -99,14 +83,16 @@ impl Client {
         rpc: Rpc,
         requests: impl Stream<Item = Bytes> + Send + 'static,
     ) -> Result<Responses<Resp>> {
+        self.sign_in().await?;
         let connection = self.endpoints.connect().await?;
+        let metadata = self.metadata()?;
         let mut request = Request::new(requests);
-        *request.metadata_mut() = self.metadata()?;
-        if self.settings.require_leader {
+        *request.metadata_mut() = metadata;
+        if self.options.require_leader && matches!(rpc, Rpc::Watch | Rpc::LeaseKeepAlive | Rpc::Observe) {
             request.metadata_mut().insert("hasleader", AsciiMetadataValue::from_static("true"));
         }
         let path = PathAndQuery::from_static(Method::of(rpc).path);
-        let mut grpc = grpc(&connection);
+        let mut grpc = self.grpc(&connection);
         let opened = async {
             grpc.ready().await.map_err(|e| Status::from_error(Box::new(e)))?;
             grpc.streaming(request, path, BytesCodec).await
@@ -115,6 +101,7 @@ impl Client {
             Ok(response) => Ok(Responses {
                 client: self.clone(),
                 connection,
+                first: None,
                 stream: response.into_inner(),
                 response: std::marker::PhantomData,
             }),
@@ -124,20 +111,60 @@ impl Client {
 
     async fn unary(&self, path: &str, request: Bytes) -> Result<(String, Bytes)> {
         let repeatable = wire::method_by_path(path).is_some_and(|m| is_read(m.rpc));
+        let signed = wire::method_by_path(path).is_none_or(|m| m.rpc != Rpc::Authenticate);
+        self.unary_with(path, request, repeatable, signed).await
+    }
+
+    async fn unary_with(&self, path: &str, request: Bytes, repeatable: bool, signed: bool) -> Result<(String, Bytes)> {
         let path: PathAndQuery = path
             .parse()
             .map_err(|e: http::uri::InvalidUri| Error::Endpoint { endpoint: path.to_owned(), reason: e.to_string() })?;
-        let deadline = self.deadline();
+        let mut patience = self.patience();
         loop {
-            let error = match self.attempt(&path, &request, deadline).await {
+            if signed {
+                match patience.deadline {
+                    None => self.sign_in().await?,
+                    Some(deadline) => timeout_at(deadline, self.sign_in())
+                        .await
+                        .map_err(|_| Error::Unreachable { reason: "time ran out before there was a token".into() })??,
+                }
+            }
+            let generation = self.token.held().1;
+            let error = match self.attempt(&path, &request, patience.deadline, signed).await {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
-            let again = matches!(error, Error::Unreachable { .. }) || (repeatable && error.passes());
-            if !again || !self.pause(deadline).await {
+            let safe = error.passes() && (repeatable || !error.maybe_done());
+            if !self.again(safe, &error, generation, &mut patience).await? {
                 return Err(error);
             }
         }
+    }
+
+    /// Like [`Client::call`], for a write that may be done twice: it compares
+    /// first, so that the second time changes nothing.
+    pub(crate) async fn call_repeatable<Req: Message, Resp: Message + Default>(
+        &self,
+        rpc: Rpc,
+        request: &Req,
+    ) -> Result<Resp> {
+        let bytes = request.encode_to_vec().into();
+        let (address, bytes) = self.unary_with(Method::of(rpc).path, bytes, true, true).await?;
+        decode(&address, bytes)
+    }
+
+    /// Asks for a token. (A request asks for one first, and this is a request:
+    /// hence the box.)
+    pub(crate) fn ask_for_token<'a>(
+        &'a self,
+        user: &'a Credentials,
+    ) -> Pin<Box<dyn Future<Output = Result<String>> + Send + 'a>> {
+        Box::pin(async move {
+            let request = AuthenticateRequest { name: user.name.clone(), password: user.password.clone() };
+            let bytes = request.encode_to_vec().into();
+            let (address, bytes) = self.unary_with(Method::of(Rpc::Authenticate).path, bytes, true, false).await?;
+            Ok(decode::<AuthenticateResponse>(&address, bytes)?.token)
+        })
     }
 
     async fn attempt(
@@ -145,6 +172,7 @@ impl Client {
         path: &PathAndQuery,
         request: &Bytes,
         deadline: Option<Instant>,
+        signed: bool,
     ) -> Result<(String, Bytes)> {
         let connection = match deadline {
             Some(deadline) => match timeout_at(deadline, self.endpoints.connect()).await {
@@ -156,8 +184,10 @@ impl Client {
             None => self.endpoints.connect().await?,
         };
         let mut message = Request::new(request.clone());
-        *message.metadata_mut() = self.metadata()?;
-        let mut grpc = grpc(&connection);
+        if signed {
+            *message.metadata_mut() = self.metadata()?;
+        }
+        let mut grpc = self.grpc(&connection);
         let answer = async {
             grpc.ready().await.map_err(|e| Status::from_error(Box::new(e)))?;
             grpc.unary(message, path.clone(), BytesCodec).await
@@ -174,9 +204,23 @@ impl Client {
             },
         };
         match answered {
-            Ok(response) => Ok((connection.address, response.into_inner())),
+            Ok(response) => {
+                self.endpoints.well(&connection);
+                Ok((connection.address, response.into_inner()))
+            }
             Err(status) => Err(self.failed(&connection, &status)),
         }
+    }
+
+    /// After a failure: whether to try again. A token that is no longer taken
+    /// is replaced; whatever else may pass is given a little time.
+    async fn again(&self, safe: bool, error: &Error, generation: u64, patience: &mut Patience) -> Result<bool> {
+        if error.wants_token() && self.token.renewable() && patience.tokens > 0 {
+            patience.tokens -= 1;
+            self.renew_token(generation).await?;
+            return Ok(true);
+        }
+        Ok(safe && self.pause(patience.deadline).await)
     }
 
     /// Names the failure, and moves on to another endpoint if that may help.
@@ -190,23 +234,26 @@ impl Client {
         error
     }
 
-    fn deadline(&self) -> Option<Instant> {
-        self.settings.timeout.map(|timeout| Instant::now() + timeout)
+    fn patience(&self) -> Patience {
+        Patience { deadline: self.options.request_timeout.map(|timeout| Instant::now() + timeout), tokens: TOKENS }
     }
 
     /// Waits a little, if there is time for it before the deadline.
     pub(crate) async fn pause(&self, deadline: Option<Instant>) -> bool {
-        let until = Instant::now() + self.settings.backoff;
+        let until = Instant::now() + self.options.backoff;
         if deadline.is_some_and(|deadline| deadline <= until) {
             return false;
         }
-        sleep(self.settings.backoff).await;
+        sleep(self.options.backoff).await;
         true
     }
 
     fn metadata(&self) -> Result<MetadataMap> {
         let mut map = MetadataMap::new();
-        for (name, value) in &self.settings.metadata {
+        let (token, _) = self.token.held();
+        let token = token.as_deref().map(|token| ("token", token));
+        let given = self.options.metadata.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        for (name, value) in given.chain(token) {
             let bad = |reason: String| Error::Endpoint { endpoint: format!("metadata {name}"), reason };
             let key: AsciiMetadataKey = name.parse().map_err(|_| bad("not a metadata name".to_owned()))?;
             let value: AsciiMetadataValue = value.parse().map_err(|_| bad("not a metadata value".to_owned()))?;
@@ -214,11 +261,21 @@ impl Client {
         }
         Ok(map)
     }
+
+    fn grpc(&self, connection: &Connection) -> Grpc<tonic::transport::Channel> {
+        Grpc::new(connection.channel.clone())
+            .max_decoding_message_size(self.options.max_recv_bytes)
+            .max_encoding_message_size(self.options.max_send_bytes)
+    }
 }
 
-fn grpc(connection: &Connection) -> Grpc<tonic::transport::Channel> {
-    // A server bounds what it sends by its own rules.
-    Grpc::new(connection.channel.clone()).max_decoding_message_size(usize::MAX)
+/// How often a token is replaced under one request before its refusal counts.
+const TOKENS: u32 = 2;
+
+/// What one request may still cost.
+struct Patience {
+    deadline: Option<Instant>,
+    tokens: u32,
 }
 
 pub(crate) fn decode<Resp: Message + Default>(endpoint: &str, bytes: Bytes) -> Result<Resp> {
@@ -252,6 +309,8 @@ fn is_read(rpc: Rpc) -> bool {
 pub struct Responses<Resp> {
     client: Client,
     connection: Connection,
+    /// What has come and was not asked for yet.
+    first: Option<Option<Resp>>,
     stream: Streaming<Bytes>,
     response: std::marker::PhantomData<fn() -> Resp>,
 }
@@ -262,8 +321,18 @@ impl<Resp: Message + Default> Responses<Resp> {
     /// # Errors
     /// See [`Error`]; the stream is over then.
     pub async fn next(&mut self) -> Result<Option<Resp>> {
+        match self.first.take() {
+            Some(first) => Ok(first),
+            None => self.receive().await,
+        }
+    }
+
+    async fn receive(&mut self) -> Result<Option<Resp>> {
         match self.stream.message().await {
-            Ok(Some(bytes)) => decode(&self.connection.address, bytes).map(Some),
+            Ok(Some(bytes)) => {
+                self.client.endpoints.well(&self.connection);
+                decode(&self.connection.address, bytes).map(Some)
+            }
             Ok(None) => Ok(None),
             Err(status) => Err(self.client.failed(&self.connection, &status)),
         }

@@ -1,26 +1,54 @@
-//! The endpoints of a cluster, their connections, and which one is in use.
+//! The endpoints of a cluster, their connections, how they are, and which one
+//! is next.
 
-use std::sync::{
-    Mutex,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::time::{Instant, sleep};
 use tonic::transport::{Channel, Endpoint};
 
-use crate::{Error, Result, Settings, error::deepest};
+use crate::{
+    Error, Options, Result, Spread, Tls, address::Address, connector::Connector, error::deepest, tls::Handshake,
+};
+
+/// An endpoint that does not answer at once is not waited for alone.
+const STAGGER: Duration = Duration::from_millis(250);
+/// For how long an endpoint that failed is not the first choice, the first
+/// time and at most.
+const REST: Duration = Duration::from_millis(100);
+const REST_MOST: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(crate) struct Endpoints {
-    list: Vec<One>,
-    /// Place of the endpoint in use.
+    list: Vec<Arc<One>>,
+    /// Place of the endpoint in use, or of the next one.
     current: AtomicUsize,
+    spread: Spread,
 }
 
 #[derive(Debug)]
 struct One {
     address: String,
     endpoint: Endpoint,
-    channel: Mutex<Option<Channel>>,
+    connector: Connector,
+    state: Mutex<State>,
+    /// Held while a connection is made, so that it is made once.
+    dialing: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    channel: Option<Channel>,
+    /// How often it has failed since it last did well.
+    failures: u32,
+    /// Until then others are better.
+    rests: Option<Instant>,
 }
 
 /// A connection, and the place of its endpoint.
@@ -32,84 +60,196 @@ pub(crate) struct Connection {
 }
 
 impl Endpoints {
-    pub fn new<E: AsRef<str>>(endpoints: impl IntoIterator<Item = E>, settings: &Settings) -> Result<Endpoints> {
-        let list: Vec<One> = endpoints.into_iter().map(|e| one(e.as_ref(), settings)).collect::<Result<_>>()?;
-        if list.is_empty() {
+    pub fn new(options: &Options) -> Result<Endpoints> {
+        let tls = options.tls.as_ref();
+        let addresses: Vec<Address> =
+            options.endpoints.iter().map(|e| Address::parse(e.trim(), tls.is_some())).collect::<Result<_>>()?;
+        if addresses.is_empty() {
             return Err(Error::Endpoint { endpoint: String::new(), reason: "none was given".to_owned() });
         }
-        Ok(Endpoints { list, current: AtomicUsize::new(0) })
+        let needed = addresses.iter().any(|a| a.encrypted);
+        let handshake = match tls {
+            Some(tls) => Some(Arc::new(Handshake::new(tls)?)),
+            None if needed => Some(Arc::new(Handshake::new(&Tls::default())?)),
+            None => None,
+        };
+        let list = addresses.into_iter().map(|a| Arc::new(One::new(a, handshake.clone(), options))).collect();
+        Ok(Endpoints { list, current: AtomicUsize::new(0), spread: options.spread })
     }
 
     pub fn addresses(&self) -> Vec<String> {
         self.list.iter().map(|one| one.address.clone()).collect()
     }
 
-    /// A connection to the endpoint in use, or to the next one that can be
-    /// reached, which then is the one in use. One round, without waiting.
+    /// A connection to the endpoint whose turn it is, or to the first one that
+    /// can be reached. One round, without waiting in between.
     pub async fn connect(&self) -> Result<Connection> {
-        let first = self.current.load(Ordering::Relaxed);
+        let (well, resting) = self.order();
+        // The usual case: nothing is to be made.
+        if let Some(ready) = well.iter().find_map(|&at| self.list[at].ready().map(|c| self.connection(at, c))) {
+            if self.spread == Spread::RoundRobin {
+                self.wake();
+            }
+            return Ok(self.chosen(ready));
+        }
+        self.race(&[well, resting].concat()).await
+    }
+
+    /// Connects one after the other, each [`STAGGER`] after the one before or
+    /// as soon as that has failed.
+    async fn race(&self, turn: &[usize]) -> Result<Connection> {
         let mut failure = String::new();
-        for step in 0..self.list.len() {
-            let at = (first + step) % self.list.len();
-            let one = &self.list[at];
-            match one.channel().await {
-                Ok(channel) => {
-                    self.current.store(at, Ordering::Relaxed);
-                    return Ok(Connection { at, address: one.address.clone(), channel });
-                }
-                Err(reason) => failure = format!("{}: {reason}", one.address),
+        let mut left = turn.iter();
+        let mut dials = FuturesUnordered::new();
+        loop {
+            if let Some(&at) = left.next() {
+                dials.push(async move { (at, self.list[at].dial().await) });
+            }
+            let more = !left.as_slice().is_empty();
+            tokio::select! {
+                Some((at, dialed)) = dials.next() => match dialed {
+                    Ok(channel) => return Ok(self.chosen(self.connection(at, channel))),
+                    Err(reason) => {
+                        failure = format!("{}: {reason}", self.list[at].address);
+                        if dials.is_empty() && !more {
+                            return Err(Error::Unreachable { reason: failure });
+                        }
+                    }
+                },
+                () = sleep(STAGGER), if more => {}
+                else => return Err(Error::Unreachable { reason: failure }),
             }
         }
-        Err(Error::Unreachable { reason: failure })
     }
 
     /// The connection failed: the next use makes a new one, elsewhere.
     pub fn broken(&self, connection: &Connection) {
-        *self.list[connection.at].lock() = None;
+        self.list[connection.at].failed();
         self.avoid(connection);
     }
 
-    /// The endpoint answers but is of no use now: try the next one.
+    /// The endpoint answers but is of no use now: try another.
     pub fn avoid(&self, connection: &Connection) {
+        self.list[connection.at].rest();
         let next = (connection.at + 1) % self.list.len();
         // Only if nobody has moved on already.
         let _ = self.current.compare_exchange(connection.at, next, Ordering::Relaxed, Ordering::Relaxed);
     }
+
+    /// The endpoint in use did not answer in time.
+    pub fn avoid_current(&self) {
+        if self.spread == Spread::Stay {
+            let at = self.current.load(Ordering::Relaxed) % self.list.len();
+            self.list[at].rest();
+        }
+    }
+
+    /// The endpoint has answered.
+    pub fn well(&self, connection: &Connection) {
+        self.list[connection.at].well();
+    }
+
+    /// Places in the order in which they are tried: those that are well, and
+    /// those that are better left alone for a while.
+    fn order(&self) -> (Vec<usize>, Vec<usize>) {
+        let first = match self.spread {
+            Spread::Stay => self.current.load(Ordering::Relaxed),
+            Spread::RoundRobin => self.current.fetch_add(1, Ordering::Relaxed),
+        };
+        let now = Instant::now();
+        let count = self.list.len();
+        let round = (0..count).map(|step| first.wrapping_add(step) % count);
+        round.partition(|&at| !self.list[at].rests(now))
+    }
+
+    /// Makes the connections that are missing, beside the request.
+    fn wake(&self) {
+        let now = Instant::now();
+        for one in &self.list {
+            let missing = one.lock().channel.is_none();
+            if missing && !one.rests(now) && one.dialing.try_lock().is_ok() {
+                let one = Arc::clone(one);
+                tokio::spawn(async move { one.dial().await });
+            }
+        }
+    }
+
+    fn connection(&self, at: usize, channel: Channel) -> Connection {
+        Connection { at, address: self.list[at].address.clone(), channel }
+    }
+
+    fn chosen(&self, connection: Connection) -> Connection {
+        if self.spread == Spread::Stay {
+            self.current.store(connection.at, Ordering::Relaxed);
+        }
+        connection
+    }
 }
 
 impl One {
-    async fn channel(&self) -> std::result::Result<Channel, String> {
-        if let Some(channel) = self.lock().clone() {
+    fn new(address: Address, handshake: Option<Arc<Handshake>>, options: &Options) -> One {
+        let endpoint = Endpoint::from(address.origin())
+            .http2_keep_alive_interval(options.ping_interval())
+            .keep_alive_timeout(options.keepalive_timeout)
+            // A server may close connections that ping without a call under way.
+            .keep_alive_while_idle(false);
+        let text = address.text.clone();
+        let handshake = handshake.filter(|_| address.encrypted);
+        let connector = Connector { address, handshake, dial_timeout: options.dial_timeout };
+        One {
+            address: text,
+            endpoint,
+            connector,
+            state: Mutex::new(State::default()),
+            dialing: tokio::sync::Mutex::new(()),
+        }
+    }
+
+    fn ready(&self) -> Option<Channel> {
+        self.lock().channel.clone()
+    }
+
+    async fn dial(&self) -> std::result::Result<Channel, String> {
+        let _once = self.dialing.lock().await;
+        if let Some(channel) = self.ready() {
             return Ok(channel);
         }
-        let channel = self.endpoint.connect().await.map_err(|e| deepest(&e))?;
-        *self.lock() = Some(channel.clone());
-        Ok(channel)
+        match self.endpoint.connect_with_connector(self.connector.clone()).await {
+            Ok(channel) => {
+                self.lock().channel = Some(channel.clone());
+                Ok(channel)
+            }
+            Err(error) => {
+                self.failed();
+                Err(deepest(&error))
+            }
+        }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Channel>> {
+    fn failed(&self) {
+        self.lock().channel = None;
+        self.rest();
+    }
+
+    fn rest(&self) {
+        let mut state = self.lock();
+        let rest = (REST * 2u32.pow(state.failures.min(10))).min(REST_MOST);
+        state.failures = state.failures.saturating_add(1);
+        state.rests = Some(Instant::now() + rest);
+    }
+
+    fn rests(&self, now: Instant) -> bool {
+        self.lock().rests.is_some_and(|until| now < until)
+    }
+
+    fn well(&self) {
+        let mut state = self.lock();
+        state.failures = 0;
+        state.rests = None;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
         // Nothing that can panic runs under this lock.
-        self.channel.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn one(given: &str, settings: &Settings) -> Result<One> {
-    let bad = |reason: String| Error::Endpoint { endpoint: given.to_owned(), reason };
-    let address = if given.contains("://") { given.to_owned() } else { format!("http://{given}") };
-    let uri: http::Uri = address.parse().map_err(|e: http::uri::InvalidUri| bad(e.to_string()))?;
-    if uri.scheme_str() != Some("http") {
-        return Err(bad("only http is spoken".to_owned()));
-    }
-    if uri.host().is_none_or(str::is_empty) || uri.port_u16().is_none() {
-        return Err(bad("host and port are needed".to_owned()));
-    }
-    let endpoint = Endpoint::from(uri)
-        .connect_timeout(settings.connect_timeout)
-        // A server may close connections that ping more often than each five
-        // seconds or without a call under way.
-        .http2_keep_alive_interval(settings.ping_interval)
-        .keep_alive_timeout(settings.ping_timeout)
-        .keep_alive_while_idle(false)
-        .tcp_nodelay(true);
-    Ok(One { address, endpoint, channel: Mutex::new(None) })
 }

@@ -8,6 +8,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// The server answered, and this was its answer.
     #[error("{message} ({})", code.name())]
@@ -31,7 +32,7 @@ pub enum Error {
         /// The last failure.
         reason: String,
     },
-    /// The time of a request ran out ([`crate::Settings::timeout`]).
+    /// The time of a request ran out ([`crate::Options::request_timeout`]).
     #[error("no answer from {endpoint} in time")]
     Timeout {
         /// Where the request had gone.
@@ -64,6 +65,39 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// Something that was given for the client to be made is of no use, such
+    /// as a file with a certificate.
+    #[error("{what}: {reason}")]
+    Setup {
+        /// The file or the setting.
+        what: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// No endpoints were found in the name service.
+    #[error("{reason}")]
+    Discovery {
+        /// What it said.
+        reason: String,
+    },
+    /// The snapshot that was received is not whole.
+    #[error("the snapshot is not whole: {reason}")]
+    Snapshot {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Another session holds the lock.
+    #[error("mutex: Locked by another session")]
+    Locked,
+    /// The lease of the session is gone, and with it what it held.
+    #[error("mutex: session is expired")]
+    SessionExpired,
+    /// The leadership is somebody else's by now.
+    #[error("election: not leader")]
+    NotLeader,
+    /// Nobody leads.
+    #[error("election: no leader")]
+    NoLeader,
     /// The server's answer is not the message that it should be.
     #[error("malformed answer from {endpoint}: {reason}")]
     Malformed {
@@ -76,9 +110,11 @@ pub enum Error {
 
 impl Error {
     /// Whether a write that failed like this may have taken effect, now or
-    /// later. `false` is a promise that it has not and will not.
+    /// later. `false` is a promise that it has not and will not: it is safe to
+    /// send it again.
     pub fn maybe_done(&self) -> bool {
         match self {
+            Error::Server { message, .. } if REFUSED.contains(&message.as_str()) => false,
             Error::Server { code, .. } => matches!(
                 code,
                 Code::Canceled
@@ -90,19 +126,57 @@ impl Error {
                     | Code::DataLoss
             ),
             Error::Lost { .. } | Error::Timeout { .. } | Error::Malformed { .. } => true,
-            Error::Unreachable { .. }
-            | Error::Compacted { .. }
-            | Error::Canceled { .. }
-            | Error::LeaseGone { .. }
-            | Error::Endpoint { .. } => false,
+            _ => false,
         }
     }
 
-    /// Whether the same read may succeed on another endpoint or a little later.
-    pub(crate) fn passes(&self) -> bool {
+    /// Whether the same request may succeed on another endpoint or a little
+    /// later. For a write, see [`Error::maybe_done`] too.
+    pub fn passes(&self) -> bool {
         match self {
             Error::Server { code, .. } => *code == Code::Unavailable,
             Error::Lost { .. } | Error::Unreachable { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// What etcd's own client says in this case, to the letter where it is
+    /// known: tools that people have scripts around print this. It says less
+    /// than the error itself, which names endpoint and reason.
+    pub fn etcd_text(&self) -> String {
+        match self {
+            Error::Server { code: Code::DeadlineExceeded, message } if message == DEADLINE => DEADLINE.to_owned(),
+            Error::Server { message, .. } if KNOWN.contains(&message.as_str()) => message.clone(),
+            Error::Server { code, message } => format!("rpc error: code = {} desc = {message}", code.name()),
+            Error::Lost { reason, .. } => {
+                format!("rpc error: code = Unavailable desc = error reading from server: {reason}")
+            }
+            // That client tries for as long as it may; then this is all it says.
+            Error::Unreachable { .. } | Error::Timeout { .. } => DEADLINE.to_owned(),
+            Error::Compacted { .. } => "etcdserver: mvcc: required revision has been compacted".to_owned(),
+            Error::Canceled { reason } => reason.clone(),
+            Error::LeaseGone { .. } => "etcdserver: requested lease not found".to_owned(),
+            other => other.to_string(),
+        }
+    }
+
+    /// Whether the server said exactly this.
+    pub fn says(&self, text: &str) -> bool {
+        matches!(self, Error::Server { message, .. } if message == text)
+    }
+
+    /// Whether another token may help.
+    pub(crate) fn wants_token(&self) -> bool {
+        const STALE: [&str; 3] = [
+            "etcdserver: invalid auth token",
+            "etcdserver: revision of auth store is old",
+            // Users are asked for since the last token was given up.
+            "etcdserver: user name is empty",
+        ];
+        match self {
+            Error::Server { message, .. } => STALE.contains(&message.as_str()),
+            // A watch is refused in these words.
+            Error::Canceled { reason } => STALE.iter().any(|text| reason.ends_with(text)),
             _ => false,
         }
     }
@@ -119,6 +193,73 @@ impl Error {
         }
     }
 }
+
+/// What etcd's client says when the time of a request is over.
+const DEADLINE: &str = "context deadline exceeded";
+
+/// Said before anything was done with a request.
+const REFUSED: [&str; 2] = ["etcdserver: no leader", "etcdserver: too many requests"];
+
+/// The texts that etcd's client shows without the code of the call.
+const KNOWN: &[&str] = &[
+    "etcdserver: key is not provided",
+    "etcdserver: key not found",
+    "etcdserver: value is provided",
+    "etcdserver: lease is provided",
+    "etcdserver: too many operations in txn request",
+    "etcdserver: duplicate key given in txn request",
+    "etcdserver: invalid sort option",
+    "etcdserver: mvcc: required revision has been compacted",
+    "etcdserver: mvcc: required revision is a future revision",
+    "etcdserver: mvcc: database space exceeded",
+    "etcdserver: requested lease not found",
+    "etcdserver: lease already exists",
+    "etcdserver: too large lease TTL",
+    "etcdserver: member ID already exist",
+    "etcdserver: Peer URLs already exists",
+    "etcdserver: re-configuration failed due to not enough started members",
+    "etcdserver: given member URLs are invalid",
+    "etcdserver: member not found",
+    "etcdserver: can only promote a learner member",
+    "etcdserver: can only promote a learner member which is in sync with leader",
+    "etcdserver: too many learner members in cluster",
+    "etcdserver: cluster ID mismatch",
+    "etcdserver: request is too large",
+    "etcdserver: too many requests",
+    "etcdserver: root user does not exist",
+    "etcdserver: root user does not have root role",
+    "etcdserver: user name already exists",
+    "etcdserver: user name is empty",
+    "etcdserver: user name not found",
+    "etcdserver: role name already exists",
+    "etcdserver: role name not found",
+    "etcdserver: role name is empty",
+    "etcdserver: authentication failed, invalid user ID or password",
+    "etcdserver: permission denied",
+    "etcdserver: role is not granted to the user",
+    "etcdserver: permission is not granted to the role",
+    "etcdserver: authentication is not enabled",
+    "etcdserver: invalid auth token",
+    "etcdserver: invalid auth management",
+    "etcdserver: revision of auth store is old",
+    "etcdserver: no leader",
+    "etcdserver: not leader",
+    "etcdserver: leader changed",
+    "etcdserver: not capable",
+    "etcdserver: server stopped",
+    "etcdserver: request timed out",
+    "etcdserver: request timed out, possibly due to previous leader failure",
+    "etcdserver: request timed out, possibly due to connection lost",
+    "etcdserver: unhealthy cluster",
+    "etcdserver: corrupt cluster",
+    "etcdserver: rpc not supported for learner",
+    "etcdserver: bad leader transferee",
+    "etcdserver: wrong downgrade target version format",
+    "etcdserver: invalid downgrade target version",
+    "etcdserver: cluster version not found during downgrade",
+    "etcdserver: cluster has a downgrade job in progress",
+    "etcdserver: no inflight downgrade job",
+];
 
 enum Transport {
     NotSent(String),

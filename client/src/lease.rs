@@ -71,22 +71,36 @@ pub struct KeepAlive {
 
 impl KeepAlive {
     /// Renews the lease once and says for how many seconds. A failure that may
-    /// pass is tried again elsewhere until [`crate::Settings::timeout`].
+    /// pass is tried again elsewhere until [`crate::Options::request_timeout`].
     ///
     /// # Errors
     /// [`Error::LeaseGone`], or what the last attempt failed with.
     pub async fn renew(&mut self) -> Result<i64> {
-        let deadline = self.client.settings.timeout.map(|timeout| Instant::now() + timeout);
+        let deadline = self.client.options.request_timeout.map(|timeout| Instant::now() + timeout);
+        self.renew_by(deadline, None).await
+    }
+
+    /// Renews the lease once, until a time, with so much time for each attempt:
+    /// a member that does not answer must not use up the life of the lease.
+    pub(crate) async fn renew_by(&mut self, deadline: Option<Instant>, each: Option<Duration>) -> Result<i64> {
+        let mut tokens = 2;
         loop {
-            let error = match self.attempt(deadline).await {
+            let generation = self.client.token.held().1;
+            let error = match self.attempt(deadline, each).await {
                 Ok(0) => return Err(Error::LeaseGone { id: self.id }),
                 Ok(ttl) => return Ok(ttl),
                 Err(error) => error,
             };
             self.stream = None;
+            if error.wants_token() && self.client.token.renewable() && tokens > 0 {
+                tokens -= 1;
+                self.client.renew_token(generation).await?;
+                continue;
+            }
             // A leader that has just lost its place says so in these words.
-            let deposed = matches!(&error, Error::Server { message, .. } if message == "not a primary lessor");
-            if !(error.passes() || deposed) || !self.client.pause(deadline).await {
+            let deposed = error.says("not a primary lessor");
+            let slow = matches!(error, Error::Timeout { .. }) && deadline.is_none_or(|d| Instant::now() < d);
+            if !(error.passes() || deposed || slow) || !self.client.pause(deadline).await {
                 return Err(error);
             }
         }
@@ -104,13 +118,17 @@ impl KeepAlive {
         }
     }
 
-    async fn attempt(&mut self, deadline: Option<Instant>) -> Result<i64> {
-        let Some(deadline) = deadline else {
+    async fn attempt(&mut self, deadline: Option<Instant>, each: Option<Duration>) -> Result<i64> {
+        let soon = each.map(|each| Instant::now() + each);
+        let Some(until) = deadline.into_iter().chain(soon).min() else {
             return self.exchange().await;
         };
-        match timeout_at(deadline, self.exchange()).await {
+        match timeout_at(until, self.exchange()).await {
             Ok(result) => result,
-            Err(_) => Err(Error::Timeout { endpoint: self.client.endpoints().join(",") }),
+            Err(_) => {
+                self.client.endpoints.avoid_current();
+                Err(Error::Timeout { endpoint: self.client.endpoints().join(",") })
+            }
         }
     }
 

@@ -36,69 +36,107 @@
 //! # }
 //! ```
 
+mod address;
+mod auth;
 mod call;
+mod cluster;
 mod codec;
+pub mod concurrency;
+mod connector;
+mod discovery;
 mod endpoints;
 mod error;
 mod kv;
 mod lease;
 mod maintenance;
+mod options;
 mod range;
 mod resume;
+mod services;
+mod snapshot;
+mod tls;
+mod token;
 mod watch;
 
 pub use wire;
 
-pub use call::{Responses, Settings};
+pub use auth::PermissionType;
+pub use call::Responses;
+pub use discovery::Discovery;
 pub use error::{Error, Result};
 pub use kv::RangeStream;
 pub use lease::KeepAlive;
+pub use options::{Credentials, Options, Spread, Tls};
 pub use range::{KeyRange, from_key, key, prefix};
 pub use resume::Batch;
+pub use snapshot::Snapshot;
 pub use watch::Watcher;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use endpoints::Endpoints;
+use token::Token;
 
 /// A handle on a cluster. Clones share its connections.
 #[derive(Clone, Debug)]
 pub struct Client {
     endpoints: Arc<Endpoints>,
-    settings: Arc<Settings>,
+    token: Arc<Token>,
+    options: Arc<Options>,
 }
 
 impl Client {
-    /// A client of the members at these endpoints: `host:port` or
-    /// `http://host:port`. Nothing is connected before the first request.
+    /// A client as these options say. Nothing is connected before the first
+    /// request; files of certificates are read at once.
     ///
     /// # Errors
-    /// [`Error::Endpoint`] if one is not an address or none is given.
+    /// [`Error::Endpoint`] if an endpoint is not an address or none is given,
+    /// [`Error::Setup`] if a file is of no use.
+    pub fn connect(options: Options) -> Result<Client> {
+        Ok(Client {
+            endpoints: Arc::new(Endpoints::new(&options)?),
+            token: Arc::new(Token::new(&options)),
+            options: Arc::new(options),
+        })
+    }
+
+    /// A client of the members at these endpoints, with the default options.
+    ///
+    /// # Errors
+    /// As [`Client::connect`].
     pub fn new<E: AsRef<str>>(endpoints: impl IntoIterator<Item = E>) -> Result<Client> {
-        Client::with_settings(endpoints, Settings::default())
+        Client::connect(Options::of(endpoints.into_iter().map(|e| e.as_ref().to_owned())))
     }
 
-    /// Like [`Client::new`], with other times and metadata.
-    ///
-    /// # Errors
-    /// [`Error::Endpoint`] if an endpoint is not an address or none is given.
-    pub fn with_settings<E: AsRef<str>>(endpoints: impl IntoIterator<Item = E>, settings: Settings) -> Result<Client> {
-        let endpoints = Endpoints::new(endpoints, &settings)?;
-        Ok(Client { endpoints: Arc::new(endpoints), settings: Arc::new(settings) })
-    }
-
-    /// The endpoints, as they were given, completed.
+    /// The endpoints, as they were given, completed by a scheme.
     pub fn endpoints(&self) -> Vec<String> {
         self.endpoints.addresses()
     }
 
-    /// A client of one member alone: for questions whose answer is a member's
-    /// own, such as its status.
+    /// What the client was made with.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// A client of one member alone, with a connection of its own and the same
+    /// token: for questions whose answer is a member's own, such as its status.
     ///
     /// # Errors
-    /// [`Error::Endpoint`] if it is not an address.
-    pub fn at(&self, endpoint: &str) -> Result<Client> {
-        let endpoints = Endpoints::new([endpoint], &self.settings)?;
-        Ok(Client { endpoints: Arc::new(endpoints), settings: Arc::clone(&self.settings) })
+    /// As [`Client::connect`].
+    pub fn single(&self, endpoint: &str) -> Result<Client> {
+        let options = Options { endpoints: vec![endpoint.to_owned()], ..Options::clone(&self.options) };
+        Ok(Client {
+            endpoints: Arc::new(Endpoints::new(&options)?),
+            token: Arc::clone(&self.token),
+            options: Arc::new(options),
+        })
+    }
+
+    /// The same client, with the same connections, and another time for each
+    /// request; `None` waits for ever.
+    #[must_use]
+    pub fn with_request_timeout(&self, request_timeout: Option<Duration>) -> Client {
+        let options = Options { request_timeout, ..Options::clone(&self.options) };
+        Client { options: Arc::new(options), ..self.clone() }
     }
 }

@@ -1,16 +1,16 @@
-//! Upkeep and members. Most answers are one member's own: use [`Client::at`].
+//! Upkeep. Most answers are one member's own: use [`Client::single`].
 
 use wire::{
     Rpc,
     etcdserverpb::{
-        AlarmRequest, AlarmResponse, DefragmentRequest, DefragmentResponse, HashKvRequest, HashKvResponse, HashRequest,
-        HashResponse, MemberAddRequest, MemberAddResponse, MemberListRequest, MemberListResponse, MemberPromoteRequest,
-        MemberPromoteResponse, MemberRemoveRequest, MemberRemoveResponse, MemberUpdateRequest, MemberUpdateResponse,
-        MoveLeaderRequest, MoveLeaderResponse, SnapshotRequest, SnapshotResponse, StatusRequest, StatusResponse,
+        AlarmMember, AlarmRequest, AlarmResponse, AlarmType, DefragmentRequest, DefragmentResponse, DowngradeRequest,
+        DowngradeResponse, HashKvRequest, HashKvResponse, HashRequest, HashResponse, MoveLeaderRequest,
+        MoveLeaderResponse, StatusRequest, StatusResponse, alarm_request::AlarmAction,
+        downgrade_request::DowngradeAction,
     },
 };
 
-use crate::{Client, Responses, Result};
+use crate::{Client, Result};
 
 impl Client {
     /// A member's own view of itself and the cluster.
@@ -61,51 +61,40 @@ impl Client {
         self.call(Rpc::MoveLeader, &MoveLeaderRequest { target_id }).await
     }
 
-    /// A copy of a member's state, in pieces.
+    /// Tries, begins or gives up a downgrade to a version such as `3.6`.
     ///
     /// # Errors
     /// See [`crate::Error`].
-    pub async fn snapshot(&self) -> Result<Responses<SnapshotResponse>> {
-        self.stream(Rpc::Snapshot, &SnapshotRequest {}).await
+    pub async fn downgrade(&self, action: DowngradeAction, version: impl Into<String>) -> Result<DowngradeResponse> {
+        self.call(Rpc::Downgrade, &DowngradeRequest { action: action.into(), version: version.into() }).await
     }
 
-    /// The members, as the whole cluster sees them.
+    /// The alarms that are raised.
     ///
     /// # Errors
     /// See [`crate::Error`].
-    pub async fn member_list(&self) -> Result<MemberListResponse> {
-        self.call(Rpc::MemberList, &MemberListRequest { linearizable: true }).await
+    pub async fn alarm_list(&self) -> Result<AlarmResponse> {
+        self.alarm(AlarmRequest { action: AlarmAction::Get.into(), ..Default::default() }).await
     }
 
-    /// Adds a member that will be reached at these peer URLs.
+    /// Clears one member's alarm; with member 0 and no type, all there are.
+    /// Says which it has cleared.
     ///
     /// # Errors
     /// See [`crate::Error`].
-    pub async fn member_add(&self, peer_urls: Vec<String>, is_learner: bool) -> Result<MemberAddResponse> {
-        self.call(Rpc::MemberAdd, &MemberAddRequest { peer_urls, is_learner }).await
-    }
-
-    /// Removes a member.
-    ///
-    /// # Errors
-    /// See [`crate::Error`].
-    pub async fn member_remove(&self, id: u64) -> Result<MemberRemoveResponse> {
-        self.call(Rpc::MemberRemove, &MemberRemoveRequest { id }).await
-    }
-
-    /// Changes the peer URLs of a member.
-    ///
-    /// # Errors
-    /// See [`crate::Error`].
-    pub async fn member_update(&self, id: u64, peer_urls: Vec<String>) -> Result<MemberUpdateResponse> {
-        self.call(Rpc::MemberUpdate, &MemberUpdateRequest { id, peer_urls }).await
-    }
-
-    /// Makes a learner a voter.
-    ///
-    /// # Errors
-    /// See [`crate::Error`].
-    pub async fn member_promote(&self, id: u64) -> Result<MemberPromoteResponse> {
-        self.call(Rpc::MemberPromote, &MemberPromoteRequest { id }).await
+    pub async fn alarm_disarm(&self, member_id: u64, alarm: AlarmType) -> Result<AlarmResponse> {
+        if member_id != 0 || alarm != AlarmType::None {
+            let action = AlarmAction::Deactivate.into();
+            return self.alarm(AlarmRequest { action, member_id, alarm: alarm.into() }).await;
+        }
+        let mut all = self.alarm_list().await?;
+        let mut cleared = Vec::new();
+        for AlarmMember { member_id, alarm } in std::mem::take(&mut all.alarms) {
+            let action = AlarmAction::Deactivate.into();
+            let one = self.alarm(AlarmRequest { action, member_id, alarm }).await?;
+            all.header = one.header;
+            cleared.extend(one.alarms);
+        }
+        Ok(AlarmResponse { header: all.header, alarms: cleared })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use client::{Client, Error, Settings};
+use client::{Client, Error, Options};
 use tokio::net::TcpListener;
 
 /// A port on which nobody answers, for as long as the listener lives.
@@ -11,13 +11,13 @@ async fn closed_port() -> String {
     listener.local_addr().unwrap().to_string()
 }
 
-fn settings() -> Settings {
-    Settings { timeout: Some(Duration::from_millis(300)), ..Settings::default() }
+fn hasty<const N: usize>(endpoints: [String; N]) -> Options {
+    Options { request_timeout: Some(Duration::from_millis(300)), ..Options::of(endpoints) }
 }
 
 #[tokio::test(flavor = "current_thread")]
 async fn what_was_not_sent_says_so_when_time_is_up() {
-    let client = Client::with_settings([closed_port().await, closed_port().await], settings()).unwrap();
+    let client = Client::connect(hasty([closed_port().await, closed_port().await])).unwrap();
     let start = Instant::now();
     let error = client.put("a", "b").await.unwrap_err();
     assert!(matches!(error, Error::Unreachable { .. }), "{error}");
@@ -33,7 +33,7 @@ async fn what_was_not_sent_says_so_when_time_is_up() {
 async fn a_server_that_does_not_answer_is_left() {
     // It accepts and says nothing.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let client = Client::with_settings([silent.local_addr().unwrap().to_string()], settings()).unwrap();
+    let client = Client::connect(hasty([silent.local_addr().unwrap().to_string()])).unwrap();
     let error = client.put("a", "b").await.unwrap_err();
     assert!(matches!(error, Error::Timeout { .. } | Error::Unreachable { .. }), "{error}");
 }
@@ -42,9 +42,8 @@ async fn a_server_that_does_not_answer_is_left() {
 fn endpoints_are_checked_and_completed() {
     let client = Client::new(["127.0.0.1:1", "http://[::1]:2"]).unwrap();
     assert_eq!(client.endpoints(), ["http://127.0.0.1:1", "http://[::1]:2"]);
-    assert_eq!(client.at("localhost:3").unwrap().endpoints(), ["http://localhost:3"]);
-    for bad in ["", "host", "http://host", "https://host:1", "ftp://host:1", "http://:1", "a b:1", "http://host:99999"]
-    {
+    assert_eq!(client.single("localhost:3").unwrap().endpoints(), ["http://localhost:3"]);
+    for bad in ["", "host", "http://host", "ftp://host:1", "http://:1", "a b:1", "http://host:99999"] {
         assert!(matches!(Client::new([bad]), Err(Error::Endpoint { .. })), "{bad:?}");
     }
     assert!(matches!(Client::new(Vec::<String>::new()), Err(Error::Endpoint { .. })));
@@ -53,7 +52,8 @@ fn endpoints_are_checked_and_completed() {
 #[tokio::test(flavor = "current_thread")]
 async fn metadata_is_checked() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let settings = Settings { metadata: vec![("to ken".to_owned(), "x".to_owned())], ..settings() };
-    let client = Client::with_settings([listener.local_addr().unwrap().to_string()], settings).unwrap();
+    let endpoint = listener.local_addr().unwrap().to_string();
+    let options = Options { metadata: vec![("to ken".to_owned(), "x".to_owned())], ..hasty([endpoint]) };
+    let client = Client::connect(options).unwrap();
     assert!(matches!(client.get("a").await, Err(Error::Endpoint { .. })));
 }

@@ -225,7 +225,7 @@ fn members_and_upkeep() {
         let mut hashes = Vec::new();
         let revision = client.range(key("x")).await.unwrap().header.unwrap().revision;
         for server in &servers {
-            let one = client.at(server).unwrap();
+            let one = client.single(server).unwrap();
             let status = one.status().await.unwrap();
             assert!(members.iter().any(|m| m.id == status.leader));
             // A linearisable read first: then the member has the revision.

@@ -18,7 +18,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
-use client::{Client, Error, Settings, wire::Code};
+use client::{Client, Error, Options, wire::Code};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// No start, stop or election of a healthy member takes longer, even on a busy machine.
@@ -312,8 +312,8 @@ pub fn block_on<F: Future>(test: F) -> F::Output {
 /// A client of one or more members.
 pub fn client_of<'a>(members: impl IntoIterator<Item = &'a Member>) -> Client {
     // The members of a test are on this machine: what takes longer will not come.
-    let settings = Settings { connect_timeout: Duration::from_millis(500), ..Settings::default() };
-    Client::with_settings(members.into_iter().map(Member::endpoint), settings).expect("endpoints")
+    let endpoints = Options::of(members.into_iter().map(Member::endpoint));
+    Client::connect(Options { dial_timeout: Duration::from_millis(500), ..endpoints }).expect("endpoints")
 }
 
 /// A cluster of one in a directory of its own.

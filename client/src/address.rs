@@ -1,0 +1,142 @@
+//! Endpoints, as they are written and what they mean.
+
+use std::path::PathBuf;
+
+use http::Uri;
+
+use crate::{Error, Result};
+
+/// An endpoint that was understood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Address {
+    /// As it is shown: with a scheme.
+    pub text: String,
+    /// Where to connect.
+    pub target: Target,
+    /// Whether the connection is encrypted.
+    pub encrypted: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// A host without brackets, and its port.
+    Tcp(String, u16),
+    Unix(PathBuf),
+}
+
+impl Address {
+    /// Reads an endpoint. One without a scheme is encrypted if `tls` is there.
+    pub fn parse(given: &str, tls: bool) -> Result<Address> {
+        let bad = |reason: &str| Error::Endpoint { endpoint: given.to_owned(), reason: reason.to_owned() };
+        let (scheme, rest) = match given.split_once("://") {
+            Some((scheme, rest)) => (Some(scheme), rest),
+            None => match given.split_once(':') {
+                // The short way to write a path.
+                Some((scheme @ ("unix" | "unixs"), rest)) => (Some(scheme), rest),
+                _ => (None, given),
+            },
+        };
+        let encrypted = match scheme {
+            None => tls,
+            Some("unix") => tls,
+            Some("http") => false,
+            Some("https" | "unixs") => true,
+            Some(_) => return Err(bad("the scheme is not one of http, https, unix, unixs")),
+        };
+        if let Some(scheme @ ("unix" | "unixs")) = scheme {
+            if rest.is_empty() || rest.contains('\0') {
+                return Err(bad("the path of a socket is needed"));
+            }
+            return Ok(Address {
+                text: format!("{scheme}://{rest}"),
+                target: Target::Unix(PathBuf::from(rest)),
+                encrypted,
+            });
+        }
+        let scheme = if encrypted { "https" } else { "http" };
+        let text = format!("{scheme}://{}", rest.trim_end_matches('/'));
+        let uri: Uri = text.parse().map_err(|e: http::uri::InvalidUri| bad(&e.to_string()))?;
+        if uri.path() != "/" || uri.query().is_some() {
+            return Err(bad("no path may follow host and port"));
+        }
+        if uri.authority().is_some_and(|a| a.as_str().contains('@')) {
+            return Err(bad("a user has no place in an endpoint"));
+        }
+        let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+        match (host, uri.port_u16()) {
+            ("", _) | (_, None) => Err(bad("host and port are needed")),
+            (host, Some(port)) => Ok(Address { target: Target::Tcp(host.to_owned(), port), text, encrypted }),
+        }
+    }
+
+    /// What requests say of where they go.
+    pub fn origin(&self) -> Uri {
+        let scheme = if self.encrypted { "https" } else { "http" };
+        let authority = match &self.target {
+            Target::Tcp(host, port) if host.contains(':') => format!("[{host}]:{port}"),
+            Target::Tcp(host, port) => format!("{host}:{port}"),
+            Target::Unix(_) => "localhost".to_owned(),
+        };
+        format!("{scheme}://{authority}").parse().expect("it was an authority when it was read")
+    }
+
+    /// The name that a certificate has to have, if nothing else is asked for.
+    pub fn host(&self) -> &str {
+        match &self.target {
+            Target::Tcp(host, _) => host,
+            Target::Unix(_) => "localhost",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(given: &str, tls: bool) -> String {
+        match Address::parse(given, tls) {
+            Ok(a) => format!("{} {} {}", a.text, a.origin(), a.host()),
+            Err(Error::Endpoint { reason, .. }) => reason,
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    #[test]
+    fn every_way_to_write_an_endpoint() {
+        for (given, tls, wanted) in [
+            ("a:1", false, "http://a:1 http://a:1/ a"),
+            ("a:1", true, "https://a:1 https://a:1/ a"),
+            ("http://a:1", true, "http://a:1 http://a:1/ a"),
+            ("https://a:1/", false, "https://a:1 https://a:1/ a"),
+            ("[::1]:2", false, "http://[::1]:2 http://[::1]:2/ ::1"),
+            ("unix:///run/e.sock", false, "unix:///run/e.sock http://localhost/ localhost"),
+            ("unix:///run/e.sock", true, "unix:///run/e.sock https://localhost/ localhost"),
+            ("unixs://e.sock", false, "unixs://e.sock https://localhost/ localhost"),
+            ("unix:e.sock", false, "unix://e.sock http://localhost/ localhost"),
+            ("localhost:2379", false, "http://localhost:2379 http://localhost:2379/ localhost"),
+        ] {
+            assert_eq!(read(given, tls), wanted, "{given}");
+        }
+    }
+
+    #[test]
+    fn what_is_none_is_refused_with_a_reason() {
+        for (given, part) in [
+            ("", ""),
+            ("host", "host and port"),
+            ("http://host", "host and port"),
+            ("http://:1", ""),
+            ("ftp://host:1", "scheme"),
+            ("a b:1", ""),
+            ("http://host:99999", ""),
+            ("http://host:1/path", "no path"),
+            ("http://host:1?q", "no path"),
+            ("http://me@host:1", "user"),
+            ("unix://", "path of a socket"),
+            ("unix://a\0b", "path of a socket"),
+        ] {
+            let reason = Address::parse(given, false).expect_err(given).to_string();
+            assert!(reason.starts_with("bad endpoint") && reason.contains(part), "{given:?}: {reason}");
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! The queue behind locks and elections: one key per session under a common
+//! prefix, in the order of their create revisions.
+
+use bytes::Bytes;
+use wire::{
+    Rpc,
+    etcdserverpb::{
+        Compare, PutRequest, RangeRequest, RequestOp, TxnRequest, TxnResponse, WatchCreateRequest,
+        compare::{CompareResult, CompareTarget, TargetUnion},
+        range_request::{SortOrder, SortTarget},
+        request_op::Request,
+        response_op::Response,
+    },
+    mvccpb::{KeyValue, event::EventType},
+};
+
+use super::Session;
+use crate::{Client, Error, Result, key, prefix};
+
+/// A place in the queue.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub session: Session,
+    /// The common prefix, with its slash.
+    pub prefix: Bytes,
+    pub key: Bytes,
+    /// The create revision of the key.
+    pub revision: i64,
+}
+
+impl Place {
+    /// Enters the queue, or finds the place that the session already has.
+    /// Also gives the value that stands there, and who is first.
+    pub async fn enter(session: &Session, name: &[u8], value: Bytes) -> Result<(Place, Bytes, Option<KeyValue>)> {
+        let prefix = Bytes::from([name, b"/"].concat());
+        let own = Bytes::from([&prefix[..], format!("{:x}", session.lease()).as_bytes()].concat());
+        let put = PutRequest { key: own.clone(), value: value.clone(), lease: session.lease(), ..Default::default() };
+        let txn = TxnRequest {
+            compare: vec![created(own.clone(), 0)],
+            success: vec![op(Request::RequestPut(put)), op(Request::RequestRange(first(&prefix)))],
+            failure: vec![
+                op(Request::RequestRange(key(own.clone()).into())),
+                op(Request::RequestRange(first(&prefix))),
+            ],
+        };
+        // Whoever comes twice finds the key that is there: to repeat it is safe.
+        let done = repeatable(session.client(), txn).await?;
+        let mut ranges = done.responses.into_iter().filter_map(|r| match r.response {
+            Some(Response::ResponseRange(range)) => Some(range.kvs),
+            _ => None,
+        });
+        let (value, revision) = if done.succeeded {
+            (value, done.header.unwrap_or_default().revision)
+        } else {
+            let own = ranges.next().and_then(|mut kvs| kvs.pop());
+            // The comparison has just found it.
+            own.map(|kv| (kv.value, kv.create_revision)).ok_or(Error::SessionExpired)?
+        };
+        let leads = ranges.next().and_then(|mut kvs| kvs.pop());
+        Ok((Place { session: session.clone(), prefix, key: own, revision }, value, leads))
+    }
+
+    /// Waits until nobody is before this place, and makes sure that it is
+    /// still there.
+    pub async fn wait(&self) -> Result<()> {
+        let client = self.session.client();
+        self.session
+            .unless_lost(async {
+                while let Some((before, revision)) = self.before().await? {
+                    gone(client, before, revision).await?;
+                }
+                let own = client.range(key(self.key.clone())).await?.kvs.pop();
+                match own {
+                    Some(own) if own.create_revision == self.revision => Ok(()),
+                    _ => Err(Error::SessionExpired),
+                }
+            })
+            .await
+    }
+
+    /// The key just before this one, and the revision at which it was seen.
+    async fn before(&self) -> Result<Option<(Bytes, i64)>> {
+        let request = RangeRequest {
+            limit: 1,
+            sort_order: SortOrder::Descend.into(),
+            sort_target: SortTarget::Create.into(),
+            max_create_revision: self.revision - 1,
+            ..prefix(self.prefix.clone()).into()
+        };
+        let mut found = self.session.client().range(request).await?;
+        let revision = found.header.unwrap_or_default().revision;
+        Ok(found.kvs.pop().map(|kv| (kv.key, revision)))
+    }
+
+    /// True exactly as long as this place is held.
+    pub fn is_held(&self) -> Compare {
+        created(self.key.clone(), self.revision)
+    }
+
+    /// Does something if the place is still held; says whether it was.
+    pub async fn if_held(&self, request: Request) -> Result<bool> {
+        let txn = TxnRequest { compare: vec![self.is_held()], success: vec![op(request)], failure: Vec::new() };
+        Ok(repeatable(self.session.client(), txn).await?.succeeded)
+    }
+
+    /// Leaves the queue. A place that was lost already is none to leave.
+    pub async fn leave(&self) -> Result<()> {
+        self.if_held(Request::RequestDeleteRange(key(self.key.clone()).into())).await.map(drop)
+    }
+}
+
+/// Leaves the queue when it is dropped while waiting, so that nobody waits for
+/// one who has gone away.
+#[derive(Debug)]
+pub(crate) struct Waiting(Option<Place>);
+
+impl Waiting {
+    pub fn at(place: Place) -> Waiting {
+        Waiting(Some(place))
+    }
+
+    /// The wait is over, and the place is kept.
+    pub fn keep(mut self) -> Place {
+        self.0.take().expect("it is taken once")
+    }
+
+    pub fn place(&self) -> &Place {
+        self.0.as_ref().expect("it is taken once")
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if let (Some(place), Ok(runtime)) = (self.0.take(), tokio::runtime::Handle::try_current()) {
+            runtime.spawn(async move { place.leave().await });
+        }
+    }
+}
+
+/// Who is first under a prefix.
+pub(crate) fn first(under: &Bytes) -> RangeRequest {
+    RangeRequest {
+        limit: 1,
+        sort_order: SortOrder::Ascend.into(),
+        sort_target: SortTarget::Create.into(),
+        ..prefix(under.clone()).into()
+    }
+}
+
+/// Waits until a key that was there at a revision is deleted.
+async fn gone(client: &Client, which: Bytes, revision: i64) -> Result<()> {
+    let mut watcher = client.watch(WatchCreateRequest { start_revision: revision + 1, ..key(which).into() });
+    loop {
+        match watcher.next().await {
+            Ok(batch) if batch.events.iter().any(|e| e.r#type() == EventType::Delete) => return Ok(()),
+            Ok(_) => {}
+            // What happened is forgotten: whoever asked looks again.
+            Err(Error::Compacted { .. }) => return Ok(()),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn created(which: Bytes, revision: i64) -> Compare {
+    Compare {
+        result: CompareResult::Equal.into(),
+        target: CompareTarget::Create.into(),
+        key: which,
+        target_union: Some(TargetUnion::CreateRevision(revision)),
+        ..Default::default()
+    }
+}
+
+pub(crate) fn op(request: Request) -> RequestOp {
+    RequestOp { request: Some(request) }
+}
+
+async fn repeatable(client: &Client, txn: TxnRequest) -> Result<TxnResponse> {
+    client.call_repeatable(Rpc::Txn, &txn).await
+}
