@@ -248,6 +248,8 @@ pub struct Encoder {
 
 const FIXED: [(&str, &str); 3] =
     [("content-type", "application/grpc"), ("te", "trailers"), ("user-agent", "kvorum-bench")];
+/// Fields of every request besides its path.
+const USUAL: [&str; 4] = [":authority", "content-type", "te", "user-agent"];
 
 impl Encoder {
     pub fn new(authority: &str) -> Encoder {
@@ -260,8 +262,13 @@ impl Encoder {
             out.extend_from_slice(block);
             return;
         }
+        // Pseudo fields stand before the others. The path is remembered first, which moves the
+        // indices of those after it.
         out.extend_from_slice(&[0x83, 0x86]);
-        if self.entries.is_empty() {
+        literal(out, 4, "", path);
+        let first = self.entries.is_empty();
+        self.entries.push(path);
+        if first {
             literal(out, 1, "", &self.authority);
             self.entries.push(":authority");
             for (name, value) in FIXED {
@@ -269,20 +276,16 @@ impl Encoder {
                 self.entries.push(name);
             }
         } else {
-            let indices: Vec<u8> =
-                [":authority", FIXED[0].0, FIXED[1].0, FIXED[2].0].iter().map(|name| self.index(name)).collect();
-            out.extend_from_slice(&indices);
+            out.extend(USUAL.iter().map(|name| self.index(name)));
         }
-        literal(out, 4, "", path);
-        self.entries.push(path);
         assert!(self.entries.len() <= 40, "the table of the peer holds all of our entries");
         // All indices have moved: the blocks are made anew.
         let paths: Vec<&'static str> = self.entries.iter().copied().filter(|e| e.starts_with('/')).collect();
         self.blocks = paths
             .into_iter()
             .map(|path| {
-                let mut block = vec![0x83, 0x86];
-                block.extend([":authority", FIXED[0].0, FIXED[1].0, FIXED[2].0, path].iter().map(|e| self.index(e)));
+                let mut block = vec![0x83, 0x86, self.index(path)];
+                block.extend(USUAL.iter().map(|entry| self.index(entry)));
                 (path, block)
             })
             .collect();
