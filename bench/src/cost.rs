@@ -55,6 +55,33 @@ pub struct DiskCost {
 pub struct Sample {
     processes: Vec<Process>,
     disk: Option<(String, [u64; 3])>,
+    machine: Machine,
+}
+
+/// CPU seconds of the machine up to one moment.
+#[derive(Clone, Copy, Debug, Default)]
+struct Machine {
+    busy: f64,
+    stolen: f64,
+    /// Of them, by this process.
+    own: f64,
+}
+
+/// CPU seconds of everybody else over a window: what makes a run worth less.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Others {
+    /// By processes that are neither watched nor this one, kernel threads included.
+    pub cpu_seconds: f64,
+    /// Taken by other machines on the same host.
+    pub stolen_seconds: f64,
+}
+
+/// All that a window cost.
+#[derive(Clone, Debug, Default)]
+pub struct Costs {
+    pub servers: Vec<ProcessCost>,
+    pub disk: Option<DiskCost>,
+    pub others: Others,
 }
 
 /// What is watched.
@@ -73,14 +100,14 @@ impl Watched {
     pub fn sample(&self) -> Result<Sample, String> {
         let processes = self.pids.iter().map(|pid| process(*pid)).collect::<Result<_, _>>()?;
         let disk = self.disk.as_deref().and_then(device);
-        Ok(Sample { processes, disk })
+        Ok(Sample { processes, disk, machine: machine() })
     }
 }
 
 impl Sample {
     /// What happened between `before` and this.
-    pub fn since(&self, before: &Sample) -> (Vec<ProcessCost>, Option<DiskCost>) {
-        let processes = self
+    pub fn since(&self, before: &Sample) -> Costs {
+        let servers: Vec<ProcessCost> = self
             .processes
             .iter()
             .zip(&before.processes)
@@ -104,7 +131,28 @@ impl Sample {
             }
             _ => None,
         };
-        (processes, disk)
+        let watched: f64 = servers.iter().map(|server| server.cpu_seconds).sum();
+        let (now, then) = (self.machine, before.machine);
+        let others = Others {
+            cpu_seconds: (now.busy - then.busy - watched - (now.own - then.own)).max(0.0),
+            stolen_seconds: now.stolen - then.stolen,
+        };
+        Costs { servers, disk, others }
+    }
+}
+
+fn machine() -> Machine {
+    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let per_second = rustix::param::clock_ticks_per_second() as f64;
+    // cpu user nice system idle iowait irq softirq steal …
+    let words: Vec<f64> =
+        stat.lines().next().unwrap_or("").split_ascii_whitespace().skip(1).filter_map(|w| w.parse().ok()).collect();
+    let at = |i: usize| words.get(i).copied().unwrap_or(0.0) / per_second;
+    let own = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Machine {
+        busy: at(0) + at(1) + at(2) + at(5) + at(6),
+        stolen: at(7),
+        own: own.tv_sec as f64 + own.tv_nsec as f64 / 1e9,
     }
 }
 
@@ -203,7 +251,7 @@ mod tests {
         let watched = Watched { pids: vec![std::process::id()], disk: Some(file.path().into()) };
         let first = watched.sample().expect("we run");
         fs::write(file.path(), vec![1; 1 << 20]).expect("written");
-        let (costs, _) = watched.sample().expect("we run").since(&first);
+        let costs = watched.sample().expect("we run").since(&first).servers;
         assert!(costs[0].write_calls >= 1, "{costs:?}");
         assert!(Watched { pids: vec![u32::MAX], disk: None }.sample().is_err(), "no such process");
     }

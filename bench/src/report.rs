@@ -1,6 +1,6 @@
 //! The result of a run: as a table for people, as JSON for `cargo xtask bench`.
 
-use crate::cost::{DiskCost, ProcessCost};
+use crate::cost::{Costs, DiskCost, Others, ProcessCost};
 use crate::drive::{BUCKET, Bucket, Latencies, Seen};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -72,8 +72,10 @@ pub struct Report {
     pub client_cpus: f64,
     pub servers: Vec<ProcessCost>,
     pub server_cpu_us_per_operation: Option<f64>,
-    pub server_written_bytes_per_operation: Option<f64>,
+    /// Of the device, all processes together.
+    pub disk_bytes_per_operation: Option<f64>,
     pub disk: Option<DiskCost>,
+    pub others: Others,
     pub line_tenths: Vec<Tenth>,
     /// Numbers of this row alone, named with their units.
     pub figures: BTreeMap<String, f64>,
@@ -110,15 +112,14 @@ impl Report {
     }
 
     /// Adds what the servers spent.
-    pub fn costs(&mut self, servers: Vec<ProcessCost>, disk: Option<DiskCost>) {
+    pub fn costs(&mut self, costs: Costs) {
+        let Costs { servers, disk, others } = costs;
         if !servers.is_empty() {
             let cpu: f64 = servers.iter().map(|s| s.cpu_seconds).sum();
-            let written: u64 = servers.iter().map(|s| s.written_bytes).sum();
             self.server_cpu_us_per_operation = per(cpu * 1e6, self.operations);
-            self.server_written_bytes_per_operation = per(written as f64, self.operations);
         }
-        self.servers = servers;
-        self.disk = disk;
+        self.disk_bytes_per_operation = disk.as_ref().and_then(|d| per(d.written_bytes as f64, self.operations));
+        (self.servers, self.disk, self.others) = (servers, disk, others);
     }
 
     /// For people.
@@ -197,17 +198,15 @@ impl Report {
 
     fn spent(&self, out: &mut String) {
         if let Some(us) = self.server_cpu_us_per_operation {
-            let bytes = self.server_written_bytes_per_operation.unwrap_or(0.0);
-            line(out, "servers", &format!("{us:.1} us of CPU and {bytes:.0} bytes written per operation"));
+            line(out, "servers", &format!("{us:.1} us of CPU per operation"));
         }
         for s in &self.servers {
             let text = format!(
-                "{:.2} CPU s, RSS {:.1} MB (anonymous {:.1}, peak {:.1}), {:.1} MB in {} writes, {} switches, {} threads",
+                "{:.2} CPU s, RSS {:.1} MB (anonymous {:.1}, peak {:.1}), {} write calls, {} switches, {} threads",
                 s.cpu_seconds,
                 s.rss_bytes as f64 / 1e6,
                 s.anonymous_bytes as f64 / 1e6,
                 s.peak_rss_bytes as f64 / 1e6,
-                s.written_bytes as f64 / 1e6,
                 s.write_calls,
                 s.context_switches,
                 s.threads
@@ -215,14 +214,19 @@ impl Report {
             line(out, &format!("{} {}", s.name, s.pid), &text);
         }
         if let Some(disk) = &self.disk {
+            let per = self.disk_bytes_per_operation.map_or_else(String::new, |b| format!(" ({b:.0} B per operation)"));
             let text = format!(
-                "{:.1} MB in {} writes, {} flushes ({:.0}/s), of all processes",
+                "{:.1} MB{per} in {} writes, {} flushes ({:.0}/s), of all processes",
                 disk.written_bytes as f64 / 1e6,
                 disk.writes,
                 disk.flushes,
                 if self.seconds > 0.0 { disk.flushes as f64 / self.seconds } else { 0.0 }
             );
             line(out, &format!("disk {}", disk.device), &text);
+        }
+        let foreign = (self.others.cpu_seconds + self.others.stolen_seconds) / self.seconds.max(0.1);
+        if foreign > 0.2 {
+            line(out, "busy machine", &format!("others used {foreign:.2} CPUs meanwhile: distrust the figures"));
         }
     }
 }

@@ -52,10 +52,7 @@ pub fn report_of(row: &Row<'_>, plan: &Plan, seen: crate::drive::Seen) -> Report
 /// Puts the difference of two samples into the report, or why there is none.
 pub fn add_costs(report: &mut Report, before: &Sample, after: Result<Sample, String>) {
     match after {
-        Ok(after) => {
-            let (processes, disk) = after.since(before);
-            report.costs(processes, disk);
-        }
+        Ok(after) => report.costs(after.since(before)),
         Err(error) => report.remarks.push(error),
     }
 }
