@@ -21,6 +21,7 @@ mod check;
 pub mod command;
 pub mod compact;
 pub mod digest;
+pub mod export;
 pub mod hash;
 pub mod image;
 pub mod import;
