@@ -44,6 +44,11 @@ impl Config {
         }
     }
 
+    /// Ticks that a member with nothing to do may be told together: half a heartbeat, 50 ms at most.
+    pub fn ticks_together(&self) -> u32 {
+        (self.heartbeat_ms / TICK_MS / 2).clamp(1, 5) as u32
+    }
+
     pub(crate) fn election_ticks(&self) -> u64 {
         (self.election_ms / TICK_MS).max(2)
     }

@@ -14,10 +14,12 @@ use store::{LeaseChange, Store};
 
 /// Leases of one expiry entry.
 const EXPIRE_BATCH: usize = 1_000;
-/// Expiry entries are proposed at most this often. Ticks.
-const EXPIRE_EVERY: u64 = 100 / TICK_MS;
-/// An expiry that was not applied by then is proposed again. Ticks.
+/// Leases whose expiry may be under way at once: enough to keep log and apply busy, few enough
+/// that commands of clients come between.
+const EXPIRING_MOST: usize = 8 * EXPIRE_BATCH;
+/// An expiry that was not applied by then is proposed again, which is looked after this often. Ticks.
 const EXPIRE_AGAIN: u64 = 2_000 / TICK_MS;
+const LOOK_AFTER: u64 = 100 / TICK_MS;
 
 #[derive(Default)]
 pub(crate) struct Lessor {
@@ -31,6 +33,8 @@ pub(crate) struct Lessor {
     deadline: BTreeMap<i64, u64>,
     /// Proposed to expire and not yet applied: no renewal until then.
     expiring: BTreeMap<i64, Expiring>,
+    /// Leases whose expiry was decided by an entry: gone, or granted anew.
+    settled: Vec<i64>,
 }
 
 struct Expiring {
@@ -72,6 +76,7 @@ impl Lessor {
         self.due.clear();
         self.deadline.clear();
         self.expiring.clear();
+        self.settled.clear();
         for (id, lease) in store.leases() {
             self.set(id, self.base + seconds(lease.ttl));
         }
@@ -97,9 +102,21 @@ impl Lessor {
         }
         match change {
             // Counted from its apply, which is later than its stamp: never early.
-            LeaseChange::Granted { id, ttl, .. } => self.set(*id, self.clock(now) + seconds(*ttl)),
+            LeaseChange::Granted { id, ttl, .. } => {
+                self.set(*id, self.clock(now) + seconds(*ttl));
+                self.settle(*id);
+            }
             LeaseChange::Checkpointed { .. } => {}
-            LeaseChange::Ended { id } => self.forget(*id),
+            LeaseChange::Ended { id } => {
+                self.forget(*id);
+                self.settle(*id);
+            }
+        }
+    }
+
+    fn settle(&mut self, lease: i64) {
+        if self.expiring.contains_key(&lease) {
+            self.settled.push(lease);
         }
     }
 
@@ -121,35 +138,50 @@ fn seconds(ttl: i64) -> u64 {
 
 impl Node {
     pub(crate) fn tick_lessor(&mut self) {
-        if !self.ticks.is_multiple_of(EXPIRE_EVERY) || !self.lessor.active() || self.health.holds_commands() {
+        if !self.lessor.active() || self.health.holds_commands() {
             return;
         }
-        let (clock, now) = (self.lessor.clock(self.ticks), self.ticks);
+        if self.ticks.is_multiple_of(LOOK_AFTER) {
+            self.expire_again();
+        }
+        self.expire_due();
+    }
+
+    /// A proposal may have been dropped; the fence makes a second one harmless.
+    fn expire_again(&mut self) {
+        let now = self.ticks;
         let mut batch = Vec::new();
         for (lease, expiring) in &mut self.lessor.expiring {
-            // A proposal may have been dropped; the fence makes a second one harmless.
             if now - expiring.proposed > EXPIRE_AGAIN && batch.len() < EXPIRE_BATCH {
                 expiring.proposed = now;
                 batch.push((*lease, expiring.granted));
             }
         }
-        for (deadline, lease) in &self.lessor.due {
-            if *deadline > clock || batch.len() == EXPIRE_BATCH {
-                break;
+        if !batch.is_empty() {
+            self.propose_own(store::command::encode_expire(self.term, &batch));
+        }
+    }
+
+    /// Proposes the end of what is due, as far as there is room beside what is under way.
+    fn expire_due(&mut self) {
+        let (clock, now) = (self.lessor.clock(self.ticks), self.ticks);
+        while self.lessor.expiring.len() + EXPIRE_BATCH <= EXPIRING_MOST {
+            let mut batch = Vec::new();
+            while batch.len() < EXPIRE_BATCH {
+                let due = self.lessor.due.first().filter(|(deadline, _)| *deadline <= clock);
+                let Some((_, lease)) = due.copied() else { break };
+                self.lessor.forget(lease);
+                if let Some(found) = self.store.lease(lease) {
+                    batch.push((lease, found.granted));
+                    let expiring = Expiring { granted: found.granted, proposed: now, waiting: Vec::new() };
+                    self.lessor.expiring.entry(lease).or_insert(expiring);
+                }
             }
-            if let Some(found) = self.store.lease(*lease) {
-                batch.push((*lease, found.granted));
+            if batch.is_empty() {
+                return;
             }
+            self.propose_own(store::command::encode_expire(self.term, &batch));
         }
-        if batch.is_empty() {
-            return;
-        }
-        for (lease, granted) in &batch {
-            self.lessor.forget(*lease);
-            let expiring = Expiring { granted: *granted, proposed: now, waiting: Vec::new() };
-            self.lessor.expiring.entry(*lease).or_insert(expiring);
-        }
-        self.propose_own(store::command::encode_expire(self.term, &batch));
     }
 
     /// A read round begun after the request has confirmed us.
@@ -198,21 +230,22 @@ impl Node {
     /// Keep-alives of leases whose expiry was applied are answered: 0, or renewed if the id
     /// was granted anew meanwhile and the fence refused the expiry.
     pub(crate) fn settle_expiring(&mut self, out: &mut Vec<Output>) {
-        let store = &self.store;
-        let settled: Vec<i64> = self
-            .lessor
-            .expiring
-            .iter()
-            .filter(|(lease, expiring)| store.lease(**lease).map(|found| found.granted) != Some(expiring.granted))
-            .map(|(lease, _)| *lease)
-            .collect();
-        for lease in settled {
-            for asker in self.lessor.expiring.remove(&lease).expect("listed").waiting {
+        let settled = std::mem::take(&mut self.lessor.settled);
+        for lease in &settled {
+            // The same id may be listed twice: ended, and granted anew.
+            let Some(expiring) = self.lessor.expiring.remove(lease) else { continue };
+            let found = self.store.lease(*lease).map(|found| found.granted);
+            assert!(found != Some(expiring.granted), "settled by an entry");
+            for asker in expiring.waiting {
                 match asker {
                     Asker::Own { waiter, lease } => self.renew(waiter, lease, out),
-                    Asker::Foreign { to, boot, token } => self.renew_foreign(to, boot, token, lease, out),
+                    Asker::Foreign { to, boot, token } => self.renew_foreign(to, boot, token, *lease, out),
                 }
             }
+        }
+        if !settled.is_empty() && self.lessor.active() && !self.health.holds_commands() {
+            // There is room again: what else is due does not wait for a tick.
+            self.expire_due();
         }
     }
 

@@ -175,6 +175,11 @@ impl Node {
                 && !self.store.sweep_pending())
     }
 
+    /// See [`Config::ticks_together`].
+    pub fn ticks_together(&self) -> u32 {
+        self.config.ticks_together()
+    }
+
     fn tick(&mut self, out: &mut Vec<Output>) {
         self.ticks += 1;
         self.consensus.tick();

@@ -132,6 +132,8 @@ where
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())
+        // gRPC has no use for it, and etcd sends none.
+        .auto_date_header(false)
         .max_concurrent_streams(settings.max_concurrent_streams)
         .keep_alive_interval(settings.keepalive_interval)
         .keep_alive_timeout(settings.keepalive_timeout)
