@@ -1,7 +1,86 @@
-//! `kvorum ctl`: the command line of a running cluster.
+//! `kvorum ctl`, and `etcdctl` when the binary has that name: the command line
+//! of a running cluster.
+//!
+//! It is for people and for scripts. Under the name `etcdctl` it is the stock
+//! tool, word for word: commands, flags, variables, output forms, error lines,
+//! exit codes. Under `kvorum ctl` it has a few more commands for people.
+//!
+//! A command is a row of a table ([`commands`]) and a function of a [`call::Call`];
+//! what it has to say is an [`print::Answer`] with one form for each `--write-out`.
+//!
+//! It refuses: knowledge of the protocol beyond the crate `client`, state of
+//! its own, and work on data directories (that is `utl`).
+
+pub mod call;
+pub mod commands;
+pub mod connect;
+pub mod env;
+pub mod exit;
+pub mod flags;
+pub mod help;
+pub mod log;
+pub mod print;
+pub mod terminal;
+
+use std::io::Write;
+
+use exit::{ERROR, Failure, Outcome};
+
+/// The name under which this is the stock tool and nothing more.
+pub const STOCK: &str = "etcdctl";
 
 /// Runs the program with the words after its name; the exit code is etcdctl's.
-pub fn run(_name: &str, _args: &[String]) -> i32 {
-    eprintln!("Error: not built yet");
-    1
+pub fn run(name: &str, args: &[String]) -> i32 {
+    let root = commands::root(name);
+    let parsed = match flags::parse(root, args) {
+        Ok(parsed) => parsed,
+        Err(misread) => {
+            eprintln!("Error: {}", misread.text);
+            if misread.usage {
+                eprintln!("{}", help::usage(&misread.path));
+            } else {
+                eprintln!("Run '{} --help' for usage.", root.name);
+            }
+            return ERROR;
+        }
+    };
+    let path = parsed.path.clone();
+    match perform(parsed) {
+        Ok(()) => 0,
+        Err(Failure::Silent(code)) => code,
+        Err(Failure::Text { code, text }) => {
+            eprintln!("Error: {text}");
+            code
+        }
+        Err(Failure::Usage(text)) => {
+            eprintln!("Error: {text}\n{}", help::usage(&path));
+            ERROR
+        }
+    }
+}
+
+fn perform(parsed: flags::Parsed) -> Outcome {
+    let wants_help = flags::parse_bool(parsed.values.last(&flags::HELP)).expect("checked when it was read");
+    let call = call::Call::new(parsed);
+    match call.path.last().and_then(|command| command.run) {
+        Some(run) if !wants_help => run(&call),
+        _ => say(&call.help()),
+    }
+}
+
+/// Writes to standard output. A reader that has gone away ends the program
+/// quietly, as it ends any tool in a pipe.
+///
+/// # Errors
+/// If standard output fails.
+pub fn say(text: &str) -> Outcome {
+    write(text.as_bytes())
+}
+
+pub(crate) fn write(bytes: &[u8]) -> Outcome {
+    let mut out = std::io::stdout().lock();
+    out.write_all(bytes).and_then(|()| out.flush()).map_err(|e| match e.kind() {
+        std::io::ErrorKind::BrokenPipe => Failure::Silent(141),
+        _ => Failure::io(&e),
+    })
 }

@@ -1,0 +1,200 @@
+//! One run of one command: its words, and what they give access to.
+
+use std::{cell::OnceCell, future::Future, time::Duration};
+
+use client::{Client, Options};
+use tokio::runtime::Runtime;
+
+use crate::{
+    connect, env,
+    exit::{ERROR, Failure, Outcome},
+    flags::{self, Flag, Parsed, Values},
+    help,
+    print::{Answer, Format, Printer},
+};
+
+/// A command under way. Reading a flag that the command does not have is a
+/// mistake of ours and panics.
+#[derive(Debug)]
+pub struct Call {
+    /// The program, its parents, the command.
+    pub path: Vec<&'static crate::commands::Command>,
+    /// The words that are no flags.
+    pub args: Vec<String>,
+    /// How many of them stood before `--`, if it was there.
+    pub before_dash: Option<usize>,
+    /// What was typed.
+    typed: Values,
+    /// What was typed and what the environment says; set by [`Call::prepare`].
+    prepared: OnceCell<Values>,
+    runtime: OnceCell<Runtime>,
+}
+
+impl Call {
+    /// A call of what was parsed.
+    pub fn new(parsed: Parsed) -> Call {
+        Call {
+            path: parsed.path,
+            args: parsed.args,
+            before_dash: parsed.before_dash,
+            typed: parsed.values,
+            prepared: OnceCell::new(),
+            runtime: OnceCell::new(),
+        }
+    }
+
+    /// `etcdctl` or `kvorum ctl`.
+    pub fn program(&self) -> &'static str {
+        self.path[0].name
+    }
+
+    /// Whether this is more than the stock tool: `kvorum ctl`.
+    pub fn is_ours(&self) -> bool {
+        self.program() != crate::STOCK
+    }
+
+    /// One argument, if it was given.
+    pub fn arg(&self, at: usize) -> Option<&str> {
+        self.args.get(at).map(String::as_str)
+    }
+
+    fn flag(&self, name: &str) -> &'static Flag {
+        flags::known(&self.path).into_iter().find(|f| f.name == name).unwrap_or_else(|| panic!("no flag --{name}"))
+    }
+
+    fn values(&self) -> &Values {
+        self.prepared.get().unwrap_or(&self.typed)
+    }
+
+    /// Whether the flag was given.
+    pub fn changed(&self, name: &str) -> bool {
+        self.values().changed(self.flag(name).name)
+    }
+
+    /// A switch.
+    pub fn switch(&self, name: &str) -> bool {
+        flags::parse_bool(self.text(name)).expect("checked when it was read")
+    }
+
+    /// A text.
+    pub fn text(&self, name: &str) -> &str {
+        self.values().last(self.flag(name))
+    }
+
+    /// A signed number.
+    pub fn int(&self, name: &str) -> i64 {
+        flags::parse_int(self.text(name)).expect("checked when it was read")
+    }
+
+    /// An unsigned number.
+    pub fn uint(&self, name: &str) -> u64 {
+        flags::parse_uint(self.text(name)).expect("checked when it was read")
+    }
+
+    /// A duration.
+    pub fn duration(&self, name: &str) -> Duration {
+        flags::parse_duration(self.text(name)).expect("checked when it was read")
+    }
+
+    /// A list.
+    pub fn list(&self, name: &str) -> Vec<String> {
+        self.values().list(self.flag(name))
+    }
+
+    /// Reads the environment and checks the output form: what the stock tool
+    /// does when a command first needs the cluster.
+    ///
+    /// # Errors
+    /// See [`env::apply`] and [`Format::of`].
+    pub fn prepare(&self) -> Outcome {
+        if self.prepared.get().is_some() {
+            return Ok(());
+        }
+        let mut values = self.typed.clone();
+        env::apply(connect::GLOBAL, &mut values, std::env::vars_os().filter_map(readable))?;
+        self.prepared.set(values).expect("was empty");
+        if self.switch("debug") {
+            for flag in connect::GLOBAL {
+                let value = if flag.kind == flags::Kind::List {
+                    format!("[{}]", self.list(flag.name).join(","))
+                } else {
+                    self.text(flag.name).to_owned()
+                };
+                eprintln!("{}={value}", env::variable(flag));
+            }
+        }
+        Format::of(self.text("write-out")).map(drop)
+    }
+
+    /// The options of the client that the flags describe.
+    ///
+    /// # Errors
+    /// See [`connect::options`].
+    pub fn options(&self) -> Outcome<Options> {
+        self.prepare()?;
+        connect::options(self)
+    }
+
+    /// The client that the flags describe. Nothing is connected yet.
+    ///
+    /// # Errors
+    /// See [`connect::client`].
+    pub fn connect(&self) -> Outcome<Client> {
+        let _entered = self.runtime().enter();
+        connect::client(self.options()?)
+    }
+
+    /// The printer that the flags describe.
+    ///
+    /// # Errors
+    /// See [`Format::of`].
+    pub fn printer(&self) -> Outcome<Printer> {
+        self.prepare()?;
+        Ok(Printer { format: Format::of(self.text("write-out"))?, hex: self.switch("hex") })
+    }
+
+    /// Prints an answer in the form that the flags ask for.
+    ///
+    /// # Errors
+    /// If the answer has no such form, or standard output is closed.
+    pub fn print(&self, answer: &impl Answer) -> Outcome {
+        self.printer()?.print(answer)
+    }
+
+    /// Runs a future to its end on this thread.
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        self.runtime().block_on(future)
+    }
+
+    /// Runs a future to its end, or until `--command-timeout`.
+    ///
+    /// # Errors
+    /// Those of the future; `context deadline exceeded` when time runs out.
+    pub fn timed<T>(&self, future: impl Future<Output = Result<T, client::Error>>) -> Outcome<T> {
+        let limit = self.duration("command-timeout");
+        self.block_on(async {
+            match tokio::time::timeout(limit, future).await {
+                Ok(done) => done.map_err(Failure::from),
+                Err(_) => Err(Failure::new(ERROR, "context deadline exceeded")),
+            }
+        })
+    }
+
+    fn runtime(&self) -> &Runtime {
+        self.runtime.get_or_init(|| {
+            tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .expect("the system has room for one runtime")
+        })
+    }
+
+    /// The help of the command.
+    pub fn help(&self) -> String {
+        help::help(&self.path)
+    }
+}
+
+fn readable((name, value): (std::ffi::OsString, std::ffi::OsString)) -> Option<(String, String)> {
+    Some((name.into_string().ok()?, value.to_string_lossy().into_owned()))
+}

@@ -1,0 +1,121 @@
+//! `put`.
+
+use std::io::Read;
+
+use client::wire::etcdserverpb::{PutRequest, PutResponse};
+
+use super::{Command, KEYS};
+use crate::{
+    call::Call,
+    exit::{Failure, Outcome},
+    flags::Flag,
+    print::{Answer, Out, fields, json, protobuf, simple},
+};
+
+/// The row of the table.
+pub const PUT: Command = Command {
+    name: "put",
+    usage: "put [options] <key> <value> (<value> can also be given from stdin)",
+    group: KEYS,
+    short: "Stores a value under a key",
+    long: "
+Stores a value under a key.
+
+A value that begins with '-' would be read as a flag. Put '--' before it:
+
+$ put <key> -- <value>
+$ put -- <key> <value>
+
+Without <value>, and without '--ignore-value', the value is everything that
+comes on standard input:
+
+$ cat file | put <key>",
+    flags: FLAGS,
+    run: Some(run),
+    ..Command::NONE
+};
+
+/// Also the flags of a put within a transaction.
+pub(super) const FLAGS: &[Flag] = &[
+    Flag::switch("ignore-lease", "keep the lease that the key has"),
+    Flag::switch("ignore-value", "keep the value that the key has"),
+    Flag::text("lease", "0", "id of the lease to attach the key to (hexadecimal)"),
+    Flag::switch("prev-kv", "show what the key was before"),
+];
+
+fn run(call: &Call) -> Outcome {
+    let request = request(call)?;
+    let client = call.connect()?;
+    let response = call.timed(client.put_with(request))?;
+    call.print(&response)
+}
+
+/// The request that the words of a put ask for.
+pub(super) fn request(call: &Call) -> Outcome<PutRequest> {
+    let Some(key) = call.arg(0).filter(|_| call.args.len() <= 2) else {
+        return Err(Failure::bad_args("put command needs 1 argument and input from stdin or 2 arguments"));
+    };
+    let ignore_value = call.switch("ignore-value");
+    if ignore_value && call.args.len() > 1 {
+        return Err(Failure::bad_args("put command needs only 1 argument when 'ignore-value' is set"));
+    }
+    let value = match call.arg(1) {
+        _ if ignore_value => Vec::new(),
+        Some(value) => value.as_bytes().to_vec(),
+        None => stdin()?,
+    };
+    let lease = i64::from_str_radix(call.text("lease"), 16).map_err(|error| {
+        let reason =
+            if *error.kind() == std::num::IntErrorKind::InvalidDigit { "invalid syntax" } else { "value out of range" };
+        Failure::bad_args(format!(
+            "bad lease ID (strconv.ParseInt: parsing {}: {reason}), expecting ID in Hex",
+            crate::flags::quote(call.text("lease"))
+        ))
+    })?;
+    Ok(PutRequest {
+        key: key.as_bytes().to_vec().into(),
+        value: value.into(),
+        lease,
+        prev_kv: call.switch("prev-kv"),
+        ignore_value,
+        ignore_lease: call.switch("ignore-lease"),
+    })
+}
+
+fn stdin() -> Outcome<Vec<u8>> {
+    let mut value = Vec::new();
+    std::io::stdin()
+        .lock()
+        .read_to_end(&mut value)
+        .map_err(|_| Failure::bad_args("put command needs 1 argument and input from stdin or 2 arguments"))?;
+    Ok(value)
+}
+
+impl Answer for PutResponse {
+    fn simple(&self, out: &mut Out) -> Outcome {
+        out.line("OK");
+        if let Some(kv) = &self.prev_kv {
+            simple::key_value(out, kv, false);
+        }
+        Ok(())
+    }
+
+    fn fields(&self, out: &mut Out) -> Outcome {
+        fields::header(out, self.header.as_ref());
+        if let Some(kv) = &self.prev_kv {
+            fields::key_value(out, "Prev", kv);
+        }
+        Ok(())
+    }
+
+    fn json(&self, _hex: bool) -> Outcome<String> {
+        Ok(json::Object::new()
+            .header(self.header.as_ref())
+            .some_raw("prev_kv", self.prev_kv.as_ref().map(json::key_value))
+            .finish())
+    }
+
+    fn protobuf(&self) -> Outcome<Vec<u8>> {
+        Ok(protobuf::bytes(self))
+    }
+}

@@ -1,0 +1,105 @@
+//! From global flags to a client.
+
+use client::{Client, Credentials, Options, Tls};
+
+use crate::{
+    call::Call,
+    exit::{BAD_ARGS, BAD_CONNECTION, Failure, Outcome},
+    flags::Flag,
+};
+
+/// The flags that every command takes, in the order of their names.
+pub const GLOBAL: &[Flag] = &[
+    Flag::text("auth-jwt-token", "", "a JWT to authenticate with; excludes --user and --password"),
+    Flag::text("cacert", "", "certificates of the authorities that may vouch for servers"),
+    Flag::text("cert", "", "this client's certificate"),
+    Flag::duration("command-timeout", "5s", "how long a short command may take, without dialing"),
+    Flag::switch("debug", "show the settings in use"),
+    Flag::duration("dial-timeout", "2s", "how long a connection may take to be made"),
+    Flag::text("discovery-srv", "", "domain whose SRV records name the endpoints").short('d'),
+    Flag::text("discovery-srv-name", "", "service name in these SRV records"),
+    Flag::list("endpoints", "127.0.0.1:2379", "where the cluster's members serve clients"),
+    Flag::switch("hex", "show bytes as hexadecimal numbers"),
+    Flag::switch_on("insecure-discovery", "take SRV records of endpoints without TLS"),
+    Flag::switch("insecure-skip-tls-verify", "believe any server certificate (for tests only)"),
+    Flag::switch_on("insecure-transport", "connect without TLS"),
+    Flag::duration("keepalive-time", "2s", "how often a connection is probed"),
+    Flag::duration("keepalive-timeout", "6s", "how long a probe may take"),
+    Flag::text("key", "", "the key of this client's certificate"),
+    Flag::int("max-recv-bytes", "0", "largest response in bytes (0: no limit)"),
+    Flag::int("max-request-bytes", "0", "largest request in bytes (0: 2 MiB)"),
+    Flag::text("password", "", "password of --user"),
+    Flag::text("user", "", "username[:password]; a password that is missing is asked for"),
+    Flag::text("write-out", "simple", "form of the output: fields, json, protobuf, simple, table").short('w'),
+];
+
+const DEFAULT_REQUEST_BYTES: usize = 2 << 20;
+
+/// What the global flags say, as options of the client.
+///
+/// # Errors
+/// Flags that contradict each other or say nothing.
+pub fn options(call: &Call) -> Outcome<Options> {
+    for name in ["cert", "key", "cacert"] {
+        if call.changed(name) && call.text(name).is_empty() {
+            return Err(Failure::bad_args(format!("empty string is passed to --{name} option")));
+        }
+    }
+    let bytes = |name: &str, default: usize| match usize::try_from(call.int(name)) {
+        Ok(0) | Err(_) => default,
+        Ok(bytes) => bytes,
+    };
+    Ok(Options {
+        endpoints: call.list("endpoints"),
+        dial_timeout: call.duration("dial-timeout"),
+        request_timeout: Some(call.duration("command-timeout")),
+        keepalive_time: call.duration("keepalive-time"),
+        keepalive_timeout: call.duration("keepalive-timeout"),
+        max_send_bytes: bytes("max-request-bytes", DEFAULT_REQUEST_BYTES),
+        max_recv_bytes: bytes("max-recv-bytes", usize::MAX),
+        tls: tls(call),
+        user: user(call)?,
+        token: Some(call.text("auth-jwt-token")).filter(|t| !t.is_empty()).map(str::to_owned),
+        ..Options::default()
+    })
+}
+
+fn tls(call: &Call) -> Option<Tls> {
+    let path = |name: &str| Some(call.text(name)).filter(|p| !p.is_empty()).map(Into::into);
+    let tls = Tls {
+        ca: path("cacert"),
+        cert: path("cert"),
+        key: path("key"),
+        insecure_skip_verify: call.switch("insecure-skip-tls-verify"),
+        server_name: None,
+    };
+    let given = tls.ca.is_some() || tls.cert.is_some() || tls.key.is_some() || tls.insecure_skip_verify;
+    (given || !call.switch("insecure-transport")).then_some(tls)
+}
+
+fn user(call: &Call) -> Outcome<Option<Credentials>> {
+    let user = call.text("user");
+    if user.is_empty() {
+        return Ok(None);
+    }
+    let (name, password) = if call.text("password").is_empty() {
+        match user.split_once(':') {
+            Some((name, password)) => (name.to_owned(), password.to_owned()),
+            None => (user.to_owned(), crate::terminal::password("Password: ")?),
+        }
+    } else {
+        (user.to_owned(), call.text("password").to_owned())
+    };
+    Ok(Some(Credentials { name, password }))
+}
+
+/// The client that the global flags describe.
+///
+/// # Errors
+/// See [`options`]; certificates and endpoints that are none.
+pub fn client(options: Options) -> Outcome<Client> {
+    Client::connect(options).map_err(|error| match error {
+        client::Error::Endpoint { .. } => Failure::from(error).with_code(BAD_ARGS),
+        _ => Failure::from(error).with_code(BAD_CONNECTION),
+    })
+}

@@ -1,0 +1,201 @@
+//! What a command has to say, in the form that was asked for.
+//!
+//! An [`Answer`] is written by the command that gives it; the files beside
+//! this one hold what the answers of one form have in common.
+
+pub mod fields;
+pub mod json;
+pub mod protobuf;
+pub mod simple;
+pub mod table;
+
+use crate::exit::{BAD_FEATURE, Failure, Outcome};
+
+/// The forms of `--write-out`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Lines for people and for `cut`.
+    Simple,
+    /// One JSON object per answer.
+    Json,
+    /// `"Name" : value` lines.
+    Fields,
+    /// A frame with columns.
+    Table,
+    /// The bytes of the response message.
+    Protobuf,
+}
+
+impl Format {
+    /// The form with this name.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn of(name: &str) -> Outcome<Format> {
+        Ok(match name {
+            "simple" => Format::Simple,
+            "json" => Format::Json,
+            "fields" => Format::Fields,
+            "table" => Format::Table,
+            "protobuf" => Format::Protobuf,
+            _ => return Err(Failure::new(BAD_FEATURE, "unsupported output format")),
+        })
+    }
+}
+
+/// What a form writes into.
+#[derive(Debug)]
+pub struct Out {
+    /// Goes to standard output.
+    pub bytes: Vec<u8>,
+    /// `--hex`.
+    pub hex: bool,
+}
+
+impl Out {
+    /// Text and a line end.
+    pub fn line(&mut self, text: impl AsRef<[u8]>) {
+        self.bytes.extend_from_slice(text.as_ref());
+        self.bytes.push(b'\n');
+    }
+}
+
+/// Something to be printed. A form that the stock tool does not have for it
+/// is left as it is.
+pub trait Answer {
+    /// Lines for people.
+    ///
+    /// # Errors
+    /// If there is no such form.
+    fn simple(&self, out: &mut Out) -> Outcome;
+
+    /// `"Name" : value`.
+    ///
+    /// # Errors
+    /// If there is no such form.
+    fn fields(&self, _out: &mut Out) -> Outcome {
+        Err(unsupported("fields"))
+    }
+
+    /// A frame.
+    ///
+    /// # Errors
+    /// If there is no such form.
+    fn table(&self, _out: &mut Out) -> Outcome {
+        Err(unsupported("table"))
+    }
+
+    /// One JSON text, without a line end.
+    ///
+    /// # Errors
+    /// If there is no such form.
+    fn json(&self, hex: bool) -> Outcome<String>;
+
+    /// The bytes of the message.
+    ///
+    /// # Errors
+    /// If there is no such form.
+    fn protobuf(&self) -> Outcome<Vec<u8>> {
+        Err(unsupported("protobuf"))
+    }
+}
+
+/// The failure for a form that an answer does not have.
+pub fn unsupported(format: &str) -> Failure {
+    Failure::new(BAD_FEATURE, format!("{format} not supported as output format"))
+}
+
+/// Prints answers in one form.
+#[derive(Clone, Copy, Debug)]
+pub struct Printer {
+    /// Which.
+    pub format: Format,
+    /// `--hex`.
+    pub hex: bool,
+}
+
+impl Printer {
+    /// Prints an answer on standard output.
+    ///
+    /// # Errors
+    /// If the answer has no such form, or standard output is closed.
+    pub fn print(&self, answer: &(impl Answer + ?Sized)) -> Outcome {
+        crate::write(&self.render(answer)?)
+    }
+
+    /// The bytes that [`Printer::print`] writes.
+    ///
+    /// # Errors
+    /// If the answer has no such form.
+    pub fn render(&self, answer: &(impl Answer + ?Sized)) -> Outcome<Vec<u8>> {
+        let mut out = Out { bytes: Vec::new(), hex: self.hex };
+        match self.format {
+            Format::Simple => answer.simple(&mut out)?,
+            Format::Fields => answer.fields(&mut out)?,
+            Format::Table => answer.table(&mut out)?,
+            Format::Json => out.line(answer.json(self.hex)?),
+            Format::Protobuf => out.bytes = answer.protobuf()?,
+        }
+        Ok(out.bytes)
+    }
+}
+
+/// Bytes in quotes, as Go's `%q` writes them.
+pub fn quote(bytes: &[u8]) -> String {
+    let mut text = String::from("\"");
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c {
+                '"' => text.push_str("\\\""),
+                '\\' => text.push_str("\\\\"),
+                '\x07' => text.push_str("\\a"),
+                '\x08' => text.push_str("\\b"),
+                '\x0c' => text.push_str("\\f"),
+                '\n' => text.push_str("\\n"),
+                '\r' => text.push_str("\\r"),
+                '\t' => text.push_str("\\t"),
+                '\x0b' => text.push_str("\\v"),
+                c if (c as u32) < 0x20 || c as u32 == 0x7f => text.push_str(&format!("\\x{:02x}", c as u32)),
+                ' ' => text.push(' '),
+                c if is_print(c) => text.push(c),
+                c if (c as u32) < 0x1_0000 => text.push_str(&format!("\\u{:04x}", c as u32)),
+                c => text.push_str(&format!("\\U{:08x}", c as u32)),
+            }
+        }
+        for byte in chunk.invalid() {
+            text.push_str(&format!("\\x{byte:02x}"));
+        }
+    }
+    text.push('"');
+    text
+}
+
+/// Whether Go prints the character as it is. What the standard library escapes
+/// for debugging is what is not printable.
+fn is_print(c: char) -> bool {
+    matches!(c, '\'') || c.escape_debug().len() == 1
+}
+
+/// Bytes as `\x66\x6f`.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("\\x{b:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotes_are_go_s() {
+        let cases: [(&[u8], &str); 5] = [
+            (b"foo", r#""foo""#),
+            (b"b\x01\xff\"q<\xc3\xa9", r#""b\x01\xff\"q<é""#),
+            (b"\n\t\\'\x7f", r#""\n\t\\'\x7f""#),
+            ("\u{200b}\u{e000}".as_bytes(), r#""\u200b\ue000""#),
+            (b"", r#""""#),
+        ];
+        for (bytes, quoted) in cases {
+            assert_eq!(quote(bytes), quoted);
+        }
+    }
+}
