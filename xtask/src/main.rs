@@ -3,12 +3,13 @@
 //!
 //! `cargo xtask ci` runs every check in one go; the others are its parts: real
 //! peers are built ([`peers`]), kvorum is held against them ([`differ`]) and
-//! killed under load ([`killloop`]).
+//! killed under load ([`killloop`]), and measured beside them ([`bench`]).
 //!
 //! It refuses: unit tests (they stand beside the code), and anything that talks
 //! to another machine, but for the package registries from which the peers are
 //! built.
 
+mod bench;
 mod ci;
 mod clients;
 mod differ;
@@ -49,6 +50,8 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
+    /// kvorum and the real etcd under the same load, in turns: a table, JSON and a page.
+    Bench(bench::Args),
     /// Everything that must pass before a change lands.
     Ci(ci::Args),
 }
@@ -76,6 +79,7 @@ async fn run(task: Task) -> Result<()> {
         Task::KillLoop(args) => killloop::kill_loop(&args).await,
         Task::Clients(args) => clients::clients(&args).await,
         Task::Sim { args } => ci::sim(&args),
+        Task::Bench(args) => bench::bench(&args).await,
         Task::Ci(args) => ci::ci(&args).await,
     }
 }

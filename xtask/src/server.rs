@@ -101,6 +101,11 @@ impl Server {
         format!("127.0.0.1:{}", self.spec.client_port)
     }
 
+    /// Of the process, while it runs.
+    pub fn pid(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
     pub fn runs(&self) -> bool {
         self.child.is_some()
     }

@@ -1,0 +1,197 @@
+//! kvorum and the real etcd under the same load, on the same machine and disk, in turns.
+//!
+//! Each run has a new cluster in a new directory; the two sides alternate (A B A B), so that a
+//! machine that becomes slower does so for both. What is printed are medians, and beside each the
+//! smallest and the largest run. Every result is written down at once: a comparison that was
+//! stopped goes on with `--resume`.
+
+mod page;
+mod result;
+mod rows;
+mod run;
+mod table;
+
+use crate::peers;
+use crate::server::Program;
+use anyhow::{Result, bail};
+use result::{Journal, Key};
+use rows::{ROWS, Row};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// What `xtask bench` takes.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// With whom kvorum is compared: `etcd` is the real one, built if need be; a path is a program
+    /// that takes etcd's flags (a kvorum of yesterday, say). Without it kvorum runs alone.
+    #[arg(long, value_name = "etcd|PROGRAM")]
+    pub against: Option<String>,
+    /// The program measured [default: this workspace's release build].
+    #[arg(long, value_name = "PROGRAM")]
+    pub bin: Option<PathBuf>,
+    /// The program whose `bench` makes the load [default: the one measured].
+    #[arg(long, value_name = "PROGRAM")]
+    pub generator: Option<PathBuf>,
+    /// Sizes of the clusters.
+    #[arg(long, value_delimiter = ',', default_value = "1,3")]
+    pub members: Vec<usize>,
+    /// The rows of the short form, in short runs: about ten minutes.
+    #[arg(long)]
+    pub short: bool,
+    /// These rows alone, by name or by the beginning of the name.
+    #[arg(long, value_delimiter = ',')]
+    pub rows: Vec<String>,
+    /// Print the rows and end.
+    #[arg(long)]
+    pub list: bool,
+    /// Runs of each row and side [default: 5, in the short form 2].
+    #[arg(long)]
+    pub repeats: Option<usize>,
+    /// Seconds that are measured [default: 30, in the short form 3].
+    #[arg(long)]
+    pub seconds: Option<u64>,
+    /// Where results.jsonl, results.json and index.html go.
+    #[arg(long, default_value = "target/bench")]
+    pub out: PathBuf,
+    /// Where the members keep their data: it decides which disk is measured [default: in `out`].
+    #[arg(long)]
+    pub data: Option<PathBuf>,
+    /// Go on with the results in `out` instead of beginning anew.
+    #[arg(long)]
+    pub resume: bool,
+}
+
+impl Args {
+    fn repeats(&self) -> usize {
+        self.repeats.unwrap_or(if self.short { 2 } else { 5 })
+    }
+
+    fn seconds(&self) -> u64 {
+        self.seconds.unwrap_or(if self.short { 3 } else { 30 })
+    }
+
+    fn warm_up(&self) -> u64 {
+        (self.seconds() / 3).clamp(1, 10)
+    }
+
+    fn rows(&self) -> Result<Vec<&'static Row>> {
+        let named = |row: &&Row| match self.rows.as_slice() {
+            [] => row.short || !self.short,
+            wanted => wanted.iter().any(|name| row.name.starts_with(name.as_str())),
+        };
+        for name in &self.rows {
+            if !ROWS.iter().any(|row| row.name.starts_with(name.as_str())) {
+                bail!("no row is called {name}; `cargo xtask bench --list` prints them");
+            }
+        }
+        Ok(ROWS.iter().filter(named).collect())
+    }
+}
+
+/// One of the programs compared.
+#[derive(Clone, Debug)]
+pub struct Side {
+    pub name: String,
+    pub program: Program,
+}
+
+/// Runs the rows and writes the pages.
+///
+/// # Errors
+/// If a program cannot be built or a result not be written. A row that fails is noted as such and
+/// the next one runs; at the end there is an error if any did.
+pub async fn bench(args: &Args) -> Result<()> {
+    let rows = args.rows()?;
+    if args.list {
+        for row in rows {
+            println!("{:<18} {}{}", row.name, row.what, if row.short { "" } else { " (long form)" });
+        }
+        return Ok(());
+    }
+    let sides = sides(args)?;
+    let generator = match &args.generator {
+        Some(path) => path.canonicalize()?,
+        None => sides.last().expect("kvorum is measured").program.path.clone(),
+    };
+    std::fs::create_dir_all(&args.out)?;
+    let data = args.data.clone().unwrap_or_else(|| args.out.clone());
+    std::fs::create_dir_all(&data)?;
+    let mut journal = Journal::open(&args.out.join("results.jsonl"), args.resume)?;
+    let bench = run::Bench { generator, data, seconds: args.seconds(), warm_up: args.warm_up() };
+    let failed = all(args, &rows, &sides, &bench, &mut journal).await?;
+    report(args, &sides, &journal)?;
+    if failed > 0 {
+        bail!("{failed} runs failed or counted errors; they are named above and in the results");
+    }
+    Ok(())
+}
+
+fn sides(args: &Args) -> Result<Vec<Side>> {
+    let mut sides = Vec::new();
+    if let Some(against) = &args.against {
+        let path = if against == "etcd" { real_etcd()? } else { PathBuf::from(against) };
+        let name = if against == "etcd" { "etcd" } else { "other" };
+        sides.push(Side { name: name.into(), program: Program::new(&path)? });
+    }
+    let own = match &args.bin {
+        Some(path) => path.clone(),
+        None => peers::kvorum()?,
+    };
+    sides.push(Side { name: "kvorum".into(), program: Program::new(&own)? });
+    Ok(sides)
+}
+
+fn real_etcd() -> Result<PathBuf> {
+    match std::env::var_os("KVORUM_TEST_ETCD") {
+        Some(folder) => Ok(Path::new(&folder).join("etcd")),
+        None => peers::program("etcd"),
+    }
+}
+
+/// All runs that the journal does not have; how many of them failed.
+async fn all(
+    args: &Args,
+    rows: &[&'static Row],
+    sides: &[Side],
+    bench: &run::Bench,
+    journal: &mut Journal,
+) -> Result<usize> {
+    let mut work = Vec::new();
+    for row in rows {
+        for members in args.members.iter().copied().filter(|m| row.members.contains(m)) {
+            for repeat in 0..args.repeats() {
+                work.extend(sides.iter().map(|side| (*row, members, repeat, side)));
+            }
+        }
+    }
+    let begin = Instant::now();
+    let (mut failed, total) = (0, work.len());
+    for (at, (row, members, repeat, side)) in work.into_iter().enumerate() {
+        let key = Key { row: row.name.into(), members, repeat, side: side.name.clone() };
+        if journal.has(&key) {
+            continue;
+        }
+        let left = begin.elapsed().as_secs_f64() / (at.max(1) as f64) * (total - at) as f64;
+        print!("[{}/{total}, {:.0} s left] {} of {members} {}: ", at + 1, left, row.name, side.name);
+        std::io::stdout().flush()?;
+        let result = tokio::time::timeout(Duration::from_secs(1800), bench.one(row, members, side)).await;
+        let result = result.unwrap_or_else(|_| Err(anyhow::anyhow!("no result after half an hour")));
+        let entry = result::Entry::of(key, result);
+        println!("{}", entry.line(row));
+        failed += usize::from(entry.failed());
+        journal.add(entry)?;
+    }
+    Ok(failed)
+}
+
+fn report(args: &Args, sides: &[Side], journal: &Journal) -> Result<()> {
+    let summary = table::Summary::of(journal, ROWS, sides);
+    println!("\n{}", summary.text());
+    let json = args.out.join("results.json");
+    std::fs::write(&json, serde_json::to_vec_pretty(&summary.json())?)?;
+    let html = args.out.join("index.html");
+    std::fs::write(&html, page::page(&summary, journal))?;
+    println!("{} and {}", json.display(), html.display());
+    Ok(())
+}
