@@ -290,6 +290,13 @@ pub fn check(files: &dyn Files, id: Identity, segment: u32) -> Result<(), Fault>
     check_page(&*file, &path, MAGIC, id.cluster, Some(id.member), u64::from(segment))
 }
 
+/// Where the records of a segment end by its seek table; None if it has none that is readable.
+pub fn sealed(files: &dyn Files, segment: u32) -> Result<Option<u32>, Fault> {
+    let path = path(segment);
+    let file = files.open(&path, How::Read).map_err(|e| Fault::io(&path, 0, e))?;
+    sealed_end(&*file, &path)
+}
+
 fn first_revision(files: &dyn Files, segment: u32) -> Result<Option<i64>, Fault> {
     let path = path(segment);
     let file = files.open(&path, How::Read).map_err(|e| Fault::io(&path, 0, e))?;

@@ -16,7 +16,7 @@
 //! | `checkpoints`, `transfer` | records to files, images, snapshots between members |
 //! | `health`, `moves` | hung disk, clean stop, digests; MoveLeader |
 //! | `saves` | what becomes one flush of the log |
-//! | `recover` | from the files to a member |
+//! | `recover`, `offline` | from the files to a member; to its state alone, for tools |
 //! | `frame`, `work` | peer frames and their bytes; jobs carried out |
 
 mod apply;
@@ -29,6 +29,7 @@ pub mod io;
 mod lessor;
 mod member;
 mod moves;
+pub mod offline;
 mod reads;
 mod recover;
 mod requests;

@@ -98,7 +98,7 @@ impl Node {
 }
 
 /// The log ends before the state, or holds nothing that joins it: an installed snapshot replaced it.
-fn needs_restart(content: &LogContent, applied: Position) -> bool {
+pub(crate) fn needs_restart(content: &LogContent, applied: Position) -> bool {
     let last = content.entries.last().map_or(content.boundary, |entry| (entry.index, entry.term));
     if last.0 < applied.index {
         return true;
@@ -110,7 +110,7 @@ fn needs_restart(content: &LogContent, applied: Position) -> bool {
     at.0 == applied.index && at.1 != applied.term
 }
 
-fn restart_log(log: &mut Log, content: &mut LogContent, applied: Position) -> Result<(), Fault> {
+pub(crate) fn restart_log(log: &mut Log, content: &mut LogContent, applied: Position) -> Result<(), Fault> {
     let hard = HardState { commit: applied.index, term: content.hard.term.max(applied.term), ..content.hard };
     let hard = if hard.term == content.hard.term { hard } else { HardState { vote: 0, ..hard } };
     log.restart_at(hard, applied.index, applied.term)?;
@@ -121,7 +121,7 @@ fn restart_log(log: &mut Log, content: &mut LogContent, applied: Position) -> Re
 }
 
 /// Applies the log up to the durable commit; returns how many entries.
-fn replay(store: &mut Store, content: &LogContent, files: &dyn Files) -> Result<u64, Fault> {
+pub(crate) fn replay(store: &mut Store, content: &LogContent, files: &dyn Files) -> Result<u64, Fault> {
     let mut count = 0;
     for entry in &content.entries {
         let applied = store.applied();

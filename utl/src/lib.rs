@@ -1,7 +1,46 @@
-//! `kvorum utl`: work on data directories and snapshot files, without a server.
+//! `kvorum utl`, and `etcdutl` when the binary has that name: work on files without a server.
+//!
+//! For whoever restores, inspects or checks: snapshots and data directories of etcd (bbolt files),
+//! and data directories of kvorum whose member is stopped. As `etcdutl`, and whenever no terminal
+//! listens, it prints the stock tool's lines; under its own name, to people, it shows progress and
+//! says what to do next.
+//!
+//! It refuses a file or directory that a running process has open, to change a directory of
+//! kvorum (a new one apart), and to believe a file: what is damaged is named, not guessed around.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `cobra`, `commands` | the command line as the stock tool reads it; the table of commands |
+//! | `print`, `progress`, `hints` | output forms, log lines; what people get |
+//! | `etcd`, `initial_cluster` | what is where in a bbolt file; who the members are |
+//! | `directory`, `kvorum` | data directories: a new one, one that stays as it is |
+//! | `restore`, `status`, `hashkv`, `bbolt`, `defrag`, `migrate`, `verify`, `completion`, `version` | one command each |
 
-/// Runs the program with the words after its name; the exit code is etcdutl's.
-pub fn run(_name: &str, _args: &[String]) -> i32 {
-    eprintln!("Error: not built yet");
-    1
+mod bbolt;
+mod cobra;
+mod commands;
+mod completion;
+mod defrag;
+mod directory;
+mod etcd;
+mod hashkv;
+mod hints;
+mod initial_cluster;
+mod kvorum;
+mod migrate;
+mod print;
+mod progress;
+mod restore;
+mod rewrite;
+mod status;
+mod verify;
+mod version;
+
+use std::io::IsTerminal;
+
+/// Runs the program called `name` (`etcdutl` or `kvorum utl`) with the words after its name;
+/// the exit code is etcdutl's.
+pub fn run(name: &str, args: &[String]) -> i32 {
+    let terminal = std::io::stdout().is_terminal() && std::io::stderr().is_terminal();
+    cobra::main(name, &commands::ROOT, args, terminal)
 }

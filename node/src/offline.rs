@@ -1,0 +1,55 @@
+//! What a stopped member's files say, for tools: the state it would start with.
+
+use crate::recover::{needs_restart, replay, restart_log};
+use disk::{Fault, Files, Identity, Log, LogOptions, Torn, checkpoint, transfer};
+use std::sync::Arc;
+use store::Store;
+
+/// The state behind the last durable commit, and what was met on the way to it.
+#[derive(Debug)]
+pub struct Offline {
+    pub store: Store,
+    /// The checkpoint that recovery starts from.
+    pub manifest: checkpoint::Manifest,
+    /// Why a newer checkpoint was not used.
+    pub passed_over: Option<Fault>,
+    /// The end of the log that would be cut: never acknowledged.
+    pub torn: Option<Torn>,
+    /// Places of the log that would be restored from their second copy.
+    pub healed: Vec<Torn>,
+    /// Entries in the log; those applied behind the checkpoint.
+    pub entries: u64,
+    pub replayed: u64,
+}
+
+/// Goes the way of [`crate::Node::recover`] up to the state. It changes `files` as a start would:
+/// a tool that must not gives files that keep changes to themselves.
+///
+/// # Errors
+/// As a start's.
+pub fn offline(files: &Arc<dyn Files>, id: Identity, options: LogOptions) -> Result<Offline, Fault> {
+    let installed = transfer::resume(&**files, id)?;
+    let loaded = checkpoint::load_newest(&**files, id, store::Config::default(), 0)?
+        .ok_or_else(|| Fault::damaged("state", 0, "there is no checkpoint"))?;
+    let (mut log, mut content) = Log::recover(Arc::clone(files), id, options)?;
+    let (index, boundary) = (loaded.manifest.index, content.boundary.0);
+    if installed.is_none() && index < boundary {
+        let what = format!("the log begins behind entry {boundary}, the checkpoint stands at {index}");
+        return Err(loaded.passed_over.unwrap_or_else(|| Fault::damaged("state", 0, what)));
+    }
+    checkpoint::settle(&**files, id, &loaded.manifest)?;
+    let mut store = loaded.store;
+    if needs_restart(&content, store.applied()) {
+        restart_log(&mut log, &mut content, store.applied())?;
+    }
+    let replayed = replay(&mut store, &content, &**files)?;
+    Ok(Offline {
+        store,
+        manifest: loaded.manifest,
+        passed_over: loaded.passed_over,
+        torn: content.torn,
+        healed: content.healed,
+        entries: content.entries.len() as u64,
+        replayed,
+    })
+}

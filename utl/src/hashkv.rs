@@ -1,0 +1,67 @@
+//! `hashkv`: etcd's hash over the history of keys, of a bbolt file or of a data directory of kvorum.
+
+use crate::cobra::{Call, Failure};
+use crate::etcd;
+use crate::kvorum;
+use crate::print::{Column, Form};
+use std::path::Path;
+use store::hash::HashKv;
+use store::{Error, Rev, Store};
+
+/// One answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hash {
+    pub hash: u32,
+    pub revision: i64,
+    pub compacted: i64,
+}
+
+pub fn run(call: &Call) -> Result<(), Failure> {
+    let (path, revision) = (&call.words[0], call.int("rev"));
+    let hash = match kvorum::is_data_dir(Path::new(path)) {
+        true => kvorum::open(Path::new(path))?.hash(revision)?,
+        false => of_file(call, path, revision)?,
+    };
+    let form = Form::of(call)?;
+    let number =
+        |json, fields, table, value: i64| Column { json, fields, table, value: value.into(), shown: value.to_string() };
+    let row = [
+        number("hash", "Hash", "hash", hash.hash.into()),
+        number("hashRevision", "Hash revision", "hash revision", hash.revision),
+        number("compactRevision", "Compact revision", "compact revision", hash.compacted),
+    ];
+    print!("{}", form.render(&row));
+    Ok(())
+}
+
+fn of_file(call: &Call, path: &str, revision: i64) -> Result<Hash, Failure> {
+    let db = etcd::open(call, path)?;
+    let tables = etcd::tables(&db)?;
+    let content = etcd::import(&db, tables, etcd::forget, |_| {}, |_, _| Ok(()))?;
+    let store = content.imported.store;
+    let revision = revision_of(&store, revision)?;
+    let mut hash = HashKv::new(revision, store.compacted(), keep(&store, revision));
+    etcd::rows(&db, |rev, tombstone, body| {
+        hash.feed(rev, tombstone, &body);
+        Ok(())
+    })?;
+    Ok(Hash { hash: hash.finish(), revision, compacted: store.compacted() })
+}
+
+/// The revision that is looked at, or etcd's refusal.
+pub fn revision_of(store: &Store, revision: i64) -> Result<i64, Failure> {
+    store.hash_revision(revision).map_err(|error| match error {
+        Error::Compacted => Failure::new("mvcc: required revision has been compacted"),
+        _ => Failure::new("mvcc: required revision is a future revision"),
+    })
+}
+
+/// The versions at or below the compacted revision that count.
+pub fn keep(store: &Store, revision: i64) -> Vec<Rev> {
+    let mut set = store.keep_set(revision);
+    loop {
+        if let Some(keep) = store.gather(&mut set, 10_000) {
+            return keep;
+        }
+    }
+}

@@ -1,0 +1,388 @@
+//! `snapshot restore`: a data directory of kvorum from a snapshot of etcd or of kvorum.
+//!
+//! Nothing of the directory counts before its `identity` file is written, which is the last
+//! step: a restore that was interrupted leaves a directory that a member refuses. One that
+//! fails removes what it made.
+
+use crate::cobra::{Call, Failure};
+use crate::directory::New;
+use crate::etcd::{self, Content, DbFile, go_text};
+use crate::initial_cluster::{Founding, founding};
+use crate::print::{count, log, size};
+use crate::progress::bar;
+use crate::status;
+use bolt::Db;
+use consensus::HardState;
+use disk::{Fault, Files, Identity, Log, LogOptions, checkpoint, identity, records};
+use rustix::fs::FlockOperation;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use std::fs;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use store::import::{Import, Imported};
+use store::{Position, Store};
+
+const PLACE: &str = "snapshot/restore.rs";
+const DIGEST: u64 = 32;
+
+/// What is restored, to where, as whom.
+struct Plan<'a> {
+    call: &'a Call,
+    file: &'a str,
+    data_dir: PathBuf,
+    /// Where the log goes if not into the data directory.
+    wal_dir: Option<PathBuf>,
+    founding: Founding,
+    bump: u64,
+}
+
+pub fn run(call: &Call) -> Result<(), Failure> {
+    let [file] = &call.words[..] else {
+        return Err(Failure::bad_arguments("snapshot restore requires exactly one argument"));
+    };
+    let bump = call.uint("bump-revision");
+    if (bump > 0) != call.bool("mark-compacted") {
+        return Err(Failure::bad_arguments("--mark-compacted required if --revision-bump > 0"));
+    }
+    let name = call.text("name");
+    let founding = founding(
+        name,
+        call.text("initial-cluster"),
+        call.text("initial-cluster-token"),
+        call.text("initial-advertise-peer-urls"),
+    )?;
+    let data_dir = match call.text("data-dir") {
+        "" => PathBuf::from(format!("{name}.etcd")),
+        dir => PathBuf::from(dir),
+    };
+    if fs::symlink_metadata(&data_dir).is_ok() && !is_empty_dir(&data_dir) {
+        return Err(Failure::new(format!("data-dir {:?} not empty or could not be read", data_dir.display())));
+    }
+    let wal_dir = Some(call.text("wal-dir")).filter(|dir| !dir.is_empty()).map(PathBuf::from);
+    let wal_dir = wal_dir.filter(|dir| *dir != data_dir.join("member").join("wal"));
+    if let Some(dir) = wal_dir.as_ref().filter(|dir| fs::symlink_metadata(dir).is_ok()) {
+        return Err(Failure::new(format!("wal-dir {:?} exists", dir.display())));
+    }
+    Plan { call, file, data_dir, wal_dir, founding, bump }.carry_out()
+}
+
+fn is_empty_dir(dir: &Path) -> bool {
+    fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_none())
+}
+
+impl Plan<'_> {
+    fn carry_out(self) -> Result<(), Failure> {
+        self.log("info", "restoring snapshot", &self.fields());
+        let db = self.open()?;
+        let auth = etcd::auth(&db)?;
+        if auth.enabled && !self.call.bool("drop-auth") {
+            return Err(Failure::new(format!(
+                "the snapshot has authentication enabled ({} users, {} roles), and this version of kvorum keeps no \
+                 users and roles: everybody could read and write everything; --drop-auth restores without them",
+                auth.users, auth.roles
+            )));
+        }
+        if auth.users + auth.roles > 0 {
+            let fields = [("users", json!(auth.users)), ("roles", json!(auth.roles))];
+            self.log("warn", "users and roles are not restored", &fields);
+        }
+        let cleaner = Cleaner::new(&self.data_dir, self.wal_dir.as_deref());
+        let content = self.write(&db)?;
+        cleaner.keep();
+        self.log("info", "restored snapshot", &self.fields());
+        self.say_done(&content);
+        Ok(())
+    }
+
+    /// A line of the log; people get a summary instead, and warnings.
+    fn log(&self, level: &str, message: &str, fields: &[(&str, Value)]) {
+        if !self.call.people || level != "info" {
+            log(level, PLACE, message, fields);
+        }
+    }
+
+    fn fields(&self) -> [(&'static str, Value); 5] {
+        let wal = self.wal_dir.clone().unwrap_or_else(|| self.data_dir.join("log"));
+        [
+            ("path", json!(self.file)),
+            ("wal-dir", json!(wal)),
+            ("data-dir", json!(self.data_dir)),
+            ("snap-dir", json!(self.data_dir.join("state"))),
+            ("initial-memory-map-size", json!(self.call.uint("initial-memory-map-size"))),
+        ]
+    }
+
+    /// The file, its digest compared; without one, its pages checked.
+    fn open(&self) -> Result<Db<DbFile>, Failure> {
+        let named = |error: io::Error| Failure::new(format!("open {}: {}", self.file, go_text(&error)));
+        let file = fs::File::open(self.file).map_err(named)?;
+        let len = file.metadata().map_err(named)?.len();
+        if len < DIGEST {
+            return Err(Failure::new(format!("seek {}: invalid argument", self.file)));
+        }
+        if rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).is_err() {
+            return Err(Failure::new(format!(
+                "{} is in use by a running etcd and changes while it is read: stop it, or take a snapshot \
+                 (etcdctl snapshot save)",
+                self.file
+            )));
+        }
+        let skip = self.call.bool("skip-hash-check");
+        if !bolt::digest_follows(len) && !skip {
+            return Err(Failure::new("snapshot missing hash but --skip-hash-check=false"));
+        }
+        if !skip {
+            self.compare_digest(&file, len - DIGEST)?;
+        }
+        drop(file);
+        let db = etcd::open(self.call, self.file)?;
+        if skip {
+            status::check(&db)?;
+        }
+        Ok(db)
+    }
+
+    fn compare_digest(&self, file: &fs::File, len: u64) -> Result<(), Failure> {
+        let bar = bar(self.call.people, "checking", len);
+        let read = |at, into: &mut [u8]| {
+            file.read_exact_at(into, at)
+                .map_err(|error| Failure::new(format!("read {}: {}", self.file, go_text(&error))))
+        };
+        let mut sum = Sha256::new();
+        let mut buffer = vec![0; 1 << 20];
+        let mut at = 0;
+        while at < len {
+            let some = usize::try_from(len - at).map_or(buffer.len(), |left| left.min(buffer.len()));
+            read(at, &mut buffer[..some])?;
+            sum.update(&buffer[..some]);
+            at += some as u64;
+            bar.set_position(at);
+        }
+        bar.finish_and_clear();
+        let mut expected = [0; DIGEST as usize];
+        read(len, &mut expected)?;
+        let found: [u8; DIGEST as usize] = sum.finalize().into();
+        if expected != found {
+            let list = |bytes: &[u8]| bytes.iter().map(u8::to_string).collect::<Vec<_>>().join(" ");
+            return Err(Failure::new(format!("expected sha256 [{}], got [{}]", list(&expected), list(&found))));
+        }
+        Ok(())
+    }
+
+    fn write(&self, db: &Db<DbFile>) -> Result<Content, Failure> {
+        let Founding { identity: id, members } = &self.founding;
+        let files: Arc<dyn Files> = Arc::new(self.make_directory()?);
+        let at = Position { index: members.len() as u64, term: 1 };
+        let mut content = self.import(&*files, db, at)?;
+        for member in members {
+            let fields = [
+                ("cluster-id", json!(format!("{:x}", id.cluster))),
+                ("local-member-id", json!("0")),
+                ("added-peer-id", json!(format!("{:x}", member.id))),
+                ("added-peer-peer-urls", json!(member.peer_urls)),
+                ("added-peer-is-learner", json!(false)),
+            ];
+            self.log("info", "added member", &fields);
+        }
+        write_checkpoint(&*files, *id, at, &mut content.imported.store).map_err(named(&self.data_dir))?;
+        write_log(&files, *id, at).map_err(named(&self.data_dir))?;
+        read_back(&*files, *id, &content.imported.store).map_err(named(&self.data_dir))?;
+        let io = |error: io::Error| Failure::new(format!("{}: {}", self.data_dir.display(), go_text(&error)));
+        identity::write(&*files, *id, true).map_err(io)?;
+        let above = self.data_dir.canonicalize().map_err(io)?;
+        above.parent().map_or(Ok(()), |above| fs::File::open(above)?.sync_all()).map_err(io)?;
+        Ok(content)
+    }
+
+    fn make_directory(&self) -> Result<New, Failure> {
+        let io = |error: io::Error| Failure::new(format!("{}: {}", self.data_dir.display(), go_text(&error)));
+        let new = New::open(&self.data_dir).map_err(io)?;
+        if let Some(dir) = &self.wal_dir {
+            let io = |error: io::Error| Failure::new(format!("{}: {}", dir.display(), go_text(&error)));
+            New::open(dir).map_err(io)?;
+            let whole = dir.canonicalize().map_err(io)?;
+            std::os::unix::fs::symlink(&whole, self.data_dir.join("log")).map_err(io)?;
+            let fields = [("wal-dir", json!(whole))];
+            self.log("warn", "the log lies outside of the data directory, which points to it", &fields);
+        }
+        Ok(new)
+    }
+
+    /// Keys, leases and alarms; records are written as they come.
+    fn import(&self, files: &dyn Files, db: &Db<DbFile>, at: Position) -> Result<Content, Failure> {
+        let mut tables = etcd::tables(db)?;
+        tables.applied = at;
+        tables.members = self.founding.members.clone();
+        let id = self.founding.identity;
+        let bar = bar(self.call.people, "restoring", db.bytes());
+        let write = |import: &mut Import| write_records(files, id, import).map_err(named(&self.data_dir));
+        let content = etcd::import(
+            db,
+            tables,
+            write,
+            |bytes| bar.inc(bytes),
+            |import, tables| {
+                if self.bump > 0 {
+                    tables.compacted = self.bump_revision(import)?;
+                }
+                Ok(())
+            },
+        )?;
+        bar.finish_and_clear();
+        for id in &content.imported.orphans {
+            let fields = [("lease", json!(format!("{id:016x}")))];
+            self.log("warn", "a lease that keys name is not in the snapshot; its keys are kept without end", &fields);
+        }
+        if content.rewritten > 0 {
+            let fields = [("rows", json!(content.rewritten))];
+            self.log("warn", "rows were not in canonical form; hashes will differ from etcd's", &fields);
+        }
+        Ok(content)
+    }
+
+    fn bump_revision(&self, import: &mut Import) -> Result<i64, Failure> {
+        let latest = import.last();
+        let too_far = || Failure::new(format!("--bump-revision {}: no revision is that high", self.bump));
+        let amount = i64::try_from(self.bump).map_err(|_| too_far())?;
+        let new = latest.checked_add(amount).filter(|new| *new < i64::MAX).ok_or_else(too_far)?;
+        let fields =
+            [("latest-revision", json!(latest)), ("bump-amount", json!(amount)), ("new-latest-revision", json!(new))];
+        self.log("info", "bumping latest revision", &fields);
+        let row = import.row(store::Rev { main: new, sub: 0 }, false, b"");
+        row.map_err(|damage| Failure::new(damage.to_string()))?;
+        self.log("info", "marking revision compacted", &[("revision", json!(new))]);
+        Ok(new)
+    }
+
+    fn say_done(&self, content: &Content) {
+        if !self.call.people {
+            return;
+        }
+        let Imported { store, .. } = &content.imported;
+        let Founding { identity: id, members } = &self.founding;
+        let call = self.call;
+        println!(
+            "Restored {}: revision {}, {} keys, {} leases, {} of records.",
+            self.file,
+            count(store.revision().cast_unsigned()),
+            count(store.keys()),
+            count(store.leases().count() as u64),
+            size(store.segments().map(|segment| u64::from(segment.end)).sum())
+        );
+        println!(
+            "{} is member {} ({:x}) of {} in cluster {:x}. Start it with",
+            self.data_dir.display(),
+            call.text("name"),
+            id.member,
+            members.len(),
+            id.cluster
+        );
+        println!(
+            "  kvorum server --name {} --data-dir {} --initial-cluster {} --initial-cluster-token {} \
+             --initial-advertise-peer-urls {}",
+            call.text("name"),
+            self.data_dir.display(),
+            call.text("initial-cluster"),
+            call.text("initial-cluster-token"),
+            call.text("initial-advertise-peer-urls")
+        );
+        if members.len() > 1 {
+            println!("Restore the same file for the other {} members, each with its own --name.", members.len() - 1);
+        }
+    }
+}
+
+fn named(dir: &Path) -> impl Fn(Fault) -> Failure + use<'_> {
+    move |fault| Failure::new(format!("{}/{fault}", dir.display()))
+}
+
+fn write_records(files: &dyn Files, id: Identity, import: &mut Import) -> Result<(), Fault> {
+    for extent in import.unwritten(usize::MAX) {
+        let upto = records::write(files, id, extent.segment, extent.offset, &extent.parts)?;
+        if extent.seals {
+            records::seal(files, extent.segment, upto)?;
+        }
+        import.written(extent.segment, upto, extent.seals);
+    }
+    Ok(())
+}
+
+fn write_checkpoint(files: &dyn Files, id: Identity, at: Position, store: &mut Store) -> Result<(), Fault> {
+    let (head, mut cursor) = store.image();
+    checkpoint::begin(files, id, at.index)?;
+    loop {
+        let mut rows = Vec::new();
+        let done = store.image_rows(&mut cursor, 10_000, &mut rows);
+        checkpoint::rows(files, at.index, &rows)?;
+        if done {
+            break;
+        }
+    }
+    store.end_image(cursor);
+    checkpoint::finish(files, id, at.index, &head)?;
+    Ok(())
+}
+
+/// As every founder's: nothing in it, and the members' entries behind it.
+fn write_log(files: &Arc<dyn Files>, id: Identity, at: Position) -> Result<(), Fault> {
+    let config = node::Config::new(id.cluster, id.member, 0, 0);
+    let options = LogOptions { segment_bytes: config.log_segment_bytes };
+    let mut log = Log::create(Arc::clone(files), id, options, (at.index, at.term))?;
+    log.save(HardState { term: at.term, vote: 0, commit: at.index }, &[])
+}
+
+/// What a start would find must be what was restored.
+fn read_back(files: &dyn Files, id: Identity, store: &Store) -> Result<(), Fault> {
+    let loaded = checkpoint::load_newest(files, id, store.config(), 0)?;
+    let loaded =
+        loaded.ok_or_else(|| Fault::damaged("state", 0, "the checkpoint that was just written is not there"))?;
+    checkpoint::verify(files, &loaded.manifest)?;
+    let found = &loaded.store;
+    let same = (found.revision(), found.compacted(), found.keys(), found.digest())
+        == (store.revision(), store.compacted(), store.keys(), store.digest());
+    assert!(same, "what was just written is what was meant");
+    Ok(())
+}
+
+/// Removes what a failed restore made.
+struct Cleaner<'a> {
+    data_dir: &'a Path,
+    /// It was there before, empty.
+    was_there: bool,
+    wal_dir: Option<&'a Path>,
+    armed: bool,
+}
+
+impl<'a> Cleaner<'a> {
+    fn new(data_dir: &'a Path, wal_dir: Option<&'a Path>) -> Cleaner<'a> {
+        Cleaner { data_dir, was_there: data_dir.exists(), wal_dir, armed: true }
+    }
+
+    fn keep(mut self) {
+        self.armed = false;
+    }
+}
+
+impl Drop for Cleaner<'_> {
+    fn drop(&mut self) {
+        if !self.armed {
+            return;
+        }
+        // The failure itself is what the caller reports; what cannot be removed stays.
+        if let Some(dir) = self.wal_dir {
+            let _ = fs::remove_dir_all(dir);
+        }
+        if !self.was_there {
+            let _ = fs::remove_dir_all(self.data_dir);
+            return;
+        }
+        for entry in fs::read_dir(self.data_dir).into_iter().flatten().flatten() {
+            let path = entry.path();
+            let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            let _ = if is_dir { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+        }
+    }
+}

@@ -1,0 +1,408 @@
+//! `kvorum utl verify`: every file of a stopped member's directory, read and compared with what
+//! it says of itself. Changes nothing: what a start would put right is only told.
+//!
+//! A torn tail of the log is no damage: a kill in the middle of a write leaves one, and nothing in
+//! it was acknowledged. Files that no checkpoint names do not count either.
+
+use crate::cobra::{Call, Failure};
+use crate::directory::Frozen;
+use crate::etcd::go_text;
+use crate::hashkv::Hash;
+use crate::kvorum::hash_of;
+use crate::print::{count, size};
+use crate::progress::bar;
+use bytes::Bytes;
+use disk::checkpoint::{self, Manifest, SegmentFile};
+use disk::identity::{self, Found};
+use disk::{Fault, Files, How, Identity, Log, LogOptions, PAGE, records, transfer};
+use indicatif::ProgressBar;
+use node::offline::{Offline, offline};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+use store::record;
+
+/// Header pages hold so many bytes; the rest of the page is zeros.
+const HEADER: usize = 44;
+
+/// A place where bytes are not what they should be.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Damage {
+    file: String,
+    offset: u64,
+    what: String,
+    /// Why a member lives with it.
+    harmless: Option<&'static str>,
+}
+
+/// What was read.
+struct Verify {
+    files: Arc<dyn Files>,
+    damages: BTreeSet<Damage>,
+    notes: Vec<String>,
+    bar: ProgressBar,
+    count: u64,
+    bytes: u64,
+}
+
+pub fn run(call: &Call) -> Result<(), Failure> {
+    let dir = &call.words[0];
+    let frozen = Frozen::open(Path::new(dir)).map_err(|error| Failure::new(format!("{dir}: {}", go_text(&error))))?;
+    let total = sizes(&frozen).iter().map(|(_, bytes)| bytes).sum();
+    let mut verify = Verify {
+        files: Arc::new(frozen),
+        damages: BTreeSet::new(),
+        notes: Vec::new(),
+        bar: bar(call.people, "verifying", total),
+        count: 0,
+        bytes: 0,
+    };
+    let summary = verify.all(dir)?;
+    verify.bar.finish_and_clear();
+    verify.report(dir, &summary)
+}
+
+/// Every file of the folders that are ours, with its length.
+fn sizes(files: &dyn Files) -> Vec<(String, u64)> {
+    let mut all = vec![identity::FILE.to_string()];
+    for dir in ["log", "state", "incoming"] {
+        all.extend(files.list(dir).unwrap_or_default().into_iter().map(|name| format!("{dir}/{name}")));
+    }
+    let len = |path: &str| files.open(path, How::Read).and_then(|file| file.len()).unwrap_or(0);
+    all.into_iter().map(|path| (path.clone(), len(&path))).collect()
+}
+
+/// What is said of a directory that is whole.
+struct Summary {
+    id: Option<Identity>,
+    state: Option<(Offline, Hash)>,
+}
+
+impl Verify {
+    fn all(&mut self, dir: &str) -> Result<Summary, Failure> {
+        let found = self.identity(dir)?;
+        let manifests = self.manifests(found);
+        let Some(id) = found.or(manifests.last().map(|manifest| manifest.id)) else {
+            return Ok(Summary { id: None, state: None });
+        };
+        self.index_files(&manifests);
+        self.segments(&manifests);
+        self.unnamed(&manifests);
+        self.log(id);
+        let state = self.state(id);
+        Ok(Summary { id: Some(id), state })
+    }
+
+    fn damage(&mut self, file: &str, offset: u64, what: impl Into<String>, harmless: Option<&'static str>) {
+        self.damages.insert(Damage { file: file.to_string(), offset, what: what.into(), harmless });
+    }
+
+    fn fault(&mut self, fault: Fault, harmless: Option<&'static str>) {
+        match fault {
+            Fault::Damaged { file, offset, what, .. } => self.damage(&file, offset, what, harmless),
+            Fault::Io { file, offset, error } => self.damage(&file, offset, go_text(&error), harmless),
+            other => {
+                let text = other.to_string();
+                let file = text.split([' ', ':']).next().unwrap_or_default().to_string();
+                self.damage(&file, 0, text, harmless);
+            }
+        }
+    }
+
+    fn read(&mut self, path: &str, bytes: u64) {
+        self.count += 1;
+        self.bytes += bytes;
+        self.bar.set_message(path.to_string());
+        self.bar.inc(bytes);
+    }
+
+    fn identity(&mut self, dir: &str) -> Result<Option<Identity>, Failure> {
+        let refused = |what: &str| Err(Failure::new(format!("{dir}: {what}")));
+        match identity::find(&*self.files) {
+            Ok(Found::Ready(id)) => {
+                self.read(identity::FILE, 0);
+                Ok(Some(id))
+            }
+            Ok(Found::Empty) => refused("an empty directory"),
+            Ok(Found::Founding(_)) => refused("its founding was not finished: there is nothing in it"),
+            Err(why) if self.files.open(identity::FILE, How::Read).is_err() && !why.contains("damaged") => {
+                refused(&why)
+            }
+            Err(why) => {
+                let what = why.trim_start_matches("identity at byte 0: ").trim_start_matches("damaged: ").to_string();
+                self.damage(identity::FILE, 0, what, None);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Those that can be read, ascending.
+    fn manifests(&mut self, id: Option<Identity>) -> Vec<Manifest> {
+        const OLDER: &str = "if the other checkpoint is whole, a start uses that one";
+        let indexes = checkpoint::manifests(&*self.files).unwrap_or_default();
+        if indexes.is_empty() {
+            self.damage("state", 0, "there is no checkpoint", None);
+        }
+        let mut manifests = Vec::new();
+        for index in indexes {
+            let path = format!("state/manifest-{index:016x}");
+            let bytes = match self.whole(&path) {
+                Ok(bytes) => bytes,
+                Err(error) => {
+                    self.damage(&path, 0, go_text(&error), Some(OLDER));
+                    continue;
+                }
+            };
+            self.read(&path, bytes.len() as u64);
+            let manifest = Manifest::decode(&path, &bytes).and_then(|manifest| {
+                manifest.image_head()?;
+                Ok(manifest)
+            });
+            match manifest {
+                Ok(manifest) if manifest.index != index => {
+                    self.damage(&path, 0, format!("it is the manifest of entry {}", manifest.index), Some(OLDER));
+                }
+                Ok(manifest) if id.is_some_and(|id| id != manifest.id) => {
+                    let Identity { cluster, member } = manifest.id;
+                    self.damage(&path, 0, format!("it belongs to member {member:x} of cluster {cluster:x}"), None);
+                }
+                Ok(manifest) => manifests.push(manifest),
+                Err(fault) => self.fault(fault, Some(OLDER)),
+            }
+        }
+        manifests
+    }
+
+    fn whole(&self, path: &str) -> std::io::Result<Bytes> {
+        let file = self.files.open(path, How::Read)?;
+        let len = usize::try_from(file.len()?).map_err(|_| std::io::ErrorKind::InvalidData)?;
+        let mut bytes = vec![0; len];
+        let got = file.read_at(0, &mut bytes)?;
+        bytes.truncate(got);
+        Ok(bytes.into())
+    }
+
+    fn index_files(&mut self, manifests: &[Manifest]) {
+        for manifest in manifests {
+            for file in &manifest.index_files {
+                let path = format!("state/{}", file.name());
+                let alone = Manifest { segments: Vec::new(), index_files: vec![*file], ..manifest.clone() };
+                if let Err(fault) = checkpoint::verify(&*self.files, &alone) {
+                    self.fault(fault, None);
+                }
+                self.header_page(&path);
+                self.read(&path, file.len);
+            }
+        }
+    }
+
+    fn segments(&mut self, manifests: &[Manifest]) {
+        let mut named: BTreeMap<u32, BTreeMap<u32, (SegmentFile, &Manifest)>> = BTreeMap::new();
+        for manifest in manifests {
+            for file in &manifest.segments {
+                named.entry(file.segment).or_default().insert(file.len, (*file, manifest));
+            }
+        }
+        let head = manifests.last().and_then(|manifest| manifest.image_head().ok());
+        for (segment, lengths) in named {
+            let path = records::path(segment);
+            for (file, manifest) in lengths.values() {
+                let alone = Manifest { segments: vec![*file], index_files: Vec::new(), ..(*manifest).clone() };
+                if let Err(fault) = checkpoint::verify(&*self.files, &alone) {
+                    self.segment_damage(&path, u64::from(file.len), fault);
+                }
+            }
+            self.header_page(&path);
+            let sealed = head.iter().flat_map(|head| &head.segments).find(|used| used.id == segment && used.sealed);
+            if let Some(used) = sealed {
+                self.seek_table(&path, segment, used.end);
+            }
+            let longest = lengths.keys().last().map_or(0, |len| u64::from(*len));
+            self.read(&path, longest);
+        }
+    }
+
+    /// A checksum over the whole tells that something is wrong; the records tell where.
+    fn segment_damage(&mut self, path: &str, until: u64, fault: Fault) {
+        let places = match &fault {
+            Fault::Damaged { offset, .. } if *offset == PAGE => self.bad_records(path, until),
+            _ => Vec::new(),
+        };
+        if places.is_empty() {
+            return self.fault(fault, None);
+        }
+        for (offset, what) in places {
+            self.damage(path, offset, what, None);
+        }
+    }
+
+    fn bad_records(&self, path: &str, until: u64) -> Vec<(u64, String)> {
+        let mut found = Vec::new();
+        let Ok(file) = self.files.open(path, How::Read) else { return found };
+        let mut at = PAGE;
+        while at < until {
+            let mut header = [0; record::HEADER];
+            if file.read_at(at, &mut header).ok() != Some(header.len()) {
+                found.push((at, "the file ends inside a record".to_string()));
+                break;
+            }
+            let len = record::whole_len(&header).map_or(u64::MAX, |len| len as u64);
+            if len > until - at {
+                found.push((at, format!("a record of {len} bytes where {} are left", until - at)));
+                break;
+            }
+            let mut bytes = vec![0; len as usize];
+            let got = file.read_at(at, &mut bytes).unwrap_or(0);
+            bytes.truncate(got);
+            if let Err(damage) = record::open(&bytes.into()) {
+                found.push((at, format!("a record of {len} bytes: {}", damage.what)));
+            }
+            at += len;
+        }
+        found
+    }
+
+    fn header_page(&mut self, path: &str) {
+        let mut page = vec![0; PAGE as usize];
+        let read = self.files.open(path, How::Read).and_then(|file| file.read_at(0, &mut page));
+        let wrong = page[HEADER..].iter().position(|byte| *byte != 0);
+        if let (Ok(_), Some(at)) = (read, wrong) {
+            let offset = (HEADER + at) as u64;
+            self.damage(path, offset, "bytes that were written as zeros are not", Some("nobody reads them"));
+        }
+    }
+
+    fn seek_table(&mut self, path: &str, segment: u32, end: u32) {
+        let len = self.files.open(path, How::Read).and_then(|file| file.len()).unwrap_or(0);
+        if len > u64::from(end) && records::sealed(&*self.files, segment).is_ok_and(|found| found != Some(end)) {
+            self.damage(path, u64::from(end), "the seek table is not readable", Some("a start cuts it off"));
+        }
+    }
+
+    fn unnamed(&mut self, manifests: &[Manifest]) {
+        let mut named: BTreeSet<String> = manifests.iter().flat_map(Manifest::files).map(|(name, _)| name).collect();
+        let indexes = checkpoint::manifests(&*self.files).unwrap_or_default();
+        named.extend(indexes.iter().map(|index| format!("manifest-{index:016x}")));
+        for name in self.files.list("state").unwrap_or_default() {
+            if !named.contains(&name) {
+                self.notes.push(format!("state/{name}: no checkpoint names it; what it holds is in the log too"));
+            }
+        }
+        if transfer::unfinished(&*self.files).unwrap_or(false) {
+            self.notes.push("incoming: a snapshot was being installed; a start finishes it".to_string());
+        } else if self.files.list("incoming").is_ok_and(|names| !names.is_empty()) {
+            self.notes.push("incoming: a snapshot was being received; a start begins anew".to_string());
+        }
+        for name in self.files.list("").unwrap_or_default() {
+            if ![identity::FILE, "log", "state", "incoming", "lost+found"].contains(&name.as_str()) {
+                self.notes.push(format!("{name}: no file of kvorum"));
+            }
+        }
+    }
+
+    fn log(&mut self, id: Identity) {
+        match Log::recover(Arc::clone(&self.files), id, log_options(id)) {
+            Ok((_, content)) => {
+                if let Some(torn) = content.torn {
+                    self.notes.push(format!(
+                        "{} at byte {}: {}: a torn tail, never acknowledged; a start cuts it",
+                        torn.file, torn.offset, torn.what
+                    ));
+                }
+                for healed in content.healed {
+                    let remark = Some("a start restores it from its second copy");
+                    self.damage(&healed.file, healed.offset, healed.what, remark);
+                }
+            }
+            Err(fault) => self.fault(fault, None),
+        }
+        for (path, len) in sizes(&*self.files) {
+            if path.starts_with("log/") {
+                self.read(&path, len);
+            }
+        }
+    }
+
+    /// What a start would do with all this.
+    fn state(&mut self, id: Identity) -> Option<(Offline, Hash)> {
+        let found = match offline(&self.files, id, log_options(id)) {
+            Ok(found) => found,
+            Err(fault) => {
+                if self.damages.is_empty() {
+                    self.fault(fault, None);
+                }
+                return None;
+            }
+        };
+        match hash_of(&*self.files, &found.store, found.store.revision()) {
+            Ok(hash) => Some((found, hash)),
+            Err(fault) => {
+                if self.damages.is_empty() {
+                    self.fault(fault, None);
+                }
+                None
+            }
+        }
+    }
+
+    fn report(&self, dir: &str, summary: &Summary) -> Result<(), Failure> {
+        for damage in &self.damages {
+            println!("DAMAGED {} at byte {}: {}", damage.file, damage.offset, damage.what);
+            if let Some(remark) = damage.harmless {
+                println!("        {remark}");
+            }
+        }
+        for note in &self.notes {
+            println!("note: {note}");
+        }
+        if self.damages.is_empty() {
+            println!("OK {dir}");
+        }
+        if let Some(id) = summary.id {
+            println!("member {:x} of cluster {:x}", id.member, id.cluster);
+        }
+        if let Some((found, hash)) = &summary.state {
+            print_state(found, hash);
+        }
+        println!("read {} in {} files", size(self.bytes), count(self.count));
+        if self.damages.is_empty() {
+            return Ok(());
+        }
+        println!("What to do: {}", self.advice(summary.state.is_some()));
+        let places = self.damages.len();
+        Err(Failure::new(format!("{places} damaged {} in {dir}", if places == 1 { "place" } else { "places" })))
+    }
+
+    fn advice(&self, starts: bool) -> &'static str {
+        if starts && self.damages.iter().all(|damage| damage.harmless.is_some()) {
+            "nothing is lost and the member starts; bytes that change by themselves point to the disk, so look at it."
+        } else {
+            "keep this directory and do not start on it. The others go on as long as they are a majority. Else restore \
+             the newest snapshot for every member (kvorum utl snapshot restore). Bytes that change by themselves point \
+             to the disk, so look at it."
+        }
+    }
+}
+
+fn print_state(found: &Offline, hash: &Hash) {
+    let store = &found.store;
+    println!(
+        "revision {}, compacted {}, {} keys, {} versions, {} leases, HashKV {}",
+        store.revision(),
+        store.compacted(),
+        count(store.keys()),
+        count(store.versions()),
+        count(store.leases().count() as u64),
+        hash.hash
+    );
+    println!(
+        "checkpoint at entry {}, {} entries in the log, {} of them behind the checkpoint and committed",
+        found.manifest.index,
+        count(found.entries),
+        count(found.replayed)
+    );
+}
+
+fn log_options(id: Identity) -> LogOptions {
+    LogOptions { segment_bytes: node::Config::new(id.cluster, id.member, 0, 0).log_segment_bytes }
+}
