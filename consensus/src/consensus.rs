@@ -194,6 +194,16 @@ impl Consensus {
         }
     }
 
+    /// Bytes proposed and not yet committed; counted by a leader.
+    pub fn uncommitted_bytes(&self) -> u64 {
+        self.raw.raft.uncommitted_size() as u64
+    }
+
+    /// Bytes of log entries held in memory.
+    pub fn cached_bytes(&self) -> u64 {
+        self.raw.raft.raft_log.store.bytes()
+    }
+
     /// Appends one entry on the leader; where it lands is known once it is committed.
     pub fn propose(&mut self, data: Bytes) -> Result<(), Refused> {
         let mut entry = eraftpb::Entry::default();

@@ -81,6 +81,11 @@ impl LogCache {
         cache
     }
 
+    /// Bytes of the entries held.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Index of the entry before the oldest one in the log on disk.
     pub fn boundary(&self) -> u64 {
         self.terms[0].0

@@ -16,7 +16,9 @@ const ENTRIES_PER_TURN: usize = 1_000;
 pub(crate) const DIGEST_EVERY: u64 = 4_096;
 
 pub(crate) struct Applier {
-    pub(crate) queue: VecDeque<Entry>,
+    queue: VecDeque<Entry>,
+    /// Of the data of the entries in the queue.
+    bytes: u64,
     applied: u64,
     /// The job that reads a value which the first entry waits for.
     reading: Option<JobId>,
@@ -25,7 +27,19 @@ pub(crate) struct Applier {
 
 impl Applier {
     pub(crate) fn new(applied: u64) -> Applier {
-        Applier { queue: VecDeque::new(), applied, reading: None, fetched: None }
+        Applier { queue: VecDeque::new(), bytes: 0, applied, reading: None, fetched: None }
+    }
+
+    pub(crate) fn committed(&mut self, entries: impl Iterator<Item = Entry>) {
+        for entry in entries {
+            self.bytes += entry.data.len() as u64;
+            self.queue.push_back(entry);
+        }
+    }
+
+    /// (entries, bytes) that wait.
+    pub(crate) fn waiting(&self) -> (u64, u64) {
+        (self.queue.len() as u64, self.bytes)
     }
 
     pub(crate) fn idle(&self) -> bool {
@@ -54,6 +68,7 @@ impl Applier {
     /// The state was replaced by a snapshot at `index`.
     pub(crate) fn restart(&mut self, index: u64) {
         self.queue.clear();
+        self.bytes = 0;
         self.applied = index;
         self.reading = None;
         self.fetched = None;
@@ -65,6 +80,7 @@ impl Node {
         let mut left = ENTRIES_PER_TURN;
         while left > 0 && self.applier.reading.is_none() && !self.dead && self.may_apply() {
             let Some(entry) = self.applier.queue.pop_front() else { break };
+            self.applier.bytes -= entry.data.len() as u64;
             assert_eq!(entry.index, self.applier.applied + 1, "entries are applied in order, each once");
             if !self.apply_entry(entry, out) {
                 break;
@@ -88,6 +104,7 @@ impl Node {
         let fetched = self.applier.fetched.take();
         match self.store.apply(at, &entry.data, fetched.as_ref()) {
             Ok(Outcome::Park(handle)) => {
+                self.applier.bytes += entry.data.len() as u64;
                 self.applier.queue.push_front(entry);
                 self.applier.reading = Some(self.jobs.start(Task::ApplyRead, Job::ReadRecord { handle }, out));
                 false

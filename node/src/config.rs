@@ -63,10 +63,14 @@ pub const TICK_MS: u64 = 10;
 pub struct Budgets {
     /// Entries kept in RAM at and below the applied index.
     pub entry_cache: u64,
-    /// Proposed and not yet committed.
+    /// Proposed and not yet committed; the last eighth is for what must pass.
     pub uncommitted: u64,
-    /// Accepted while no leader is known.
-    pub held: u64,
+    /// Commands of this member's clients, accepted and not yet applied: held without a leader,
+    /// proposed, or forwarded and kept until their entry comes. What must pass (revokes, alarms,
+    /// compactions) has an eighth more.
+    pub commands: u64,
+    /// Committed and not yet applied, on the leader.
+    pub unapplied: u64,
     /// Events kept for watches that join a little late.
     pub event_ring: usize,
     /// Records not yet written to a file before a write is asked for.
@@ -75,8 +79,6 @@ pub struct Budgets {
     pub unwritten_most: u64,
     /// Items kept for one answer that is not measured first. Count.
     pub whole_answer_items: usize,
-    /// Items kept for one sorted answer. Count.
-    pub sorted_items: usize,
     /// Keys walked in one slice.
     pub slice_keys: usize,
     /// Raw bytes of one history read.
@@ -90,12 +92,12 @@ impl Default for Budgets {
         Budgets {
             entry_cache: 64 << 20,
             uncommitted: 64 << 20,
-            held: 32 << 20,
+            commands: 64 << 20,
+            unapplied: 64 << 20,
             event_ring: 32 << 20,
             unwritten: 1 << 20,
             unwritten_most: 64 << 20,
             whole_answer_items: 4_000,
-            sorted_items: 1_000_000,
             slice_keys: 1_000,
             history_bytes: 1 << 20,
             backlog: 5_000,

@@ -48,9 +48,16 @@ pub(crate) struct Gate {
     next_seq: u64,
     /// Not yet sent, in order; also what waits for a leader.
     queue: VecDeque<Command>,
-    queued_bytes: u64,
+    /// Whose commands stand in the queue, with their bytes. A command whose asker has gone is
+    /// passed over when its turn comes.
+    queued: BTreeMap<Waiter, u64>,
+    /// Commands in the queue that are passed over.
+    passed_over: usize,
     sent: BTreeMap<u64, Sent>,
     by_waiter: BTreeMap<Waiter, u64>,
+    /// Of the commands that are queued and sent and still wanted.
+    bytes: u64,
+    refused: u64,
     /// Leader: numbers seen in this term.
     seen: Seen,
     pub(crate) failed: u64,
@@ -108,18 +115,45 @@ impl Gate {
     }
 
     pub(crate) fn pending(&self) -> u64 {
-        (self.sent.len() + self.queue.len()) as u64
+        (self.sent.len() + self.queue.len() - self.passed_over) as u64
+    }
+
+    /// Bytes of commands accepted and not yet applied, and how many were refused.
+    pub(crate) fn held(&self) -> (u64, u64) {
+        (self.bytes, self.refused)
     }
 
     pub(crate) fn enqueue(&mut self, command: Command) {
-        self.queued_bytes += command.body.len() as u64;
+        self.admit(&command);
         self.queue.push_back(command);
         self.fresh = true;
+    }
+
+    fn admit(&mut self, command: &Command) {
+        self.bytes += command.body.len() as u64;
+        if let Some(waiter) = command.waiter {
+            self.queued.insert(waiter, command.body.len() as u64);
+        }
+    }
+
+    /// The next command whose asker still waits.
+    fn pop(&mut self) -> Option<Command> {
+        while let Some(command) = self.queue.pop_front() {
+            match command.waiter {
+                Some(waiter) if self.queued.remove(&waiter).is_none() => self.passed_over -= 1,
+                _ => {
+                    self.bytes -= command.body.len() as u64;
+                    return Some(command);
+                }
+            }
+        }
+        None
     }
 
     /// An own command was applied: its asker, if it still waits.
     pub(crate) fn applied(&mut self, seq: u64) -> Option<Command> {
         let sent = self.sent.remove(&seq)?;
+        self.bytes -= sent.command.body.len() as u64;
         if let Some(waiter) = sent.command.waiter {
             self.by_waiter.remove(&waiter);
         }
@@ -132,6 +166,7 @@ impl Gate {
         let lost: Vec<u64> = self.sent.iter().filter(|(_, sent)| sent.term < term).map(|(seq, _)| *seq).collect();
         for seq in lost.into_iter().rev() {
             let sent = self.sent.remove(&seq).expect("listed");
+            self.bytes -= sent.command.body.len() as u64;
             self.requeue(sent.command);
         }
     }
@@ -140,8 +175,7 @@ impl Gate {
         if let Some(waiter) = command.waiter {
             self.by_waiter.remove(&waiter);
         }
-        self.queued_bytes += command.body.len() as u64;
-        self.queue.push_front(command);
+        self.requeue_quietly(command);
         self.fresh = true;
     }
 
@@ -149,25 +183,33 @@ impl Gate {
     fn forget(&mut self, waiter: Waiter) -> Option<u64> {
         if let Some(seq) = self.by_waiter.remove(&waiter) {
             let sent = self.sent.remove(&seq).expect("a waiter's command is sent");
+            self.bytes -= sent.command.body.len() as u64;
             return Some(sent.term.max(1));
         }
-        let at = self.queue.iter().position(|command| command.waiter == Some(waiter))?;
-        let command = self.queue.remove(at).expect("found");
-        self.queued_bytes -= command.body.len() as u64;
+        self.bytes -= self.queued.remove(&waiter)?;
+        self.passed_over += 1;
+        if self.passed_over > 64 && self.passed_over > self.queue.len() / 2 {
+            let queued = &self.queued;
+            self.queue.retain(|command| command.waiter.is_none_or(|waiter| queued.contains_key(&waiter)));
+            self.passed_over = 0;
+        }
         Some(0)
     }
 
     /// A snapshot replaced the state: nobody can tell which of these are in it.
     pub(crate) fn drain_sent(&mut self) -> Vec<Command> {
         self.by_waiter.clear();
-        std::mem::take(&mut self.sent).into_values().map(|sent| sent.command).collect()
+        let drained: Vec<Command> = std::mem::take(&mut self.sent).into_values().map(|sent| sent.command).collect();
+        self.bytes -= drained.iter().map(|command| command.body.len() as u64).sum::<u64>();
+        drained
     }
 }
 
 impl Node {
     /// A validated command of a client of this member.
     pub(crate) fn on_propose(&mut self, waiter: Waiter, body: Bytes, cost: u64, after: After, out: &mut Vec<Output>) {
-        if let Some(refusal) = self.gate_refuses(cost) {
+        if let Some(refusal) = self.gate_refuses(&body, cost) {
+            self.gate.refused += u64::from(refusal == Refusal::TooManyRequests);
             if refusal == Refusal::User(store::Error::NoSpace) {
                 self.ask_for_alarm();
             }
@@ -176,19 +218,40 @@ impl Node {
         self.gate.enqueue(Command { waiter: Some(waiter), body, after });
     }
 
-    fn gate_refuses(&self, cost: u64) -> Option<Refusal> {
+    fn gate_refuses(&self, body: &Bytes, cost: u64) -> Option<Refusal> {
         if self.health.stopping() {
             return Some(Refusal::Stopped);
         }
-        if self.gate.queued_bytes > self.config.budgets.held
-            || self.consensus.commit().saturating_sub(self.store.applied().index) > self.config.budgets.backlog
-        {
+        let reserved = store::command::is_reserved(body);
+        if self.commands_are_full(body.len() as u64, reserved) || (!reserved && self.apply_is_behind()) {
             return Some(Refusal::TooManyRequests);
         }
         if cost > 0 && self.over_quota(cost) {
             return Some(Refusal::User(store::Error::NoSpace));
         }
         None
+    }
+
+    fn commands_are_full(&self, bytes: u64, reserved: bool) -> bool {
+        let limit = self.config.budgets.commands;
+        let limit = if reserved { limit + limit / 8 } else { limit };
+        // The first one always fits: otherwise a small budget would refuse a large request for ever.
+        self.gate.bytes > 0 && self.gate.bytes.saturating_add(bytes) > limit
+    }
+
+    fn apply_is_behind(&self) -> bool {
+        let budgets = &self.config.budgets;
+        self.consensus.commit().saturating_sub(self.store.applied().index) > budgets.backlog
+            || self.applier.waiting().1 > budgets.unapplied
+    }
+
+    /// The last eighth of what may be uncommitted is kept for what must pass.
+    fn uncommitted_is_full(&self, body: &Bytes) -> bool {
+        let limit = self.config.budgets.uncommitted;
+        let uncommitted = self.consensus.uncommitted_bytes();
+        uncommitted > 0
+            && uncommitted.saturating_add(body.len() as u64) > limit - limit / 8
+            && !store::command::is_reserved(body)
     }
 
     fn over_quota(&self, cost: u64) -> bool {
@@ -231,8 +294,7 @@ impl Node {
     }
 
     fn propose_queue(&mut self, out: &mut Vec<Output>) {
-        while let Some(command) = self.gate.queue.pop_front() {
-            self.gate.queued_bytes -= command.body.len() as u64;
+        while let Some(command) = self.gate.pop() {
             self.gate.next_seq += 1;
             let seq = self.gate.next_seq;
             let origin = Origin { member: self.config.member, boot: self.config.boot, seq };
@@ -240,6 +302,7 @@ impl Node {
                 Ok(()) => self.sent(seq, command, 0),
                 Err(consensus::Refused::TooMany) => {
                     self.gate.failed += 1;
+                    self.gate.refused += 1;
                     if let Some(waiter) = command.waiter {
                         self.refuse(waiter, Refusal::TooManyRequests, out);
                     }
@@ -250,6 +313,9 @@ impl Node {
     }
 
     fn propose_sealed(&mut self, body: &Bytes, origin: Origin) -> Result<(), consensus::Refused> {
+        if self.uncommitted_is_full(body) {
+            return Err(consensus::Refused::TooMany);
+        }
         let clock = store::command::wants_clock(body).then(|| self.lessor.clock(self.ticks));
         self.consensus.propose(store::command::seal(body, origin, clock))
     }
@@ -258,13 +324,13 @@ impl Node {
         if let Some(waiter) = command.waiter {
             self.gate.by_waiter.insert(waiter, seq);
         }
+        self.gate.bytes += command.body.len() as u64;
         self.gate.sent.insert(seq, Sent { command, term: self.term, to, at: self.ticks });
     }
 
     fn forward_queue(&mut self, out: &mut Vec<Output>) {
         let mut commands = Vec::with_capacity(self.gate.queue.len());
-        while let Some(command) = self.gate.queue.pop_front() {
-            self.gate.queued_bytes -= command.body.len() as u64;
+        while let Some(command) = self.gate.pop() {
             self.gate.next_seq += 1;
             let seq = self.gate.next_seq;
             commands.push(Forwarded { seq, body: command.body.clone() });
@@ -387,7 +453,7 @@ impl Node {
 impl Gate {
     /// Back to the front without another try in this turn.
     fn requeue_quietly(&mut self, command: Command) {
-        self.queued_bytes += command.body.len() as u64;
+        self.admit(&command);
         self.queue.push_front(command);
     }
 }

@@ -67,8 +67,9 @@ pub enum Request {
     Propose { body: Bytes, cost: u64 },
     /// Compaction; `physical` answers after the sweep passed and a checkpoint holds it. Answer: `Applied`.
     Compact { revision: i64, physical: bool },
-    /// Answer: `Range`, or with `stream` directly `Walk`.
-    Range { query: Query, linearizable: bool, stream: bool },
+    /// Answer: `Range`, or with `stream` directly `Walk`. `keep`: bytes that the items of a sorted
+    /// answer may take (see [`sort_cost`]); more is refused with `SortNeeds`.
+    Range { query: Query, linearizable: bool, stream: bool, keep: u64 },
     /// A transaction of ranges alone (all compares, both branches read only). `body` as for Propose.
     /// Answer: `Applied` with `Reply::Txn`.
     ReadTxn { body: Bytes, linearizable: bool },
@@ -90,6 +91,12 @@ pub enum Request {
     Alarms { kind: i32 },
     /// Answer: `HashKv`.
     HashKv { revision: i64 },
+    /// The state as it is now, for a file of etcd's form. Answer: `Backup`.
+    Backup,
+    /// Records of a backup with main revision >= `from`. Answer: `BackupRecords` or `BackupFailed`.
+    BackupNext { backup: u64, from: i64 },
+    /// The asker of a backup is done with it or went away. No answer.
+    BackupEnd { backup: u64 },
     /// Answer: `Hash` (the logical digest folded to 32 bits).
     Hash,
     /// Answer: `Moved`.
@@ -237,6 +244,20 @@ pub enum Answer {
     Hash {
         hash: u32,
     },
+    /// Everything but the records, which `BackupNext` reads until `BackupEnd`.
+    Backup {
+        backup: u64,
+        export: Box<store::export::Export>,
+    },
+    /// Whole revisions, ascending: those of the backup and others (`Export::rows` tells).
+    /// The asker continues at `next`, until it is beyond the backup's revision.
+    BackupRecords {
+        records: Vec<Bytes>,
+        next: i64,
+    },
+    BackupFailed {
+        reason: String,
+    },
     Moved,
     Barrier,
     History(History),
@@ -289,11 +310,40 @@ pub enum Refusal {
     /// Outcome unknown.
     TimeoutConnectionLost,
     TooManyRequests,
+    /// A sorted range would keep so many bytes; more than was granted.
+    SortNeeds(u64),
     Stopped,
     BadLeaderTransferee,
     LeaderTransferTimeout,
     /// The user was wrong, found before the log (quota, compacted reads, …).
     User(store::Error),
+}
+
+/// Bytes that one item of a sorted answer takes until it is sent: itself, its place in the
+/// answer, and the value when the order depends on it.
+pub fn sort_cost(query: &Query, item: &Item) -> u64 {
+    const ITEM: u64 = 256;
+    let value = if query.target == store::SortTarget::Value { u64::from(item.at.handle.len) } else { 0 };
+    ITEM + 2 * item.key.len() as u64 + value + item.at.bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)
+}
+
+/// Bytes held inside the core, one for each of its budgets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    pub entry_cache: u64,
+    pub uncommitted: u64,
+    pub commands: u64,
+    pub unapplied: u64,
+    pub event_ring: u64,
+    pub unwritten: u64,
+    /// Commands refused because one of these was full.
+    pub refused: u64,
+    /// Entries that wait for apply.
+    pub unapplied_entries: u64,
+    /// Walks under way.
+    pub walks: u64,
+    /// Reads that wait for a read index or its apply.
+    pub reads: u64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -325,6 +375,7 @@ pub struct Status {
     pub pending: u64,
     pub leader_changes: u64,
     pub proposals_failed: u64,
+    pub held: Held,
 }
 
 /// Disk work. Log jobs run in order on the disk thread; `Read…` with priority; the rest in

@@ -13,6 +13,7 @@
 //! ```
 
 use crate::apply::Applier;
+use crate::backup::Backups;
 use crate::checkpoints::Checkpoints;
 use crate::config::Config;
 use crate::frame::Frame;
@@ -47,6 +48,7 @@ pub struct Node {
     pub(crate) gate: Gate,
     pub(crate) reads: Reads,
     pub(crate) walks: Walks,
+    pub(crate) backups: Backups,
     pub(crate) applier: Applier,
     pub(crate) saves: Saves,
     pub(crate) lessor: Lessor,
@@ -54,6 +56,8 @@ pub struct Node {
     pub(crate) transfer: Transfer,
     pub(crate) health: Health,
     pub(crate) moves: Moves,
+    /// Lists of leases under way, oldest first.
+    pub(crate) listings: std::collections::VecDeque<crate::requests::Listing>,
     /// Counts installed snapshots: what was asked of an earlier state is not mixed with this one.
     pub(crate) epoch: u64,
     /// Set once `Output::Fatal` was said: nothing more is done.
@@ -78,6 +82,7 @@ pub(crate) enum Task {
     History { waiter: Waiter, prev: bool },
     Checkpoint { index: u64 },
     HashKv { waiter: Waiter, revision: i64, compacted: i64, pin: store::PinId, epoch: u64 },
+    Backup { backup: u64 },
     SendChunk { to: u64, boot: u64, token: u64 },
     Install,
 }
@@ -116,6 +121,7 @@ impl Node {
             gate: Gate::default(),
             reads: Reads::default(),
             walks: Walks::default(),
+            backups: Backups::default(),
             applier,
             saves: Saves::default(),
             lessor: Lessor::default(),
@@ -123,6 +129,7 @@ impl Node {
             transfer: Transfer::default(),
             health: Health::default(),
             moves: Moves::default(),
+            listings: std::collections::VecDeque::new(),
             epoch: 0,
             dead: false,
             turn: Turn::default(),
@@ -159,6 +166,8 @@ impl Node {
         self.run_apply(out);
         self.serve_reads(out);
         self.run_walks(out);
+        self.run_listings(out);
+        self.run_backups(out);
         self.upkeep(out);
         // what apply, reads and upkeep proposed leaves in this turn too
         self.submit_commands(out);
@@ -169,6 +178,8 @@ impl Node {
     pub fn idle(&self) -> bool {
         self.dead
             || (self.walks.idle()
+                && self.listings.is_empty()
+                && self.backups.idle()
                 && (self.applier.idle() || !self.may_apply())
                 && self.gate.idle()
                 && self.checkpoints.idle()
@@ -187,6 +198,7 @@ impl Node {
         self.tick_gate(out);
         self.tick_lessor();
         self.tick_walks(out);
+        self.tick_backups(out);
         self.tick_health(out);
         self.tick_transfer(out);
         self.tick_checkpoints();
@@ -243,7 +255,7 @@ impl Node {
                 self.checkpoints.log_grew(log_bytes(&save.entries));
                 self.submit_save(save, out);
             }
-            self.applier.queue.extend(turn.committed.drain(..));
+            self.applier.committed(turn.committed.drain(..));
             if let Some(soft) = turn.soft.take() {
                 self.leadership(soft.term, soft.leader, soft.role, out);
             }
@@ -304,6 +316,9 @@ impl Node {
             (Task::History { waiter, prev }, JobResult::History { records, next }) => {
                 self.history_read(waiter, prev, records, next, out);
             }
+            (Task::Backup { backup }, JobResult::History { records, next }) => {
+                self.backup_read(backup, records, next, out);
+            }
             (Task::Checkpoint { index }, result) => self.checkpoint_step_done(index, result, out),
             (Task::HashKv { waiter, revision, compacted, pin, epoch }, JobResult::HashKv { hash }) => {
                 if epoch == self.epoch {
@@ -330,6 +345,7 @@ impl Node {
                 let frame = Frame::Chunk { boot, token, ok: false, end: false, bytes: bytes::Bytes::new() };
                 out.push(Output::Send { to, frame });
             }
+            Task::Backup { backup } => self.backup_unread(backup, fault, out),
             Task::Install => self.install_failed(fault, out),
             Task::ReadLog { ticket } => {
                 // The follower gets a snapshot instead.

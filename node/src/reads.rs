@@ -8,11 +8,15 @@ use crate::frame::Frame;
 use crate::io::*;
 use crate::member::Node;
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use store::Query;
 
 /// A follower asks again with a new token after this (etcd: 500 ms). Ticks.
 const ROUND_AGAIN: u64 = 500 / TICK_MS;
+
+/// Reads of askers that went away are taken out when there are more of them than this, and
+/// more than of others.
+const UNWANTED: usize = 64;
 
 /// What waits for a read index, and what is done then.
 #[derive(Clone, Debug)]
@@ -20,6 +24,7 @@ pub(crate) enum Then {
     Range {
         query: Query,
         stream: bool,
+        keep: u64,
     },
     ReadTxn {
         body: Bytes,
@@ -81,6 +86,11 @@ pub(crate) struct Reads {
     rounds: BTreeMap<u64, Round>,
     /// Confirmed; waiting until the store has applied the index.
     reached: BTreeMap<u64, Vec<Read>>,
+    /// Askers of this member that still wait. A read whose asker is not here is passed over
+    /// when its turn comes, so that going away costs the same however many wait.
+    wanted: BTreeSet<Waiter>,
+    /// Reads that will be passed over, at most.
+    unwanted: usize,
 }
 
 impl Reads {
@@ -90,23 +100,39 @@ impl Reads {
     }
 
     fn forget(&mut self, waiter: Waiter) -> bool {
-        let keep = |read: &Read| read.waiter != waiter;
-        let before = self.len();
+        if !self.wanted.remove(&waiter) {
+            return false;
+        }
+        self.unwanted += 1;
+        if self.unwanted > UNWANTED && self.unwanted > self.wanted.len() {
+            self.purge();
+        }
+        true
+    }
+
+    fn purge(&mut self) {
+        let wanted = std::mem::take(&mut self.wanted);
+        let keep = |read: &Read| read.waiter == 0 || wanted.contains(&read.waiter);
         self.queue.retain(keep);
         self.rounds.values_mut().for_each(|round| round.reads.retain(keep));
         self.reached.values_mut().for_each(|reads| reads.retain(keep));
-        self.len() != before
+        self.wanted = wanted;
+        self.unwanted = 0;
     }
 
-    fn len(&self) -> usize {
-        self.queue.len()
-            + self.rounds.values().map(|round| round.reads.len()).sum::<usize>()
-            + self.reached.values().map(Vec::len).sum::<usize>()
+    /// True if the read's asker still waits; it does so no more.
+    fn take(&mut self, read: &Read) -> bool {
+        read.waiter == 0 || self.wanted.remove(&read.waiter)
+    }
+
+    pub(crate) fn waiting(&self) -> u64 {
+        self.wanted.len() as u64
     }
 }
 
 impl Node {
     pub(crate) fn queue_read(&mut self, waiter: Waiter, then: Then) {
+        self.reads.wanted.insert(waiter);
         self.reads.queue.push(Read { waiter, then });
     }
 
@@ -245,7 +271,9 @@ impl Node {
         }
         let Some(round) = self.reads.rounds.remove(&token) else { return };
         for read in round.reads {
-            self.answer(read.waiter, Answer::KeepAlive { ttl }, out);
+            if self.reads.take(&read) {
+                self.answer(read.waiter, Answer::KeepAlive { ttl }, out);
+            }
         }
     }
 
@@ -277,9 +305,12 @@ impl Node {
     }
 
     fn serve_read(&mut self, read: Read, index: u64, out: &mut Vec<Output>) {
+        if !self.reads.take(&read) {
+            return;
+        }
         let waiter = read.waiter;
         match read.then {
-            Then::Range { query, stream } => self.begin_range(waiter, query, stream, out),
+            Then::Range { query, stream, keep } => self.begin_range(waiter, query, stream, keep, out),
             Then::ReadTxn { body } => self.read_txn(waiter, &body, out),
             Then::Members => self.answer_members(waiter, out),
             Then::Barrier => self.answer(waiter, Answer::Barrier, out),

@@ -8,6 +8,16 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use store::{AlarmMember, Member, TxnRead};
 
+/// Lease ids gathered in one turn.
+const LEASES_PER_TURN: usize = 4_096;
+
+/// A list of all leases, gathered in slices.
+pub(crate) struct Listing {
+    waiter: Waiter,
+    next: i64,
+    ids: Vec<i64>,
+}
+
 impl Node {
     pub(crate) fn request(&mut self, waiter: Waiter, request: Request, out: &mut Vec<Output>) {
         match request {
@@ -17,21 +27,26 @@ impl Node {
                 let after = if physical { After::Physical } else { After::Apply };
                 self.on_propose(waiter, body, 0, after, out);
             }
-            Request::Range { query, linearizable, stream } => self.on_range(waiter, query, linearizable, stream, out),
+            Request::Range { query, linearizable: true, stream, keep } => {
+                self.queue_read(waiter, Then::Range { query, stream, keep });
+            }
+            Request::Range { query, linearizable: false, stream, keep } => {
+                self.begin_range(waiter, query, stream, keep, out);
+            }
             Request::ReadTxn { body, linearizable: true } => self.queue_read(waiter, Then::ReadTxn { body }),
             Request::ReadTxn { body, linearizable: false } => self.read_txn(waiter, &body, out),
             Request::WalkNext { walk } => self.walk_next(waiter, walk, out),
             Request::WalkEnd { walk } => self.walk_end(walk),
             Request::KeepAlive { lease } => self.queue_read(waiter, Then::KeepAlive { lease }),
             Request::TimeToLive { lease, keys } => self.queue_read(waiter, Then::TimeToLive { lease, keys }),
-            Request::Leases => {
-                let ids = self.store.leases().map(|(id, _)| id).collect();
-                self.answer(waiter, Answer::Leases { ids }, out);
-            }
+            Request::Leases => self.listings.push_back(Listing { waiter, next: i64::MIN, ids: Vec::new() }),
             Request::Members { linearizable: true } => self.queue_read(waiter, Then::Members),
             Request::Members { linearizable: false } => self.answer_members(waiter, out),
             Request::Status => self.answer(waiter, Answer::Status(Box::new(self.status())), out),
             Request::Alarms { kind } => self.answer_alarms(waiter, kind, out),
+            Request::Backup => self.on_backup(waiter, out),
+            Request::BackupNext { backup, from } => self.on_backup_next(waiter, backup, from, out),
+            Request::BackupEnd { backup } => self.end_backup(backup),
             Request::HashKv { revision } => self.on_hash_kv(waiter, revision, out),
             Request::Hash => {
                 let digest = self.store.digest();
@@ -48,8 +63,10 @@ impl Node {
         let found = self.cancel_command(waiter, timed_out, out)
             || self.cancel_read(waiter, timed_out, out)
             || self.cancel_walk(waiter, timed_out, out)
+            || self.cancel_backup(waiter, timed_out, out)
             || self.cancel_keep_alive(waiter, timed_out, out)
-            || self.cancel_move(waiter, timed_out, out);
+            || self.cancel_move(waiter, timed_out, out)
+            || self.cancel_listing(waiter, timed_out, out);
         if !found && self.checkpoints.forget_physical(waiter) && timed_out {
             self.refuse(waiter, Refusal::Timeout, out);
         }
@@ -86,6 +103,47 @@ impl Node {
         self.answer(waiter, Answer::Alarms { alarms }, out);
     }
 
+    /// One slice of the oldest list of leases.
+    pub(crate) fn run_listings(&mut self, out: &mut Vec<Output>) {
+        let Some(mut listing) = self.listings.pop_front() else { return };
+        let before = listing.ids.len();
+        listing.ids.extend(self.store.lease_ids_from(listing.next).take(LEASES_PER_TURN));
+        match listing.ids.last().and_then(|last| last.checked_add(1)) {
+            Some(next) if listing.ids.len() - before == LEASES_PER_TURN => {
+                listing.next = next;
+                self.listings.push_front(listing);
+            }
+            _ => self.answer(listing.waiter, Answer::Leases { ids: listing.ids }, out),
+        }
+    }
+
+    fn cancel_listing(&mut self, waiter: Waiter, timed_out: bool, out: &mut Vec<Output>) -> bool {
+        let before = self.listings.len();
+        self.listings.retain(|listing| listing.waiter != waiter);
+        let found = self.listings.len() != before;
+        if found && timed_out {
+            self.refuse(waiter, Refusal::Timeout, out);
+        }
+        found
+    }
+
+    fn held(&self) -> Held {
+        let (commands, refused) = self.gate.held();
+        let (unapplied_entries, unapplied) = self.applier.waiting();
+        Held {
+            entry_cache: self.consensus.cached_bytes(),
+            uncommitted: self.consensus.uncommitted_bytes(),
+            commands,
+            unapplied,
+            event_ring: self.hub.ring_bytes() as u64,
+            unwritten: self.store.unwritten_bytes(),
+            refused,
+            unapplied_entries,
+            walks: self.walks.count(),
+            reads: self.reads.waiting(),
+        }
+    }
+
     /// A snapshot of the member's figures.
     pub fn status(&self) -> Status {
         let consensus = self.consensus.status();
@@ -106,7 +164,7 @@ impl Node {
             live_bytes: self.store.live_bytes(),
             disk_bytes: self.disk_bytes(),
             quota: u64::try_from(self.config.quota_bytes).unwrap_or(0),
-            leases: self.store.leases().count() as u64,
+            leases: self.store.lease_count() as u64,
             watches: self.hub.count() as u64,
             alarms: self.store.alarms().collect(),
             digest: self.store.digest(),
@@ -115,6 +173,7 @@ impl Node {
             pending: self.gate.pending(),
             leader_changes: self.leader_changes,
             proposals_failed: self.gate.failed,
+            held: self.held(),
         }
     }
 }

@@ -7,7 +7,6 @@
 use crate::config::TICK_MS;
 use crate::io::*;
 use crate::member::Node;
-use crate::reads::Then;
 use std::collections::BTreeMap;
 use store::{Finished, Item, KeyRange, PinId, Query, SortOrder, SortTarget, Walk};
 
@@ -31,8 +30,13 @@ struct Active {
 }
 
 enum Stage {
-    /// Collecting a unary answer; past the budget it becomes `Measure`, or for sorted answers fails.
-    Collect(Vec<Item>),
+    /// Collecting a unary answer; past the budget it becomes `Measure`. A sorted one that costs more
+    /// than it may keep is weighed to its end, without its items, so that its asker knows what to ask for.
+    Collect {
+        items: Vec<Item>,
+        cost: u64,
+        keep: u64,
+    },
     Measure(store::Measure),
     /// Pulled by `WalkNext`.
     Serve,
@@ -54,6 +58,10 @@ pub(crate) struct Walks {
 }
 
 impl Walks {
+    pub(crate) fn count(&self) -> u64 {
+        self.active.len() as u64
+    }
+
     pub(crate) fn idle(&self) -> bool {
         self.active.values().all(|active| !active.busy())
     }
@@ -62,30 +70,15 @@ impl Walks {
 impl Active {
     fn busy(&self) -> bool {
         match self.stage {
-            Stage::Collect(_) | Stage::Measure(_) | Stage::KeepSet { .. } => true,
+            Stage::Collect { .. } | Stage::Measure(_) | Stage::KeepSet { .. } => true,
             Stage::Serve => self.wanted,
         }
     }
 }
 
 impl Node {
-    pub(crate) fn on_range(
-        &mut self,
-        waiter: Waiter,
-        query: Query,
-        linearizable: bool,
-        stream: bool,
-        out: &mut Vec<Output>,
-    ) {
-        if linearizable {
-            self.queue_read(waiter, Then::Range { query, stream });
-        } else {
-            self.begin_range(waiter, query, stream, out);
-        }
-    }
-
     /// The state is new enough: resolve the revision, answer small ranges at once.
-    pub(crate) fn begin_range(&mut self, waiter: Waiter, query: Query, stream: bool, out: &mut Vec<Output>) {
+    pub(crate) fn begin_range(&mut self, waiter: Waiter, query: Query, stream: bool, keep: u64, out: &mut Vec<Output>) {
         if self.health.corrupt() {
             return self.refuse(waiter, Refusal::User(store::Error::Corrupt), out);
         }
@@ -98,7 +91,7 @@ impl Node {
             self.walks.active.get_mut(&id).expect("kept").streams = true;
             return self.answer_walk(waiter, id, out);
         }
-        self.collect(waiter, walk, out);
+        self.collect(waiter, walk, keep, out);
     }
 
     fn answer_walk(&mut self, waiter: Waiter, id: u64, out: &mut Vec<Output>) {
@@ -117,15 +110,18 @@ impl Node {
     }
 
     /// First slice in the turn of the request; the rest round robin.
-    fn collect(&mut self, waiter: Waiter, mut walk: Walk, out: &mut Vec<Output>) {
+    fn collect(&mut self, waiter: Waiter, mut walk: Walk, keep: u64, out: &mut Vec<Output>) {
         let slice = self.store.advance(&mut walk, self.config.budgets.slice_keys);
+        let cost = sorting_cost(&walk, &slice.items);
         match slice.finished {
+            Some(_) if cost > keep => self.refuse(waiter, Refusal::SortNeeds(cost), out),
             Some(finished) => {
                 let start = whole(walk.query().clone(), slice.items, finished);
                 self.answer(waiter, Answer::Range(start), out);
             }
             None => {
-                self.keep_walk(waiter, walk, Stage::Collect(slice.items));
+                let items = if cost > keep { Vec::new() } else { slice.items };
+                self.keep_walk(waiter, walk, Stage::Collect { items, cost, keep });
             }
         }
     }
@@ -174,7 +170,7 @@ impl Node {
     fn run_slice(&mut self, id: u64, out: &mut Vec<Output>) {
         let mut active = self.walks.active.remove(&id).expect("busy");
         let done = match &mut active.stage {
-            Stage::Collect(_) => self.collect_slice(id, &mut active, out),
+            Stage::Collect { .. } => self.collect_slice(id, &mut active, out),
             Stage::Measure(_) => self.measure_slice(id, &mut active, out),
             Stage::Serve => self.serve_slice(&mut active, out),
             Stage::KeepSet { .. } => self.keep_slice(&mut active, out),
@@ -191,16 +187,20 @@ impl Node {
 
     fn collect_slice(&mut self, _id: u64, active: &mut Active, out: &mut Vec<Output>) -> bool {
         let slice = self.store.advance(&mut active.walk, self.config.budgets.slice_keys);
-        let Stage::Collect(items) = &mut active.stage else { unreachable!("collecting") };
-        items.extend(slice.items);
+        let Stage::Collect { items, cost, keep } = &mut active.stage else { unreachable!("collecting") };
+        *cost += sorting_cost(&active.walk, &slice.items);
+        match *cost > *keep {
+            true => *items = Vec::new(),
+            false => items.extend(slice.items),
+        }
         let sorted = active.walk.query().needs_sort();
         if let Some(finished) = slice.finished {
+            if *cost > *keep {
+                self.refuse(active.waiter, Refusal::SortNeeds(*cost), out);
+                return true;
+            }
             let start = whole(active.walk.query().clone(), std::mem::take(items), finished);
             self.answer_at(active.header, active.waiter, Answer::Range(start), out);
-            return true;
-        }
-        if sorted && items.len() > self.config.budgets.sorted_items {
-            self.refuse(active.waiter, Refusal::TooManyRequests, out);
             return true;
         }
         if !sorted && items.len() > self.config.budgets.whole_answer_items {
@@ -307,6 +307,12 @@ impl Node {
         self.jobs.start(task, Job::HashKv { revision, compacted, keep }, out);
         true
     }
+}
+
+/// What a sorted answer would keep of these items; others keep what fits in one answer.
+fn sorting_cost(walk: &Walk, items: &[Item]) -> u64 {
+    let query = walk.query();
+    if query.needs_sort() { items.iter().map(|item| sort_cost(query, item)).sum() } else { 0 }
 }
 
 /// The query of a walk that only pins the present.

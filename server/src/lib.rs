@@ -14,6 +14,7 @@
 //! | `flags`, `options`, `settings`, `urls` | etcd's flags, checked and typed |
 //! | `bootstrap`, `publish` | ids, founding, joining |
 //! | `core`, `intake`, `driver` | the handle on the core thread, its queue, its loop |
+//! | `ledger` | every byte budget by name |
 //! | `workers`, `readers`, `files` | threads for the disk, and the real disk |
 //! | `peers` | connections to the other members |
 //! | `compactor` | automatic compaction |
@@ -30,6 +31,7 @@ pub mod edge;
 mod files;
 pub mod flags;
 pub mod intake;
+pub mod ledger;
 mod listeners;
 pub mod log;
 pub mod options;

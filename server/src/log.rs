@@ -3,7 +3,7 @@
 //!
 //! `{"level":"info","ts":"2026-08-20T15:13:15.000000Z","caller":"server/log.rs:1","msg":"…",fields}`
 
-use serde_json::Value;
+pub use serde_json::Value;
 use std::fs::File;
 use std::io::Write;
 use std::panic::Location;

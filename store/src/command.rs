@@ -370,6 +370,16 @@ pub fn wants_clock(body: &[u8]) -> bool {
     matches!(first, Ok(Some((field::LEASE_GRANT | field::LEASE_CHECKPOINT | field::EXPIRE, _))))
 }
 
+/// True for what must pass when others are told "too many requests": it makes room or keeps
+/// promises already given, and is small.
+pub fn is_reserved(body: &[u8]) -> bool {
+    let first = Fields::new(body).next();
+    matches!(
+        first,
+        Ok(Some((field::LEASE_REVOKE | field::LEASE_CHECKPOINT | field::EXPIRE | field::ALARM | field::COMPACTION, _)))
+    )
+}
+
 /// A body becomes an entry: who asked, and the leader's lease clock (ms) where [`wants_clock`].
 pub fn seal(body: &[u8], origin: Origin, lease_clock: Option<u64>) -> Bytes {
     let mut out = Vec::with_capacity(body.len() + 48);

@@ -34,6 +34,19 @@ impl Leases {
         self.table.iter().map(|(id, lease)| (*id, lease))
     }
 
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+
+    /// Ids from `first` on, ascending.
+    pub fn ids_from(&self, first: i64) -> impl Iterator<Item = i64> {
+        self.table.range(first..).map(|(id, _)| *id)
+    }
+
     pub fn insert(&mut self, id: i64, lease: Lease) {
         let earlier = self.table.insert(id, lease);
         assert!(earlier.is_none(), "a lease is granted once");

@@ -172,6 +172,15 @@ impl Store {
         self.leases.iter()
     }
 
+    pub fn lease_count(&self) -> usize {
+        self.leases.len()
+    }
+
+    /// Ids of leases from `first` on, ascending.
+    pub fn lease_ids_from(&self, first: i64) -> impl Iterator<Item = i64> {
+        self.leases.ids_from(first)
+    }
+
     pub fn lease(&self, id: i64) -> Option<&Lease> {
         self.leases.get(id)
     }

@@ -189,6 +189,11 @@ impl Hub {
         self.keys.len()
     }
 
+    /// Bytes that the ring holds.
+    pub fn ring_bytes(&self) -> usize {
+        self.ring_bytes
+    }
+
     /// The oldest revision the ring holds; the next one to come if it holds none.
     pub fn ring_start(&self) -> i64 {
         self.ring.front().map_or(self.coming, |oldest| oldest.revision)

@@ -409,7 +409,7 @@ fn range(key: &str, end: Option<&str>, revision: i64, linearizable: bool) -> Req
         min_create: 0,
         max_create: 0,
     };
-    Request::Range { query, linearizable, stream: false }
+    Request::Range { query, linearizable, stream: false, keep: u64::MAX }
 }
 
 /// `x*3` is xxx, as it is told.

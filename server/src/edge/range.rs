@@ -44,7 +44,7 @@ impl Drop for Walk {
 }
 
 async fn start(call: &Call, query: Query, serializable: bool, stream: bool) -> Result<(RangeStart, i64, u64), Status> {
-    let asked = call.read(Request::Range { query, linearizable: !serializable, stream }).await?;
+    let asked = call.read(Request::Range { query, linearizable: !serializable, stream, keep: u64::MAX }).await?;
     match asked.answer {
         Answer::Range(start) => Ok((start, asked.revision, asked.term)),
         _ => Err(Status::unexpected("a range")),

@@ -113,7 +113,7 @@ impl From<Refusal> for Status {
             Refusal::TimeoutConnectionLost => {
                 Status::new(Code::Unavailable, "etcdserver: request timed out, possibly due to connection lost")
             }
-            Refusal::TooManyRequests => TOO_MANY_REQUESTS,
+            Refusal::TooManyRequests | Refusal::SortNeeds(_) => TOO_MANY_REQUESTS,
             Refusal::Stopped => STOPPED,
             Refusal::BadLeaderTransferee => Status::new(Code::FailedPrecondition, "etcdserver: bad leader transferee"),
             Refusal::LeaderTransferTimeout => {

@@ -1,0 +1,549 @@
+//! The ledger of byte budgets: everything that may grow with what clients do, by name.
+//!
+//! Each budget has an owner, a bound, a gauge, a counter of how often it was full, and one
+//! answer to "what when full": reads wait, writes are told "too many requests", watches are
+//! fed from history. The table for operators is in `docs/operations.md`; [`Limits`] says how
+//! the bounds follow from the memory of the machine.
+
+use crate::log::json;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+
+const MIB: u64 = 1 << 20;
+/// With so much memory every budget has its full size. Bytes.
+const FULL_MEMORY: u64 = 4096 * MIB;
+/// A process that is given less is served as if it had this. Bytes.
+const LEAST_MEMORY: u64 = 128 * MIB;
+/// Budgets grow beyond their full size only when `--memory-budget` asks for it.
+const MOST_SCALE: u64 = 16;
+
+/// The bounds, in bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// What all of them follow from.
+    pub memory: u64,
+    pub queue: u64,
+    pub peer_frames: u64,
+    pub inbound: u64,
+    pub json_requests: u64,
+    pub json_answers: u64,
+    pub unsent: u64,
+    /// Of `unsent`, what one connection may hold.
+    pub unsent_each: u64,
+    pub watch: u64,
+    /// Of `watch`, what one stream may hold.
+    pub watch_each: u64,
+    pub posts: u64,
+    pub sorts: u64,
+    /// For each peer.
+    pub peer_send: u64,
+    pub entry_cache: u64,
+    pub uncommitted: u64,
+    pub commands: u64,
+    pub unapplied: u64,
+    pub event_ring: u64,
+    pub unwritten: u64,
+    /// Connections of clients: a count.
+    pub connections: u64,
+}
+
+impl Limits {
+    /// Every budget is its full size times `memory` / 4 GiB, and never so small that two of
+    /// the largest requests do not fit.
+    pub fn new(memory: u64, max_request: u64) -> Limits {
+        let memory = memory.clamp(LEAST_MEMORY, FULL_MEMORY * MOST_SCALE);
+        let request = max_request.clamp(MIB, 256 * MIB);
+        let part = |mib: u64, least: u64| {
+            let scaled = u128::from(mib * MIB) * u128::from(memory) / u128::from(FULL_MEMORY);
+            u64::try_from(scaled).unwrap_or(u64::MAX).max(least)
+        };
+        let two = 2 * request + MIB;
+        Limits {
+            memory,
+            queue: part(32, two),
+            peer_frames: part(32, two),
+            inbound: part(64, two),
+            json_requests: part(32, 2 * two),
+            json_answers: part(64, 4 * two),
+            unsent: part(64, 4 * MIB),
+            unsent_each: part(2, MIB / 2),
+            watch: part(128, 8 * MIB),
+            watch_each: MIB,
+            posts: part(64, 4 * MIB),
+            sorts: part(128, 8 * MIB),
+            peer_send: part(16, two),
+            entry_cache: part(64, 2 * MIB),
+            uncommitted: part(64, two),
+            commands: part(64, two),
+            unapplied: part(64, two),
+            event_ring: part(32, 2 * MIB),
+            unwritten: part(64, 4 * MIB),
+            connections: (10_000 * (memory / MIB) / 4096).clamp(1_000, 10_000),
+        }
+    }
+
+    /// What the budgets are inside the core of the member.
+    pub fn node(&self) -> node::Budgets {
+        node::Budgets {
+            entry_cache: self.entry_cache,
+            uncommitted: self.uncommitted,
+            commands: self.commands,
+            unapplied: self.unapplied,
+            event_ring: usize::try_from(self.event_ring).unwrap_or(usize::MAX),
+            unwritten_most: self.unwritten,
+            ..node::Budgets::default()
+        }
+    }
+
+    /// For the line at start.
+    pub fn fields(&self) -> Vec<(&'static str, crate::log::Value)> {
+        vec![
+            ("memory", json!(self.memory)),
+            ("queue", json!(self.queue)),
+            ("unsent", json!(self.unsent)),
+            ("unsent-per-connection", json!(self.unsent_each)),
+            ("sorts", json!(self.sorts)),
+            ("watch", json!(self.watch)),
+            ("commands", json!(self.commands)),
+            ("entry-cache", json!(self.entry_cache)),
+            ("connections", json!(self.connections)),
+        ]
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits::new(FULL_MEMORY, 1_572_864)
+    }
+}
+
+/// Bytes of memory this process may use, at most: the smallest of the limits of its control
+/// groups (both versions) and the memory of the machine. The full size when nothing is told.
+pub fn memory_of_this_process() -> u64 {
+    memory(|path| std::fs::read_to_string(path).ok())
+}
+
+fn memory(read: impl Fn(&str) -> Option<String>) -> u64 {
+    let mut least = FULL_MEMORY;
+    let mut below = |limit: Option<u64>| least = least.min(limit.filter(|limit| *limit > 0).unwrap_or(u64::MAX));
+    let number = |path: String| read(&path)?.trim().parse::<u64>().ok();
+    let groups = read("/proc/self/cgroup").unwrap_or_default();
+    for line in groups.lines() {
+        let mut parts = line.splitn(3, ':');
+        let (Some(_), Some(kinds), Some(path)) = (parts.next(), parts.next(), parts.next()) else { continue };
+        let (root, file) = match kinds {
+            "" => ("/sys/fs/cgroup", "memory.max"),
+            kinds if kinds.split(',').any(|kind| kind == "memory") => {
+                ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
+            }
+            _ => continue,
+        };
+        // A container may see its own group as the root although its path says otherwise.
+        let mut path = path.trim_end_matches('/');
+        loop {
+            below(number(format!("{root}{path}/{file}")));
+            let Some((above, _)) = path.rsplit_once('/') else { break };
+            path = above;
+        }
+    }
+    let total = read("/proc/meminfo").unwrap_or_default();
+    let kib = total.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse().ok());
+    below(kib.and_then(|kib: u64| kib.checked_mul(1024)));
+    least
+}
+
+/// `512MiB`, `2G`, `1073741824`: bytes, with the units of 1024 (`Ki`, `K`, `KiB`, …).
+pub fn parse_bytes(text: &str) -> Option<u64> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let power = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "ki" | "kb" | "kib" => 1,
+        "m" | "mi" | "mb" | "mib" => 2,
+        "g" | "gi" | "gb" | "gib" => 3,
+        "t" | "ti" | "tb" | "tib" => 4,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(1024_u64.checked_pow(power)?)
+}
+
+/// One bound and what is held against it.
+#[derive(Debug)]
+pub struct Budget {
+    pub name: &'static str,
+    limit: u64,
+    used: AtomicU64,
+    full: AtomicU64,
+}
+
+impl Budget {
+    pub fn new(name: &'static str, limit: u64) -> Budget {
+        Budget { name, limit, used: AtomicU64::new(0), full: AtomicU64::new(0) }
+    }
+
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    pub fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// How often somebody had to wait or was refused.
+    pub fn times_full(&self) -> u64 {
+        self.full.load(Ordering::Relaxed)
+    }
+
+    pub fn count_full(&self) {
+        self.full.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes if it fits; a refusal is counted.
+    pub fn try_take(&self, bytes: u64) -> bool {
+        let before = self.used.fetch_add(bytes, Ordering::Relaxed);
+        if before.saturating_add(bytes) <= self.limit {
+            return true;
+        }
+        self.used.fetch_sub(bytes, Ordering::Relaxed);
+        self.count_full();
+        false
+    }
+
+    /// Takes what exists already, or passes on the reserve: may go over the bound.
+    pub fn take(&self, bytes: u64) {
+        self.used.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub fn give(&self, bytes: u64) {
+        let before = self.used.fetch_sub(bytes, Ordering::Relaxed);
+        debug_assert!(before >= bytes, "{}: more was given back than taken", self.name);
+    }
+}
+
+/// How many things stand in a queue.
+#[derive(Debug, Default)]
+pub struct Depth(AtomicU64);
+
+impl Depth {
+    pub fn enter(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn leave(&self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Every budget outside the core thread; those inside are told by `node::Status`.
+#[derive(Debug)]
+pub struct Ledger {
+    pub limits: Limits,
+    /// Requests of clients on their way to the core thread.
+    pub queue: Budget,
+    /// Frames of peers on their way to the core thread.
+    pub peer_frames: Budget,
+    /// gRPC requests that are not whole yet.
+    pub inbound: Budget,
+    pub json_requests: Budget,
+    pub json_answers: Budget,
+    /// Answers read and not yet sent.
+    pub unsent: Budget,
+    /// Responses held for watch streams.
+    pub watch: Budget,
+    /// Events posted to watch streams that have not taken them.
+    pub posts: Budget,
+    pub sorts: Budget,
+    /// Frames waiting for all peers.
+    pub peer_send: Budget,
+    pub jobs_log: Depth,
+    pub jobs_reader: Depth,
+    pub jobs_background: Depth,
+    pub record_reads: Depth,
+    pub deliveries: Depth,
+    pub peer_send_frames: Depth,
+    json_room: Arc<Semaphore>,
+    sort_room: Arc<Semaphore>,
+    room: Notify,
+    waiting: AtomicU64,
+}
+
+impl Ledger {
+    pub fn new(limits: Limits) -> Arc<Ledger> {
+        let kib = |bytes: u64| Arc::new(Semaphore::new(usize::try_from(bytes / 1024).unwrap_or(usize::MAX >> 4)));
+        Arc::new(Ledger {
+            queue: Budget::new("queue", limits.queue),
+            peer_frames: Budget::new("peer_frames", limits.peer_frames),
+            inbound: Budget::new("inbound", limits.inbound),
+            json_requests: Budget::new("json_requests", limits.json_requests),
+            json_answers: Budget::new("json_answers", limits.json_answers),
+            unsent: Budget::new("unsent", limits.unsent),
+            watch: Budget::new("watch", limits.watch),
+            posts: Budget::new("posts", limits.posts),
+            sorts: Budget::new("sorts", limits.sorts),
+            peer_send: Budget::new("peer_send", limits.peer_send),
+            jobs_log: Depth::default(),
+            jobs_reader: Depth::default(),
+            jobs_background: Depth::default(),
+            record_reads: Depth::default(),
+            deliveries: Depth::default(),
+            peer_send_frames: Depth::default(),
+            json_room: kib(limits.json_answers),
+            sort_room: kib(limits.sorts),
+            room: Notify::new(),
+            waiting: AtomicU64::new(0),
+            limits,
+        })
+    }
+
+    pub fn budgets(&self) -> [&Budget; 10] {
+        [
+            &self.queue,
+            &self.peer_frames,
+            &self.inbound,
+            &self.json_requests,
+            &self.json_answers,
+            &self.unsent,
+            &self.watch,
+            &self.posts,
+            &self.sorts,
+            &self.peer_send,
+        ]
+    }
+
+    pub fn depths(&self) -> [(&'static str, u64); 6] {
+        [
+            ("jobs_log", self.jobs_log.get()),
+            ("jobs_reader", self.jobs_reader.get()),
+            ("jobs_background", self.jobs_background.get()),
+            ("record_reads", self.record_reads.get()),
+            ("deliveries", self.deliveries.get()),
+            ("peer_send", self.peer_send_frames.get()),
+        ]
+    }
+
+    /// Room for sorting `bytes`; waits its turn. None: more than there will ever be.
+    pub async fn sort(self: &Arc<Self>, bytes: u64) -> Option<Share> {
+        Share::wait(self, &self.sort_room, |ledger| &ledger.sorts, bytes).await
+    }
+
+    /// Room for an answer of `bytes` in JSON; waits its turn. None: more than there will ever be.
+    pub async fn json_answer(self: &Arc<Self>, bytes: u64) -> Option<Share> {
+        Share::wait(self, &self.json_room, |ledger| &ledger.json_answers, bytes).await
+    }
+
+    fn wake(&self) {
+        if self.waiting.load(Ordering::Acquire) > 0 {
+            self.room.notify_waiters();
+        }
+    }
+}
+
+/// A share of a budget whose askers wait in line, so that a large one is not starved.
+#[derive(Debug)]
+pub struct Share {
+    ledger: Arc<Ledger>,
+    of: fn(&Ledger) -> &Budget,
+    permit: OwnedSemaphorePermit,
+    bytes: u64,
+}
+
+impl Share {
+    async fn wait(
+        ledger: &Arc<Ledger>,
+        room: &Arc<Semaphore>,
+        of: fn(&Ledger) -> &Budget,
+        bytes: u64,
+    ) -> Option<Share> {
+        let budget = of(ledger);
+        let kib = u32::try_from(bytes.div_ceil(1024)).ok().filter(|_| bytes <= budget.limit());
+        let Some(kib) = kib else {
+            budget.count_full();
+            return None;
+        };
+        let permit = match room.clone().try_acquire_many_owned(kib) {
+            Ok(permit) => permit,
+            Err(_) => {
+                budget.count_full();
+                room.clone().acquire_many_owned(kib).await.ok()?
+            }
+        };
+        budget.take(bytes);
+        Some(Share { ledger: ledger.clone(), of, permit, bytes })
+    }
+
+    /// Gives back what is above `bytes`.
+    pub fn shrink(&mut self, bytes: u64) {
+        if bytes >= self.bytes {
+            return;
+        }
+        let keep = usize::try_from(bytes.div_ceil(1024)).unwrap_or(usize::MAX);
+        drop(self.permit.split(self.permit.num_permits().saturating_sub(keep)));
+        (self.of)(&self.ledger).give(self.bytes - bytes);
+        self.bytes = bytes;
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        (self.of)(&self.ledger).give(self.bytes);
+    }
+}
+
+/// What one connection holds of the bytes read and not yet sent.
+///
+/// The share of a connection is what is free at the moment, [`Limits::unsent_each`] at most.
+/// So N connections that read nothing leave an N-th part free for one that does, and a
+/// connection that holds nothing may always hold one piece: nobody is starved.
+#[derive(Debug)]
+pub struct Account {
+    ledger: Arc<Ledger>,
+    /// In queues, and read for them: goes away as the client reads.
+    unsent: AtomicU64,
+    /// Held by handlers: the places of records that are still to be read.
+    places: AtomicU64,
+}
+
+/// What a [`Hold`] is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    Unsent,
+    Places,
+}
+
+impl Account {
+    pub fn new(ledger: &Arc<Ledger>) -> Arc<Account> {
+        Arc::new(Account { ledger: ledger.clone(), unsent: AtomicU64::new(0), places: AtomicU64::new(0) })
+    }
+
+    pub fn ledger(&self) -> &Arc<Ledger> {
+        &self.ledger
+    }
+
+    fn of(&self, what: What) -> &AtomicU64 {
+        match what {
+            What::Unsent => &self.unsent,
+            What::Places => &self.places,
+        }
+    }
+
+    fn held(&self) -> u64 {
+        self.unsent.load(Ordering::Relaxed) + self.places.load(Ordering::Relaxed)
+    }
+
+    fn share(&self) -> u64 {
+        let free = self.ledger.limits.unsent.saturating_sub(self.ledger.unsent.used());
+        free.min(self.ledger.limits.unsent_each)
+    }
+
+    /// Whether a read may be asked for now.
+    pub fn may_ask(&self) -> bool {
+        let held = self.held();
+        held == 0 || held < self.share()
+    }
+
+    /// Whether records of `bytes` may be read now. What handlers hold does not count against
+    /// a connection whose client has taken everything: they end only by going on.
+    fn may_read(&self, bytes: u64) -> bool {
+        self.unsent.load(Ordering::Relaxed) == 0 || self.held().saturating_add(bytes) <= self.share()
+    }
+
+    async fn until(&self, enough: impl Fn() -> bool) {
+        if enough() {
+            return;
+        }
+        self.ledger.unsent.count_full();
+        self.ledger.waiting.fetch_add(1, Ordering::AcqRel);
+        let _waiting = Waiting(&self.ledger);
+        loop {
+            let room = self.ledger.room.notified();
+            tokio::pin!(room);
+            room.as_mut().enable();
+            if enough() {
+                return;
+            }
+            room.await;
+        }
+    }
+
+    /// Waits until a read may be asked for.
+    pub async fn ask(&self) {
+        self.until(|| self.may_ask()).await;
+    }
+
+    /// Waits until records of `bytes` may be read, and holds them.
+    pub async fn read(self: &Arc<Self>, bytes: u64) -> Hold {
+        self.until(|| self.may_read(bytes)).await;
+        self.hold(What::Unsent, bytes)
+    }
+
+    /// Holds what is there already.
+    pub fn hold(self: &Arc<Self>, what: What, bytes: u64) -> Hold {
+        self.take(what, bytes);
+        Hold { account: self.clone(), what, bytes }
+    }
+
+    pub fn take(&self, what: What, bytes: u64) {
+        self.of(what).fetch_add(bytes, Ordering::Relaxed);
+        self.ledger.unsent.take(bytes);
+    }
+
+    pub fn give(&self, what: What, bytes: u64) {
+        let before = self.of(what).fetch_sub(bytes, Ordering::Relaxed);
+        debug_assert!(before >= bytes, "a connection gave back more than it held");
+        self.ledger.unsent.give(bytes);
+        self.ledger.wake();
+    }
+}
+
+struct Waiting<'a>(&'a Ledger);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Bytes held by something; given back when it goes.
+#[derive(Debug)]
+pub struct Hold {
+    account: Arc<Account>,
+    what: What,
+    bytes: u64,
+}
+
+impl Hold {
+    /// Some of it is gone, or was charged elsewhere.
+    pub fn less(&mut self, bytes: u64) {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        self.account.give(self.what, bytes);
+    }
+
+    pub fn more(&mut self, bytes: u64) {
+        self.bytes += bytes;
+        self.account.take(self.what, bytes);
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.account.give(self.what, self.bytes);
+    }
+}
+
+/// Bytes that keep something until the last of them is gone.
+pub struct Kept<T>(pub bytes::Bytes, pub T);
+
+impl<T> AsRef<[u8]> for Kept<T> {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests;
