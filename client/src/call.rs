@@ -13,7 +13,7 @@ use tonic::{
     metadata::{AsciiMetadataKey, AsciiMetadataValue, MetadataMap},
 };
 use wire::{
-    Kind, Method, Rpc,
+    Code, Kind, Method, Rpc,
     etcdserverpb::{AuthenticateRequest, AuthenticateResponse},
 };
 
@@ -119,6 +119,7 @@ impl Client {
         let path: PathAndQuery = path
             .parse()
             .map_err(|e: http::uri::InvalidUri| Error::Endpoint { endpoint: path.to_owned(), reason: e.to_string() })?;
+        self.check_size(request.len())?;
         let mut patience = self.patience();
         loop {
             if signed {
@@ -126,7 +127,7 @@ impl Client {
                     None => self.sign_in().await?,
                     Some(deadline) => timeout_at(deadline, self.sign_in())
                         .await
-                        .map_err(|_| Error::Unreachable { reason: "time ran out before there was a token".into() })??,
+                        .map_err(|_| Error::Unreachable { reason: self.endpoints.why() })??,
                 }
             }
             let generation = self.token.held().1;
@@ -178,7 +179,7 @@ impl Client {
             Some(deadline) => match timeout_at(deadline, self.endpoints.connect()).await {
                 Ok(connected) => connected?,
                 Err(_) => {
-                    return Err(Error::Unreachable { reason: "time ran out while connecting".to_owned() });
+                    return Err(Error::Unreachable { reason: self.endpoints.why() });
                 }
             },
             None => self.endpoints.connect().await?,
@@ -238,6 +239,11 @@ impl Client {
         Patience { deadline: self.options.request_timeout.map(|timeout| Instant::now() + timeout), tokens: TOKENS }
     }
 
+    /// Waits a little, longer after each failure in a row.
+    pub(crate) async fn pause_longer(&self, failures: u32) {
+        sleep(self.options.backoff * 2u32.pow(failures.min(5))).await;
+    }
+
     /// Waits a little, if there is time for it before the deadline.
     pub(crate) async fn pause(&self, deadline: Option<Instant>) -> bool {
         let until = Instant::now() + self.options.backoff;
@@ -262,10 +268,18 @@ impl Client {
         Ok(map)
     }
 
+    /// A request that is too large for the server is not sent at all.
+    fn check_size(&self, bytes: usize) -> Result<()> {
+        let most = self.options.max_send_bytes;
+        if bytes <= most {
+            return Ok(());
+        }
+        let message = format!("trying to send message larger than max ({bytes} vs. {most})");
+        Err(Error::Server { code: Code::ResourceExhausted, message })
+    }
+
     fn grpc(&self, connection: &Connection) -> Grpc<tonic::transport::Channel> {
-        Grpc::new(connection.channel.clone())
-            .max_decoding_message_size(self.options.max_recv_bytes)
-            .max_encoding_message_size(self.options.max_send_bytes)
+        Grpc::new(connection.channel.clone()).max_decoding_message_size(self.options.max_recv_bytes)
     }
 }
 

@@ -45,8 +45,12 @@ struct One {
 #[derive(Debug, Default)]
 struct State {
     channel: Option<Channel>,
+    /// How many connections there were.
+    life: u64,
     /// How often it has failed since it last did well.
     failures: u32,
+    /// Why the last connection could not be made.
+    why: String,
     /// Until then others are better.
     rests: Option<Instant>,
 }
@@ -55,6 +59,8 @@ struct State {
 #[derive(Clone, Debug)]
 pub(crate) struct Connection {
     pub at: usize,
+    /// Which of the connections to it.
+    life: u64,
     pub address: String,
     pub channel: Channel,
 }
@@ -79,6 +85,15 @@ impl Endpoints {
 
     pub fn addresses(&self) -> Vec<String> {
         self.list.iter().map(|one| one.address.clone()).collect()
+    }
+
+    /// Why there is no connection after all this time.
+    pub fn why(&self) -> String {
+        let why = |one: &Arc<One>| match one.lock().why.as_str() {
+            "" => format!("{}: no connection in time", one.address),
+            why => format!("{}: {why}", one.address),
+        };
+        self.list.iter().map(why).collect::<Vec<_>>().join("; ")
     }
 
     /// A connection to the endpoint whose turn it is, or to the first one that
@@ -108,7 +123,7 @@ impl Endpoints {
             let more = !left.as_slice().is_empty();
             tokio::select! {
                 Some((at, dialed)) = dials.next() => match dialed {
-                    Ok(channel) => return Ok(self.chosen(self.connection(at, channel))),
+                    Ok(dialed) => return Ok(self.chosen(self.connection(at, dialed))),
                     Err(reason) => {
                         failure = format!("{}: {reason}", self.list[at].address);
                         if dials.is_empty() && !more {
@@ -124,8 +139,10 @@ impl Endpoints {
 
     /// The connection failed: the next use makes a new one, elsewhere.
     pub fn broken(&self, connection: &Connection) {
-        self.list[connection.at].failed();
-        self.avoid(connection);
+        // Many calls tell of the end of one connection; there may be a new one.
+        if self.list[connection.at].lost(connection.life) {
+            self.avoid(connection);
+        }
     }
 
     /// The endpoint answers but is of no use now: try another.
@@ -174,8 +191,8 @@ impl Endpoints {
         }
     }
 
-    fn connection(&self, at: usize, channel: Channel) -> Connection {
-        Connection { at, address: self.list[at].address.clone(), channel }
+    fn connection(&self, at: usize, (channel, life): (Channel, u64)) -> Connection {
+        Connection { at, life, address: self.list[at].address.clone(), channel }
     }
 
     fn chosen(&self, connection: Connection) -> Connection {
@@ -205,30 +222,42 @@ impl One {
         }
     }
 
-    fn ready(&self) -> Option<Channel> {
-        self.lock().channel.clone()
+    /// The connection, and which it is.
+    fn ready(&self) -> Option<(Channel, u64)> {
+        let state = self.lock();
+        state.channel.clone().map(|channel| (channel, state.life))
     }
 
-    async fn dial(&self) -> std::result::Result<Channel, String> {
+    async fn dial(&self) -> std::result::Result<(Channel, u64), String> {
         let _once = self.dialing.lock().await;
-        if let Some(channel) = self.ready() {
-            return Ok(channel);
+        if let Some(ready) = self.ready() {
+            return Ok(ready);
         }
         match self.endpoint.connect_with_connector(self.connector.clone()).await {
             Ok(channel) => {
-                self.lock().channel = Some(channel.clone());
-                Ok(channel)
+                let mut state = self.lock();
+                state.why.clear();
+                state.life += 1;
+                state.channel = Some(channel.clone());
+                Ok((channel, state.life))
             }
             Err(error) => {
-                self.failed();
-                Err(deepest(&error))
+                self.rest();
+                let why = deepest(&error);
+                self.lock().why.clone_from(&why);
+                Err(why)
             }
         }
     }
 
-    fn failed(&self) {
-        self.lock().channel = None;
-        self.rest();
+    /// Gives up a connection; says whether it was the one there is.
+    fn lost(&self, life: u64) -> bool {
+        let mut state = self.lock();
+        let current = state.life == life;
+        if current {
+            state.channel = None;
+        }
+        current
     }
 
     fn rest(&self) {

@@ -186,10 +186,10 @@ impl Error {
         match of_transport(status) {
             Some(Transport::NotSent(reason)) => Error::Unreachable { reason: format!("{endpoint}: {reason}") },
             Some(Transport::Lost(reason)) => Error::Lost { endpoint: endpoint.to_owned(), reason },
-            None => Error::Server {
+            None => too_large(status).unwrap_or_else(|| Error::Server {
                 code: Code::from_number(i32::from(status.code()).cast_unsigned()),
                 message: status.message().to_owned(),
-            },
+            }),
         }
     }
 }
@@ -261,6 +261,15 @@ const KNOWN: &[&str] = &[
     "etcdserver: no inflight downgrade job",
 ];
 
+/// A response that was larger than it may be, in the words of etcd's client.
+fn too_large(status: &Status) -> Option<Error> {
+    let numbers = status.message().strip_prefix("Error, decoded message length too large: found ")?;
+    let (found, rest) = numbers.split_once(" bytes, the limit is: ")?;
+    let limit = rest.split_once(' ')?.0;
+    let message = format!("grpc: received message larger than max ({found} vs. {limit})");
+    Some(Error::Server { code: Code::ResourceExhausted, message })
+}
+
 enum Transport {
     NotSent(String),
     Lost(String),
@@ -275,6 +284,11 @@ fn of_transport(status: &Status) -> Option<Transport> {
         }
         match cause.source() {
             Some(next) => cause = next,
+            // The other side did not take our part of the handshake: it has
+            // read nothing of what came after.
+            None if cause.to_string().contains("received fatal alert") => {
+                return Some(Transport::NotSent(cause.to_string()));
+            }
             None => return Some(Transport::Lost(format!("{}: {cause}", status.message()))),
         }
     }

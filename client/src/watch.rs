@@ -23,7 +23,7 @@ impl Client {
     /// With `start_revision` 0 the watch begins when the server first hears of
     /// it.
     pub fn watch(&self, request: impl Into<WatchCreateRequest>) -> Watcher {
-        Watcher { client: self.clone(), resume: Resume::new(request.into()), stream: None }
+        Watcher { client: self.clone(), resume: Resume::new(request.into()), stream: None, failures: 0, renewed: false }
     }
 }
 
@@ -33,6 +33,10 @@ pub struct Watcher {
     client: Client,
     resume: Resume,
     stream: Option<Open>,
+    /// In a row, since something came.
+    failures: u32,
+    /// Whether a token was got because of a refusal, since something came.
+    renewed: bool,
 }
 
 #[derive(Debug)]
@@ -74,7 +78,10 @@ impl Watcher {
                 Err(error) => Err(error),
             };
             match taken {
-                Ok(Some(batch)) => return Ok(batch),
+                Ok(Some(batch)) => {
+                    (self.failures, self.renewed) = (0, false);
+                    return Ok(batch);
+                }
                 Ok(None) => {}
                 Err(error) => self.recover(error).await?,
             }
@@ -109,10 +116,18 @@ impl Watcher {
     /// not.
     async fn recover(&mut self, error: Error) -> Result<()> {
         self.stream = None;
+        let token = &self.client.token;
+        if error.wants_token() && token.renewable() && !self.renewed {
+            let (_, life) = token.held();
+            self.client.renew_token(life).await?;
+            self.renewed = true;
+            return Ok(());
+        }
         if !error.passes() {
             return Err(error);
         }
-        self.client.pause(None).await;
+        self.client.pause_longer(self.failures).await;
+        self.failures = self.failures.saturating_add(1);
         Ok(())
     }
 }
