@@ -1,21 +1,22 @@
 //! An election: one of many leads, and says something with it.
 
-use std::collections::VecDeque;
+use std::{
+    collections::VecDeque,
+    sync::atomic::{AtomicI64, Ordering},
+};
 
 use bytes::Bytes;
 use wire::{
-    etcdserverpb::{Compare, PutRequest, WatchCreateRequest, watch_create_request::FilterType},
+    etcdserverpb::{Compare, WatchCreateRequest, watch_create_request::FilterType},
     mvccpb::{Event, KeyValue, event::EventType},
     v3electionpb::LeaderKey,
 };
 
 use super::{
     Session,
-    mutex::leads,
     queue::{Place, Waiting, first},
 };
 use crate::{Batch, Client, Error, Result, Watcher, key, prefix};
-use wire::etcdserverpb::request_op::Request;
 
 /// An election that sessions, here and elsewhere, stand for.
 #[derive(Clone, Debug)]
@@ -38,13 +39,14 @@ impl Election {
     /// [`Error::SessionExpired`] if the lease is lost meanwhile; see [`Error`].
     pub async fn campaign(&self, value: impl Into<Bytes>) -> Result<Leadership> {
         let value = value.into();
-        let (place, said, before) = Place::enter(&self.session, &self.name, value.clone()).await?;
-        let waiting = Waiting::at(place);
-        let leadership = Leadership { place: waiting.place().clone(), name: self.name.clone() };
-        if said != value {
+        let entered = Place::enter(&self.session, &self.name, value.clone()).await?;
+        let waiting = Waiting::at(entered.place);
+        let modified = AtomicI64::new(entered.modified);
+        let leadership = Leadership { place: waiting.place().clone(), name: self.name.clone(), modified };
+        if entered.value != value {
             leadership.proclaim(value).await?;
         }
-        if !leads(before.as_ref(), waiting.place()) {
+        if !entered.leads {
             waiting.place().wait().await?;
         }
         waiting.keep();
@@ -59,6 +61,8 @@ impl Election {
 pub struct Leadership {
     place: Place,
     name: Bytes,
+    /// Revision of what was said last, as far as is known.
+    modified: AtomicI64,
 }
 
 impl Leadership {
@@ -89,18 +93,15 @@ impl Leadership {
         LeaderKey { name: self.name.clone(), key: key.clone(), rev: *revision, lease: session.lease() }
     }
 
-    /// Says something else.
+    /// Says something else, once: observers are told of it once, whatever fails
+    /// meanwhile.
     ///
     /// # Errors
     /// [`Error::NotLeader`] if the leadership was lost; see [`Error`].
     pub async fn proclaim(&self, value: impl Into<Bytes>) -> Result<()> {
-        let put = PutRequest {
-            key: self.place.key.clone(),
-            value: value.into(),
-            lease: self.place.session.lease(),
-            ..Default::default()
-        };
-        if self.place.if_held(Request::RequestPut(put)).await? { Ok(()) } else { Err(Error::NotLeader) }
+        let said = self.place.say(&value.into(), self.modified.load(Ordering::SeqCst)).await?;
+        self.modified.store(said.ok_or(Error::NotLeader)?, Ordering::SeqCst);
+        Ok(())
     }
 
     /// Lets the next one lead.

@@ -28,9 +28,9 @@ impl Mutex {
     /// # Errors
     /// [`Error::SessionExpired`] if the lease is lost meanwhile; see [`Error`].
     pub async fn lock(&self) -> Result<Held> {
-        let (place, _, first) = Place::enter(&self.session, &self.name, Bytes::new()).await?;
-        let waiting = Waiting::at(place);
-        if !leads(first.as_ref(), waiting.place()) {
+        let entered = Place::enter(&self.session, &self.name, Bytes::new()).await?;
+        let waiting = Waiting::at(entered.place);
+        if !entered.leads {
             waiting.place().wait().await?;
         }
         Ok(Held { place: waiting.keep() })
@@ -41,18 +41,14 @@ impl Mutex {
     /// # Errors
     /// [`Error::Locked`] if somebody has; see [`Error`].
     pub async fn try_lock(&self) -> Result<Held> {
-        let (place, _, first) = Place::enter(&self.session, &self.name, Bytes::new()).await?;
-        let waiting = Waiting::at(place);
-        if leads(first.as_ref(), waiting.place()) {
+        let entered = Place::enter(&self.session, &self.name, Bytes::new()).await?;
+        let waiting = Waiting::at(entered.place);
+        if entered.leads {
             return Ok(Held { place: waiting.keep() });
         }
         waiting.keep().leave().await?;
         Err(Error::Locked)
     }
-}
-
-pub(super) fn leads(first: Option<&wire::mvccpb::KeyValue>, place: &Place) -> bool {
-    first.is_none_or(|first| first.create_revision == place.revision)
 }
 
 /// A lock that is had. Dropping it without [`Held::unlock`] keeps it locked

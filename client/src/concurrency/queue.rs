@@ -11,7 +11,7 @@ use wire::{
         request_op::Request,
         response_op::Response,
     },
-    mvccpb::{KeyValue, event::EventType},
+    mvccpb::event::EventType,
 };
 
 use super::Session;
@@ -28,10 +28,19 @@ pub(crate) struct Place {
     pub revision: i64,
 }
 
+/// What is known of a place when it was taken.
+pub(crate) struct Entered {
+    pub place: Place,
+    /// What stands there, and since which revision.
+    pub value: Bytes,
+    pub modified: i64,
+    /// Whether nobody is before it.
+    pub leads: bool,
+}
+
 impl Place {
     /// Enters the queue, or finds the place that the session already has.
-    /// Also gives the value that stands there, and who is first.
-    pub async fn enter(session: &Session, name: &[u8], value: Bytes) -> Result<(Place, Bytes, Option<KeyValue>)> {
+    pub async fn enter(session: &Session, name: &[u8], value: Bytes) -> Result<Entered> {
         let prefix = Bytes::from([name, b"/"].concat());
         let own = Bytes::from([&prefix[..], format!("{:x}", session.lease()).as_bytes()].concat());
         let put = PutRequest { key: own.clone(), value: value.clone(), lease: session.lease(), ..Default::default() };
@@ -49,15 +58,22 @@ impl Place {
             Some(Response::ResponseRange(range)) => Some(range.kvs),
             _ => None,
         });
-        let (value, revision) = if done.succeeded {
-            (value, done.header.unwrap_or_default().revision)
+        let (value, created, modified) = if done.succeeded {
+            let revision = done.header.unwrap_or_default().revision;
+            (value, revision, revision)
         } else {
-            let own = ranges.next().and_then(|mut kvs| kvs.pop());
             // The comparison has just found it.
-            own.map(|kv| (kv.value, kv.create_revision)).ok_or(Error::SessionExpired)?
+            let own = ranges.next().and_then(|mut kvs| kvs.pop()).ok_or(Error::SessionExpired)?;
+            (own.value, own.create_revision, own.mod_revision)
         };
-        let leads = ranges.next().and_then(|mut kvs| kvs.pop());
-        Ok((Place { session: session.clone(), prefix, key: own, revision }, value, leads))
+        let first = ranges.next().and_then(|mut kvs| kvs.pop());
+        let leads = first.is_none_or(|first| first.create_revision == created);
+        Ok(Entered {
+            place: Place { session: session.clone(), prefix, key: own, revision: created },
+            value,
+            modified,
+            leads,
+        })
     }
 
     /// Waits until nobody is before this place, and makes sure that it is
@@ -97,15 +113,44 @@ impl Place {
         created(self.key.clone(), self.revision)
     }
 
-    /// Does something if the place is still held; says whether it was.
-    pub async fn if_held(&self, request: Request) -> Result<bool> {
-        let txn = TxnRequest { compare: vec![self.is_held()], success: vec![op(request)], failure: Vec::new() };
-        Ok(repeatable(self.session.client(), txn).await?.succeeded)
+    /// Puts another value in this place, once, however often it has to be
+    /// said. `modified` is the revision of the value that is known; gives that
+    /// of the new one, or `None` if the place is lost.
+    pub async fn say(&self, value: &Bytes, mut modified: i64) -> Result<Option<i64>> {
+        loop {
+            let (key, lease) = (self.key.clone(), self.session.lease());
+            let put = PutRequest { key: key.clone(), value: value.clone(), lease, ..Default::default() };
+            let txn = TxnRequest {
+                compare: vec![self.is_held(), unchanged(key.clone(), modified)],
+                success: vec![op(Request::RequestPut(put))],
+                failure: vec![op(Request::RequestRange(crate::key(key).into()))],
+            };
+            let done = repeatable(self.session.client(), txn).await?;
+            if done.succeeded {
+                return Ok(Some(done.header.unwrap_or_default().revision));
+            }
+            let found = done.responses.into_iter().find_map(|r| match r.response {
+                Some(Response::ResponseRange(mut range)) => range.kvs.pop(),
+                _ => None,
+            });
+            match found {
+                Some(found) if found.create_revision == self.revision => {
+                    modified = found.mod_revision;
+                    if found.value == *value {
+                        // It was done, and the answer was lost.
+                        return Ok(Some(modified));
+                    }
+                }
+                _ => return Ok(None),
+            }
+        }
     }
 
     /// Leaves the queue. A place that was lost already is none to leave.
     pub async fn leave(&self) -> Result<()> {
-        self.if_held(Request::RequestDeleteRange(key(self.key.clone()).into())).await.map(drop)
+        let delete = op(Request::RequestDeleteRange(key(self.key.clone()).into()));
+        let txn = TxnRequest { compare: vec![self.is_held()], success: vec![delete], failure: Vec::new() };
+        repeatable(self.session.client(), txn).await.map(drop)
     }
 }
 
@@ -171,7 +216,15 @@ fn created(which: Bytes, revision: i64) -> Compare {
     }
 }
 
-pub(crate) fn op(request: Request) -> RequestOp {
+fn unchanged(which: Bytes, revision: i64) -> Compare {
+    Compare {
+        target: CompareTarget::Mod.into(),
+        target_union: Some(TargetUnion::ModRevision(revision)),
+        ..created(which, 0)
+    }
+}
+
+fn op(request: Request) -> RequestOp {
     RequestOp { request: Some(request) }
 }
 

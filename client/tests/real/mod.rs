@@ -1,0 +1,158 @@
+//! Clusters of a real program, from the folder that `KVORUM_TEST_ETCD` names:
+//! `etcd`, and where a test says so `etcdctl` and `etcdutl`.
+#![allow(dead_code, reason = "each test uses its part")]
+
+use std::{
+    net::TcpListener,
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    time::Duration,
+};
+
+use client::{Client, Options};
+use tempfile::TempDir;
+
+/// The folder of the programs; without it a test has nothing to do.
+pub fn programs(test: &str) -> Option<PathBuf> {
+    let folder = std::env::var_os("KVORUM_TEST_ETCD").map(PathBuf::from);
+    if folder.is_none() {
+        eprintln!("{test}: KVORUM_TEST_ETCD is not set");
+    }
+    folder
+}
+
+pub struct Cluster {
+    programs: PathBuf,
+    folder: TempDir,
+    members: Vec<Member>,
+    /// Given to each member.
+    more: Vec<String>,
+    scheme: &'static str,
+}
+
+struct Member {
+    client: u16,
+    peer: u16,
+    child: Option<Child>,
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+impl Cluster {
+    pub fn start(programs: &Path, count: usize, scheme: &'static str, more: &[String]) -> Cluster {
+        let folder = TempDir::new().unwrap();
+        let members = (0..count).map(|_| Member { client: free_port(), peer: free_port(), child: None }).collect();
+        let mut cluster = Cluster { programs: programs.to_owned(), folder, members, more: more.to_vec(), scheme };
+        (0..count).for_each(|at| cluster.run(at));
+        cluster
+    }
+
+    /// Starts a member, for the first time or again.
+    pub fn run(&mut self, at: usize) {
+        let all: Vec<String> =
+            self.members.iter().enumerate().map(|(n, m)| format!("m{n}=http://127.0.0.1:{}", m.peer)).collect();
+        let member = &self.members[at];
+        let peer = format!("http://127.0.0.1:{}", member.peer);
+        let log = std::fs::File::options().create(true).append(true).open(self.file(&format!("m{at}.log"))).unwrap();
+        let mut command = Command::new(self.programs.join("etcd"));
+        command
+            .args(["--name", &format!("m{at}"), "--data-dir"])
+            .arg(self.file(&format!("m{at}")))
+            .args(["--listen-client-urls", &self.endpoint(at), "--advertise-client-urls", &self.endpoint(at)])
+            .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+            .args(["--initial-cluster", &all.join(","), "--log-level", "warn"])
+            .args(&self.more)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log);
+        let child = command.spawn().expect("KVORUM_TEST_ETCD is a folder with etcd in it");
+        self.members[at].child = Some(child);
+    }
+
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub fn endpoint(&self, at: usize) -> String {
+        format!("{}://127.0.0.1:{}", self.scheme, self.members[at].client)
+    }
+
+    pub fn endpoints(&self) -> Vec<String> {
+        (0..self.members.len()).map(|at| self.endpoint(at)).collect()
+    }
+
+    pub fn options(&self) -> Options {
+        Options::of(self.endpoints())
+    }
+
+    pub fn kill(&mut self, at: usize) {
+        let mut child = self.members[at].child.take().expect("it runs");
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    /// Waits until the whole cluster answers.
+    pub async fn ready(&self, client: &Client) {
+        for _ in 0..400 {
+            let mut well = 0;
+            for endpoint in self.endpoints() {
+                let one = client.single(&endpoint).unwrap().with_request_timeout(Some(Duration::from_secs(2)));
+                well += usize::from(one.status().await.is_ok_and(|status| status.leader != 0));
+            }
+            if well == self.members.len() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("the cluster does not come up");
+    }
+
+    /// Which member leads.
+    pub async fn leader(&self, client: &Client) -> usize {
+        for _ in 0..400 {
+            for (at, member) in self.members.iter().enumerate() {
+                if member.child.is_none() {
+                    continue;
+                }
+                let one = client.single(&self.endpoint(at)).unwrap().with_request_timeout(Some(Duration::from_secs(1)));
+                if let Ok(status) = one.status().await
+                    && status.leader != 0
+                    && status.leader == status.header.unwrap_or_default().member_id
+                {
+                    return at;
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("nobody leads");
+    }
+
+    /// Runs a program of the folder on this cluster to its end.
+    pub fn command(&self, program: &str, words: &[&str]) -> Command {
+        let mut command = Command::new(self.programs.join(program));
+        if program == "etcdctl" {
+            command.arg(format!("--endpoints={}", self.endpoints().join(",")));
+        }
+        command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for member in &mut self.members {
+            if let Some(mut child) = member.child.take() {
+                let _ = child.kill();
+                let _ = child.wait();
+            }
+        }
+    }
+}
+
+/// What a program said, which must have gone well.
+pub fn said(output: &Output) -> String {
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
