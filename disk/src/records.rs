@@ -250,6 +250,50 @@ pub fn scan(
     Ok(())
 }
 
+/// Where a scan in parts goes on. Stays valid while files are only appended to or removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    segment: u32,
+    offset: u32,
+    before: Option<Rev>,
+}
+
+/// Visits records in order from `place` on, below main revision `until`, about `max_bytes` of
+/// them; `place` moves behind the last one. True: there are no more.
+pub fn scan_on(
+    files: &dyn Files,
+    place: &mut Place,
+    until: i64,
+    max_bytes: u64,
+    mut visit: impl FnMut(&Record),
+) -> Result<bool, Fault> {
+    let mut bytes = 0u64;
+    let first = place.segment;
+    for segment in list(files)?.into_iter().filter(|segment| *segment >= first) {
+        let path = path(segment);
+        let file = files.open(&path, How::Read).map_err(|e| Fault::io(&path, 0, e))?;
+        let end = records_end(&*file, &path)?;
+        let start = if segment == place.segment { place.offset.max(PAGE as u32) } else { PAGE as u32 };
+        let mut reader = Reader::new(file, path, start, end);
+        while let Some((offset, record, whole)) = reader.next()? {
+            if place.before.is_some_and(|before| before >= record.rev) {
+                let what = "records are not in the order of revisions";
+                return Err(Fault::damaged(&reader.path, u64::from(offset), what));
+            }
+            if record.rev.main >= until {
+                return Ok(true);
+            }
+            visit(&record);
+            *place = Place { segment, offset: reader.offset, before: Some(record.rev) };
+            bytes += whole.len() as u64;
+            if bytes >= max_bytes {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
+}
+
 /// Records from revision `from` on, below `until`: whole revisions, about `max_bytes` of them.
 /// The second value is the first revision not contained. Every record below `until` must be in a file.
 pub fn history(files: &dyn Files, from: i64, until: i64, max_bytes: u64) -> Result<(Vec<Bytes>, i64), Fault> {

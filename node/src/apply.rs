@@ -102,6 +102,7 @@ impl Node {
             return self.apply_config(at, &entry, out);
         }
         let fetched = self.applier.fetched.take();
+        let compacted = self.store.compacted();
         match self.store.apply(at, &entry.data, fetched.as_ref()) {
             Ok(Outcome::Park(handle)) => {
                 self.applier.bytes += entry.data.len() as u64;
@@ -110,6 +111,9 @@ impl Node {
                 false
             }
             Ok(Outcome::Done(applied)) => {
+                if self.store.compacted() > compacted {
+                    self.hash_compaction(compacted);
+                }
                 self.entry_applied(at, applied, out);
                 true
             }

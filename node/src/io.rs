@@ -378,8 +378,8 @@ pub struct Status {
     pub held: Held,
 }
 
-/// Disk work. Log jobs run in order on the disk thread; `Read…` with priority; the rest in
-/// order on the background thread. `crate::work::run` executes any of them against `Files`.
+/// Disk work. Log jobs run in order on the disk thread, `ReadRecord` on the reader's, the rest on the
+/// background thread in the order of [`crate::queue`]. `crate::work::run` executes any of them against `Files`.
 #[derive(Debug)]
 pub enum Job {
     /// disk thread: one batch, one flush.
@@ -435,11 +435,9 @@ pub enum Job {
         head: store::ImageHead,
         held: Vec<u64>,
     },
-    /// background: HashKV scan with the keep-set of records at or below `compacted`.
+    /// background: the next slice of a HashKV scan.
     HashKv {
-        revision: i64,
-        compacted: i64,
-        keep: Vec<store::Rev>,
+        scan: Box<crate::work::HashScan>,
     },
     /// background: a piece of a file for a follower that installs our checkpoint.
     ReadChunk {
@@ -486,8 +484,10 @@ pub enum JobResult {
         manifest: Bytes,
         cut: u64,
     },
+    /// The scan goes on, or is `done`.
     HashKv {
-        hash: u32,
+        scan: Box<crate::work::HashScan>,
+        done: bool,
     },
     Chunk {
         bytes: Bytes,

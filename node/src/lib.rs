@@ -17,19 +17,22 @@
 //! | `health`, `moves` | hung disk, clean stop, digests; MoveLeader |
 //! | `saves` | what becomes one flush of the log |
 //! | `recover`, `offline` | from the files to a member; to its state alone, for tools |
-//! | `frame`, `work` | peer frames and their bytes; jobs carried out |
+//! | `hashes` | HashKV, and what it remembers of compactions |
+//! | `frame`, `work`, `queue` | peer frames and their bytes; jobs carried out, and in which order |
 
 mod apply;
 mod checkpoints;
 pub mod config;
 pub mod frame;
 mod gate;
+mod hashes;
 mod health;
 pub mod io;
 mod lessor;
 mod member;
 mod moves;
 pub mod offline;
+pub mod queue;
 mod reads;
 mod recover;
 mod requests;

@@ -18,6 +18,7 @@ use crate::checkpoints::Checkpoints;
 use crate::config::Config;
 use crate::frame::Frame;
 use crate::gate::Gate;
+use crate::hashes::Hashes;
 use crate::health::Health;
 use crate::io::*;
 use crate::lessor::Lessor;
@@ -58,6 +59,7 @@ pub struct Node {
     pub(crate) moves: Moves,
     /// Lists of leases under way, oldest first.
     pub(crate) listings: std::collections::VecDeque<crate::requests::Listing>,
+    pub(crate) hashes: Hashes,
     /// Counts installed snapshots: what was asked of an earlier state is not mixed with this one.
     pub(crate) epoch: u64,
     /// Set once `Output::Fatal` was said: nothing more is done.
@@ -81,8 +83,8 @@ pub(crate) enum Task {
     ApplyRead,
     History { waiter: Waiter, prev: bool },
     Checkpoint { index: u64 },
-    HashKv { waiter: Waiter, revision: i64, compacted: i64, pin: store::PinId, epoch: u64 },
     Backup { backup: u64 },
+    HashKv { epoch: u64 },
     SendChunk { to: u64, boot: u64, token: u64 },
     Install,
 }
@@ -130,6 +132,7 @@ impl Node {
             health: Health::default(),
             moves: Moves::default(),
             listings: std::collections::VecDeque::new(),
+            hashes: Hashes::default(),
             epoch: 0,
             dead: false,
             turn: Turn::default(),
@@ -168,6 +171,7 @@ impl Node {
         self.run_walks(out);
         self.run_listings(out);
         self.run_backups(out);
+        self.run_hashes(out);
         self.upkeep(out);
         // what apply, reads and upkeep proposed leaves in this turn too
         self.submit_commands(out);
@@ -180,6 +184,7 @@ impl Node {
             || (self.walks.idle()
                 && self.listings.is_empty()
                 && self.backups.idle()
+                && self.hashes.idle()
                 && (self.applier.idle() || !self.may_apply())
                 && self.gate.idle()
                 && self.checkpoints.idle()
@@ -320,13 +325,7 @@ impl Node {
                 self.backup_read(backup, records, next, out);
             }
             (Task::Checkpoint { index }, result) => self.checkpoint_step_done(index, result, out),
-            (Task::HashKv { waiter, revision, compacted, pin, epoch }, JobResult::HashKv { hash }) => {
-                if epoch == self.epoch {
-                    self.store.unpin(pin);
-                }
-                let answer = Answer::HashKv { hash, compacted, hash_revision: revision };
-                self.answer(waiter, answer, out);
-            }
+            (Task::HashKv { epoch }, JobResult::HashKv { scan, done }) => self.hash_scanned(epoch, *scan, done, out),
             (Task::SendChunk { to, boot, token }, JobResult::Chunk { bytes, end }) => {
                 out.push(Output::Send { to, frame: Frame::Chunk { boot, token, ok: true, end, bytes } });
             }
@@ -346,6 +345,7 @@ impl Node {
                 out.push(Output::Send { to, frame });
             }
             Task::Backup { backup } => self.backup_unread(backup, fault, out),
+            Task::HashKv { epoch } => self.hash_failed(epoch, &fault, out),
             Task::Install => self.install_failed(fault, out),
             Task::ReadLog { ticket } => {
                 // The follower gets a snapshot instead.

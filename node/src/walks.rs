@@ -8,7 +8,7 @@ use crate::config::TICK_MS;
 use crate::io::*;
 use crate::member::Node;
 use std::collections::BTreeMap;
-use store::{Finished, Item, KeyRange, PinId, Query, SortOrder, SortTarget, Walk};
+use store::{Finished, Item, PinId, Query, Walk};
 
 /// A walk that nobody pulls ends after this. Ticks.
 const PIN_PATIENCE: u64 = 60_000 / TICK_MS;
@@ -40,12 +40,6 @@ enum Stage {
     Measure(store::Measure),
     /// Pulled by `WalkNext`.
     Serve,
-    /// HashKV: the keep-set of compacted history.
-    KeepSet {
-        revision: i64,
-        compacted: i64,
-        set: store::hash::KeepSet,
-    },
 }
 
 #[derive(Default)]
@@ -70,7 +64,7 @@ impl Walks {
 impl Active {
     fn busy(&self) -> bool {
         match self.stage {
-            Stage::Collect { .. } | Stage::Measure(_) | Stage::KeepSet { .. } => true,
+            Stage::Collect { .. } | Stage::Measure(_) => true,
             Stage::Serve => self.wanted,
         }
     }
@@ -173,13 +167,10 @@ impl Node {
             Stage::Collect { .. } => self.collect_slice(id, &mut active, out),
             Stage::Measure(_) => self.measure_slice(id, &mut active, out),
             Stage::Serve => self.serve_slice(&mut active, out),
-            Stage::KeepSet { .. } => self.keep_slice(&mut active, out),
         };
         if done {
             self.walks.by_waiter.remove(&active.waiter);
-            if !matches!(active.stage, Stage::KeepSet { .. }) {
-                self.store.unpin(active.pin);
-            }
+            self.store.unpin(active.pin);
         } else {
             self.walks.active.insert(id, active);
         }
@@ -273,63 +264,12 @@ impl Node {
             }
         }
     }
-
-    /// HashKV: the keep-set first, in slices; then a scan of the files.
-    pub(crate) fn on_hash_kv(&mut self, waiter: Waiter, revision: i64, out: &mut Vec<Output>) {
-        let compacted = self.store.compacted();
-        let revision = match self.store.hash_revision(revision) {
-            Ok(revision) => revision,
-            Err(error) => return self.refuse(waiter, Refusal::User(error), out),
-        };
-        let walk = self.store.walk(every_key()).expect("the latest revision is readable");
-        let set = self.store.keep_set(revision);
-        let id = self.keep_walk(waiter, walk, Stage::KeepSet { revision, compacted, set });
-        // Every record above the compacted revision counts, and the scan reads them all from files:
-        // what a later compaction makes dead must stay until it is done.
-        let pin = self.store.pin(compacted);
-        let active = self.walks.active.get_mut(&id).expect("kept");
-        self.store.unpin(std::mem::replace(&mut active.pin, pin));
-    }
-
-    fn keep_slice(&mut self, active: &mut Active, out: &mut Vec<Output>) -> bool {
-        let Stage::KeepSet { revision, compacted, set } = &mut active.stage else { unreachable!("keep set") };
-        let Some(keep) = self.store.gather(set, self.config.budgets.slice_keys) else { return false };
-        let (revision, compacted) = (*revision, *compacted);
-        let (waiter, pin) = (active.waiter, active.pin);
-        if self.transfer.swapping() {
-            // The files are those of another state already.
-            self.store.unpin(pin);
-            self.refuse(waiter, Refusal::Timeout, out);
-            return true;
-        }
-        self.write_all_records(out);
-        let task = crate::member::Task::HashKv { waiter, revision, compacted, pin, epoch: self.epoch };
-        self.jobs.start(task, Job::HashKv { revision, compacted, keep }, out);
-        true
-    }
 }
 
 /// What a sorted answer would keep of these items; others keep what fits in one answer.
 fn sorting_cost(walk: &Walk, items: &[Item]) -> u64 {
     let query = walk.query();
     if query.needs_sort() { items.iter().map(|item| sort_cost(query, item)).sum() } else { 0 }
-}
-
-/// The query of a walk that only pins the present.
-fn every_key() -> Query {
-    Query {
-        range: KeyRange::all(),
-        revision: 0,
-        limit: 0,
-        order: SortOrder::None,
-        target: SortTarget::Key,
-        keys_only: false,
-        count_only: true,
-        min_mod: 0,
-        max_mod: 0,
-        min_create: 0,
-        max_create: 0,
-    }
 }
 
 fn whole(query: Query, items: Vec<Item>, finished: Finished) -> RangeStart {

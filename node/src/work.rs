@@ -2,10 +2,38 @@
 
 use crate::io::{Job, JobResult};
 use disk::{Fault, Files, Identity, Log, checkpoint, records, transfer};
-use std::ops::ControlFlow;
 use std::sync::Arc;
-use store::Rev;
 use store::hash::HashKv;
+
+/// Bytes of records that one slice of a HashKV scan reads.
+const HASH_SLICE: u64 = 4 << 20;
+
+/// A HashKV on its way through the files.
+#[derive(Debug)]
+pub struct HashScan {
+    hash: HashKv,
+    place: records::Place,
+    until: i64,
+}
+
+impl HashScan {
+    /// `hash` holds the keep-set of `revision`.
+    pub fn new(revision: i64, hash: HashKv) -> HashScan {
+        HashScan { hash, place: records::Place::default(), until: revision.saturating_add(1) }
+    }
+
+    /// Reads about `bytes` more; true when the scan is done.
+    fn slice(&mut self, files: &dyn Files, bytes: u64) -> Result<bool, Fault> {
+        let hash = &mut self.hash;
+        records::scan_on(files, &mut self.place, self.until, bytes, |record| {
+            hash.feed(record.rev, record.tombstone, &record.body);
+        })
+    }
+
+    pub fn hash(&self) -> u32 {
+        self.hash.finish()
+    }
+}
 
 /// Which thread a job belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,7 +42,7 @@ pub enum Lane {
     Log,
     /// Small reads that somebody waits for.
     Reader,
-    /// Everything else: one at a time, in order.
+    /// Everything else: one at a time, in the order of [`crate::queue`].
     Background,
 }
 
@@ -73,8 +101,9 @@ fn run_or_fault(files: &dyn Files, id: Identity, config: store::Config, job: Job
             checkpoint::clean(files, id, &held)?;
             JobResult::CheckpointDone { manifest: finished.manifest, cut: finished.cut }
         }
-        Job::HashKv { revision, compacted, keep } => {
-            JobResult::HashKv { hash: hash_kv(files, revision, compacted, keep)? }
+        Job::HashKv { mut scan } => {
+            let done = scan.slice(files, HASH_SLICE)?;
+            JobResult::HashKv { scan, done }
         }
         Job::ReadChunk { file, offset, len } => {
             let (bytes, end) = transfer::read_chunk(files, &file, offset, len)?;
@@ -93,15 +122,6 @@ fn run_or_fault(files: &dyn Files, id: Identity, config: store::Config, job: Job
         }
         other => panic!("{other:?} is work for the log"),
     })
-}
-
-fn hash_kv(files: &dyn Files, revision: i64, compacted: i64, keep: Vec<Rev>) -> Result<u32, Fault> {
-    let mut hash = HashKv::new(revision, compacted, keep);
-    records::scan(files, 1, revision + 1, |record, _| {
-        hash.feed(record.rev, record.tombstone, &record.body);
-        ControlFlow::Continue(())
-    })?;
-    Ok(hash.finish())
 }
 
 fn failed(result: Result<JobResult, Fault>) -> JobResult {

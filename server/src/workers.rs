@@ -1,11 +1,13 @@
 //! The threads that carry out disk jobs: the log's, the background's, and the reader of
-//! values that apply waits for. Each does its jobs in order and reports to the core.
+//! values that apply waits for. Each does its jobs in the order of `node::queue` and reports to
+//! the core.
 
 use crate::core::CoreEnd;
 use crate::edge::Edge;
 use crate::intake::Intake;
 use crate::log;
 use disk::{Files, Identity, Log};
+use node::queue::JobQueue;
 use node::work::{self, Lane};
 use node::{Job, JobId, JobResult};
 use std::io;
@@ -13,9 +15,13 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::Instant;
+use thread_priority::unix::{
+    NormalThreadSchedulePolicy, ThreadSchedulePolicy, set_thread_priority_and_policy, thread_native_id,
+};
+use thread_priority::{ThreadPriority, ThreadPriorityValue};
 
-/// How far below everything else the background thread stands (of 19).
-const NICE: i32 = 10;
+/// Priority of the background thread, of 99 with 50 in the middle: niceness 10.
+const PRIORITY: u8 = 22;
 
 /// Queues of the three threads. They need no bound of their own: the node has a bounded
 /// number of jobs in flight and waits for their reports.
@@ -65,9 +71,7 @@ impl Workers {
         let background = thread(
             "background",
             Box::new(move |jobs| {
-                if let Err(error) = rustix::process::nice(NICE) {
-                    log::warn("the background thread could not be niced", &[("error", log::json!(error.to_string()))]);
-                }
+                stand_back();
                 carry_out(&shared.intake, jobs, |job| work::run(&files, whose.0, whose.1, job));
             }),
         )?;
@@ -93,8 +97,28 @@ impl Workers {
     }
 }
 
+/// The kernel prefers every other thread to this one, which does not preempt when it wakes.
+fn stand_back() {
+    let batch = ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Batch);
+    let nice = ThreadPriorityValue::try_from(PRIORITY).map(ThreadPriority::Crossplatform);
+    let set = nice.map_err(|error| error.to_string()).and_then(|nice| {
+        set_thread_priority_and_policy(thread_native_id(), nice, batch).map_err(|error| format!("{error:?}"))
+    });
+    if let Err(error) = set {
+        log::warn("the background thread does not stand back", &[("error", log::json!(error))]);
+    }
+}
+
+/// Does the jobs in the order of [`JobQueue`], until there are none and none can come.
 fn carry_out(intake: &Intake, jobs: Receiver<(JobId, Job)>, mut run: impl FnMut(Job) -> JobResult) {
-    while let Ok((id, job)) = jobs.recv() {
+    let mut queue = JobQueue::default();
+    loop {
+        if queue.is_empty() {
+            let Ok((id, job)) = jobs.recv() else { return };
+            queue.push(id, job);
+        }
+        jobs.try_iter().for_each(|(id, job)| queue.push(id, job));
+        let (id, job) = queue.pop().expect("there is one");
         intake.done(id, run(job));
     }
 }

@@ -92,7 +92,7 @@ pub(crate) enum Armed {
 
 #[derive(Default)]
 struct LaneQueue {
-    waiting: VecDeque<(JobId, Job)>,
+    waiting: node::queue::JobQueue,
     busy: bool,
 }
 
@@ -437,7 +437,7 @@ impl Sim {
                 Output::Job { job, work } => {
                     let lane = lane_number(node::work::lane(&work));
                     let life = self.members[who].starting.as_mut().expect("starting");
-                    life.lanes[lane].waiting.push_back((job, work));
+                    life.lanes[lane].waiting.push(job, work);
                 }
                 other => panic!("recovery cannot say {other:?}"),
             }

@@ -49,6 +49,15 @@ impl Store {
         pin
     }
 
+    /// Holds the sweep at `before`, the compacted revision until the entry that was just applied:
+    /// no sweep can have run since. For the hash of that compaction.
+    pub fn pin_unswept(&mut self, before: i64) -> PinId {
+        let pin = PinId { revision: before, number: self.pins.next };
+        self.pins.next += 1;
+        self.pins.held.insert(pin);
+        pin
+    }
+
     /// # Panics
     /// If the pin was given back already.
     pub fn unpin(&mut self, pin: PinId) {

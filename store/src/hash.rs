@@ -60,6 +60,8 @@ pub fn bucket_key(rev: Rev, tombstone: bool) -> Vec<u8> {
 pub struct KeepSet {
     revision: i64,
     compacted: i64,
+    /// As the compaction at `revision` itself hashes, rather than a later HashKV.
+    compaction: bool,
     after: Option<Key>,
     /// Some key at all is kept at the revision.
     any: bool,
@@ -82,7 +84,15 @@ impl Store {
     /// Begins to gather the records at or below the compacted revision that count in
     /// HashKV at `revision` (from [`Store::hash_revision`]).
     pub fn keep_set(&self, revision: i64) -> KeepSet {
-        KeepSet { revision, compacted: self.compacted, after: None, any: false, kept: Vec::new(), retained: Vec::new() }
+        KeepSet::new(revision, self.compacted, false)
+    }
+
+    /// What etcd's compaction at `revision` hashes on its way: everything that counted before it,
+    /// when `before` was the compacted revision. The versions dead since must be still there
+    /// (see [`Store::pin_unswept`]).
+    pub fn compaction_keep_set(&self, revision: i64, before: i64) -> KeepSet {
+        assert!(before < revision, "compaction goes forward: {before} to {revision}");
+        KeepSet::new(revision, before, true)
     }
 
     /// Looks at up to `most` keys more; the set in revision order once all keys were seen.
@@ -108,13 +118,18 @@ impl Store {
 
     /// HashKV computed at once, for tests and small stores. `record` reads a record by its handle.
     pub fn hash_kv(&self, revision: i64, record: impl Fn(crate::Handle) -> Bytes) -> u32 {
-        let mut set = self.keep_set(revision);
+        self.hash_kept(self.keep_set(revision), record)
+    }
+
+    /// As [`Store::hash_kv`], of any keep-set.
+    pub fn hash_kept(&self, mut set: KeepSet, record: impl Fn(crate::Handle) -> Bytes) -> u32 {
+        let (revision, compacted) = set.of();
         let keep = loop {
             if let Some(keep) = self.gather(&mut set, 1000) {
                 break keep;
             }
         };
-        let mut hash = HashKv::new(revision, self.compacted, keep);
+        let mut hash = HashKv::new(revision, compacted, keep);
         let mut records: Vec<(Rev, crate::Handle)> = Vec::new();
         self.keys.scan(&KeyRange::all(), |_, entry| {
             records.extend(entry.versions().map(|version| (version.rev(), version.handle)));
@@ -131,10 +146,21 @@ impl Store {
 }
 
 impl KeepSet {
+    fn new(revision: i64, compacted: i64, compaction: bool) -> KeepSet {
+        KeepSet { revision, compacted, compaction, after: None, any: false, kept: Vec::new(), retained: Vec::new() }
+    }
+
+    /// (revision, compacted revision) that the hash is of.
+    pub fn of(&self) -> (i64, i64) {
+        (self.revision, self.compacted)
+    }
+
     fn visit(&mut self, entry: &Entry) {
         // etcd looks at the first generation whose tombstone is not before the revision: with a
         // tombstone right at it the key counts as gone, even if it came back in the same transaction
         let gone = entry.versions().any(|v| v.is_tombstone() && v.main == self.revision);
+        // a compaction counts such a tombstone among what it keeps
+        self.any |= gone && self.compaction;
         let visible = entry.at(self.revision).filter(|v| !gone && !v.is_tombstone());
         if let Some(version) = visible {
             self.any = true;

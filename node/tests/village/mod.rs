@@ -5,6 +5,7 @@ use bytes::Bytes;
 use consensus::Role;
 use disk::{Files, Identity, Log};
 use node::frame::Frame;
+use node::queue::JobQueue;
 use node::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write;
@@ -23,6 +24,8 @@ struct House {
     /// The restart of the log behind an installed snapshot is kept back while set.
     slow: bool,
     kept: Vec<(JobId, Job)>,
+    /// Background jobs wait here while set.
+    queue: Option<JobQueue>,
 }
 
 #[derive(Default)]
@@ -33,6 +36,8 @@ pub struct Village {
     /// Forwards on these wires are remembered, to arrive once more.
     tapped: BTreeSet<(u64, u64)>,
     copies: Vec<(u64, u64, Frame)>,
+    /// Bytes of the event ring; 0: the default.
+    ring: usize,
     /// Largest amount of uncommitted data; 0: the default.
     uncommitted: u64,
     next: Waiter,
@@ -60,6 +65,14 @@ impl Village {
             ["crash", id] => self.houses.get_mut(&id.parse().expect("id")).expect("member").down = true,
             ["restart", id] => self.restart(id.parse().expect("id")),
             ["hang", id] => self.houses.get_mut(&id.parse().expect("id")).expect("member").hung = true,
+            ["queue", id] => {
+                self.houses.get_mut(&id.parse().expect("id")).expect("member").queue = Some(JobQueue::default())
+            }
+            ["ring", bytes] => self.ring = bytes.parse().expect("bytes"),
+            ["do", id, count] => self.do_queued(id.parse().expect("id"), count.parse().expect("count"), ""),
+            ["do", id, count, "until", last] => {
+                self.do_queued(id.parse().expect("id"), count.parse().expect("count"), last);
+            }
             ["slow", id] => self.houses.get_mut(&id.parse().expect("id")).expect("member").slow = true,
             ["free", id] => self.free(id.parse().expect("id")),
             ["stop", id] => {
@@ -100,6 +113,9 @@ impl Village {
         config.log_segment_bytes = 256 << 10;
         config.checkpoint_bytes = 16 << 10;
         config.budgets.entry_cache = 16 << 10;
+        if self.ring > 0 {
+            config.budgets.event_ring = self.ring;
+        }
         if self.uncommitted > 0 {
             config.budgets.uncommitted = self.uncommitted;
         }
@@ -111,7 +127,7 @@ impl Village {
         let mut out = Vec::new();
         let (node, log) = Node::recover(config.clone(), &shared, &mut out).expect("recovers");
         let slow = self.houses.remove(&id).is_some_and(|before| before.slow);
-        let house = House { node, log, files, config, down: false, hung: false, slow, kept: Vec::new() };
+        let house = House { node, log, files, config, down: false, hung: false, slow, kept: Vec::new(), queue: None };
         self.houses.insert(id, house);
         self.carry_out(id, out);
         self.settle(id);
@@ -132,6 +148,30 @@ impl Village {
         let _ = writeln!(self.told, "{id}: the disk does {} waiting jobs", kept.len());
         for (job, work) in kept {
             self.work(id, job, work);
+        }
+        self.deliver();
+    }
+
+    /// The background thread does its next jobs, and says which.
+    fn do_queued(&mut self, id: u64, count: usize, last: &str) {
+        let mut writes = 0;
+        for _ in 0..count {
+            let queue = self.houses.get_mut(&id).expect("member").queue.as_mut().expect("jobs are queued");
+            let Some((job, work)) = queue.pop() else { break };
+            let name = format!("{work:?}");
+            let name = name.split(|letter: char| !letter.is_alphanumeric()).next().expect("a word").to_string();
+            if count > 1 && name == "WriteRecords" {
+                writes += 1;
+            } else {
+                let _ = writeln!(self.told, "{id}: does {name}");
+            }
+            self.work(id, job, work);
+            if name == last {
+                break;
+            }
+        }
+        if writes > 0 {
+            let _ = writeln!(self.told, "{id}: and writes records");
         }
         self.deliver();
     }
@@ -220,8 +260,11 @@ impl Village {
                     let house = self.houses.get_mut(&id).expect("member");
                     let late = house.hung && matches!(work, Job::Save { .. })
                         || house.slow && matches!(work, Job::RestartLog { .. });
+                    let background = work::lane(&work) == work::Lane::Background;
                     if late {
                         house.kept.push((job, work));
+                    } else if let Some(queue) = house.queue.as_mut().filter(|_| background) {
+                        queue.push(job, work);
                     } else {
                         self.work(id, job, work);
                     }
@@ -280,6 +323,7 @@ impl Village {
             ["keep", lease] => Request::KeepAlive { lease: lease.parse().expect("id") },
             ["ttl", lease] => Request::TimeToLive { lease: lease.parse().expect("id"), keys: true },
             ["hash"] => Request::HashKv { revision: 0 },
+            ["hash", revision] => Request::HashKv { revision: revision.parse().expect("revision") },
             ["move", target] => Request::MoveLeader { target: target.parse().expect("id") },
             ["members"] => Request::Members { linearizable: true },
             ["status"] => Request::Status,
@@ -296,6 +340,7 @@ impl Village {
                 return self.input(id, Input::Watch { stream: 1, op });
             }
             ["history", from] => Request::History { from: from.parse().expect("revision"), prev: true },
+            ["timeout", "last"] => return self.input(id, Input::Cancel { waiter: waiter - 1, timed_out: true }),
             ["timeout"] => return self.input(id, Input::Cancel { waiter: waiter - 2, timed_out: true }),
             other => panic!("no such command: {other:?}"),
         };
@@ -330,8 +375,8 @@ impl Village {
                 "leader {} revision {} compacted {} keys {} alarms {:?}",
                 status.leader, status.revision, status.compacted, status.keys, status.alarms
             ),
-            Answer::HashKv { compacted, hash_revision, .. } => {
-                format!("hash of {hash_revision}, compacted {compacted}")
+            Answer::HashKv { hash, compacted, hash_revision } => {
+                format!("hash {hash:08x} of {hash_revision}, compacted {compacted}")
             }
             Answer::TimeToLive { ttl, granted, keys } => {
                 let keys: Vec<_> = keys.iter().map(|key| String::from_utf8_lossy(key).into_owned()).collect();

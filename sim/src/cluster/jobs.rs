@@ -27,8 +27,10 @@ impl Sim {
                     }
                     Job::CheckpointRows { index, rows } => format!("{job}: {kind} {index} {} bytes", rows.len()),
                     Job::CheckpointFinish { index, .. } => format!("{job}: {kind} {index}"),
-                    Job::HashKv { keep, .. } => format!("{job}: {kind} keeps {}", keep.len()),
-                    Job::InstallBegin { .. } | Job::InstallFinish { .. } | Job::InstallChunk { .. } => {
+                    Job::HashKv { .. }
+                    | Job::InstallBegin { .. }
+                    | Job::InstallFinish { .. }
+                    | Job::InstallChunk { .. } => {
                         format!("{job}: {kind}")
                     }
                     other => format!("{job}: {other:?}"),
@@ -44,7 +46,7 @@ impl Sim {
             Job::ReadHistory { .. } => self.marks.hit("watch fed from history"),
             _ => {}
         }
-        self.members[who].up.as_mut().expect("up").lanes[lane].waiting.push_back((job, work));
+        self.members[who].up.as_mut().expect("up").lanes[lane].waiting.push(job, work);
         self.run_lane(who, lane);
     }
 
@@ -56,7 +58,7 @@ impl Sim {
         if life.lanes[lane].busy {
             return;
         }
-        let Some((job, mut work)) = life.lanes[lane].waiting.pop_front() else { return };
+        let Some((job, mut work)) = life.lanes[lane].waiting.pop() else { return };
         life.lanes[lane].busy = true;
         let durable = match &work {
             Job::Save { hard, entries, .. } => {

@@ -1,0 +1,108 @@
+//! The order of a lane's jobs: what somebody waits for goes ahead of what takes long.
+//!
+//! The background thread has two kinds of work. Records that are written, and the history that
+//! watches read back from them, are short and go *ahead*, in their order. Checkpoints, hashes and
+//! the files of snapshots are *long*: they come in bounded steps, in their order, and step aside
+//! between two of them. A long job never passes a write that was submitted before it (it may read
+//! what was written), and after `PATIENCE` jobs went ahead of it, it has its turn.
+//! The other lanes have one kind of work, so it is done in its order.
+
+use crate::io::{Job, JobId};
+use std::collections::VecDeque;
+
+/// Later jobs that may go ahead of a long one before its next step.
+const PATIENCE: u32 = 16;
+
+/// Jobs of one lane that wait for it. Both drivers, the server's and the simulator's, use it.
+#[derive(Debug, Default)]
+pub struct JobQueue {
+    ahead: VecDeque<(JobId, Job)>,
+    long: VecDeque<(JobId, Job)>,
+    /// Jobs that went ahead of the first long one although they came later.
+    passed: u32,
+}
+
+fn is_long(job: &Job) -> bool {
+    matches!(
+        job,
+        Job::CheckpointBegin { .. }
+            | Job::CheckpointRows { .. }
+            | Job::CheckpointFinish { .. }
+            | Job::HashKv { .. }
+            | Job::ReadChunk { .. }
+            | Job::InstallBegin { .. }
+            | Job::InstallChunk { .. }
+            | Job::InstallFinish
+    )
+}
+
+impl JobQueue {
+    pub fn push(&mut self, job: JobId, work: Job) {
+        if is_long(&work) { self.long.push_back((job, work)) } else { self.ahead.push_back((job, work)) }
+    }
+
+    /// The job to do next.
+    pub fn pop(&mut self) -> Option<(JobId, Job)> {
+        let Some((long, _)) = self.long.front() else { return self.ahead.pop_front() };
+        match self.ahead.front() {
+            Some((next, _)) if next < long => self.ahead.pop_front(),
+            Some(_) if self.passed < PATIENCE => {
+                self.passed += 1;
+                self.ahead.pop_front()
+            }
+            _ => {
+                self.passed = 0;
+                self.long.pop_front()
+            }
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.ahead.is_empty() && self.long.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write() -> Job {
+        Job::WriteRecords { segment: 1, offset: 0, parts: Vec::new(), seals: false }
+    }
+
+    fn history() -> Job {
+        Job::ReadHistory { from: 1, until: 2, max_bytes: 1 }
+    }
+
+    fn long() -> Job {
+        Job::CheckpointBegin { index: 1 }
+    }
+
+    fn order(queue: &mut JobQueue) -> Vec<JobId> {
+        std::iter::from_fn(|| queue.pop()).map(|(job, _)| job).collect()
+    }
+
+    #[test]
+    fn history_goes_ahead_of_long_work_but_not_of_the_writes_before_it() {
+        let mut queue = JobQueue::default();
+        for (job, work) in [(1, long()), (2, write()), (3, long()), (4, history())] {
+            queue.push(job, work);
+        }
+        assert_eq!(order(&mut queue), [2, 4, 1, 3]);
+        assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn long_work_has_its_turn_but_passes_no_earlier_write() {
+        let mut queue = JobQueue::default();
+        queue.push(1, long());
+        (2..=20).for_each(|job| queue.push(job, history()));
+        assert_eq!(order(&mut queue)[..18], [2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 1, 18]);
+
+        queue.passed = PATIENCE;
+        (1..=3).for_each(|job| queue.push(job, write()));
+        queue.push(4, long());
+        queue.push(5, history());
+        assert_eq!(order(&mut queue), [1, 2, 3, 4, 5]);
+    }
+}
