@@ -55,7 +55,7 @@ impl Client {
     /// A way to renew a lease again and again. Nothing is sent before the first
     /// [`KeepAlive::renew`].
     pub fn keep_alive(&self, id: i64) -> KeepAlive {
-        KeepAlive { client: self.clone(), id, stream: None }
+        KeepAlive { client: self.clone(), id, stream: None, last: LeaseKeepAliveResponse::default() }
     }
 }
 
@@ -67,9 +67,15 @@ pub struct KeepAlive {
     client: Client,
     id: i64,
     stream: Option<Stream>,
+    last: LeaseKeepAliveResponse,
 }
 
 impl KeepAlive {
+    /// The newest answer, as the server gave it.
+    pub fn last(&self) -> &LeaseKeepAliveResponse {
+        &self.last
+    }
+
     /// Renews the lease once and says for how many seconds. A failure that may
     /// pass is tried again elsewhere until [`crate::Options::request_timeout`].
     ///
@@ -145,7 +151,8 @@ impl KeepAlive {
         };
         let response = responses.next().await?.ok_or_else(|| lost(&responses))?;
         self.stream = Some((requests, responses));
-        Ok(response.ttl)
+        self.last = response;
+        Ok(self.last.ttl)
     }
 
     async fn open(&self, first: Bytes) -> Result<Stream> {

@@ -6,7 +6,8 @@ use tokio::sync::mpsc::{Sender, channel};
 use wire::{
     Rpc,
     etcdserverpb::{
-        WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse, watch_request::RequestUnion,
+        ResponseHeader, WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse,
+        watch_request::RequestUnion,
     },
 };
 
@@ -23,7 +24,14 @@ impl Client {
     /// With `start_revision` 0 the watch begins when the server first hears of
     /// it.
     pub fn watch(&self, request: impl Into<WatchCreateRequest>) -> Watcher {
-        Watcher { client: self.clone(), resume: Resume::new(request.into()), stream: None, failures: 0, renewed: false }
+        Watcher {
+            client: self.clone(),
+            resume: Resume::new(request.into()),
+            stream: None,
+            failures: 0,
+            renewed: false,
+            header: ResponseHeader::default(),
+        }
     }
 }
 
@@ -37,6 +45,7 @@ pub struct Watcher {
     failures: u32,
     /// Whether a token was got because of a refusal, since something came.
     renewed: bool,
+    header: ResponseHeader,
 }
 
 #[derive(Debug)]
@@ -73,7 +82,10 @@ impl Watcher {
             self.ready().await?;
             let open = self.stream.as_mut().expect("ready has opened it");
             let taken = match open.responses.next().await {
-                Ok(Some(response)) => self.resume.take(response),
+                Ok(Some(response)) => {
+                    self.header = response.header.clone().unwrap_or_default();
+                    self.resume.take(response)
+                }
                 Ok(None) => Err(closed(open)),
                 Err(error) => Err(error),
             };
@@ -98,6 +110,11 @@ impl Watcher {
         }
     }
 
+    /// The header of the newest response, a refusal's too.
+    pub fn header(&self) -> &ResponseHeader {
+        &self.header
+    }
+
     /// Opens a stream and reads until the watch is created on it.
     async fn open(&mut self) -> Result<()> {
         let (requests, mut queue) = channel(QUEUE);
@@ -107,6 +124,7 @@ impl Watcher {
         let responses = self.client.open(Rpc::Watch, queued).await?;
         let mut open = Open { requests, responses };
         let created = open.responses.next().await?.ok_or_else(|| closed(&open))?;
+        self.header = created.header.clone().unwrap_or_default();
         self.resume.take(created)?;
         self.stream = Some(open);
         Ok(())
