@@ -36,6 +36,91 @@ pub enum Row {
     Swap(Load),
     /// Write every key once and end.
     Fill(Load),
+    /// Read all keys of the prefix at once; run `fill` with the same --keys first.
+    List {
+        #[command(flatten)]
+        load: Load,
+        /// By pages of so many keys, all at one revision.
+        #[arg(long, value_name = "KEYS", conflicts_with_all = ["stream", "count"])]
+        page: Option<u64>,
+        /// With RangeStream (etcd 3.7).
+        #[arg(long, conflicts_with = "count")]
+        stream: bool,
+        /// Only how many there are.
+        #[arg(long)]
+        count: bool,
+        /// End after so many calls instead of after a time.
+        #[arg(long, value_name = "CALLS")]
+        total: Option<u64>,
+    },
+    /// Many watchers of one prefix; puts fall due at --rate (or go in a closed loop without).
+    Watch {
+        #[command(flatten)]
+        load: Load,
+        #[command(flatten)]
+        fan: Fan,
+        /// Further watchers that read nothing.
+        #[arg(long, default_value_t = 0)]
+        slow: u64,
+    },
+    /// Watchers that begin far back, while puts go on in another prefix.
+    Resume {
+        #[command(flatten)]
+        load: Load,
+        #[command(flatten)]
+        fan: Fan,
+        /// Revisions that are written first and lie behind.
+        #[arg(long, default_value_t = 10_000)]
+        history: u64,
+    },
+    /// Watches without events: what they cost in memory.
+    Rest {
+        #[command(flatten)]
+        load: Load,
+        #[command(flatten)]
+        fan: Fan,
+    },
+    /// Leases that end together, while puts go on.
+    Expire {
+        #[command(flatten)]
+        load: Load,
+        #[arg(long, default_value_t = 10_000)]
+        leases: u64,
+        /// Seconds; granting and renewing all of them must take less.
+        #[arg(long, default_value_t = 15)]
+        ttl: i64,
+    },
+    /// Renewals in a closed loop: each client one lease and one stream.
+    KeepAlive(Load),
+    /// A compaction in the middle of a load; latencies before it and from it on.
+    Compact {
+        #[command(flatten)]
+        load: Load,
+        /// Revisions that are written first.
+        #[arg(long, default_value_t = 100_000)]
+        history: u64,
+    },
+    /// Pods that come and go: create, three status updates, an event, delete, each compared; watched.
+    Pods {
+        #[command(flatten)]
+        load: Load,
+        #[command(flatten)]
+        fan: Fan,
+    },
+    /// No load at all: what a server costs that has nothing to do.
+    Idle(Target),
+    /// What the machine itself can do: bare messages over loopback, bare flushes on the disk.
+    Bound(Target),
+}
+
+/// Watchers.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct Fan {
+    #[arg(long, default_value_t = 100)]
+    pub watchers: u64,
+    /// Connections they share.
+    #[arg(long, default_value_t = 10)]
+    pub watch_conns: usize,
 }
 
 /// Order in which keys are used.
@@ -118,7 +203,7 @@ impl Target {
             found.next().ok_or_else(|| format!("endpoint {text} has no address"))
         };
         let endpoints = self.endpoints.iter().map(resolve).collect::<Result<_, _>>()?;
-        Ok(Dial { endpoints, stream_window: self.stream_window, receive_buffer: 0 })
+        Ok(Dial { endpoints, stream_window: self.stream_window })
     }
 
     pub fn watched(&self) -> Watched {

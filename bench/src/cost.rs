@@ -14,7 +14,8 @@ pub struct Process {
     pub name: String,
     /// Seconds of user and system time.
     pub cpu: f64,
-    /// Bytes that the process caused to be written to the device.
+    /// Bytes of the pages that the process made dirty: where the file system has large pages, far
+    /// more than reaches the device.
     pub written: u64,
     /// Write system calls.
     pub write_calls: u64,
@@ -105,6 +106,11 @@ impl Watched {
 }
 
 impl Sample {
+    /// Bytes without a file behind them, of all watched processes.
+    pub fn anonymous(&self) -> f64 {
+        self.processes.iter().map(|process| process.anonymous as f64).sum()
+    }
+
     /// What happened between `before` and this.
     pub fn since(&self, before: &Sample) -> Costs {
         let servers: Vec<ProcessCost> = self

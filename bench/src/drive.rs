@@ -15,7 +15,7 @@ const PENALTY: Duration = Duration::from_millis(10);
 /// How long answers that are still owed at the end of an open loop are waited for.
 const GRACE: Duration = Duration::from_secs(15);
 /// Width of a bucket of the time line.
-pub const BUCKET: Duration = Duration::from_millis(100);
+const BUCKET: Duration = Duration::from_millis(100);
 
 /// What is asked. One per thread; `client` counts within the thread.
 pub trait Source: Send {
@@ -94,7 +94,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    fn new() -> Seen {
+    pub fn new() -> Seen {
         Seen {
             latencies: latencies(),
             done: 0,

@@ -132,7 +132,6 @@ pub struct H2 {
     /// Stream and flags of a header block that is being continued.
     block_of: Option<(u32, u8)>,
     taken: u32,
-    greeted: bool,
 }
 
 impl Tx {
@@ -171,14 +170,6 @@ impl Tx {
     pub fn send(&mut self, id: u32, message: &[u8]) {
         if self.streams.contains_key(&id) {
             self.put_message(id, message);
-        }
-    }
-
-    /// Gives the stream up.
-    pub fn cancel(&mut self, id: u32) {
-        if self.streams.remove(&id).is_some() {
-            frame(&mut self.out, 4, RST_STREAM, 0, id);
-            self.out.extend_from_slice(&8_u32.to_be_bytes());
         }
     }
 
@@ -293,13 +284,7 @@ impl H2 {
             block: Vec::new(),
             block_of: None,
             taken: 0,
-            greeted: false,
         }
-    }
-
-    /// Whether the server's settings have come: before that it is not known to speak HTTP/2.
-    pub fn greeted(&self) -> bool {
-        self.greeted
     }
 
     /// Looks at all whole frames of `input`.
@@ -414,7 +399,6 @@ impl H2 {
                 _ => {}
             }
         }
-        self.greeted = true;
         frame(&mut self.tx.out, 0, SETTINGS, ACK, 0);
         self.tx.begin_waiting();
         self.tx.go_on();

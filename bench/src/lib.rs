@@ -10,6 +10,7 @@
 //! errors: they are counted, printed, and make the exit code 1.
 
 mod args;
+mod call;
 mod cost;
 mod drive;
 mod h2;
@@ -22,6 +23,8 @@ mod run;
 
 use args::{Cli, Row};
 use clap::Parser;
+use rows::list::Way;
+use rows::watch::FanOut;
 
 /// Runs the program with the words after its name; its exit code: 0, 1 if a call failed or the
 /// run could not be made, 2 for a command line that makes no sense.
@@ -44,11 +47,33 @@ pub fn run(words: &[String]) -> i32 {
     }
 }
 
+fn fan_out(fan: args::Fan, slow: u64) -> FanOut {
+    FanOut { watchers: fan.watchers, conns: fan.watch_conns, slow }
+}
+
 fn row(row: &Row) -> Result<bool, String> {
     match row {
         Row::Put(load) => rows::unary::put(load),
         Row::Get { load, serializable } => rows::unary::get(load, *serializable),
         Row::Swap(load) => rows::unary::swap(load),
         Row::Fill(load) => rows::unary::fill(load),
+        Row::List { load, page, stream, count, total } => {
+            let way = match page {
+                Some(limit) => Way::Pages(*limit),
+                None if *stream => Way::Stream,
+                None if *count => Way::Count,
+                None => Way::Whole,
+            };
+            rows::list::list(load, way, *total)
+        }
+        Row::Watch { load, fan, slow } => rows::watch::fan_out(load, fan_out(*fan, *slow)),
+        Row::Resume { load, fan, history } => rows::watch::resume(load, fan_out(*fan, 0), *history),
+        Row::Rest { load, fan } => rows::watch::resting(load, fan_out(*fan, 0)),
+        Row::Expire { load, leases, ttl } => rows::lease::expire(load, *leases, *ttl),
+        Row::KeepAlive(load) => rows::lease::keep_alive(load),
+        Row::Compact { load, history } => rows::compact::compact(load, *history),
+        Row::Pods { load, fan } => rows::pods::pods(load, fan_out(*fan, 0)),
+        Row::Idle(target) => rows::rest::idle(target),
+        Row::Bound(target) => rows::bound::bound(target),
     }
 }

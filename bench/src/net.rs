@@ -21,8 +21,6 @@ pub struct Dial {
     pub endpoints: Vec<SocketAddr>,
     /// What the server may send on one stream before it is asked for more, in bytes.
     pub stream_window: u32,
-    /// Receive buffer of the sockets, in bytes; 0: the system's choice.
-    pub receive_buffer: usize,
 }
 
 #[derive(Debug)]
@@ -33,8 +31,6 @@ struct Conn {
     retry_at: Instant,
     waits_to_write: bool,
     dirty: bool,
-    /// Not read from: its receive window fills up.
-    deaf: bool,
 }
 
 /// Connections of one thread.
@@ -62,7 +58,7 @@ impl Net {
         for index in 0..count {
             let endpoint = index % net.dial.endpoints.len();
             let address = net.dial.endpoints[endpoint];
-            let socket = dialled(&net.dial, address).map_err(|e| format!("connecting to {address}: {e}"))?;
+            let socket = dialled(address).map_err(|e| format!("connecting to {address}: {e}"))?;
             net.conns.push(Conn {
                 h2: H2::new(&address.to_string(), net.dial.stream_window),
                 socket: None,
@@ -70,7 +66,6 @@ impl Net {
                 retry_at: Instant::now(),
                 waits_to_write: false,
                 dirty: false,
-                deaf: false,
             });
             net.adopt(index, socket);
         }
@@ -89,12 +84,6 @@ impl Net {
             self.dirty.push(index);
         }
         &mut conn.h2.tx
-    }
-
-    /// A deaf connection is not read from until it is told to listen again.
-    pub fn deafen(&mut self, index: usize, deaf: bool) {
-        self.conns[index].deaf = deaf;
-        self.register(index, epoll::EventFlags::empty());
     }
 
     /// Writes what was begun from outside.
@@ -136,7 +125,7 @@ impl Net {
     ) -> Result<(), String> {
         let conn = &mut self.conns[index];
         let Some(socket) = &conn.socket else { return Ok(()) };
-        if !conn.deaf && flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
+        if flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
             conn.h2.input.reserve(READ);
             match rustix::io::read(socket, spare_capacity(&mut conn.h2.input)) {
                 Ok(0) => return Err("the server closed the connection".into()),
@@ -168,16 +157,15 @@ impl Net {
         let waits = !out.is_empty();
         if waits != conn.waits_to_write {
             conn.waits_to_write = waits;
-            self.register(index, epoll::EventFlags::empty());
+            self.register(index);
         }
         Ok(())
     }
 
-    fn register(&mut self, index: usize, more: epoll::EventFlags) {
+    fn register(&mut self, index: usize) {
         let conn = &self.conns[index];
         let Some(socket) = &conn.socket else { return };
-        let mut flags = more;
-        flags.set(epoll::EventFlags::IN, !conn.deaf);
+        let mut flags = epoll::EventFlags::IN;
         flags.set(epoll::EventFlags::OUT, conn.waits_to_write);
         let data = epoll::EventData::new_u64(index as u64);
         epoll::modify(&self.epoll, socket, data, flags).expect("a socket of ours");
@@ -219,7 +207,7 @@ impl Net {
                 self.down.push(index);
                 continue;
             }
-            match dialled(&self.dial, self.dial.endpoints[conn.endpoint]) {
+            match dialled(self.dial.endpoints[conn.endpoint]) {
                 Ok(socket) => self.adopt(index, socket),
                 Err(_) => {
                     conn.endpoint = (conn.endpoint + 1) % self.dial.endpoints.len();
@@ -231,12 +219,9 @@ impl Net {
     }
 }
 
-fn dialled(dial: &Dial, address: SocketAddr) -> std::io::Result<TcpStream> {
+fn dialled(address: SocketAddr) -> std::io::Result<TcpStream> {
     let socket = TcpStream::connect_timeout(&address, Duration::from_secs(2))?;
     socket.set_nodelay(true)?;
-    if dial.receive_buffer > 0 {
-        rustix::net::sockopt::set_socket_recv_buffer_size(&socket, dial.receive_buffer)?;
-    }
     socket.set_nonblocking(true)?;
     Ok(socket)
 }

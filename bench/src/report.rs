@@ -1,7 +1,7 @@
 //! The result of a run: as a table for people, as JSON for `cargo xtask bench`.
 
 use crate::cost::{Costs, DiskCost, Others, ProcessCost};
-use crate::drive::{BUCKET, Bucket, Latencies, Seen};
+use crate::drive::{Bucket, Latencies, Seen};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -65,6 +65,8 @@ pub struct Report {
     pub lost_connections: u64,
     pub losses: Vec<String>,
     pub latency: Latency,
+    /// From the sending of a put to the arrival of its event.
+    pub lag: Option<Latency>,
     /// Longest time without a good answer.
     pub longest_gap_ms: f64,
     pub client_cpu_us_per_operation: f64,
@@ -229,11 +231,6 @@ impl Report {
             line(out, "busy machine", &format!("others used {foreign:.2} CPUs meanwhile: distrust the figures"));
         }
     }
-}
-
-/// Seconds a bucket of `line_tenths` is wide.
-pub fn bucket_seconds() -> f64 {
-    BUCKET.as_secs_f64()
 }
 
 fn per(what: f64, operations: u64) -> Option<f64> {

@@ -17,11 +17,24 @@ pub struct Row<'a> {
     pub target: &'a Target,
 }
 
-/// Drives the plan and prints the report; whether all went well, and the sources.
+/// Drives the plan and prints the report; whether all went well.
 ///
 /// # Errors
 /// If the run cannot begin.
-pub fn measured<S: Source>(row: &Row<'_>, plan: &Plan, sources: Vec<S>) -> Result<(bool, Vec<S>), String> {
+pub fn measured<S: Source>(row: &Row<'_>, plan: &Plan, sources: Vec<S>) -> Result<bool, String> {
+    measured_with(row, plan, sources, |_, _| ())
+}
+
+/// The same; `add` may put figures of the row's own into the report.
+///
+/// # Errors
+/// If the run cannot begin.
+pub fn measured_with<S: Source>(
+    row: &Row<'_>,
+    plan: &Plan,
+    sources: Vec<S>,
+    add: impl FnOnce(&mut Report, Vec<S>),
+) -> Result<bool, String> {
     let watched = row.target.watched();
     watched.sample()?;
     let live = Live::default();
@@ -36,7 +49,8 @@ pub fn measured<S: Source>(row: &Row<'_>, plan: &Plan, sources: Vec<S>) -> Resul
         (Ok(before), Some(after)) => add_costs(&mut report, &before, after),
         (Err(error), _) => report.remarks.push(error),
     }
-    Ok((finish(row.target, &report), sources))
+    add(&mut report, sources);
+    Ok(finish(row.target, &report))
 }
 
 /// The report without costs.

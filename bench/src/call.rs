@@ -1,0 +1,57 @@
+//! One call at a time, for what a row does beside its load.
+
+use crate::h2::{Begin, Event};
+use crate::net::{Dial, Net};
+use std::time::{Duration, Instant};
+use wire::Rpc;
+
+/// A compaction or a list may take its time.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A connection for single calls.
+#[derive(Debug)]
+pub struct Caller {
+    net: Net,
+}
+
+impl Caller {
+    /// # Errors
+    /// If nobody listens.
+    pub fn connect(dial: Dial) -> Result<Caller, String> {
+        Ok(Caller { net: Net::connect(dial, 1)? })
+    }
+
+    /// The answer to one request.
+    ///
+    /// # Errors
+    /// The status of the server, or that it does not answer.
+    pub fn ask(&mut self, rpc: Rpc, request: &[u8]) -> Result<Vec<u8>, String> {
+        self.net.tx(0).start(Begin::unary(rpc, 0), request);
+        let (mut answer, mut end) = (Vec::new(), None);
+        let deadline = Instant::now() + PATIENCE;
+        while end.is_none() {
+            if Instant::now() > deadline {
+                return Err(format!("{rpc:?}: no answer within {} s", PATIENCE.as_secs()));
+            }
+            self.net.poll(Duration::from_millis(100), &mut |_, _, _, event| match event {
+                Event::Message { bytes, .. } => answer = bytes.to_vec(),
+                Event::End { code, text, .. } => end = Some((code, text.to_owned())),
+            });
+        }
+        match end {
+            Some((0, _)) => Ok(answer),
+            Some((code, text)) => Err(format!("{rpc:?}: code {code}: {text}")),
+            None => unreachable!("the loop ends with an end"),
+        }
+    }
+
+    /// The revision of the store.
+    ///
+    /// # Errors
+    /// As [`Caller::ask`].
+    pub fn revision(&mut self) -> Result<i64, String> {
+        let mut request = Vec::new();
+        crate::message::range(&mut request, &crate::message::Range { key: b"\0", ..Default::default() });
+        Ok(crate::message::revision(&self.ask(Rpc::Range, &request)?))
+    }
+}

@@ -1,0 +1,227 @@
+//! Leases: many that end together, and renewals.
+
+use super::keys::key;
+use super::unary::Puts;
+use super::watchers::{Watch, Watchers};
+use crate::args::Load;
+use crate::drive::{Live, Plan, Seen, Source, drive, latencies, thread_cpu};
+use crate::h2::{Begin, Event};
+use crate::message;
+use crate::net::Net;
+use crate::run::{Progress, Row, add_costs, finish, report_of};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+use wire::Rpc;
+
+/// Keys of leases, apart from those of the puts that go on.
+const LEASED: &str = "/leased/";
+/// Lease ids begin here: a number of our own, so that none is drawn.
+const FIRST_ID: i64 = 1 << 40;
+
+/// Grants leases, and after each grant puts its key.
+struct Grants {
+    next: i64,
+    step: i64,
+    end: i64,
+    ttl: i64,
+    keys: bool,
+    /// Lease each client has granted and whose key it has not put yet.
+    granted: Vec<Option<i64>>,
+}
+
+impl Source for Grants {
+    fn next(&mut self, client: u32, out: &mut Vec<u8>) -> Rpc {
+        if let Some(id) = self.granted[client as usize].take() {
+            let mut name = Vec::new();
+            key(&mut name, LEASED, (id - FIRST_ID) as u64);
+            message::put(out, &name, b"leased", id);
+            return Rpc::Put;
+        }
+        if self.next >= self.end {
+            // All are granted; what is left of the count are keys of other clients.
+            message::range(out, &message::Range { key: b"\0", ..Default::default() });
+            return Rpc::Range;
+        }
+        let id = self.next;
+        self.next += self.step;
+        self.granted[client as usize] = self.keys.then_some(id);
+        message::number(out, 1, self.ttl);
+        message::number(out, 2, id);
+        Rpc::LeaseGrant
+    }
+}
+
+/// # Errors
+/// Says how many could not be granted, and why.
+fn grant(load: &Load, clients: u32, leases: u64, ttl: i64, keys: bool) -> Result<(), String> {
+    let mut load = load.clone();
+    (load.clients, load.conns, load.rate, load.target.threads) = (clients, None, None, 1);
+    let source = Grants {
+        next: FIRST_ID,
+        step: 1,
+        end: FIRST_ID + leases as i64,
+        ttl,
+        keys,
+        granted: vec![None; clients as usize],
+    };
+    // One more call each, so that every client that granted also puts.
+    let total = if keys { 2 * leases + u64::from(clients) } else { leases };
+    let plan = Plan { total: Some(total), warm_up: Duration::ZERO, ..load.plan()? };
+    let (seen, sources, ()) = drive(&plan, vec![source], &Live::default(), |_, _| ())?;
+    if let Some((what, count)) = seen.errors.first_key_value() {
+        return Err(format!("granting: {count} x {what}"));
+    }
+    let unput = sources[0].granted.iter().flatten().count();
+    if unput > 0 {
+        return Err(format!("{unput} leases have no key"));
+    }
+    Ok(())
+}
+
+/// # Errors
+/// If the run cannot begin, or the time to live is too short for this machine.
+pub fn expire(load: &Load, leases: u64, ttl: i64) -> Result<bool, String> {
+    let begin = Instant::now();
+    grant(load, 256, leases, ttl, true)?;
+    let watch = Watch { prefix: LEASED, count: 1, conns: 1, from_revision: 0 };
+    let mut watcher = Watchers::open(load.target.dial()?, &watch)?;
+    let limit = Duration::from_secs(u64::try_from(ttl).map_err(|_| "--ttl must be above 0")?);
+    if begin.elapsed() + Duration::from_secs(1) > limit {
+        return Err(format!("granting {leases} leases took {:?}: give a longer --ttl", begin.elapsed()));
+    }
+    renew_all(load, leases)?;
+    // The window begins when the leases are due.
+    let mut plan = load.plan()?;
+    plan.warm_up = limit;
+    let sources: Vec<Puts> = (0..plan.threads).map(|thread| Puts::new(load, thread)).collect();
+    let watched = load.target.watched();
+    let mut progress = Progress::new("expire", load.target.quiet);
+    let (seen, _, (due, before, after)) = drive(&plan, sources, &Live::default(), |from, until| {
+        watcher.pump(from, |_| false);
+        let before = watched.sample();
+        let until = until.expect("a run of a fixed time");
+        while Instant::now() < until && watcher.told.deletes < leases {
+            watcher.pump(until.min(Instant::now() + Duration::from_secs(1)), |told| told.deletes >= leases);
+            progress.say(&format!("{} of {leases} leases have ended", watcher.told.deletes));
+        }
+        let after = watched.sample();
+        std::thread::sleep(until.saturating_duration_since(Instant::now()));
+        (from, before, after)
+    })?;
+    progress.clear();
+    let told = &watcher.told;
+    let what = format!("{leases} leases of one key end together; puts of {} B go on", load.value_size);
+    let mut report = report_of(&Row { name: "expire", what, target: &load.target }, &plan, seen);
+    if let Ok(before) = before {
+        add_costs(&mut report, &before, after);
+    }
+    let since_due = |at: Option<Instant>| at.map_or(0.0, |at| at.saturating_duration_since(due).as_secs_f64());
+    report.figures.insert("drained s".into(), since_due(told.last_event));
+    report.figures.insert("ended %".into(), told.deletes as f64 * 100.0 / leases as f64);
+    let cpu: f64 = report.servers.iter().map(|server| server.cpu_seconds).sum();
+    report.figures.insert("server us per lease".into(), cpu * 1e6 / told.deletes.max(1) as f64);
+    report.errors.extend(told.errors.clone());
+    if told.deletes < leases {
+        report.remarks.push(format!("{} leases had not ended when the run did", leases - told.deletes));
+    }
+    report.errors_total = report.errors.values().sum();
+    Ok(finish(&load.target, &report))
+}
+
+/// One renewal of each lease, all at once on a few streams.
+fn renew_all(load: &Load, leases: u64) -> Result<(), String> {
+    const STREAMS: u64 = 16;
+    let mut net = Net::connect(load.target.dial()?, STREAMS as usize)?;
+    for stream in 0..STREAMS {
+        let mut request = Vec::new();
+        let mut id = 0;
+        for lease in (stream..leases).step_by(STREAMS as usize) {
+            request.clear();
+            message::number(&mut request, 1, FIRST_ID + lease as i64);
+            let tx = net.tx(stream as usize);
+            if id == 0 {
+                let begin = Begin { rpc: Rpc::LeaseKeepAlive, tag: stream, open: true, keep: usize::MAX };
+                id = tx.start(begin, &request);
+            } else {
+                tx.send(id, &request);
+            }
+        }
+    }
+    let (mut renewed, mut gone, mut failed) = (0, 0, None);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while renewed + gone < leases && failed.is_none() && Instant::now() < deadline {
+        net.poll(Duration::from_millis(100), &mut |_, _, _, event| match event {
+            Event::Message { bytes, .. } if message::number_of(bytes, 3) > 0 => renewed += 1,
+            Event::Message { .. } => gone += 1,
+            Event::End { code, text, .. } => failed = Some(format!("code {code}: {text}")),
+        });
+    }
+    match failed {
+        Some(text) => Err(format!("renewing: {text}")),
+        None if renewed < leases => Err(format!("{renewed} of {leases} leases were renewed, {gone} had ended")),
+        None => Ok(()),
+    }
+}
+
+/// Renewals in a closed loop.
+///
+/// # Errors
+/// If the run cannot begin.
+pub fn keep_alive(load: &Load) -> Result<bool, String> {
+    let mut plan = load.plan()?;
+    (plan.threads, plan.rate) = (1, None);
+    grant(load, plan.clients.min(256), u64::from(plan.clients), 600, false)?;
+    let watched = load.target.watched();
+    let mut net = Net::connect(plan.dial.clone(), plan.conns)?;
+    for client in 0..plan.clients {
+        let begin = Begin { rpc: Rpc::LeaseKeepAlive, tag: u64::from(client), open: true, keep: usize::MAX };
+        net.tx(client as usize % plan.conns).start(begin, &renewal(client));
+    }
+    let from = Instant::now() + plan.warm_up;
+    let until = from + plan.run;
+    let mut since = vec![Instant::now(); plan.clients as usize];
+    let mut seen = Seen { window: plan.run, ..Seen::new() };
+    let mut errors: BTreeMap<String, u64> = BTreeMap::new();
+    let (mut before, mut cpu) = (None, Duration::ZERO);
+    let mut progress = Progress::new("keep-alive", load.target.quiet);
+    let mut tick = Instant::now();
+    let mut all = latencies();
+    while Instant::now() < until {
+        if before.is_none() && Instant::now() >= from {
+            before = Some(watched.sample()?);
+            cpu = thread_cpu();
+        }
+        if tick.elapsed() > Duration::from_secs(1) {
+            tick = Instant::now();
+            progress.say(&format!("{} renewals", all.len()));
+        }
+        net.poll(Duration::from_millis(20), &mut |_, now, tx, event| match event {
+            Event::Message { tag, stream, bytes, .. } => {
+                if message::number_of(bytes, 3) <= 0 {
+                    *errors.entry("a lease that had ended".into()).or_default() += 1;
+                } else if now >= from {
+                    all.saturating_record(((now - since[tag as usize]).as_micros() as u64).max(1));
+                }
+                since[tag as usize] = now;
+                tx.send(stream, &renewal(tag as u32));
+            }
+            Event::End { code, text, .. } => *errors.entry(format!("code {code}: {text}")).or_default() += 1,
+        });
+    }
+    let after = watched.sample();
+    progress.clear();
+    (seen.done, seen.latencies, seen.errors) = (all.len(), all, errors);
+    seen.cpu = thread_cpu().saturating_sub(cpu);
+    let what = format!("renewals of {} leases, a stream each", plan.clients);
+    let mut report = report_of(&Row { name: "keep-alive", what, target: &load.target }, &plan, seen);
+    if let Some(before) = before {
+        add_costs(&mut report, &before, after);
+    }
+    Ok(finish(&load.target, &report))
+}
+
+fn renewal(client: u32) -> Vec<u8> {
+    let mut request = Vec::new();
+    message::number(&mut request, 1, FIRST_ID + i64::from(client));
+    request
+}

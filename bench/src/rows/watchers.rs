@@ -1,0 +1,205 @@
+//! Watchers: each checks that what it is told goes forward, and together they measure how late.
+
+use super::keys::{end_of, stamped};
+use crate::drive::{Latencies, latencies};
+use crate::h2::{Begin, Event};
+use crate::message::{self, Fields, Value};
+use crate::net::{Dial, Net};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+use wire::Rpc;
+
+/// What is watched, and by how many.
+#[derive(Clone, Copy, Debug)]
+pub struct Watch<'a> {
+    pub prefix: &'a str,
+    pub count: u64,
+    pub conns: usize,
+    /// 0: from now on.
+    pub from_revision: i64,
+}
+
+/// What all watchers together have been told.
+#[derive(Debug)]
+pub struct Told {
+    pub created: u64,
+    pub puts: u64,
+    pub deletes: u64,
+    pub lag: Latencies,
+    pub errors: BTreeMap<String, u64>,
+    pub first_delete: Option<Instant>,
+    pub last_event: Option<Instant>,
+    /// Lag counts for values sent from here on.
+    pub count_from: Option<Instant>,
+    /// Newest revision each watcher has been told of.
+    last: Vec<i64>,
+}
+
+/// Watchers, one stream each.
+#[derive(Debug)]
+pub struct Watchers {
+    net: Net,
+    streams: Vec<(usize, u32)>,
+    pub told: Told,
+}
+
+impl Watchers {
+    /// Opens the watches and waits until the server has confirmed all.
+    ///
+    /// # Errors
+    /// If it does not within a minute.
+    pub fn open(dial: Dial, watch: &Watch<'_>) -> Result<Watchers, String> {
+        let mut create = Vec::new();
+        message::bytes(&mut create, 1, watch.prefix.as_bytes());
+        message::bytes(&mut create, 2, &end_of(watch.prefix));
+        message::number(&mut create, 3, watch.from_revision);
+        let mut request = Vec::new();
+        message::bytes(&mut request, 1, &create);
+        let mut net = Net::connect(dial, watch.conns.max(1))?;
+        let conns = net.len();
+        let streams = (0..watch.count)
+            .map(|tag| {
+                let conn = tag as usize % conns;
+                let begin = Begin { rpc: Rpc::Watch, tag, open: true, keep: usize::MAX };
+                (conn, net.tx(conn).start(begin, &request))
+            })
+            .collect();
+        let told = Told {
+            created: 0,
+            puts: 0,
+            deletes: 0,
+            lag: latencies(),
+            errors: BTreeMap::new(),
+            first_delete: None,
+            last_event: None,
+            count_from: None,
+            last: vec![0; watch.count as usize],
+        };
+        let mut watchers = Watchers { net, streams, told };
+        watchers.pump(Instant::now() + Duration::from_secs(60), |told| told.created == watch.count);
+        if watchers.told.created < watch.count {
+            let Told { created, errors, .. } = &watchers.told;
+            return Err(format!("{created} of {} watches were created within a minute; {errors:?}", watch.count));
+        }
+        Ok(watchers)
+    }
+
+    /// From now on their readers read nothing: the server may send as much as a stream's window.
+    pub fn stop_reading(&mut self) {
+        for (conn, stream) in self.streams.clone() {
+            self.net.tx(conn).pause(stream, true);
+        }
+    }
+
+    /// Receives until then, or until it is enough.
+    pub fn pump(&mut self, until: Instant, mut enough: impl FnMut(&Told) -> bool) {
+        while !enough(&self.told) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            let told = &mut self.told;
+            self.net.poll(left.min(Duration::from_millis(50)), &mut |_, at, _, event| told.hear(at, event));
+        }
+    }
+}
+
+impl Told {
+    fn hear(&mut self, at: Instant, event: Event<'_>) {
+        match event {
+            Event::Message { tag, bytes, .. } => self.message(tag, at, bytes),
+            Event::End { code, text, .. } => self.wrong(&format!("a watch ended with code {code}: {text}")),
+        }
+    }
+
+    fn message(&mut self, tag: u64, at: Instant, bytes: &[u8]) {
+        for (number, value) in Fields(bytes) {
+            match (number, value) {
+                (3, Value::Number(1)) => self.created += 1,
+                (4, Value::Number(1)) => self.wrong("a watch was cancelled"),
+                (11, Value::Bytes(event)) => self.event(tag, at, event),
+                _ => {}
+            }
+        }
+    }
+
+    fn event(&mut self, tag: u64, at: Instant, event: &[u8]) {
+        let deleted = message::number_of(event, 1) == 1;
+        let kv = message::bytes_of(event, 2).unwrap_or_default();
+        let (mut revision, mut value) = (0, &[][..]);
+        for field in Fields(kv) {
+            match field {
+                (3, Value::Number(n)) => revision = n as i64,
+                (5, Value::Bytes(bytes)) => value = bytes,
+                _ => {}
+            }
+        }
+        let last = &mut self.last[tag as usize];
+        // Several deletions share a revision: a lease that ends takes all its keys at once.
+        let forward = if deleted { revision >= *last } else { revision > *last };
+        *last = revision;
+        if !forward {
+            self.wrong("an event that goes back or comes twice");
+        }
+        self.last_event = Some(at);
+        if deleted {
+            self.deletes += 1;
+            self.first_delete.get_or_insert(at);
+            return;
+        }
+        self.puts += 1;
+        if let (Some(from), Some(sent)) = (self.count_from, stamped(value))
+            && sent >= from
+        {
+            self.lag.saturating_record((at.saturating_duration_since(sent).as_micros() as u64).max(1));
+        }
+    }
+
+    fn wrong(&mut self, what: &str) {
+        *self.errors.entry(what.to_owned()).or_default() += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::keys::stamp;
+    use super::*;
+    use prost::Message;
+    use wire::{etcdserverpb as pb, mvccpb};
+
+    fn told() -> Told {
+        Told {
+            created: 0,
+            puts: 0,
+            deletes: 0,
+            lag: latencies(),
+            errors: BTreeMap::new(),
+            first_delete: None,
+            last_event: None,
+            count_from: Some(Instant::now()),
+            last: vec![0; 1],
+        }
+    }
+
+    fn event(revision: i64, deleted: bool) -> Vec<u8> {
+        let value = if deleted { Vec::new() } else { stamp().to_vec() };
+        let kv =
+            mvccpb::KeyValue { key: "k".into(), mod_revision: revision, value: value.into(), ..Default::default() };
+        let event = mvccpb::Event { r#type: i32::from(deleted), kv: Some(kv), ..Default::default() };
+        pb::WatchResponse { events: vec![event], ..Default::default() }.encode_to_vec()
+    }
+
+    #[test]
+    fn an_event_that_comes_twice_is_an_error() {
+        let mut told = told();
+        let begin = Instant::now();
+        for (revision, deleted) in [(5, false), (6, false), (7, true), (7, true)] {
+            told.message(0, Instant::now(), &event(revision, deleted));
+        }
+        assert_eq!((told.puts, told.deletes, told.lag.len()), (2, 2, 2));
+        assert!(told.lag.max() <= begin.elapsed().as_micros() as u64 + 1);
+        assert!(told.errors.is_empty(), "{:?}", told.errors);
+        told.message(0, Instant::now(), &event(7, false));
+        assert_eq!(told.errors.values().sum::<u64>(), 1);
+    }
+}
