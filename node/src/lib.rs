@@ -11,6 +11,7 @@
 //! | `reads` | ReadIndex rounds |
 //! | `apply` | committed entries change the store |
 //! | `walks` | ranges in slices |
+//! | `backup` | the state at one moment, for a file of etcd's form |
 //! | `watches`, `watch` | the core's half and the stream's half of watching |
 //! | `lessor` | lease clock, renewals, expiry |
 //! | `checkpoints`, `transfer` | records to files, images, snapshots between members |
@@ -21,6 +22,7 @@
 //! | `frame`, `work`, `queue` | peer frames and their bytes; jobs carried out, and in which order |
 
 mod apply;
+mod backup;
 mod checkpoints;
 pub mod config;
 pub mod frame;

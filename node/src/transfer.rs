@@ -184,6 +184,7 @@ impl Node {
         let receiving = self.transfer.receiving.take().expect("an install is under way");
         let snapshot = receiving.snapshot;
         self.end_walks(out);
+        self.end_backups(out);
         self.end_hashes(out);
         self.epoch += 1;
         self.store = *receiving.store.expect("loaded");

@@ -192,7 +192,7 @@ fn accept(
     Some(match item {
         ToCore::Ask { waiter, runtime, request, answer, .. } => {
             // The end of a walk has no answer, so nobody would ever take its waiter out.
-            if !matches!(request, Request::WalkEnd { .. }) {
+            if !matches!(request, Request::WalkEnd { .. } | Request::BackupEnd { .. }) {
                 waiters.insert(waiter, (runtime, answer));
             }
             Input::Request { waiter, request }

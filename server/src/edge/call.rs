@@ -317,7 +317,12 @@ impl Call {
 
     /// Asks for something that changes nothing: the client's own deadline is told as such.
     pub async fn read(&self, request: Request) -> Result<Asked, Status> {
-        let asking = self.core().ask(request, self.timeout());
+        self.read_within(request, self.timeout()).await
+    }
+
+    /// As [`Call::read`], for work that takes longer than requests usually may.
+    pub async fn read_within(&self, request: Request, timeout: Duration) -> Result<Asked, Status> {
+        let asking = self.core().ask(request, timeout);
         let asked = match self.deadline {
             None => asking.await,
             Some(deadline) => tokio::time::timeout_at(deadline, asking).await.map_err(|_| status::DEADLINE)?,

@@ -3,7 +3,7 @@
 use super::call::Call;
 use super::methods::Method;
 use super::status::{self, Status};
-use super::{cluster, health, kv, lease, maintenance, range, watch};
+use super::{backup, cluster, health, kv, lease, maintenance, range, watch};
 use wire::{Kind, Rpc};
 
 /// Longest client version that is counted under its own name.
@@ -35,6 +35,7 @@ pub async fn handle(method: &Method, mut call: Call) -> Result<(), Status> {
         Rpc::Defragment => maintenance::defragment(call).await,
         Rpc::Hash => maintenance::hash(call).await,
         Rpc::HashKV => maintenance::hash_kv(call).await,
+        Rpc::Snapshot => backup::snapshot(call).await,
         Rpc::MoveLeader => maintenance::move_leader(call).await,
         Rpc::HealthCheck => health::check(call).await,
         Rpc::HealthList => health::list(call).await,
