@@ -337,7 +337,9 @@ impl<S: Source> Worker<'_, S> {
     fn event(&mut self, _conn: usize, now: Instant, tx: &mut Tx, event: Event<'_>, open: bool) {
         match event {
             Event::Message { tag, bytes, len, .. } => {
-                self.seen.bytes += len as u64;
+                if self.in_window(now) {
+                    self.seen.bytes += len as u64;
+                }
                 if let Err(what) = self.source.answer(tag as u32, bytes, len) {
                     self.clients[tag as usize].bad = Some(what);
                 }

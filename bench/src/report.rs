@@ -79,6 +79,8 @@ pub struct Report {
     pub disk: Option<DiskCost>,
     pub others: Others,
     pub line_tenths: Vec<Tenth>,
+    /// Bytes resident, all servers together, about once a second of the window.
+    pub rss_line: Vec<u64>,
     /// Numbers of this row alone, named with their units.
     pub figures: BTreeMap<String, f64>,
     pub remarks: Vec<String>,
@@ -254,7 +256,7 @@ fn figure(value: f64) -> String {
         0.0 => "0".into(),
         a if a >= 1000.0 => format!("{value:.0}"),
         a if a >= 10.0 => format!("{value:.1}"),
-        a if a >= 0.01 => format!("{value:.3}"),
-        _ => format!("{value:e}"),
+        a if a >= 0.1 => format!("{value:.3}"),
+        _ => format!("{value:.5}"),
     }
 }

@@ -43,6 +43,8 @@ pub fn measured_with<S: Source>(
         drive(plan, sources, &live, |from, until| watch(&watched, from, until, || progress.show(&live)))?;
     progress.clear();
     let mut report = report_of(row, plan, seen);
+    let (samples, resident) = samples;
+    report.rss_line = resident;
     match samples {
         // A run that ends by count has no end known before: the second sample is now.
         (Ok(before), None) => add_costs(&mut report, &before, watched.sample()),
@@ -83,15 +85,20 @@ pub fn finish(target: &Target, report: &Report) -> bool {
 
 type Samples = (Result<Sample, String>, Option<Result<Sample, String>>);
 
-/// Takes the samples at both ends of the window; `tick` is called once a second meanwhile.
-fn watch(watched: &Watched, from: Instant, until: Option<Instant>, mut tick: impl FnMut()) -> Samples {
+/// Takes the samples at both ends of the window, and the resident memory once a second within it;
+/// `tick` is called as often.
+fn watch(watched: &Watched, from: Instant, until: Option<Instant>, mut tick: impl FnMut()) -> (Samples, Vec<u64>) {
     wait(from, &mut tick);
     let before = watched.sample();
+    let mut resident = Vec::new();
     let after = until.map(|until| {
-        wait(until, &mut tick);
+        wait(until, &mut || {
+            resident.push(watched.resident());
+            tick();
+        });
         watched.sample()
     });
-    (before, after)
+    ((before, after), resident)
 }
 
 fn wait(until: Instant, tick: &mut impl FnMut()) {

@@ -15,8 +15,11 @@ use wire::Rpc;
 
 /// Keys of leases, apart from those of the puts that go on.
 const LEASED: &str = "/leased/";
-/// Lease ids begin here: a number of our own, so that none is drawn.
-const FIRST_ID: i64 = 1 << 40;
+
+/// The ids of this process's leases begin here: of our own choosing, so that none is drawn.
+fn first_id() -> i64 {
+    (1 << 60) | (i64::from(std::process::id()) << 24)
+}
 
 /// Grants leases, and after each grant puts its key.
 struct Grants {
@@ -33,7 +36,7 @@ impl Source for Grants {
     fn next(&mut self, client: u32, out: &mut Vec<u8>) -> Rpc {
         if let Some(id) = self.granted[client as usize].take() {
             let mut name = Vec::new();
-            key(&mut name, LEASED, (id - FIRST_ID) as u64);
+            key(&mut name, LEASED, (id - first_id()) as u64);
             message::put(out, &name, b"leased", id);
             return Rpc::Put;
         }
@@ -57,9 +60,9 @@ fn grant(load: &Load, clients: u32, leases: u64, ttl: i64, keys: bool) -> Result
     let mut load = load.clone();
     (load.clients, load.conns, load.rate, load.target.threads) = (clients, None, None, 1);
     let source = Grants {
-        next: FIRST_ID,
+        next: first_id(),
         step: 1,
-        end: FIRST_ID + leases as i64,
+        end: first_id() + leases as i64,
         ttl,
         keys,
         granted: vec![None; clients as usize],
@@ -137,7 +140,7 @@ fn renew_all(load: &Load, leases: u64) -> Result<(), String> {
         let mut id = 0;
         for lease in (stream..leases).step_by(STREAMS as usize) {
             request.clear();
-            message::number(&mut request, 1, FIRST_ID + lease as i64);
+            message::number(&mut request, 1, first_id() + lease as i64);
             let tx = net.tx(stream as usize);
             if id == 0 {
                 let begin = Begin { rpc: Rpc::LeaseKeepAlive, tag: stream, open: true, keep: usize::MAX };
@@ -222,6 +225,6 @@ pub fn keep_alive(load: &Load) -> Result<bool, String> {
 
 fn renewal(client: u32) -> Vec<u8> {
     let mut request = Vec::new();
-    message::number(&mut request, 1, FIRST_ID + i64::from(client));
+    message::number(&mut request, 1, first_id() + i64::from(client));
     request
 }

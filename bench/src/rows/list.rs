@@ -96,9 +96,9 @@ impl Source for Lists {
 /// If the run cannot begin.
 pub fn list(load: &Load, way: Way, total: Option<u64>) -> Result<bool, String> {
     let what = match way {
-        Way::Whole => format!("list of {} keys of {} B in one answer", load.keys, load.value_size),
-        Way::Pages(limit) => format!("list of {} keys of {} B by pages of {limit}", load.keys, load.value_size),
-        Way::Stream => format!("list of {} keys of {} B as a stream", load.keys, load.value_size),
+        Way::Whole => format!("list of {} keys in one answer", load.keys),
+        Way::Pages(limit) => format!("list of {} keys by pages of {limit}", load.keys),
+        Way::Stream => format!("list of {} keys as a stream", load.keys),
         Way::Count => format!("count of {} keys", load.keys),
     };
     if way == Way::Pages(0) {
