@@ -175,6 +175,7 @@ impl Client {
         deadline: Option<Instant>,
         signed: bool,
     ) -> Result<(String, Bytes)> {
+        let metadata = if signed { self.metadata()? } else { MetadataMap::new() };
         let connection = match deadline {
             Some(deadline) => match timeout_at(deadline, self.endpoints.connect()).await {
                 Ok(connected) => connected?,
@@ -185,9 +186,7 @@ impl Client {
             None => self.endpoints.connect().await?,
         };
         let mut message = Request::new(request.clone());
-        if signed {
-            *message.metadata_mut() = self.metadata()?;
-        }
+        *message.metadata_mut() = metadata;
         let mut grpc = self.grpc(&connection);
         let answer = async {
             grpc.ready().await.map_err(|e| Status::from_error(Box::new(e)))?;

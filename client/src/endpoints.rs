@@ -10,12 +10,10 @@ use std::{
 };
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use tonic::transport::{Channel, Endpoint};
 
-use crate::{
-    Error, Options, Result, Spread, Tls, address::Address, connector::Connector, error::deepest, tls::Handshake,
-};
+use crate::{Error, Options, Result, Spread, Tls, address::Address, connector::Dialer, error::deepest, tls::Handshake};
 
 /// An endpoint that does not answer at once is not waited for alone.
 const STAGGER: Duration = Duration::from_millis(250);
@@ -36,7 +34,7 @@ pub(crate) struct Endpoints {
 struct One {
     address: String,
     endpoint: Endpoint,
-    connector: Connector,
+    dialer: Dialer,
     state: Mutex<State>,
     /// Held while a connection is made, so that it is made once.
     dialing: tokio::sync::Mutex<()>,
@@ -212,11 +210,11 @@ impl One {
             .keep_alive_while_idle(false);
         let text = address.text.clone();
         let handshake = handshake.filter(|_| address.encrypted);
-        let connector = Connector { address, handshake, dial_timeout: options.dial_timeout };
+        let dialer = Dialer { address, handshake, dial_timeout: options.dial_timeout };
         One {
             address: text,
             endpoint,
-            connector,
+            dialer,
             state: Mutex::new(State::default()),
             dialing: tokio::sync::Mutex::new(()),
         }
@@ -233,7 +231,7 @@ impl One {
         if let Some(ready) = self.ready() {
             return Ok(ready);
         }
-        match self.endpoint.connect_with_connector(self.connector.clone()).await {
+        match self.connect().await {
             Ok(channel) => {
                 let mut state = self.lock();
                 state.why.clear();
@@ -241,12 +239,23 @@ impl One {
                 state.channel = Some(channel.clone());
                 Ok((channel, state.life))
             }
-            Err(error) => {
+            Err(why) => {
                 self.rest();
-                let why = deepest(&error);
                 self.lock().why.clone_from(&why);
                 Err(why)
             }
+        }
+    }
+
+    /// A connection over which the server has spoken.
+    async fn connect(&self) -> std::result::Result<Channel, String> {
+        let (connector, heard) = self.dialer.connector();
+        let channel = self.endpoint.connect_with_connector(connector).await.map_err(|e| deepest(&e))?;
+        match timeout(self.dialer.dial_timeout, heard).await {
+            Ok(Ok(Ok(()))) => Ok(channel),
+            Ok(Ok(Err(error))) => Err(error.to_string()),
+            Ok(Err(_)) => Err("the connection has ended".to_owned()),
+            Err(_) => Err(format!("the server says nothing within {:?}", self.dialer.dial_timeout)),
         }
     }
 

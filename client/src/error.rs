@@ -282,6 +282,10 @@ fn of_transport(status: &Status) -> Option<Transport> {
         if cause.is::<tonic::ConnectError>() {
             return Some(Transport::NotSent(deepest(cause)));
         }
+        // It was still waiting for the connection when that ended.
+        if cause.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_canceled) {
+            return Some(Transport::NotSent(deepest(cause)));
+        }
         match cause.source() {
             Some(next) => cause = next,
             // The other side did not take our part of the handshake: it has

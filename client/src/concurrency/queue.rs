@@ -41,6 +41,7 @@ pub(crate) struct Entered {
 impl Place {
     /// Enters the queue, or finds the place that the session already has.
     pub async fn enter(session: &Session, name: &[u8], value: Bytes) -> Result<Entered> {
+        session.settled().await;
         let prefix = Bytes::from([name, b"/"].concat());
         let own = Bytes::from([&prefix[..], format!("{:x}", session.lease()).as_bytes()].concat());
         let put = PutRequest { key: own.clone(), value: value.clone(), lease: session.lease(), ..Default::default() };
@@ -152,6 +153,20 @@ impl Place {
         let txn = TxnRequest { compare: vec![self.is_held()], success: vec![delete], failure: Vec::new() };
         repeatable(self.session.client(), txn).await.map(drop)
     }
+
+    /// Leaves the queue, however long it takes: a request that is still on its
+    /// way must not hit the next place of this session.
+    async fn leave_surely(&self) {
+        let mut failures = 0;
+        while let Err(error) = self.leave().await {
+            let again = error.maybe_done() || error.passes();
+            if !again || self.session.is_lost() {
+                return;
+            }
+            self.session.client().pause_longer(failures).await;
+            failures += 1;
+        }
+    }
 }
 
 /// Leaves the queue when it is dropped while waiting, so that nobody waits for
@@ -176,8 +191,9 @@ impl Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        if let (Some(place), Ok(runtime)) = (self.0.take(), tokio::runtime::Handle::try_current()) {
-            runtime.spawn(async move { place.leave().await });
+        if let Some(place) = self.0.take() {
+            let session = place.session.clone();
+            session.beside(async move { place.leave_surely().await });
         }
     }
 }

@@ -27,6 +27,8 @@ struct Inner {
     lease: i64,
     /// True when it is lost.
     lost: watch::Receiver<bool>,
+    /// How many places are being left beside the caller.
+    leaving: watch::Sender<usize>,
     task: JoinHandle<()>,
 }
 
@@ -61,7 +63,7 @@ impl Session {
             keep(keeper, lease, ttl, asked).await;
             tell.send_replace(true);
         });
-        Session { inner: Arc::new(Inner { client: client.clone(), lease, lost, task }) }
+        Session { inner: Arc::new(Inner { client: client.clone(), lease, lost, leaving: watch::Sender::new(0), task }) }
     }
 
     /// The lease.
@@ -103,6 +105,27 @@ impl Session {
     /// Keeps the lease alive no longer, and lets it run out.
     pub fn orphan(self) {
         self.inner.task.abort();
+    }
+
+    /// Does something beside the caller, to its end; [`Session::settled`] waits
+    /// for it.
+    pub(crate) fn beside(&self, work: impl Future<Output = ()> + Send + 'static) {
+        // Without a runtime nothing can be done, and nobody will wait for it.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        self.inner.leaving.send_modify(|n| *n += 1);
+        let session = self.clone();
+        runtime.spawn(async move {
+            work.await;
+            session.inner.leaving.send_modify(|n| *n -= 1);
+        });
+    }
+
+    /// Waits until what was begun beside the caller is done: it works on the
+    /// same keys.
+    pub(crate) async fn settled(&self) {
+        let mut leaving = self.inner.leaving.subscribe();
+        // The sender lives as long as the session.
+        let _ = leaving.wait_for(|n| *n == 0).await;
     }
 
     /// Does something, unless the lease is lost before it is done.
