@@ -449,21 +449,21 @@ impl Page<'_> {
         self.path[self.path.len() - 1]
     }
 
-    fn full_name(&self) -> String {
-        let names = std::iter::once(self.program).chain(self.path[1..].iter().map(|command| command.name));
+    /// The words up to `depth` commands below the root.
+    fn name(&self, depth: usize) -> String {
+        let names = std::iter::once(self.program).chain(self.path[1..=depth].iter().map(|command| command.name));
         names.collect::<Vec<_>>().join(" ")
     }
 
     fn usage(&self, with_help: bool) -> String {
-        let (command, name) = (self.command(), self.full_name());
+        let (command, depth) = (self.command(), self.path.len() - 1);
+        let name = self.name(depth);
         let mut out = String::from("Usage:\n");
-        let line = |out: &mut String, text: &str| out.push_str(&format!("  {name} {text}\n"));
         if command.run.is_some() {
-            line(&mut out, command.usage);
+            out.push_str(&format!("  {} {}\n", self.name(depth.saturating_sub(1)), command.usage));
         }
         if !command.children.is_empty() {
-            line(&mut out, "[command]");
-            out.push_str("\nAvailable Commands:\n");
+            out.push_str(&format!("  {name} [command]\n\nAvailable Commands:\n"));
             let shown = |child: &&Command| self.ours || child.seen == Seen::Always;
             for child in command.children.iter().filter(shown) {
                 writeln!(out, "  {:<11} {}", child.name, child.short).expect("a string takes all");

@@ -96,13 +96,16 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// "3.7.0"; files older than 3.6 do not say it, and those older than 3.5 give no sign at all ("").
+/// "3.7.0" as the file says it; files older than 3.6 do not ("").
 pub fn storage_version<S: Source>(db: &Db<S>) -> Result<String, Failure> {
-    if let Some(version) = value(db, b"meta", b"storageVersion")? {
-        return Ok(text(&version));
-    }
-    let is_3_5 = value(db, b"meta", b"term")?.is_some() && value(db, b"meta", b"confState")?.is_some();
-    Ok(if is_3_5 { "3.5.0".to_string() } else { String::new() })
+    Ok(value(db, b"meta", b"storageVersion")?.map_or_else(String::new, |version| text(&version)))
+}
+
+/// As [`storage_version`], and 3.5 by the signs that it leaves.
+pub fn detected_version<S: Source>(db: &Db<S>) -> Result<String, Failure> {
+    let said = storage_version(db)?;
+    let has = |key: &[u8]| Ok(value(db, b"meta", key)?.is_some());
+    Ok(if said.is_empty() && has(b"term")? && has(b"confState")? { "3.5.0".to_string() } else { said })
 }
 
 /// The main revision that the last compaction went to, or must still go to; -1 if there was none.
@@ -236,7 +239,9 @@ pub fn import<S: Source>(
 }
 
 fn bad_row(rev: Rev, what: &str) -> Failure {
-    Failure::new(format!("the file is damaged: bucket key, revision {}.{}: {what}", rev.main, rev.sub))
+    let at = format!("revision {}.{}: ", rev.main, rev.sub);
+    let what = what.strip_prefix(&at).unwrap_or(what);
+    Failure::new(format!("the file is damaged: bucket key, {at}{what}"))
 }
 
 /// Forgets the records: for callers that want the index alone.

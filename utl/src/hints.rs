@@ -1,7 +1,8 @@
 //! What people are told behind an error. Scripts never see it.
 
 /// (a part of the error, what to do)
-const HINTS: [(&str, &str); 9] = [
+const HINTS: [(&str, &str); 10] = [
+    ("timeout", "another process has the file open: stop it, or wait longer with --timeout"),
     (
         "snapshot missing hash",
         "the file was not written by `snapshot save`; if it is a member/snap/db of a stopped etcd, add --skip-hash-check",

@@ -68,7 +68,7 @@ fn of_kvorum(dir: &str, target: Version) -> Result<(), Failure> {
 fn migrate(call: &Call, held: &Exclusive, path: &Path, target: Version) -> Result<(), Failure> {
     let current = {
         let db = etcd::open_held(path)?;
-        etcd::storage_version(&db)?
+        etcd::detected_version(&db)?
     };
     let current = current
         .strip_suffix(".0")
