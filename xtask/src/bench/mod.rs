@@ -5,6 +5,7 @@
 //! smallest and the largest run. Every result is written down at once: a comparison that was
 //! stopped goes on with `--resume`.
 
+mod chart;
 mod page;
 mod result;
 mod rows;
@@ -77,7 +78,7 @@ impl Args {
 
     fn rows(&self) -> Result<Vec<&'static Row>> {
         let named = |row: &&Row| match self.rows.as_slice() {
-            [] => row.short || !self.short,
+            [] => !self.short || !row.short.is_empty(),
             wanted => wanted.iter().any(|name| row.name.starts_with(name.as_str())),
         };
         for name in &self.rows {
@@ -105,7 +106,7 @@ pub async fn bench(args: &Args) -> Result<()> {
     let rows = args.rows()?;
     if args.list {
         for row in rows {
-            println!("{:<18} {}{}", row.name, row.what, if row.short { "" } else { " (long form)" });
+            println!("{:<18} {}{}", row.name, row.what, if row.short.is_empty() { " (long form)" } else { "" });
         }
         return Ok(());
     }
@@ -159,7 +160,13 @@ async fn all(
 ) -> Result<usize> {
     let mut work = Vec::new();
     for row in rows {
-        for members in args.members.iter().copied().filter(|m| row.members.contains(m)) {
+        if matches!(row.run, rows::Run::Missing) {
+            println!("{}: {}: not built yet", row.name, row.what);
+            continue;
+        }
+        // The short form leaves out sizes, unless the row was asked for by name.
+        let sizes = if args.short && args.rows.is_empty() { row.short } else { row.members };
+        for members in args.members.iter().copied().filter(|m| sizes.contains(m)) {
             for repeat in 0..args.repeats() {
                 work.extend(sides.iter().map(|side| (*row, members, repeat, side)));
             }
@@ -185,13 +192,33 @@ async fn all(
     Ok(failed)
 }
 
+/// Where it was measured, in words.
+fn machine(args: &Args) -> String {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let cpus = std::thread::available_parallelism().map_or(0, usize::from);
+    let info = read("/proc/cpuinfo");
+    let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ")).map_or("?", |m| m.1);
+    let memory: f64 = read("/proc/meminfo")
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:")?.trim().split_once(' ')?.0.parse().ok())
+        .unwrap_or(0.0);
+    format!(
+        "{cpus} CPUs ({model}), {:.0} GiB, Linux {}; {} s measured, {} s warm-up, {} runs a side",
+        memory / 1024.0 / 1024.0,
+        read("/proc/sys/kernel/osrelease").trim(),
+        args.seconds(),
+        args.warm_up(),
+        args.repeats()
+    )
+}
+
 fn report(args: &Args, sides: &[Side], journal: &Journal) -> Result<()> {
     let summary = table::Summary::of(journal, ROWS, sides);
     println!("\n{}", summary.text());
     let json = args.out.join("results.json");
     std::fs::write(&json, serde_json::to_vec_pretty(&summary.json())?)?;
     let html = args.out.join("index.html");
-    std::fs::write(&html, page::page(&summary, journal))?;
+    std::fs::write(&html, page::page(&summary, journal, &machine(args)))?;
     println!("{} and {}", json.display(), html.display());
     Ok(())
 }

@@ -61,6 +61,7 @@ impl Bench {
             Run::Restart => cluster.restart().await,
             Run::Failover => cluster.failover(true).await,
             Run::MoveLeader => cluster.failover(false).await,
+            Run::Missing => bail!("not built yet"),
             Run::Behind(words) => cluster.behind(words).await,
         }
     }
