@@ -19,7 +19,7 @@ use crate::records::{DIR, names};
 use crate::{Fault, File, Files, How, Identity, PAGE, records};
 use bytes::Bytes;
 use std::collections::BTreeSet;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use store::{ImageHead, Store};
 
 pub(crate) const INDEX_MAGIC: &[u8; 8] = b"kvindexf";
@@ -70,7 +70,11 @@ pub fn rows(files: &dyn Files, index: u64, block: &[u8]) -> Result<(), Fault> {
     let mut frame = Vec::with_capacity(FRAME as usize);
     put_u32(&mut frame, u32::try_from(block.len()).expect("a block is smaller than 4 GiB"));
     put_u32(&mut frame, crc32c::crc32c(block));
-    file.write_at(end, &[&frame, block]).map_err(|e| Fault::io(&path, end, e))
+    file.write_at(end, &[&frame, block]).map_err(|e| match file.set_len(end) {
+        Ok(()) => Fault::io(&path, end, e),
+        // Half a block stays: these rows must not be appended again.
+        Err(_) => Fault::io(&path, end, io::Error::other(e)),
+    })
 }
 
 /// Makes the checkpoint durable: data files, then the manifest under a new name, then the rename.
@@ -97,7 +101,7 @@ pub fn finish(files: &dyn Files, id: Identity, index: u64, head: &ImageHead) -> 
         measure_segment(files, file, before)?;
     }
     // The names must be there before a manifest relies on them.
-    files.sync_dir(DIR).map_err(|e| Fault::io(DIR, 0, e))?;
+    files.sync_dir(DIR).map_err(|e| unflushed(DIR, e))?;
     let manifest = Manifest { id, index, segments, index_files: vec![base], head: Bytes::from(head.encode()) };
     let bytes = manifest.write(files, DIR, &manifest_path(index))?;
     report(files, id, bytes)
@@ -275,6 +279,12 @@ fn newest_segment(manifest: Option<&Manifest>, segment: u32) -> Option<SegmentFi
     Some(segments[position])
 }
 
+/// A failed flush is final, even if it failed for want of space: what it was to flush may look
+/// written and not be.
+pub(crate) fn unflushed(path: &str, error: io::Error) -> Fault {
+    Fault::io(path, 0, io::Error::other(format!("flush: {error}")))
+}
+
 /// Flushes a segment and fills in its checksum, going on from where the checkpoint before stopped.
 fn measure_segment(files: &dyn Files, file: &mut SegmentFile, before: Option<SegmentFile>) -> Result<(), Fault> {
     let before = before.filter(|before| before.len <= file.len);
@@ -284,7 +294,7 @@ fn measure_segment(files: &dyn Files, file: &mut SegmentFile, before: Option<Seg
     }
     let path = records::path(file.segment);
     let handle = open_named(files, &path, How::Write)?;
-    handle.sync().map_err(|e| Fault::io(&path, 0, e))?;
+    handle.sync().map_err(|e| unflushed(&path, e))?;
     let (from, crc) = before.map_or((PAGE, 0), |before| (u64::from(before.len), before.crc));
     file.crc = crc_of(&*handle, &path, from, u64::from(file.len), crc)?;
     Ok(())
@@ -293,11 +303,19 @@ fn measure_segment(files: &dyn Files, file: &mut SegmentFile, before: Option<Seg
 /// Flushes the index file and gives it its name.
 fn seal_index(files: &dyn Files, index: u64) -> Result<IndexFile, Fault> {
     let (part, path) = (part_path(index), index_path(index));
-    let file = files.open(&part, How::Write).map_err(|e| Fault::io(&part, 0, e))?;
-    file.sync().map_err(|e| Fault::io(&part, 0, e))?;
+    let file = match files.open(&part, How::Write) {
+        // An attempt that found the disk full behind this step is repeated.
+        Err(error) if error.kind() == ErrorKind::NotFound => files.open(&path, How::Write),
+        other => other,
+    };
+    let file = file.map_err(|e| Fault::io(&part, 0, e))?;
+    file.sync().map_err(|e| unflushed(&part, e))?;
     let len = file.len().map_err(|e| Fault::io(&part, 0, e))?;
     let crc = crc_of(&*file, &part, PAGE, len, 0)?;
-    files.rename(&part, &path).map_err(|e| Fault::io(&path, 0, e))?;
+    match files.rename(&part, &path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        other => other.map_err(|e| Fault::io(&path, 0, e))?,
+    }
     Ok(IndexFile { number: index, len, crc })
 }
 

@@ -1,5 +1,6 @@
 //! The manifest: one small file that names everything a checkpoint consists of.
 
+use crate::checkpoint::unflushed;
 use crate::header::{Fields, check_identity, put_u32, put_u64, read_exact};
 use crate::{Fault, Files, How, Identity, LEVEL, PAGE, records};
 use bytes::Bytes;
@@ -186,13 +187,11 @@ impl Manifest {
     pub(crate) fn write(&self, files: &dyn Files, dir: &str, path: &str) -> Result<Bytes, Fault> {
         let bytes = self.encode();
         let part = format!("{path}.part");
-        let written = files.open(&part, How::Create).and_then(|file| {
-            file.write_at(0, &[&bytes])?;
-            file.sync()?;
-            files.rename(&part, path)?;
-            files.sync_dir(dir)
-        });
-        written.map_err(|e| Fault::io(path, 0, e))?;
+        let written = files.open(&part, How::Create).and_then(|file| file.write_at(0, &[&bytes]).map(|()| file));
+        let file = written.map_err(|e| Fault::io(path, 0, e))?;
+        file.sync().map_err(|e| unflushed(path, e))?;
+        files.rename(&part, path).map_err(|e| Fault::io(path, 0, e))?;
+        files.sync_dir(dir).map_err(|e| unflushed(path, e))?;
         Ok(bytes)
     }
 }

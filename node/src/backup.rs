@@ -33,10 +33,15 @@ struct Active {
 }
 
 enum Stage {
-    Gather { waiter: Waiter, export: Box<Export> },
+    Gather {
+        waiter: Waiter,
+        export: Box<Export>,
+    },
     /// The asker is at work with what it has.
     Pause,
-    Read { waiter: Waiter },
+    Read {
+        waiter: Waiter,
+    },
     /// Ended while a job reads its records: the pin goes when the job is done.
     Ended,
 }

@@ -210,7 +210,7 @@ impl Node {
     pub(crate) fn on_propose(&mut self, waiter: Waiter, body: Bytes, cost: u64, after: After, out: &mut Vec<Output>) {
         if let Some(refusal) = self.gate_refuses(&body, cost) {
             self.gate.refused += u64::from(refusal == Refusal::TooManyRequests);
-            if refusal == Refusal::User(store::Error::NoSpace) {
+            if refusal == Refusal::User(store::Error::NoSpace) && !self.health.disk_full() {
                 self.ask_for_alarm();
             }
             return self.refuse(waiter, refusal, out);
@@ -226,7 +226,7 @@ impl Node {
         if self.commands_are_full(body.len() as u64, reserved) || (!reserved && self.apply_is_behind()) {
             return Some(Refusal::TooManyRequests);
         }
-        if cost > 0 && self.over_quota(cost) {
+        if cost > 0 && (self.health.disk_full() || self.over_quota(cost)) {
             return Some(Refusal::User(store::Error::NoSpace));
         }
         None

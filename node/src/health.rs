@@ -5,7 +5,7 @@ use crate::apply::DIGEST_EVERY;
 use crate::config::TICK_MS;
 use crate::frame::Frame;
 use crate::io::*;
-use crate::member::Node;
+use crate::member::{Node, Task};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Digest marks remembered.
@@ -21,6 +21,8 @@ pub(crate) struct Health {
     saves: VecDeque<(u64, u64)>,
     /// The oldest save is older than an election timeout: leadership is being given away.
     yielding: bool,
+    /// Jobs that wait for space on the disk.
+    stalled: BTreeSet<JobId>,
     stop: Option<Stop>,
     corrupt: bool,
     marks: BTreeMap<u64, u128>,
@@ -46,7 +48,7 @@ impl Health {
         while self.saves.front().is_some_and(|(oldest, _)| *oldest <= number) {
             self.saves.pop_front();
         }
-        if self.saves.is_empty() {
+        if self.saves.is_empty() && self.stalled.is_empty() {
             self.yielding = false;
         }
     }
@@ -67,6 +69,11 @@ impl Health {
     /// Commands wait (and are forwarded later) while leadership is on its way to another member.
     pub(crate) fn holds_commands(&self) -> bool {
         self.yielding
+    }
+
+    /// A job waits for space: this member takes no writes and does not lead if another can.
+    pub(crate) fn disk_full(&self) -> bool {
+        !self.stalled.is_empty()
     }
 
     /// This member's state differs from what its peers agree on: it answers no reads.
@@ -104,8 +111,44 @@ impl Node {
                 let _ = self.consensus.transfer(successor);
             }
         }
+        if self.health.disk_full() && self.ticks.is_multiple_of(10 * timeout) {
+            self.give_up_leadership();
+        }
         if age == 2 * timeout && self.is_leader() && self.store.conf().voters.len() > 1 {
             self.consensus.step_down();
+        }
+    }
+
+    /// The disk is full. The lane waits with the job; reads go on, and leadership goes to a member
+    /// with space. The log's spare files are the reserve of the other lanes.
+    pub(crate) fn stalled(&mut self, job: JobId, fault: &disk::Fault, out: &mut Vec<Output>) {
+        let first = self.health.stalled.is_empty();
+        self.health.stalled.insert(job);
+        let task = self.jobs.running.get(&job).expect("a job that waits is under way");
+        if !matches!(task, Task::Save { .. } | Task::RestartLog) {
+            self.jobs.start(Task::ReleaseSpares, Job::ReleaseSpares, out);
+        }
+        if first {
+            let text = format!("the disk is full: {fault}; reads go on, writes are refused until there is room");
+            self.note(Level::Error, text, out);
+            self.give_up_leadership();
+        }
+    }
+
+    pub(crate) fn unstalled(&mut self, job: JobId, out: &mut Vec<Output>) {
+        if self.health.stalled.remove(&job) && self.health.stalled.is_empty() {
+            self.note(Level::Warn, "there is room on the disk again: going on".to_string(), out);
+            self.health.yielding &= self.health.stop.is_some();
+        }
+    }
+
+    /// Hands over to the best successor, if there is one. Commands wait meanwhile.
+    fn give_up_leadership(&mut self) {
+        if self.is_leader()
+            && let Some(successor) = self.best_successor()
+        {
+            self.health.yielding = true;
+            let _ = self.consensus.transfer(successor);
         }
     }
 

@@ -56,6 +56,11 @@ pub enum Input {
         job: JobId,
         result: JobResult,
     },
+    /// The disk is full: this job is tried again until there is room. Said once for a job.
+    Stalled {
+        job: JobId,
+        fault: disk::Fault,
+    },
     /// Clean stop: hand leadership over, write a checkpoint, then `Output::Stopped`.
     Stop,
 }
@@ -367,7 +372,10 @@ pub struct Status {
     pub quota: u64,
     pub leases: u64,
     pub watches: u64,
+    /// Replicated ones, and NOSPACE of this member while its disk is full.
     pub alarms: Vec<AlarmMember>,
+    /// A job waits for space on this member's disk.
+    pub disk_full: bool,
     pub digest: u128,
     pub cluster_version: String,
     /// Followers as the leader sees them: (member, match index, recently active).
@@ -404,6 +412,8 @@ pub enum Job {
         from: u64,
         max_bytes: u64,
     },
+    /// disk thread: gives the spare files of the log back, for other files on a full disk.
+    ReleaseSpares,
     /// background: append records to a segment file (not flushed).
     WriteRecords {
         segment: u32,
@@ -462,6 +472,7 @@ pub enum JobResult {
     Saved,
     LogCut,
     LogRestarted,
+    SparesReleased,
     Log {
         ticket: u64,
         entries: Vec<Entry>,

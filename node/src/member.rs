@@ -77,6 +77,7 @@ pub(crate) fn log_bytes(entries: &[consensus::Entry]) -> u64 {
 pub(crate) enum Task {
     Save { number: u64 },
     CutLog,
+    ReleaseSpares,
     RestartLog,
     ReadLog { ticket: u64 },
     Write { epoch: u64, bytes: u64 },
@@ -154,6 +155,7 @@ impl Node {
             Input::Cancel { waiter, timed_out } => self.cancel(waiter, timed_out, out),
             Input::Watch { stream, op } => self.watch(stream, op, out),
             Input::Done { job, result } => self.done(job, result, out),
+            Input::Stalled { job, fault } => self.stalled(job, &fault, out),
             Input::Stop => self.begin_stop(out),
         }
     }
@@ -306,12 +308,13 @@ impl Node {
         let Some(task) = self.jobs.running.remove(&job) else {
             panic!("job {job} was never started or is done twice");
         };
+        self.unstalled(job, out);
         if let JobResult::Failed { fault } = result {
             return self.job_failed(job, task, fault, out);
         }
         match (task, result) {
             (Task::Save { number }, JobResult::Saved) => self.saved(number, out),
-            (Task::CutLog, JobResult::LogCut) => {}
+            (Task::CutLog, JobResult::LogCut) | (Task::ReleaseSpares, JobResult::SparesReleased) => {}
             (Task::RestartLog, JobResult::LogRestarted) => self.log_restarted(out),
             (Task::ReadLog { .. }, JobResult::Log { ticket, entries }) => self.consensus.fetched(ticket, entries),
             (Task::Write { epoch, bytes }, JobResult::Written { segment, upto, sealed }) => {

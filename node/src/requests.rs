@@ -99,8 +99,19 @@ impl Node {
         self.answer(waiter, Answer::Members { members }, out);
     }
 
+    /// The replicated ones, and what this member alone has to say.
+    fn alarms(&self) -> Vec<AlarmMember> {
+        let mut alarms: Vec<AlarmMember> = self.store.alarms().collect();
+        let own = AlarmMember { member: self.config.member, alarm: 1 };
+        if self.health.disk_full() && !alarms.contains(&own) {
+            alarms.push(own);
+            alarms.sort_by_key(|alarm| (alarm.member, alarm.alarm));
+        }
+        alarms
+    }
+
     fn answer_alarms(&self, waiter: Waiter, kind: i32, out: &mut Vec<Output>) {
-        let alarms: Vec<AlarmMember> = self.store.alarms().filter(|alarm| kind == 0 || alarm.alarm == kind).collect();
+        let alarms = self.alarms().into_iter().filter(|alarm| kind == 0 || alarm.alarm == kind).collect();
         self.answer(waiter, Answer::Alarms { alarms }, out);
     }
 
@@ -167,7 +178,8 @@ impl Node {
             quota: u64::try_from(self.config.quota_bytes).unwrap_or(0),
             leases: self.store.lease_count() as u64,
             watches: self.hub.count() as u64,
-            alarms: self.store.alarms().collect(),
+            alarms: self.alarms(),
+            disk_full: self.health.disk_full(),
             digest: self.store.digest(),
             cluster_version: self.store.cluster_version().to_string(),
             followers: consensus.followers.iter().map(|f| (f.id, f.matched, f.recent_active)).collect(),

@@ -48,70 +48,123 @@ pub enum Lane {
 
 pub fn lane(job: &Job) -> Lane {
     match job {
-        Job::Save { .. } | Job::CutLog { .. } | Job::RestartLog { .. } | Job::ReadLog { .. } => Lane::Log,
+        Job::Save { .. } | Job::CutLog { .. } | Job::RestartLog { .. } | Job::ReadLog { .. } | Job::ReleaseSpares => {
+            Lane::Log
+        }
         Job::ReadRecord { .. } => Lane::Reader,
         _ => Lane::Background,
     }
 }
 
-/// Carries out a job of [`Lane::Log`].
-pub fn run_log(log: &mut Log, job: Job) -> JobResult {
-    let result = match job {
-        Job::Save { number: _, hard, entries } => log.save(hard, &entries).map(|()| JobResult::Saved),
-        Job::CutLog { below } => log.cut_below(below).map(|()| JobResult::LogCut),
-        Job::RestartLog { hard, index, term } => log.restart_at(hard, index, term).map(|()| JobResult::LogRestarted),
+/// What became of a job.
+pub enum Ran {
+    Done(JobResult),
+    /// The disk is full and the job was not done; nothing half done stands in the way of doing it
+    /// again. The lane waits with it: [`FULL_AGAIN_MS`] later it is tried once more, and the member
+    /// is told once (`Input::Stalled`).
+    Full {
+        job: Job,
+        fault: Fault,
+    },
+}
+
+/// How long a lane waits for space before it tries again. Milliseconds.
+pub const FULL_AGAIN_MS: u64 = 250;
+
+/// Carries out a job of [`Lane::Log`]. On a full disk the spare files of the log are given up first.
+pub fn run_log(log: &mut Log, job: Job) -> Ran {
+    let mut result = log_or_fault(log, &job);
+    let full = |result: &Result<JobResult, Fault>| result.as_ref().is_err_and(Fault::is_full);
+    if full(&result) && log.release_spares().unwrap_or(false) {
+        result = log_or_fault(log, &job);
+    }
+    match result {
+        // A write or flush that failed has stopped the log: then no second attempt can help.
+        Err(fault) if fault.is_full() && log.usable() => Ran::Full { job, fault },
+        result => Ran::Done(failed(result)),
+    }
+}
+
+fn log_or_fault(log: &mut Log, job: &Job) -> Result<JobResult, Fault> {
+    Ok(match job {
+        Job::Save { number: _, hard, entries } => {
+            log.save(*hard, entries)?;
+            JobResult::Saved
+        }
+        Job::CutLog { below } => {
+            log.cut_below(*below)?;
+            JobResult::LogCut
+        }
+        Job::RestartLog { hard, index, term } => {
+            log.restart_at(*hard, *index, *term)?;
+            JobResult::LogRestarted
+        }
         Job::ReadLog { ticket, from, max_bytes } => {
-            log.read(from, max_bytes).map(|entries| JobResult::Log { ticket, entries })
+            JobResult::Log { ticket: *ticket, entries: log.read(*from, *max_bytes)? }
+        }
+        Job::ReleaseSpares => {
+            log.release_spares()?;
+            JobResult::SparesReleased
         }
         other => panic!("{other:?} is no work for the log"),
-    };
-    failed(result)
+    })
 }
 
 /// Carries out a job of any other lane.
-pub fn run(files: &Arc<dyn Files>, id: Identity, config: store::Config, job: Job) -> JobResult {
+pub fn run(files: &Arc<dyn Files>, id: Identity, config: store::Config, job: Job) -> Ran {
     let files: &dyn Files = &**files;
-    failed(run_or_fault(files, id, config, job))
+    let job = match job {
+        Job::HashKv { mut scan } => {
+            let sliced = scan.slice(files, HASH_SLICE);
+            return Ran::Done(failed(sliced.map(|done| JobResult::HashKv { scan, done })));
+        }
+        other => other,
+    };
+    match run_or_fault(files, id, config, &job) {
+        Err(fault) if fault.is_full() && can_repeat(&job) => Ran::Full { job, fault },
+        result => Ran::Done(failed(result)),
+    }
 }
 
-fn run_or_fault(files: &dyn Files, id: Identity, config: store::Config, job: Job) -> Result<JobResult, Fault> {
+/// An install that is being put in place is resumed by a restart instead.
+fn can_repeat(job: &Job) -> bool {
+    !matches!(job, Job::InstallFinish)
+}
+
+fn run_or_fault(files: &dyn Files, id: Identity, config: store::Config, job: &Job) -> Result<JobResult, Fault> {
     Ok(match job {
         Job::WriteRecords { segment, offset, parts, seals } => {
-            let upto = records::write(files, id, segment, offset, &parts)?;
-            if seals {
-                records::seal(files, segment, upto)?;
+            let upto = records::write(files, id, *segment, *offset, parts)?;
+            if *seals {
+                records::seal(files, *segment, upto)?;
             }
-            JobResult::Written { segment, upto, sealed: seals }
+            JobResult::Written { segment: *segment, upto, sealed: *seals }
         }
-        Job::ReadRecord { handle } => JobResult::Record(records::read(files, handle)?),
+        Job::ReadRecord { handle } => JobResult::Record(records::read(files, *handle)?),
         Job::ReadHistory { from, until, max_bytes } => {
-            let (records, next) = records::history(files, from, until, max_bytes)?;
+            let (records, next) = records::history(files, *from, *until, *max_bytes)?;
             JobResult::History { records, next }
         }
         Job::CheckpointBegin { index } => {
-            checkpoint::begin(files, id, index)?;
+            checkpoint::begin(files, id, *index)?;
             JobResult::CheckpointBegun
         }
         Job::CheckpointRows { index, rows } => {
-            checkpoint::rows(files, index, &rows)?;
+            checkpoint::rows(files, *index, rows)?;
             JobResult::RowsWritten
         }
         Job::CheckpointFinish { index, head, held } => {
-            let finished = checkpoint::finish(files, id, index, &head)?;
-            checkpoint::clean(files, id, &held)?;
+            let finished = checkpoint::finish(files, id, *index, head)?;
+            checkpoint::clean(files, id, held)?;
             JobResult::CheckpointDone { manifest: finished.manifest, cut: finished.cut }
         }
-        Job::HashKv { mut scan } => {
-            let done = scan.slice(files, HASH_SLICE)?;
-            JobResult::HashKv { scan, done }
-        }
         Job::ReadChunk { file, offset, len } => {
-            let (bytes, end) = transfer::read_chunk(files, &file, offset, len)?;
+            let (bytes, end) = transfer::read_chunk(files, file, *offset, *len)?;
             JobResult::Chunk { bytes, end }
         }
-        Job::InstallBegin { manifest } => JobResult::InstallBegun { files: transfer::begin(files, id, &manifest)? },
+        Job::InstallBegin { manifest } => JobResult::InstallBegun { files: transfer::begin(files, id, manifest)? },
         Job::InstallChunk { file, offset, bytes } => {
-            transfer::write_chunk(files, &file, offset, &bytes)?;
+            transfer::write_chunk(files, file, *offset, bytes)?;
             JobResult::ChunkWritten
         }
         Job::InstallFinish => {

@@ -54,6 +54,10 @@ pub enum ToCore {
         job: JobId,
         result: JobResult,
     },
+    Stalled {
+        job: JobId,
+        fault: disk::Fault,
+    },
     Stop,
 }
 
@@ -172,6 +176,10 @@ impl Intake {
 
     pub fn done(&self, job: JobId, result: JobResult) {
         let _ = self.push(true, ToCore::Done { job, result });
+    }
+
+    pub fn stalled(&self, job: JobId, fault: disk::Fault) {
+        let _ = self.push(true, ToCore::Stalled { job, fault });
     }
 
     pub fn stop(&self) {

@@ -148,7 +148,8 @@ fn memory(read: impl Fn(&str) -> Option<String>) -> u64 {
         }
     }
     let total = read("/proc/meminfo").unwrap_or_default();
-    let kib = total.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse().ok());
+    let kib =
+        total.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse().ok());
     below(kib.and_then(|kib: u64| kib.checked_mul(1024)));
     least
 }

@@ -8,13 +8,13 @@ use crate::intake::Intake;
 use crate::log;
 use disk::{Files, Identity, Log};
 use node::queue::JobQueue;
-use node::work::{self, Lane};
+use node::work::{self, Lane, Ran};
 use node::{Job, JobId, JobResult};
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{Builder, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use thread_priority::unix::{
     NormalThreadSchedulePolicy, ThreadSchedulePolicy, set_thread_priority_and_policy, thread_native_id,
 };
@@ -109,8 +109,26 @@ fn stand_back() {
     }
 }
 
+/// On a full disk the lane waits with its job until there is room.
+fn until_done(intake: &Intake, id: JobId, mut job: Job, run: &mut impl FnMut(Job) -> Ran) -> JobResult {
+    let mut told = false;
+    loop {
+        match run(job) {
+            Ran::Done(result) => return result,
+            Ran::Full { job: again, fault } => {
+                job = again;
+                if !told {
+                    told = true;
+                    intake.stalled(id, fault);
+                }
+                std::thread::sleep(Duration::from_millis(work::FULL_AGAIN_MS));
+            }
+        }
+    }
+}
+
 /// Does the jobs in the order of [`JobQueue`], until there are none and none can come.
-fn carry_out(intake: &Intake, jobs: Receiver<(JobId, Job)>, mut run: impl FnMut(Job) -> JobResult) {
+fn carry_out(intake: &Intake, jobs: Receiver<(JobId, Job)>, mut run: impl FnMut(Job) -> Ran) {
     let mut queue = JobQueue::default();
     loop {
         if queue.is_empty() {
@@ -119,6 +137,6 @@ fn carry_out(intake: &Intake, jobs: Receiver<(JobId, Job)>, mut run: impl FnMut(
         }
         jobs.try_iter().for_each(|(id, job)| queue.push(id, job));
         let (id, job) = queue.pop().expect("there is one");
-        intake.done(id, run(job));
+        intake.done(id, until_done(intake, id, job, &mut run));
     }
 }

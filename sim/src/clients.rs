@@ -143,9 +143,12 @@ impl Sim {
                 Request::Compact { revision: *revision, physical: true }
             }
             Ask::Command(command) => Request::Propose { body: Bytes::from(command.encode(tag)), cost: cost(command) },
-            Ask::Range { range, stream } => {
-                Request::Range { query: query(range), linearizable: !range.serializable && !sloppy, stream: *stream, keep: u64::MAX }
-            }
+            Ask::Range { range, stream } => Request::Range {
+                query: query(range),
+                linearizable: !range.serializable && !sloppy,
+                stream: *stream,
+                keep: u64::MAX,
+            },
             Ask::ReadTxn { txn, linearizable } => Request::ReadTxn {
                 body: Bytes::from(Command::Txn(txn.clone()).encode(tag)),
                 linearizable: *linearizable && !sloppy,

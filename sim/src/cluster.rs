@@ -38,6 +38,7 @@ pub(crate) enum Event {
     Turn { who: usize, life: u64 },
     Arrive { flight: Flight },
     Lost { who: usize, life: u64, peer: usize },
+    LaneAgain { who: usize, life: u64, lane: usize },
     JobDone { who: usize, life: u64, lane: usize, job: JobId, result: JobResult, durable: Option<Durable> },
     Durable { who: usize, life: u64, durable: Durable },
     Start { who: usize },
@@ -93,6 +94,8 @@ pub(crate) enum Armed {
 #[derive(Default)]
 struct LaneQueue {
     waiting: node::queue::JobQueue,
+    /// Waits for space on the disk, ahead of all others.
+    held: Option<(JobId, Job)>,
     busy: bool,
 }
 
@@ -342,6 +345,10 @@ impl Sim {
                 let peer = self.members[peer].id;
                 self.tell(Some(who), "lost", peer, 0, || format!("connection to m{peer}"));
                 self.give(who, Input::Lost { peer });
+            }
+            Event::LaneAgain { who, life, lane } if self.alive(who, life) => {
+                self.members[who].up.as_mut().expect("up").lanes[lane].busy = false;
+                self.run_lane(who, lane);
             }
             Event::JobDone { who, life, lane, job, result, durable } if self.alive(who, life) => {
                 self.job_done(who, lane, job, result, durable);
@@ -700,11 +707,11 @@ impl Sim {
     fn fatal(&mut self, who: usize, reason: String) {
         self.tell(Some(who), "fatal", fold(reason.as_bytes()), 0, || reason.clone());
         if self.members[who].up.as_ref().is_some_and(|l| l.faulted) {
-            self.marks.hit(if self.members[who].disk.is_full() {
-                "full disk ended a member"
+            if self.members[who].disk.is_full() {
+                *self.stats.entry("full disk ended a member").or_default() += 1;
             } else {
-                "disk error ended a member"
-            });
+                self.marks.hit("disk error ended a member");
+            }
             let down = 50 * MS + self.rng.below(SECOND);
             let power = self.rng.percent(30);
             return self.crash(who, power, Some(down));

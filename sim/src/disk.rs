@@ -546,7 +546,6 @@ impl Files for Disk {
                 }
                 let time = inner.call(30, false).map_err(|_| broken())?;
                 if inner.full {
-                    inner.failed = true;
                     return Err(io::Error::from(io::ErrorKind::StorageFull));
                 }
                 let file = inner.next_file;
@@ -634,7 +633,6 @@ impl Handle {
         let time = inner.call(40, false).map_err(|_| broken())?;
         let now = inner.files[&self.file].view.len();
         if len > now && inner.full {
-            inner.failed = true;
             return Err(io::Error::from(io::ErrorKind::StorageFull));
         }
         if len > now || (shrink && len < now) {
@@ -673,7 +671,11 @@ impl File for Handle {
         }
         if inner.full && offset + bytes.len() > inner.files[&self.file].view.len() {
             inner.spend(60);
-            inner.failed = true;
+            // Some of it found room.
+            let keep = inner.rng.below(bytes.len() as u64 + 1) as usize;
+            let time = inner.clock;
+            let bytes = bytes[..keep].to_vec();
+            inner.change(self.file, Change::Write { offset, bytes, lost: false }, time);
             return Err(io::Error::from(io::ErrorKind::StorageFull));
         }
         match inner.call(60 + bytes.len() as u64 / 500, false) {

@@ -43,7 +43,7 @@ pub const ALL: &[&str] = &[
     "too many requests",
     "leader moved on request",
     "member stopped cleanly",
-    "full disk ended a member",
+    "a full disk was waited for",
     "forward lost with its connection",
 ];
 

@@ -281,6 +281,11 @@ impl Log {
         self.spares.release(&*self.files)
     }
 
+    /// False once a write or flush failed: nothing more may be acknowledged.
+    pub fn usable(&self) -> bool {
+        self.stopped.is_none()
+    }
+
     fn check_running(&self) -> Result<(), Fault> {
         match &self.stopped {
             None => Ok(()),

@@ -54,6 +54,8 @@ struct Disk {
     /// Calls that change something until one fails; None: never.
     fail_after: Option<usize>,
     fail_kind: Option<io::ErrorKind>,
+    /// Nothing that needs more room succeeds. Half of it is written.
+    full: bool,
 }
 
 /// What of the calls that no flush covers is on the disk after a crash.
@@ -120,6 +122,10 @@ impl MemFiles {
         let mut disk = self.lock();
         disk.fail_after = Some(calls);
         disk.fail_kind = Some(kind);
+    }
+
+    pub fn set_full(&self, full: bool) {
+        self.lock().full = full;
     }
 
     pub fn heal(&self) {
@@ -249,7 +255,25 @@ impl Durable {
 }
 
 impl Disk {
+    fn needs_room(&self, op: &Op) -> bool {
+        match op {
+            Op::Link { .. } => true,
+            Op::Write { node, offset, bytes } => offset + bytes.len() > self.nodes[*node].len(),
+            Op::SetLen { node, len } => *len > self.nodes[*node].len(),
+            _ => false,
+        }
+    }
+
     fn change(&mut self, op: Op) -> io::Result<()> {
+        if self.full && self.needs_room(&op) {
+            if let Op::Write { node, offset, bytes } = op {
+                let bytes = bytes[..bytes.len() / 2].to_vec();
+                self.full = false;
+                self.change(Op::Write { node, offset, bytes })?;
+                self.full = true;
+            }
+            return Err(io::Error::from(io::ErrorKind::StorageFull));
+        }
         match &mut self.fail_after {
             Some(0) => {
                 if let Op::Sync { node } = op {

@@ -24,6 +24,8 @@ struct House {
     /// The restart of the log behind an installed snapshot is kept back while set.
     slow: bool,
     kept: Vec<(JobId, Job)>,
+    /// Lanes whose first job waits for space.
+    stalled: Vec<work::Lane>,
     /// Background jobs wait here while set.
     queue: Option<JobQueue>,
 }
@@ -67,6 +69,12 @@ impl Village {
             ["hang", id] => self.houses.get_mut(&id.parse().expect("id")).expect("member").hung = true,
             ["queue", id] => {
                 self.houses.get_mut(&id.parse().expect("id")).expect("member").queue = Some(JobQueue::default())
+            }
+            ["full", id] => self.houses[&id.parse().expect("id")].files.set_full(true),
+            ["room", id] => {
+                let id = id.parse().expect("id");
+                self.houses[&id].files.set_full(false);
+                self.free(id);
             }
             ["ring", bytes] => self.ring = bytes.parse().expect("bytes"),
             ["do", id, count] => self.do_queued(id.parse().expect("id"), count.parse().expect("count"), ""),
@@ -127,7 +135,18 @@ impl Village {
         let mut out = Vec::new();
         let (node, log) = Node::recover(config.clone(), &shared, &mut out).expect("recovers");
         let slow = self.houses.remove(&id).is_some_and(|before| before.slow);
-        let house = House { node, log, files, config, down: false, hung: false, slow, kept: Vec::new(), queue: None };
+        let house = House {
+            node,
+            log,
+            files,
+            config,
+            down: false,
+            hung: false,
+            slow,
+            kept: Vec::new(),
+            stalled: Vec::new(),
+            queue: None,
+        };
         self.houses.insert(id, house);
         self.carry_out(id, out);
         self.settle(id);
@@ -144,6 +163,7 @@ impl Village {
     fn free(&mut self, id: u64) {
         let house = self.houses.get_mut(&id).expect("member");
         (house.hung, house.slow) = (false, false);
+        house.stalled.clear();
         let kept = std::mem::take(&mut house.kept);
         let _ = writeln!(self.told, "{id}: the disk does {} waiting jobs", kept.len());
         for (job, work) in kept {
@@ -243,12 +263,19 @@ impl Village {
         let house = self.houses.get_mut(&id).expect("member");
         let files: Arc<dyn Files> = house.files.shared();
         let identity = Identity { cluster: CLUSTER, member: id };
-        let result = match work::lane(&work) {
+        let ran = match work::lane(&work) {
             work::Lane::Log => work::run_log(&mut house.log, work),
             _ => work::run(&files, identity, store::Config { segment_bytes: house.config.segment_bytes }, work),
         };
         let mut out = Vec::new();
-        house.node.step(Input::Done { job, result }, &mut out);
+        match ran {
+            work::Ran::Done(result) => house.node.step(Input::Done { job, result }, &mut out),
+            work::Ran::Full { job: work, fault } => {
+                house.stalled.push(work::lane(&work));
+                house.kept.push((job, work));
+                house.node.step(Input::Stalled { job, fault }, &mut out);
+            }
+        }
         self.carry_out(id, out);
         self.settle(id);
     }
@@ -261,7 +288,7 @@ impl Village {
                     let late = house.hung && matches!(work, Job::Save { .. })
                         || house.slow && matches!(work, Job::RestartLog { .. });
                     let background = work::lane(&work) == work::Lane::Background;
-                    if late {
+                    if late || house.stalled.contains(&work::lane(&work)) {
                         house.kept.push((job, work));
                     } else if let Some(queue) = house.queue.as_mut().filter(|_| background) {
                         queue.push(job, work);
@@ -326,6 +353,7 @@ impl Village {
             ["hash", revision] => Request::HashKv { revision: revision.parse().expect("revision") },
             ["move", target] => Request::MoveLeader { target: target.parse().expect("id") },
             ["members"] => Request::Members { linearizable: true },
+            ["alarms"] => Request::Alarms { kind: 0 },
             ["status"] => Request::Status,
             ["checkpoints"] => {
                 let held = disk::checkpoint::manifests(&*self.houses[&id].files.shared()).expect("readable");

@@ -67,7 +67,8 @@ fn the_smallest_limit_above_this_process_counts() {
 
 #[test]
 fn sizes_are_read_as_people_write_them() {
-    for (text, bytes) in [("0", 0), ("512MiB", 512 << 20), ("2G", 2 << 30), ("1Ki", 1024), ("7", 7), ("3 gb", 3 << 30)] {
+    for (text, bytes) in [("0", 0), ("512MiB", 512 << 20), ("2G", 2 << 30), ("1Ki", 1024), ("7", 7), ("3 gb", 3 << 30)]
+    {
         assert_eq!(parse_bytes(text), Some(bytes), "{text}");
     }
     for text in ["", "x", "-1", "1.5G", "1Q", "99999999999T"] {

@@ -2,6 +2,7 @@
 //! faults that the plan or a planted bug puts into them.
 
 use super::*;
+use node::work::{FULL_AGAIN_MS, Ran};
 
 impl Sim {
     pub(super) fn submit(&mut self, who: usize, job: JobId, work: Job) {
@@ -58,7 +59,9 @@ impl Sim {
         if life.lanes[lane].busy {
             return;
         }
-        let Some((job, mut work)) = life.lanes[lane].waiting.pop() else { return };
+        let held = life.lanes[lane].held.take();
+        let told = held.is_some();
+        let Some((job, mut work)) = held.or_else(|| life.lanes[lane].waiting.pop()) else { return };
         life.lanes[lane].busy = true;
         let durable = match &work {
             Job::Save { hard, entries, .. } => {
@@ -92,6 +95,18 @@ impl Sim {
             Ok(result) => result,
             Err(panic) => return self.fail("panic", format!("m{} in a job: {panic}", who + 1)),
         };
+        let result = match result {
+            Ran::Done(result) => result,
+            Ran::Full { job: work, fault } => {
+                self.members[who].up.as_mut().expect("up").lanes[lane].held = Some((job, work));
+                self.at(report.end + FULL_AGAIN_MS * MS, Event::LaneAgain { who, life: number, lane });
+                if !told {
+                    self.marks.hit("a full disk was waited for");
+                    self.give(who, Input::Stalled { job, fault });
+                }
+                return;
+            }
+        };
         if report.failed {
             self.members[who].up.as_mut().expect("up").faulted = true;
             self.tell(Some(who), "disk", 1, 0, || "a call failed".to_string());
@@ -99,7 +114,11 @@ impl Sim {
         if let JobResult::Failed { fault } = &result {
             let text = fault.to_string();
             // What a failed write left half done is not damage.
-            let faulted = self.members[who].up.as_ref().is_some_and(|l| l.faulted);
+            let full = self.members[who].disk.is_full();
+            let life = self.members[who].up.as_mut().expect("up");
+            // What cannot wait for space may end the member.
+            life.faulted |= full;
+            let faulted = life.faulted;
             if !faulted && fault.is_damage() {
                 return self.fail("D-5", format!("m{}: {text}", who + 1));
             }
@@ -216,6 +235,7 @@ pub(super) fn job_name(job: &Job) -> &'static str {
         Job::CutLog { .. } => "cut log",
         Job::RestartLog { .. } => "restart log",
         Job::ReadLog { .. } => "read log",
+        Job::ReleaseSpares => "release spares",
         Job::WriteRecords { .. } => "write records",
         Job::ReadRecord { .. } => "read record",
         Job::ReadHistory { .. } => "read history",
