@@ -173,12 +173,13 @@ async fn locks_and_elections_with_the_stock_tool_and_the_services() {
 
     // We have it: the tool waits, and so does the server's own service.
     let tool = cluster.command("etcdctl", &["lock", "job", "echo", "in", "turn"]).spawn().unwrap();
+    queued(&client, 2).await;
     let lease = client.lease_grant(60, 0).await.unwrap().id;
     let served = tokio::spawn({
         let client = client.clone();
         async move { client.lock("job", lease).await }
     });
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    queued(&client, 3).await;
     assert!(!served.is_finished());
     held.unlock().await.unwrap();
     assert!(said(&tokio::task::spawn_blocking(|| tool.wait_with_output()).await.unwrap().unwrap()).contains("in turn"));
@@ -209,6 +210,13 @@ async fn locks_and_elections_with_the_stock_tool_and_the_services() {
     let won = client.campaign("chair", lease, "served").await.unwrap().leader.unwrap();
     client.resign(won).await.unwrap();
     session.close().await.unwrap();
+}
+
+/// Waits until so many stand in line for the lock.
+async fn queued(client: &Client, count: i64) {
+    while client.range(prefix("job/")).await.unwrap().count != count {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }
 
 fn interrupt(child: &std::process::Child) {

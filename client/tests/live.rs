@@ -1,8 +1,9 @@
 //! The client against a server that is running: etcd or kvorum, one member or
-//! more, named by `KVORUM_TEST_ETCD=host:port[,host:port…]`. Without it these
-//! tests say so and pass.
+//! more, named by `KVORUM_TEST_SERVER=host:port[,host:port…]`, or started from
+//! the folder `KVORUM_TEST_ETCD`. Without either these tests say so and pass.
 
 mod proxy;
+mod real;
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -20,17 +21,20 @@ use wire::{
     },
 };
 
-/// The endpoints under test, if there are any.
-fn servers() -> Option<Vec<String>> {
-    let named = std::env::var("KVORUM_TEST_ETCD").ok()?;
-    Some(named.split(',').map(str::to_owned).collect())
-}
-
 /// Runs a test with a client and a prefix of its own.
 fn live<F: Future<Output = ()>>(name: &str, test: impl FnOnce(Client, String, Vec<String>) -> F) {
-    let Some(servers) = servers() else {
-        eprintln!("{name}: KVORUM_TEST_ETCD is not set");
-        return;
+    let running = std::env::var("KVORUM_TEST_SERVER").ok();
+    let started = match &running {
+        Some(_) => None,
+        None => match real::programs(name) {
+            Some(programs) => Some(real::Cluster::start(&programs, 1, "http", &[])),
+            None => return,
+        },
+    };
+    let endpoints = |cluster: &real::Cluster| cluster.endpoints().iter().map(|e| e.replace("http://", "")).collect();
+    let servers: Vec<String> = match &running {
+        Some(named) => named.split(',').map(str::to_owned).collect(),
+        None => started.as_ref().map(endpoints).unwrap_or_default(),
     };
     // One at a time: what one compacts another would miss.
     static ALONE: Mutex<()> = Mutex::new(());
@@ -38,6 +42,9 @@ fn live<F: Future<Output = ()>>(name: &str, test: impl FnOnce(Client, String, Ve
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let client = Client::new(&servers).unwrap();
+        if let Some(cluster) = &started {
+            cluster.ready(&client).await;
+        }
         let space = format!("{name}-{}/", std::process::id());
         client.delete(prefix(space.clone())).await.unwrap();
         let limit = Duration::from_secs(30);

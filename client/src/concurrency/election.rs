@@ -14,7 +14,7 @@ use wire::{
 
 use super::{
     Session,
-    queue::{Place, Waiting, first},
+    queue::{Place, first},
 };
 use crate::{Batch, Client, Error, Result, Watcher, key, prefix};
 
@@ -40,7 +40,7 @@ impl Election {
     pub async fn campaign(&self, value: impl Into<Bytes>) -> Result<Leadership> {
         let value = value.into();
         let entered = Place::enter(&self.session, &self.name, value.clone()).await?;
-        let waiting = Waiting::at(entered.place);
+        let waiting = entered.waiting;
         let modified = AtomicI64::new(entered.modified);
         let leadership = Leadership { place: waiting.place().clone(), name: self.name.clone(), modified };
         if entered.value != value {

@@ -3,10 +3,7 @@
 use bytes::Bytes;
 use wire::etcdserverpb::Compare;
 
-use super::{
-    Session,
-    queue::{Place, Waiting},
-};
+use super::{Session, queue::Place};
 use crate::{Error, Result};
 
 /// A lock that sessions, here and elsewhere, take in turn.
@@ -29,11 +26,10 @@ impl Mutex {
     /// [`Error::SessionExpired`] if the lease is lost meanwhile; see [`Error`].
     pub async fn lock(&self) -> Result<Held> {
         let entered = Place::enter(&self.session, &self.name, Bytes::new()).await?;
-        let waiting = Waiting::at(entered.place);
         if !entered.leads {
-            waiting.place().wait().await?;
+            entered.waiting.place().wait().await?;
         }
-        Ok(Held { place: waiting.keep() })
+        Ok(Held { place: entered.waiting.keep() })
     }
 
     /// Takes the lock if nobody has it.
@@ -42,11 +38,10 @@ impl Mutex {
     /// [`Error::Locked`] if somebody has; see [`Error`].
     pub async fn try_lock(&self) -> Result<Held> {
         let entered = Place::enter(&self.session, &self.name, Bytes::new()).await?;
-        let waiting = Waiting::at(entered.place);
         if entered.leads {
-            return Ok(Held { place: waiting.keep() });
+            return Ok(Held { place: entered.waiting.keep() });
         }
-        waiting.keep().leave().await?;
+        entered.waiting.keep().leave().await?;
         Err(Error::Locked)
     }
 }

@@ -2,6 +2,7 @@
 //! prefix, in the order of their create revisions.
 
 use bytes::Bytes;
+use tokio::sync::oneshot;
 use wire::{
     Rpc,
     etcdserverpb::{
@@ -30,7 +31,7 @@ pub(crate) struct Place {
 
 /// What is known of a place when it was taken.
 pub(crate) struct Entered {
-    pub place: Place,
+    pub waiting: Waiting,
     /// What stands there, and since which revision.
     pub value: Bytes,
     pub modified: i64,
@@ -40,8 +41,22 @@ pub(crate) struct Entered {
 
 impl Place {
     /// Enters the queue, or finds the place that the session already has.
+    ///
+    /// Whoever drops this leaves the queue, even if the request is on its way
+    /// by then: it is always brought to its end.
     pub async fn enter(session: &Session, name: &[u8], value: Bytes) -> Result<Entered> {
         session.settled().await;
+        let (tell, told) = oneshot::channel();
+        let (own, name) = (session.clone(), name.to_vec());
+        session.beside(async move {
+            let entered = Place::enter_surely(&own, &name, value).await;
+            // If nobody waits for it any more, this drops it.
+            let _ = tell.send(entered);
+        });
+        told.await.unwrap_or(Err(Error::SessionExpired))
+    }
+
+    async fn enter_surely(session: &Session, name: &[u8], value: Bytes) -> Result<Entered> {
         let prefix = Bytes::from([name, b"/"].concat());
         let own = Bytes::from([&prefix[..], format!("{:x}", session.lease()).as_bytes()].concat());
         let put = PutRequest { key: own.clone(), value: value.clone(), lease: session.lease(), ..Default::default() };
@@ -69,12 +84,8 @@ impl Place {
         };
         let first = ranges.next().and_then(|mut kvs| kvs.pop());
         let leads = first.is_none_or(|first| first.create_revision == created);
-        Ok(Entered {
-            place: Place { session: session.clone(), prefix, key: own, revision: created },
-            value,
-            modified,
-            leads,
-        })
+        let place = Place { session: session.clone(), prefix, key: own, revision: created };
+        Ok(Entered { waiting: Waiting::at(place), value, modified, leads })
     }
 
     /// Waits until nobody is before this place, and makes sure that it is
@@ -149,6 +160,7 @@ impl Place {
 
     /// Leaves the queue. A place that was lost already is none to leave.
     pub async fn leave(&self) -> Result<()> {
+        self.session.give_place(&self.key);
         let delete = op(Request::RequestDeleteRange(key(self.key.clone()).into()));
         let txn = TxnRequest { compare: vec![self.is_held()], success: vec![delete], failure: Vec::new() };
         repeatable(self.session.client(), txn).await.map(drop)
@@ -170,12 +182,13 @@ impl Place {
 }
 
 /// Leaves the queue when it is dropped while waiting, so that nobody waits for
-/// one who has gone away.
+/// one who has gone away; unless somebody else of the session is in this place.
 #[derive(Debug)]
 pub(crate) struct Waiting(Option<Place>);
 
 impl Waiting {
-    pub fn at(place: Place) -> Waiting {
+    fn at(place: Place) -> Waiting {
+        place.session.take_place(&place.key);
         Waiting(Some(place))
     }
 
@@ -192,8 +205,10 @@ impl Waiting {
 impl Drop for Waiting {
     fn drop(&mut self) {
         if let Some(place) = self.0.take() {
-            let session = place.session.clone();
-            session.beside(async move { place.leave_surely().await });
+            if place.session.give_place(&place.key) {
+                let session = place.session.clone();
+                session.beside(async move { place.leave_surely().await });
+            }
         }
     }
 }

@@ -1,7 +1,12 @@
 //! A lease that is kept alive, and the news of its end.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
+use bytes::Bytes;
 use tokio::{
     sync::watch,
     task::JoinHandle,
@@ -29,6 +34,8 @@ struct Inner {
     lost: watch::Receiver<bool>,
     /// How many places are being left beside the caller.
     leaving: watch::Sender<usize>,
+    /// How many callers stand or wait in each place.
+    places: Mutex<BTreeMap<Bytes, usize>>,
     task: JoinHandle<()>,
 }
 
@@ -63,7 +70,16 @@ impl Session {
             keep(keeper, lease, ttl, asked).await;
             tell.send_replace(true);
         });
-        Session { inner: Arc::new(Inner { client: client.clone(), lease, lost, leaving: watch::Sender::new(0), task }) }
+        Session {
+            inner: Arc::new(Inner {
+                client: client.clone(),
+                lease,
+                lost,
+                leaving: watch::Sender::new(0),
+                places: Mutex::default(),
+                task,
+            }),
+        }
     }
 
     /// The lease.
@@ -118,6 +134,31 @@ impl Session {
             work.await;
             session.inner.leaving.send_modify(|n| *n -= 1);
         });
+    }
+
+    /// One more caller has to do with this place.
+    pub(crate) fn take_place(&self, key: &Bytes) {
+        *self.places().entry(key.clone()).or_default() += 1;
+    }
+
+    /// One caller less; says whether it was the last.
+    pub(crate) fn give_place(&self, key: &Bytes) -> bool {
+        let mut places = self.places();
+        match places.get_mut(key) {
+            Some(callers) if *callers > 1 => {
+                *callers -= 1;
+                false
+            }
+            _ => {
+                places.remove(key);
+                true
+            }
+        }
+    }
+
+    fn places(&self) -> MutexGuard<'_, BTreeMap<Bytes, usize>> {
+        // Nothing that can panic runs under this lock.
+        self.inner.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until what was begun beside the caller is done: it works on the
