@@ -114,8 +114,8 @@ impl Cluster<'_> {
     /// Puts go on while the leader dies or hands over; what counts is the longest gap.
     async fn failover(mut self, kill: bool) -> Result<(Figures, Value)> {
         let leader = self.leader().await?;
-        // Endpoints of those that stay: clients of a dead member are another story.
-        let words = ["put", "--rate", "500", "--clients", "500", "--conns", "3"];
+        // So many callers that those whose call hangs do not leave the rest without one.
+        let words = ["put", "--rate", "500", "--clients", "8000", "--conns", "6"];
         let child = self.command(&words, Some(8)).spawn().context("the generator does not start")?;
         tokio::time::sleep(Duration::from_secs(self.bench.warm_up + 2)).await;
         if kill {
