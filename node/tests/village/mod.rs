@@ -351,6 +351,16 @@ impl Village {
             ["ttl", lease] => Request::TimeToLive { lease: lease.parse().expect("id"), keys: true },
             ["hash"] => Request::HashKv { revision: 0 },
             ["hash", revision] => Request::HashKv { revision: revision.parse().expect("revision") },
+            ["backup"] => Request::Backup,
+            ["backup", backup, from] => {
+                Request::BackupNext { backup: backup.parse().expect("backup"), from: from.parse().expect("revision") }
+            }
+            ["backup-end", backup] => Request::BackupEnd { backup: backup.parse().expect("backup") },
+            ["weight"] => {
+                let weight = self.houses[&id].node.status().live_bytes;
+                let _ = writeln!(self.told, "{id}: versions weigh {weight}");
+                return;
+            }
             ["move", target] => Request::MoveLeader { target: target.parse().expect("id") },
             ["members"] => Request::Members { linearizable: true },
             ["alarms"] => Request::Alarms { kind: 0 },
@@ -423,6 +433,14 @@ impl Village {
                     }
                     _ => format!("history {revisions:?} next {}", history.next),
                 }
+            }
+            Answer::Backup { backup, export } => {
+                format!("backup {backup} of revision {}, compacted {}", export.revision, export.compacted)
+            }
+            Answer::BackupRecords { records, next } => {
+                let rev = |record: &Bytes| store::record::open(record).expect("whole").rev.main;
+                let revisions: Vec<i64> = records.iter().map(rev).collect();
+                format!("records {revisions:?} next {next}")
             }
             Answer::Members { members } => {
                 let names: Vec<&str> = members.iter().map(|(member, _)| member.name.as_str()).collect();
