@@ -171,12 +171,18 @@ impl Call {
     /// # Errors
     /// Those of the future; `context deadline exceeded` when time runs out.
     pub fn timed<T>(&self, future: impl Future<Output = Result<T, client::Error>>) -> Outcome<T> {
+        self.timed_outcome(async { future.await.map_err(Failure::from) })
+    }
+
+    /// As [`Call::timed`], for work that fails in its own words.
+    ///
+    /// # Errors
+    /// Those of the future; `context deadline exceeded` when time runs out.
+    pub fn timed_outcome<T>(&self, future: impl Future<Output = Outcome<T>>) -> Outcome<T> {
         let limit = self.duration("command-timeout");
         self.block_on(async {
-            match tokio::time::timeout(limit, future).await {
-                Ok(done) => done.map_err(Failure::from),
-                Err(_) => Err(Failure::new(ERROR, "context deadline exceeded")),
-            }
+            let late = |_| Failure::new(ERROR, "context deadline exceeded");
+            tokio::time::timeout(limit, future).await.map_err(late)?
         })
     }
 

@@ -180,10 +180,26 @@ pub fn known(path: &[&'static Command]) -> Vec<&'static Flag> {
 /// # Errors
 /// See [`Misread`].
 pub fn parse(root: &'static Command, words: &[String]) -> Result<Parsed, Misread> {
-    let (path, rest) = find(root, words);
+    read(root, words, false)
+}
+
+/// Reads the beginning of a command line: the last flag may want a value yet.
+///
+/// # Errors
+/// See [`Misread`].
+pub fn parse_lenient(root: &'static Command, words: &[String]) -> Result<Parsed, Misread> {
+    read(root, words, true)
+}
+
+fn read(root: &'static Command, words: &[String], lenient: bool) -> Result<Parsed, Misread> {
+    let (path, mut rest) = find(root, words);
+    if lenient && rest.last().is_some_and(|word| takes_next(word, &known(&path))) {
+        rest.pop();
+    }
     let misread = |text| Misread { path: path.clone(), text, usage: true };
     let mut parsed = Parsed { path: path.clone(), values: Values::default(), args: Vec::new(), before_dash: None };
     if path.len() == 1
+        && root.has_subs()
         && let Some(word) = bare(&rest, &known(&path)).first()
     {
         return Err(Misread { path, text: unknown_command(root, word), usage: false });
@@ -445,4 +461,18 @@ pub fn parse_duration(value: &str) -> Result<Duration, String> {
     // Time that is less than none has run out, as it has for a context in Go.
     let seconds = if value.starts_with('-') { 0.0 } else { seconds };
     Duration::try_from_secs_f64(seconds).map_err(|_| invalid())
+}
+
+/// A signed decimal number, as arguments are read.
+///
+/// # Errors
+/// Go's words.
+pub fn parse_decimal(value: &str) -> Result<i64, String> {
+    value.parse::<i64>().map_err(|error| {
+        let reason = match error.kind() {
+            std::num::IntErrorKind::PosOverflow | std::num::IntErrorKind::NegOverflow => "value out of range",
+            _ => "invalid syntax",
+        };
+        go_error("ParseInt", value, reason)
+    })
 }

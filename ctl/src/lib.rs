@@ -32,6 +32,9 @@ pub const STOCK: &str = "etcdctl";
 /// Runs the program with the words after its name; the exit code is etcdctl's.
 pub fn run(name: &str, args: &[String]) -> i32 {
     let root = commands::root(name);
+    if let Some(describe @ ("__complete" | "__completeNoDesc")) = args.first().map(String::as_str) {
+        return ended(commands::complete(root, &args[1..], describe == "__complete"), &[root]);
+    }
     let parsed = match flags::parse(root, args) {
         Ok(parsed) => parsed,
         Err(misread) => {
@@ -45,7 +48,12 @@ pub fn run(name: &str, args: &[String]) -> i32 {
         }
     };
     let path = parsed.path.clone();
-    match perform(parsed) {
+    ended(perform(parsed), &path)
+}
+
+/// Says what went wrong; the exit code.
+fn ended(outcome: Outcome, path: &[&'static commands::Command]) -> i32 {
+    match outcome {
         Ok(()) => 0,
         Err(Failure::Silent(code)) => code,
         Err(Failure::Text { code, text }) => {
@@ -53,7 +61,7 @@ pub fn run(name: &str, args: &[String]) -> i32 {
             code
         }
         Err(Failure::Usage(text)) => {
-            eprintln!("Error: {text}\n{}", help::usage(&path));
+            eprintln!("Error: {text}\n{}", help::usage(path));
             ERROR
         }
     }

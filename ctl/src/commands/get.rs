@@ -1,19 +1,22 @@
 //! `get`.
 
-use client::wire::{
-    etcdserverpb::{
-        RangeRequest, RangeResponse,
-        range_request::{SortOrder, SortTarget},
+use client::{
+    Client, KeyRange,
+    wire::{
+        etcdserverpb::{
+            RangeRequest, RangeResponse,
+            range_request::{SortOrder, SortTarget},
+        },
+        mvccpb::KeyValue,
     },
-    mvccpb::KeyValue,
 };
 
 use super::{Command, KEYS};
 use crate::{
     call::Call,
     exit::{BAD_FEATURE, Failure, Outcome},
-    flags::Flag,
-    print::{Answer, Format, Out, fields, json, protobuf, simple},
+    flags::{self, Flag},
+    print::{Answer, Format, Out, Printer, fields, json, protobuf, simple},
 };
 
 /// The row of the table.
@@ -49,21 +52,111 @@ pub(super) const FLAGS: &[Flag] = &[
 fn run(call: &Call) -> Outcome {
     let request = request(call)?;
     let client = call.connect()?;
-    let printer = call.printer()?;
-    if call.switch("count-only") && printer.format != Format::Fields {
+    let form = call.printer()?;
+    let value_only = call.switch("print-value-only");
+    if call.switch("stream") && form.format == Format::Simple && !call.switch("count-only") {
+        return call.timed_outcome(stream(&client, request, form, value_only));
+    }
+    let response =
+        if call.switch("stream") { call.timed(collect(&client, request))? } else { call.timed(client.range(request))? };
+    if call.switch("count-only") && form.format != Format::Fields {
         return Err(Failure::bad_args("--count-only is only for `--write-out=fields`"));
     }
-    let response = call.timed(client.range(request))?;
-    printer.print(&Got { response: &response, value_only: call.switch("print-value-only") })
+    if value_only && form.format != Format::Simple {
+        return Err(Failure::bad_args("print-value-only is only for `--write-out=simple`"));
+    }
+    form.print(&Got { response: &response, value_only })
+}
+
+/// Prints each piece as it comes: a large range never is in memory as a whole.
+async fn stream(client: &Client, request: RangeRequest, form: Printer, value_only: bool) -> Outcome {
+    let mut pieces = client.range_stream(request).await?;
+    while let Some(response) = pieces.next().await? {
+        form.print(&Got { response: &response, value_only })?;
+    }
+    Ok(())
+}
+
+async fn collect(client: &Client, request: RangeRequest) -> client::Result<RangeResponse> {
+    let mut pieces = client.range_stream(request).await?;
+    let mut whole = RangeResponse::default();
+    while let Some(piece) = pieces.next().await? {
+        let mut kvs = std::mem::take(&mut whole.kvs);
+        kvs.extend(piece.kvs);
+        // Header, count and "more" are those of the last piece.
+        whole = RangeResponse { kvs, ..piece };
+    }
+    Ok(whole)
 }
 
 /// The request that the words of a get ask for.
 pub(super) fn request(call: &Call) -> Outcome<RangeRequest> {
-    let _ = (call, SortOrder::Ascend, SortTarget::Key, BAD_FEATURE);
-    let key = call.arg(0).ok_or_else(|| {
-        Failure::bad_args("get command needs one argument as key and an optional argument as range_end")
-    })?;
-    Ok(RangeRequest { key: key.as_bytes().to_vec().into(), ..Default::default() })
+    let Some(key) = call.arg(0) else {
+        return Err(Failure::bad_args("get command needs one argument as key and an optional argument as range_end"));
+    };
+    if call.switch("prefix") && call.switch("from-key") {
+        return Err(Failure::bad_args("`--prefix` and `--from-key` cannot be set at the same time, choose one"));
+    }
+    if call.switch("keys-only") && call.switch("count-only") {
+        return Err(Failure::bad_args("`--keys-only` and `--count-only` cannot be set at the same time, choose one"));
+    }
+    let serializable = match call.text("consistency") {
+        "l" => false,
+        "s" => true,
+        other => return Err(Failure::new(BAD_FEATURE, format!("unknown consistency flag {}", flags::quote(other)))),
+    };
+    let range = key_range(call, key)?;
+    let (sort_target, sort_order) = sorting(call.text("sort-by"), call.text("order"))?;
+    Ok(RangeRequest {
+        limit: call.int("limit"),
+        revision: call.int("rev"),
+        sort_order: sort_order.into(),
+        sort_target: sort_target.into(),
+        serializable,
+        keys_only: call.switch("keys-only"),
+        count_only: call.switch("count-only"),
+        min_mod_revision: call.int("min-mod-rev"),
+        max_mod_revision: call.int("max-mod-rev"),
+        min_create_revision: call.int("min-create-rev"),
+        max_create_revision: call.int("max-create-rev"),
+        ..range.into()
+    })
+}
+
+/// The keys that the arguments and `--prefix` or `--from-key` name.
+pub(super) fn key_range(call: &Call, key: &str) -> Outcome<KeyRange> {
+    let open = call.switch("prefix") || call.switch("from-key");
+    let key = key.as_bytes().to_vec();
+    match call.arg(1) {
+        Some(_) if open => Err(Failure::bad_args(
+            "too many arguments, only accept one argument when `--prefix` or `--from-key` is set",
+        )),
+        Some(end) => Ok(KeyRange { key: key.into(), range_end: end.as_bytes().to_vec().into() }),
+        None if call.switch("prefix") => Ok(client::prefix(key)),
+        None if open => Ok(client::from_key(key)),
+        None => Ok(client::key(key)),
+    }
+}
+
+fn sorting(target: &str, order: &str) -> Outcome<(SortTarget, SortOrder)> {
+    let bad = |what: &str, word: &str| Failure::new(BAD_FEATURE, format!("bad sort {what} {word}"));
+    let sort_order = match order.to_uppercase().as_str() {
+        "" => SortOrder::None,
+        "ASCEND" => SortOrder::Ascend,
+        "DESCEND" => SortOrder::Descend,
+        _ => return Err(bad("order", order)),
+    };
+    let sort_target = match target.to_uppercase().as_str() {
+        "CREATE" => SortTarget::Create,
+        "" | "KEY" => SortTarget::Key,
+        "MODIFY" => SortTarget::Mod,
+        "VALUE" => SortTarget::Value,
+        "VERSION" => SortTarget::Version,
+        _ => return Err(bad("target", target)),
+    };
+    // Keys come in this order anyway; a stream refuses to be told so.
+    let natural = sort_target == SortTarget::Key && sort_order == SortOrder::Ascend;
+    Ok((sort_target, if natural { SortOrder::None } else { sort_order }))
 }
 
 /// The answer to a get.
@@ -97,15 +190,20 @@ impl Answer for Got<'_> {
     }
 
     fn json(&self, _hex: bool) -> Outcome<String> {
-        Ok(json::Object::new()
-            .header(self.response.header.as_ref())
-            .some_array("kvs", self.kvs().iter().map(json::key_value).collect())
-            .some_switch("more", self.response.more)
-            .some_number("count", self.response.count)
-            .finish())
+        Ok(json(self.response))
     }
 
     fn protobuf(&self) -> Outcome<Vec<u8>> {
         Ok(protobuf::bytes(self.response))
     }
+}
+
+/// The answer as JSON.
+pub(super) fn json(response: &RangeResponse) -> String {
+    json::Object::new()
+        .header(response.header.as_ref())
+        .some_array("kvs", response.kvs.iter().map(json::key_value).collect())
+        .some_switch("more", response.more)
+        .some_number("count", response.count)
+        .finish()
 }

@@ -1,8 +1,23 @@
 //! The table of commands: one row each, in files of their own.
 
 pub mod admin;
+mod compaction;
+mod completion;
+mod del;
+mod elect;
 mod get;
+mod help_cmd;
+mod lease;
+mod lock;
+mod mirror;
 mod put;
+mod run;
+mod txn;
+mod version;
+mod watch;
+mod words;
+
+pub use completion::complete;
 
 use crate::{call::Call, connect, exit::Outcome, flags::Flag};
 
@@ -85,7 +100,22 @@ impl Command {
 }
 
 /// Keys, locks, elections and what has no cluster behind it.
-const CORE: &[Command] = &[get::GET, put::PUT];
+const CORE: &[Command] = &[
+    compaction::COMPACTION,
+    del::DEL,
+    get::GET,
+    lease::LEASE,
+    put::PUT,
+    txn::TXN,
+    watch::WATCH,
+    elect::ELECT,
+    lock::LOCK,
+    completion::COMPLETION,
+    help_cmd::HELP,
+    mirror::MAKE_MIRROR,
+    version::OPTIONS,
+    version::VERSION,
+];
 
 const ABOUT: &str = "The command line of etcd's third protocol.";
 

@@ -44,17 +44,16 @@ pub(super) const FLAGS: &[Flag] = &[
 ];
 
 fn run(call: &Call) -> Outcome {
-    let request = request(call)?;
+    let request = request(call, stdin)?;
     let client = call.connect()?;
     let response = call.timed(client.put_with(request))?;
     call.print(&response)
 }
 
-/// The request that the words of a put ask for.
-pub(super) fn request(call: &Call) -> Outcome<PutRequest> {
-    let Some(key) = call.arg(0).filter(|_| call.args.len() <= 2) else {
-        return Err(Failure::bad_args("put command needs 1 argument and input from stdin or 2 arguments"));
-    };
+/// The request that the words of a put ask for; a value that is not among them
+/// comes from `input`.
+pub(super) fn request(call: &Call, input: impl FnOnce() -> Outcome<Vec<u8>>) -> Outcome<PutRequest> {
+    let key = call.arg(0).ok_or_else(missing)?;
     let ignore_value = call.switch("ignore-value");
     if ignore_value && call.args.len() > 1 {
         return Err(Failure::bad_args("put command needs only 1 argument when 'ignore-value' is set"));
@@ -62,16 +61,10 @@ pub(super) fn request(call: &Call) -> Outcome<PutRequest> {
     let value = match call.arg(1) {
         _ if ignore_value => Vec::new(),
         Some(value) => value.as_bytes().to_vec(),
-        None => stdin()?,
+        None => input()?,
     };
-    let lease = i64::from_str_radix(call.text("lease"), 16).map_err(|error| {
-        let reason =
-            if *error.kind() == std::num::IntErrorKind::InvalidDigit { "invalid syntax" } else { "value out of range" };
-        Failure::bad_args(format!(
-            "bad lease ID (strconv.ParseInt: parsing {}: {reason}), expecting ID in Hex",
-            crate::flags::quote(call.text("lease"))
-        ))
-    })?;
+    let lease = lease_id(call.text("lease"))
+        .map_err(|reason| Failure::bad_args(format!("bad lease ID ({reason}), expecting ID in Hex")))?;
     Ok(PutRequest {
         key: key.as_bytes().to_vec().into(),
         value: value.into(),
@@ -82,13 +75,32 @@ pub(super) fn request(call: &Call) -> Outcome<PutRequest> {
     })
 }
 
+/// A lease's id in hexadecimal digits.
+///
+/// # Errors
+/// Go's words for what is wrong with it.
+pub(super) fn lease_id(text: &str) -> Result<i64, String> {
+    i64::from_str_radix(text, 16).map_err(|error| {
+        let reason = match error.kind() {
+            std::num::IntErrorKind::PosOverflow | std::num::IntErrorKind::NegOverflow => "value out of range",
+            _ => "invalid syntax",
+        };
+        format!("strconv.ParseInt: parsing {}: {reason}", crate::flags::quote(text))
+    })
+}
+
+/// The failure of a put without a value.
+pub(super) fn missing() -> Failure {
+    Failure::bad_args("put command needs 1 argument and input from stdin or 2 arguments")
+}
+
 fn stdin() -> Outcome<Vec<u8>> {
     let mut value = Vec::new();
-    std::io::stdin()
-        .lock()
-        .read_to_end(&mut value)
-        .map_err(|_| Failure::bad_args("put command needs 1 argument and input from stdin or 2 arguments"))?;
-    Ok(value)
+    match std::io::stdin().lock().read_to_end(&mut value) {
+        Ok(1..) => Ok(value),
+        // Nothing there is not an empty value: it is a word forgotten.
+        Ok(0) | Err(_) => Err(missing()),
+    }
 }
 
 impl Answer for PutResponse {
@@ -109,13 +121,18 @@ impl Answer for PutResponse {
     }
 
     fn json(&self, _hex: bool) -> Outcome<String> {
-        Ok(json::Object::new()
-            .header(self.header.as_ref())
-            .some_raw("prev_kv", self.prev_kv.as_ref().map(json::key_value))
-            .finish())
+        Ok(json(self))
     }
 
     fn protobuf(&self) -> Outcome<Vec<u8>> {
         Ok(protobuf::bytes(self))
     }
+}
+
+/// The answer as JSON.
+pub(super) fn json(response: &PutResponse) -> String {
+    json::Object::new()
+        .header(response.header.as_ref())
+        .some_raw("prev_kv", response.prev_kv.as_ref().map(json::key_value))
+        .finish()
 }
