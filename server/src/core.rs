@@ -26,6 +26,9 @@ pub struct Asked {
 /// does not, it hangs, and the asker is told the general text.
 const LAST_WORD: Duration = Duration::from_secs(1);
 
+/// See [`hand_out`].
+const TIMER_HORIZON: Duration = Duration::from_secs(1);
+
 /// What every handle shares: the queue and the small numbers anyone may look at.
 pub struct Shared {
     pub(crate) cluster: u64,
@@ -65,7 +68,16 @@ pub struct CoreEnd {
 
 /// Hands a runtime's share of the answers out; runs on that runtime until the core ends.
 pub async fn hand_out(mut from_core: mpsc::UnboundedReceiver<Vec<Delivery>>) {
-    while let Some(batch) = from_core.recv().await {
+    // A timer that falls due before all others makes its runtime wake itself up. The time limits
+    // of calls are longer than this one, so on a quiet runtime they cost no such wake-up each.
+    let mut soon = tokio::time::interval(TIMER_HORIZON);
+    loop {
+        let batch = tokio::select! {
+            biased;
+            batch = from_core.recv() => batch,
+            _ = soon.tick() => continue,
+        };
+        let Some(batch) = batch else { return };
         for delivery in batch {
             // Askers and streams that went away want nothing any more.
             match delivery {
