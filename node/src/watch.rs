@@ -252,6 +252,16 @@ impl WatchStream {
         }
     }
 
+    /// Bytes held for the client, queued and handed over together.
+    pub fn held(&self) -> usize {
+        self.outbox.held()
+    }
+
+    /// From now on the stream may hold so much. True: that is another bound than before.
+    pub fn set_buffer(&mut self, bytes: usize) -> bool {
+        self.outbox.set_budget(bytes)
+    }
+
     /// True while the client should not be read: it asks faster than it listens.
     pub fn is_full(&self) -> bool {
         self.outbox.is_over()

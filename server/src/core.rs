@@ -5,6 +5,7 @@
 //! connection that asked, so that a thousand answers cost one wake-up.
 
 use crate::intake::{Batch, Intake, NotTaken};
+use crate::ledger::Ledger;
 use crate::readers::Readers;
 use crate::settings::Settings;
 use bytes::Bytes;
@@ -34,6 +35,7 @@ pub struct Shared {
     pub(crate) cluster: u64,
     pub(crate) member: u64,
     pub(crate) intake: Intake,
+    pub(crate) ledger: Arc<Ledger>,
     pub(crate) settings: Settings,
     pub(crate) registry: prometheus::Registry,
     pub(crate) revision: AtomicI64,
@@ -99,10 +101,12 @@ impl Core {
         readers: Option<Readers>,
         runtimes: usize,
     ) -> (Core, CoreEnd, Vec<mpsc::UnboundedReceiver<Vec<Delivery>>>) {
+        let ledger = Ledger::new(settings.budgets.clone());
         let shared = Arc::new(Shared {
             cluster,
             member,
-            intake: Intake::default(),
+            intake: Intake::new(ledger.clone()),
+            ledger,
             settings,
             registry,
             revision: AtomicI64::new(1),
@@ -153,6 +157,10 @@ impl Core {
         &self.shared.settings
     }
 
+    pub fn ledger(&self) -> &Arc<Ledger> {
+        &self.shared.ledger
+    }
+
     /// Turns true once when the member begins to stop.
     pub fn stopping(&self) -> watch::Receiver<bool> {
         self.shared.stopping.subscribe()
@@ -198,10 +206,31 @@ impl Core {
         answer.unwrap_or_else(|| self.refused(Refusal::Stopped))
     }
 
+    /// As [`Core::ask`] for a read: where a write would be refused for want of room in the
+    /// queue, it waits, `timeout` at most.
+    pub async fn ask_read(&self, request: Request, timeout: Duration) -> Asked {
+        if !self.shared.intake.has_room(&request) {
+            let room = self.shared.ledger.queue_room(|| self.shared.intake.has_room(&request));
+            if tokio::time::timeout(timeout, room).await.is_err() {
+                return self.refused(Refusal::TooManyRequests);
+            }
+        }
+        self.ask(request, timeout).await
+    }
+
     /// Sends a request that has no answer (`WalkEnd`).
     pub fn tell(&self, request: Request) {
         let waiter = self.shared.waiters.fetch_add(1, Ordering::Relaxed);
         let _ = self.shared.intake.ask(waiter, self.runtime, request, oneshot::channel().0);
+    }
+
+    /// Every queue by name, with what stands in it.
+    pub fn depths(&self) -> Vec<(&'static str, u64)> {
+        let (urgent, normal) = self.shared.intake.depths();
+        let reads = self.shared.readers.as_ref().map_or(0, Readers::depth);
+        let mut depths = vec![("core_urgent", urgent), ("core_normal", normal), ("record_reads", reads)];
+        depths.extend(self.shared.ledger.depths());
+        depths
     }
 
     /// A new watch stream; dropping it closes it in the core.
@@ -240,6 +269,18 @@ impl Drop for Pending<'_> {
     }
 }
 
+/// What a message to a watch stream keeps alive until it is taken, in bytes; the least is
+/// such that 65,536 small ones make 64 MiB.
+pub(crate) fn weight(message: &ToStream) -> u64 {
+    const LEAST: u64 = 1024;
+    let of = |events: &store::RevisionEvents| events.events.iter().map(|event| event.record.len() as u64).sum::<u64>();
+    match message {
+        ToStream::Events { events, .. } => of(events).max(LEAST),
+        ToStream::Joined { missed, .. } => missed.iter().map(|events| of(events)).sum::<u64>().max(LEAST),
+        _ => LEAST,
+    }
+}
+
 /// One watch stream of one connection.
 pub struct Stream {
     id: StreamId,
@@ -258,7 +299,9 @@ impl Stream {
     pub async fn recv(&mut self) -> Option<ToStream> {
         let message = self.receiver.recv().await;
         if message.is_some() {
-            self.queued.fetch_sub(1, Ordering::Relaxed);
+            let weight = message.as_ref().map_or(0, weight);
+            self.queued.fetch_sub(weight, Ordering::Relaxed);
+            self.core.shared.ledger.posts.give(weight);
         }
         message
     }
@@ -270,6 +313,11 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
+        // What was posted and not taken goes with the channel.
+        self.receiver.close();
+        while let Ok(message) = self.receiver.try_recv() {
+            self.core.shared.ledger.posts.give(weight(&message));
+        }
         self.core.shared.intake.watch(self.id, WatchOp::Close);
     }
 }

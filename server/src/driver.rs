@@ -3,7 +3,7 @@
 //! Takes everything that is queued, steps it, ends the turn, carries the outputs out in their
 //! order, and hands the answers of the turn to each connection runtime in one piece.
 
-use crate::core::{Asked, CoreEnd, Delivery};
+use crate::core::{Asked, CoreEnd, Delivery, weight};
 use crate::intake::{Batch, ToCore};
 use crate::log;
 use crate::peers::Peers;
@@ -19,8 +19,6 @@ const TICK: Duration = Duration::from_millis(node::TICK_MS);
 /// After a pause the member lives through at most this many ticks at once: it must not
 /// believe that it waited for answers which nobody could send meanwhile.
 const MOST_TICKS: u32 = 6;
-/// Messages that a stream may leave untaken before it is dropped as too slow.
-const STREAM_BACKLOG: u64 = 65_536;
 
 /// How the core thread ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -154,12 +152,18 @@ impl Driver {
 
     fn post(&mut self, stream: StreamId, message: ToStream) {
         let Some(open) = self.streams.get(&stream) else { return };
-        if open.queued.fetch_add(1, Ordering::Relaxed) >= STREAM_BACKLOG {
+        // One stream may hold what is free, so that one that hangs leaves room for the others.
+        let posts = &self.end.shared.ledger.posts;
+        let weight = weight(&message);
+        if open.queued.load(Ordering::Relaxed).saturating_add(weight) > posts.limit().saturating_sub(posts.used()) {
+            posts.count_full();
             log::warn("dropped a watch stream that does not take its events", &[("stream", log::json!(stream))]);
             self.streams.remove(&stream);
             self.end.shared.intake.watch(stream, node::WatchOp::Close);
             return;
         }
+        open.queued.fetch_add(weight, Ordering::Relaxed);
+        posts.take(weight);
         self.deliveries[open.runtime].push(Delivery::Stream(open.sender.clone(), message));
     }
 

@@ -38,6 +38,6 @@ pub mod watch;
 #[cfg(test)]
 mod tests;
 
-pub use accept::serve;
+pub use accept::{Door, serve};
 pub use call::Edge;
 pub use metrics::Metrics;

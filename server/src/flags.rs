@@ -74,6 +74,7 @@ pub static FLAGS: &[Flag] = &[
     flag("backend-bbolt-freelist-type", OneOf(&["", "map", "array"]), "", Ignored, "legacy; there is no bbolt file"),
     flag("backend-batch-interval", DURATION, "0s", Ignored, "legacy; batches form behind the flush in flight"),
     flag("backend-batch-limit", Int, "0", Ignored, "legacy"),
+    flag("memory-budget", Text, "0", Works, "memory from which the bounds of queues and buffers follow, in bytes or as 512MiB, 2G (0 means what the control group or the machine has)"),
     flag("max-txn-ops", Uint, "128", Works, "maximum number of operations permitted in a transaction"),
     flag("max-request-bytes", Uint, "1572864", Works, "maximum client request size in bytes the server will accept"),
     flag("max-concurrent-streams", Uint, "4294967295", Works, "maximum concurrent streams that each client can open at a time"),

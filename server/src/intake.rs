@@ -6,17 +6,14 @@
 //! asked for them.
 
 use crate::core::Asked;
+use crate::ledger::Ledger;
 use node::frame::Frame;
 use node::{JobId, JobResult, Request, StreamId, ToStream, Waiter, WatchOp};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Instant;
 use tokio::sync::{mpsc, oneshot};
 
-/// Bytes of client requests that may wait for the core.
-pub const CLIENT_BUDGET: u64 = 32 << 20;
-/// Bytes of peer frames that may wait for the core.
-pub const PEER_BUDGET: u64 = 32 << 20;
 /// What a queued request costs besides its body.
 const OVERHEAD: u64 = 256;
 
@@ -77,12 +74,10 @@ struct Lanes {
     waiting: bool,
 }
 
-#[derive(Default)]
 pub struct Intake {
     lanes: Mutex<Lanes>,
     ready: Condvar,
-    clients: AtomicU64,
-    peers: AtomicU64,
+    ledger: Arc<Ledger>,
 }
 
 /// Everything that was queued, urgent first; both ascending in time.
@@ -93,6 +88,33 @@ pub struct Batch {
 }
 
 impl Intake {
+    pub fn new(ledger: Arc<Ledger>) -> Intake {
+        Intake { lanes: Mutex::default(), ready: Condvar::new(), ledger }
+    }
+
+    /// (urgent, normal) things that wait.
+    pub fn depths(&self) -> (u64, u64) {
+        let lanes = self.lanes();
+        (lanes.urgent.len() as u64, lanes.normal.len() as u64)
+    }
+
+    /// Whether a question of this kind fits now. What ends something always fits; what keeps a
+    /// promise (keep-alives, health, revokes) has as much room again as all others.
+    fn fits(&self, request: &Request, cost: u64) -> bool {
+        let queue = &self.ledger.queue;
+        let limit = match reserve(request) {
+            Reserve::None => queue.limit(),
+            Reserve::Half => queue.limit().saturating_mul(2),
+            Reserve::All => return true,
+        };
+        queue.used().saturating_add(cost) <= limit
+    }
+
+    /// As [`Intake::ask`] would say.
+    pub fn has_room(&self, request: &Request) -> bool {
+        self.fits(request, request_cost(request))
+    }
+
     fn lanes(&self) -> MutexGuard<'_, Lanes> {
         // A panic while the lock is held aborts the process, so it is never poisoned in a
         // release; in tests the data is plain queues and stays valid.
@@ -126,15 +148,14 @@ impl Intake {
     ) -> Result<(), NotTaken> {
         let cost = request_cost(&request);
         let urgent = is_urgent(&request);
-        let before = self.clients.fetch_add(cost, Ordering::Relaxed);
-        // Urgent questions are small and bounded by their number of streams: never refused.
-        if !urgent && before.saturating_add(cost) > CLIENT_BUDGET {
-            self.clients.fetch_sub(cost, Ordering::Relaxed);
+        if !self.fits(&request, cost) {
+            self.ledger.queue.count_full();
             return Err(NotTaken::Full);
         }
+        self.ledger.queue.take(cost);
         let asked = self.push(urgent, ToCore::Ask { waiter, runtime, request, cost, answer });
         if asked.is_err() {
-            self.clients.fetch_sub(cost, Ordering::Relaxed);
+            self.ledger.queue.give(cost);
         }
         asked
     }
@@ -160,13 +181,17 @@ impl Intake {
     /// A frame of `bytes` on the wire. The caller looks at [`Intake::peers_full`] first.
     pub fn frame(&self, from: u64, frame: Frame, bytes: u64, urgent: bool) -> Result<(), NotTaken> {
         let cost = bytes + OVERHEAD;
-        self.peers.fetch_add(cost, Ordering::Relaxed);
-        self.push(urgent, ToCore::Frame { from, frame, cost })
+        self.ledger.peer_frames.take(cost);
+        let taken = self.push(urgent, ToCore::Frame { from, frame, cost });
+        if taken.is_err() {
+            self.ledger.peer_frames.give(cost);
+        }
+        taken
     }
 
     /// True while a peer's connection shall not be read.
     pub fn peers_full(&self) -> bool {
-        self.peers.load(Ordering::Relaxed) > PEER_BUDGET
+        self.ledger.peer_frames.used() > self.ledger.peer_frames.limit()
     }
 
     /// Behind the frames of the broken connection, so it takes their lane.
@@ -190,8 +215,9 @@ impl Intake {
     pub fn close(&self) {
         let mut lanes = self.lanes();
         lanes.closed = true;
-        lanes.urgent.clear();
-        lanes.normal.clear();
+        let dropped = Batch { urgent: std::mem::take(&mut lanes.urgent), normal: std::mem::take(&mut lanes.normal) };
+        drop(lanes);
+        self.settle(&dropped);
     }
 
     /// Takes everything queued into `batch` (which is empty). Sleeps until something is
@@ -226,16 +252,12 @@ impl Intake {
             }
         }
         if clients > 0 {
-            self.clients.fetch_sub(clients, Ordering::Relaxed);
+            self.ledger.queue.give(clients);
+            self.ledger.queue_drained();
         }
         if peers > 0 {
-            self.peers.fetch_sub(peers, Ordering::Relaxed);
+            self.ledger.peer_frames.give(peers);
         }
-    }
-
-    /// (client bytes, peer bytes) that wait.
-    pub fn waiting_bytes(&self) -> (u64, u64) {
-        (self.clients.load(Ordering::Relaxed), self.peers.load(Ordering::Relaxed))
     }
 }
 
@@ -246,6 +268,23 @@ fn request_cost(request: &Request) -> u64 {
         _ => 0,
     };
     body as u64 + OVERHEAD
+}
+
+enum Reserve {
+    None,
+    Half,
+    All,
+}
+
+fn reserve(request: &Request) -> Reserve {
+    match request {
+        // Without an answer, and it gives room.
+        Request::WalkEnd { .. } => Reserve::All,
+        request if is_urgent(request) => Reserve::Half,
+        Request::Compact { .. } => Reserve::Half,
+        Request::Propose { body, .. } if store::command::is_reserved(body) => Reserve::Half,
+        _ => Reserve::None,
+    }
 }
 
 /// Keep-alives and health go ahead of everything that clients may pile up.
@@ -263,25 +302,34 @@ mod tests {
         Request::Propose { body: Bytes::from(vec![0; len]), cost: 0 }
     }
 
+    fn intake() -> Intake {
+        Intake::new(Ledger::new(crate::ledger::Limits::default()))
+    }
+
     #[test]
     fn a_full_budget_refuses_writes_and_lets_health_through() {
-        let intake = Intake::default();
-        let full = (CLIENT_BUDGET - OVERHEAD) as usize;
+        let intake = intake();
+        let full = (intake.ledger.queue.limit() - OVERHEAD) as usize;
         let ask = |request| intake.ask(1, 0, request, oneshot::channel().0);
         assert_eq!(ask(propose(full)), Ok(()));
         assert_eq!(ask(propose(1)), Err(NotTaken::Full));
         assert_eq!(ask(Request::Status), Ok(()));
+        assert!(!intake.has_room(&Request::Leases));
+        let revoke = store::command::encode_lease_revoke(7);
+        assert_eq!(ask(Request::Propose { body: revoke, cost: 0 }), Ok(()), "revokes have a reserve");
+        assert_eq!(ask(Request::WalkEnd { walk: 3 }), Ok(()));
+        assert_eq!(intake.ledger.queue.times_full(), 1);
         let mut batch = Batch::default();
         intake.take(None, &mut batch);
         assert!(matches!(batch.urgent[..], [ToCore::Ask { request: Request::Status, .. }]));
-        assert_eq!(batch.normal.len(), 1);
-        assert_eq!(intake.waiting_bytes(), (0, 0));
+        assert_eq!(batch.normal.len(), 3);
+        assert_eq!(intake.ledger.queue.used(), 0);
         assert_eq!(ask(propose(1)), Ok(()));
     }
 
     #[test]
     fn a_sleeping_core_is_woken_and_a_closed_one_takes_nothing() {
-        let intake = std::sync::Arc::new(Intake::default());
+        let intake = Arc::new(intake());
         let other = intake.clone();
         let pusher = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(20));
@@ -295,6 +343,6 @@ mod tests {
         pusher.join().expect("the pusher ends");
         intake.close();
         assert_eq!(intake.ask(1, 0, Request::Status, oneshot::channel().0), Err(NotTaken::Closed));
-        assert_eq!(intake.waiting_bytes(), (0, 0));
+        assert_eq!(intake.ledger.queue.used(), 0);
     }
 }

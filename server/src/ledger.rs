@@ -264,13 +264,14 @@ pub struct Ledger {
     pub jobs_log: Depth,
     pub jobs_reader: Depth,
     pub jobs_background: Depth,
-    pub record_reads: Depth,
-    pub deliveries: Depth,
     pub peer_send_frames: Depth,
     json_room: Arc<Semaphore>,
     sort_room: Arc<Semaphore>,
     room: Notify,
     waiting: AtomicU64,
+    /// Reads that wait for room in the queue to the core.
+    queue_room: Notify,
+    queue_waiting: AtomicU64,
 }
 
 impl Ledger {
@@ -290,13 +291,13 @@ impl Ledger {
             jobs_log: Depth::default(),
             jobs_reader: Depth::default(),
             jobs_background: Depth::default(),
-            record_reads: Depth::default(),
-            deliveries: Depth::default(),
             peer_send_frames: Depth::default(),
             json_room: kib(limits.json_answers),
             sort_room: kib(limits.sorts),
             room: Notify::new(),
             waiting: AtomicU64::new(0),
+            queue_room: Notify::new(),
+            queue_waiting: AtomicU64::new(0),
             limits,
         })
     }
@@ -316,13 +317,11 @@ impl Ledger {
         ]
     }
 
-    pub fn depths(&self) -> [(&'static str, u64); 6] {
+    pub fn depths(&self) -> [(&'static str, u64); 4] {
         [
             ("jobs_log", self.jobs_log.get()),
             ("jobs_reader", self.jobs_reader.get()),
             ("jobs_background", self.jobs_background.get()),
-            ("record_reads", self.record_reads.get()),
-            ("deliveries", self.deliveries.get()),
             ("peer_send", self.peer_send_frames.get()),
         ]
     }
@@ -335,6 +334,21 @@ impl Ledger {
     /// Room for an answer of `bytes` in JSON; waits its turn. None: more than there will ever be.
     pub async fn json_answer(self: &Arc<Self>, bytes: u64) -> Option<Share> {
         Share::wait(self, &self.json_room, |ledger| &ledger.json_answers, bytes).await
+    }
+
+    /// The core took what was queued.
+    pub fn queue_drained(&self) {
+        if self.queue_waiting.load(Ordering::Acquire) > 0 {
+            self.queue_room.notify_waiters();
+        }
+    }
+
+    /// Waits until the queue to the core has room.
+    pub async fn queue_room(&self, has_room: impl Fn() -> bool) {
+        if !has_room() {
+            self.queue.count_full();
+            wait_until(&self.queue_room, &self.queue_waiting, has_room).await;
+        }
     }
 
     fn wake(&self) {
@@ -458,17 +472,7 @@ impl Account {
             return;
         }
         self.ledger.unsent.count_full();
-        self.ledger.waiting.fetch_add(1, Ordering::AcqRel);
-        let _waiting = Waiting(&self.ledger);
-        loop {
-            let room = self.ledger.room.notified();
-            tokio::pin!(room);
-            room.as_mut().enable();
-            if enough() {
-                return;
-            }
-            room.await;
-        }
+        wait_until(&self.ledger.room, &self.ledger.waiting, enough).await;
     }
 
     /// Waits until a read may be asked for.
@@ -488,6 +492,11 @@ impl Account {
         Hold { account: self.clone(), what, bytes }
     }
 
+    /// A hold on what was taken before.
+    pub fn adopt(self: &Arc<Self>, what: What, bytes: u64) -> Hold {
+        Hold { account: self.clone(), what, bytes }
+    }
+
     pub fn take(&self, what: What, bytes: u64) {
         self.of(what).fetch_add(bytes, Ordering::Relaxed);
         self.ledger.unsent.take(bytes);
@@ -501,11 +510,26 @@ impl Account {
     }
 }
 
-struct Waiting<'a>(&'a Ledger);
+struct Waiting<'a>(&'a AtomicU64);
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::AcqRel);
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Looks each time that `room` says something was given back.
+async fn wait_until(room: &Notify, waiting: &AtomicU64, enough: impl Fn() -> bool) {
+    waiting.fetch_add(1, Ordering::AcqRel);
+    let _waiting = Waiting(waiting);
+    loop {
+        let given = room.notified();
+        tokio::pin!(given);
+        given.as_mut().enable();
+        if enough() {
+            return;
+        }
+        given.await;
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the flags mean: checked, typed, with etcd's texts for what does not fit together.
 
 use crate::flags::{Effect, Given, Rejected, parse_duration};
+use crate::ledger::{Limits, memory_of_this_process, parse_bytes};
 use crate::log::{Format, Level};
 use crate::settings::Settings;
 use crate::urls::Url;
@@ -186,6 +187,17 @@ fn settings(given: &Given, seed: u64) -> Result<Settings, Rejected> {
     if !progress.is_zero() && progress < Duration::from_millis(100) {
         return invalid("--watch-progress-notify-interval must be at least 100ms");
     }
+    let request = given.uint("max-request-bytes");
+    let memory = match parse_bytes(given.text("memory-budget")) {
+        Some(0) => memory_of_this_process(),
+        Some(bytes) => bytes,
+        None => {
+            return invalid(format!(
+                "--memory-budget={}: not a number of bytes, such as 512MiB or 2G",
+                given.text("memory-budget")
+            ));
+        }
+    };
     Ok(Settings {
         name: given.text("name").to_string(),
         max_request_bytes: given.uint("max-request-bytes"),
@@ -207,6 +219,7 @@ fn settings(given: &Given, seed: u64) -> Result<Settings, Rejected> {
             "experimental-warning-unary-request-duration",
         ),
         gateway: given.bool("enable-grpc-gateway"),
+        budgets: Limits::new(memory, request),
         seed,
         ..Settings::default()
     })
@@ -327,6 +340,14 @@ mod tests {
         assert_eq!(options.settings.watch_progress_interval, Duration::from_secs(5));
         assert_eq!(options.ignored.len(), 1);
         assert!(matches!(read("--feature-gates=Nope=true"), Err(Rejected::Usage(_))));
+    }
+
+    #[test]
+    fn the_memory_budget_is_a_size() {
+        assert_eq!(read("--memory-budget 512MiB").expect("good").settings.budgets.memory, 512 << 20);
+        assert!(read("").expect("good").settings.budgets.memory >= 128 << 20);
+        let refused = Rejected::Invalid("--memory-budget=much: not a number of bytes, such as 512MiB or 2G".into());
+        assert_eq!(read("--memory-budget=much").expect_err("no size"), refused);
     }
 
     #[test]

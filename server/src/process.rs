@@ -3,7 +3,7 @@
 use crate::bootstrap::{self, Found, Founding};
 use crate::core::{self, Core};
 use crate::driver::{Driver, End};
-use crate::edge::{self, Edge};
+use crate::edge::{self, Door, Edge};
 use crate::files::{PageCache, RealFiles};
 use crate::flags::{self, Given, Rejected};
 use crate::log::{self, hex, json};
@@ -147,6 +147,7 @@ fn announce(args: &[String], given: &Given, options: &Options) {
             ("pre-vote", json!(true)),
         ],
     );
+    log::info("memory budgets, in bytes", &options.settings.budgets.fields());
 }
 
 /// A panic anywhere ends the process, with one line that says where.
@@ -167,19 +168,28 @@ fn raise_file_limit() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
+/// A socket, and what is served on it.
+type Listening = (Url, TcpListener, Door);
+
 struct Bound {
     peer: Vec<TcpListener>,
-    client: Vec<(Url, TcpListener)>,
-    metrics: Vec<(Url, TcpListener)>,
+    client: Vec<Listening>,
+    metrics: Vec<Listening>,
 }
 
 fn bind_all(options: &Options) -> Result<Bound, Failed> {
     let bind = |url: &Url| listeners::bind(url).map_err(|error| failed("listener failed")(error.to_string()));
-    let pair = |url: &Url| bind(url).map(|listener| (url.clone(), listener));
+    let all = |urls: &[Url], door| -> Result<Vec<Listening>, Failed> {
+        urls.iter().map(|url| bind(url).map(|listener| (url.clone(), listener, door))).collect()
+    };
+    // With ports of its own for HTTP, the client URLs serve gRPC alone.
+    let door = if options.listen_client_http.is_empty() { Door::All } else { Door::Grpc };
+    let mut client = all(&options.listen_client_http, Door::Http)?;
+    client.extend(all(&options.listen_client, door)?);
     Ok(Bound {
         peer: options.listen_peer.iter().map(bind).collect::<Result<_, _>>()?,
-        client: options.listen_client.iter().chain(&options.listen_client_http).map(pair).collect::<Result<_, _>>()?,
-        metrics: options.listen_metrics.iter().map(pair).collect::<Result<_, _>>()?,
+        client,
+        metrics: all(&options.listen_metrics, Door::Metrics)?,
     })
 }
 
@@ -285,6 +295,7 @@ fn node_config(options: &Options, identity: Identity, boot: u64) -> node::Config
         election_ms: election,
         heartbeat_ms: options.settings.heartbeat.as_millis() as u64,
         quota_bytes: quota(options),
+        budgets: options.settings.budgets.node(),
         ..node::Config::new(identity.cluster, identity.member, boot, random())
     }
 }
@@ -307,8 +318,8 @@ fn members(node: &mut Node, out: &mut Vec<Output>) -> Vec<Member> {
 async fn live(
     edge: Edge,
     options: &Options,
-    clients: Vec<(Url, TcpListener)>,
-    metrics: Vec<(Url, TcpListener)>,
+    clients: Vec<Listening>,
+    metrics: Vec<Listening>,
     mut core_ended: oneshot::Receiver<End>,
 ) {
     let (mut terminate, mut interrupt) = match (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) {
@@ -354,23 +365,28 @@ fn die_of(signal: i32) -> ! {
 }
 
 /// Joins, then opens the doors.
-async fn come_up(edge: Edge, options: Options, clients: Vec<(Url, TcpListener)>, metrics: Vec<(Url, TcpListener)>) {
+async fn come_up(edge: Edge, options: Options, clients: Vec<Listening>, metrics: Vec<Listening>) {
     if !publish::publish(edge.core(), &texts(&options.advertise_client)).await {
         return;
     }
     if let Some(mode) = options.auto_compaction {
         tokio::spawn(compactor::run(edge.core().clone(), mode));
     }
-    for (url, listener) in metrics {
+    for (url, listener, door) in metrics {
         log::info("serving metrics", &[("address", json!(url.text))]);
-        open(listener, &edge);
+        open(listener, &edge, door);
     }
-    for (url, listener) in clients {
-        open(listener, &edge);
+    for (url, listener, door) in clients {
+        open(listener, &edge, door);
+        let traffic = match door {
+            Door::Grpc => "grpc",
+            Door::Http | Door::Metrics => "http",
+            Door::All => "grpc+http",
+        };
         log::info("ready to serve client requests", &[]);
         log::info(
             "serving client traffic insecurely; this is strongly discouraged!",
-            &[("traffic", json!("grpc+http")), ("address", json!(url.address()))],
+            &[("traffic", json!(traffic)), ("address", json!(url.address()))],
         );
     }
     match sd_notify::notify(&[sd_notify::NotifyState::Ready]) {
@@ -380,10 +396,10 @@ async fn come_up(edge: Edge, options: Options, clients: Vec<(Url, TcpListener)>,
     }
 }
 
-fn open(listener: TcpListener, edge: &Edge) {
+fn open(listener: TcpListener, edge: &Edge, door: Door) {
     let listener = listener.set_nonblocking(true).and_then(|()| tokio::net::TcpListener::from_std(listener));
     match listener {
-        Ok(listener) => drop(tokio::spawn(edge::serve(listener, edge.clone()))),
+        Ok(listener) => drop(tokio::spawn(edge::serve(listener, edge.clone(), door))),
         Err(error) => log::fatal("listener failed", &[("error", json!(error.to_string()))]),
     }
 }

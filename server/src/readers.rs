@@ -3,15 +3,14 @@
 use bytes::Bytes;
 use disk::{Fault, Files};
 use std::io;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use store::{Handle, Located, Rev};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 
 /// Reading threads; two keep one slow read from holding all others.
 const THREADS: usize = 2;
-/// Batches that may wait; beyond it the asker is refused, which a client sees as an error of
-/// this one read.
+/// Batches that may wait for the reading threads; beyond it their askers wait for room.
 const WAITING: usize = 1024;
 
 struct Batch {
@@ -23,19 +22,20 @@ struct Batch {
 #[derive(Clone)]
 pub struct Readers {
     cached: Arc<dyn Files>,
-    queue: SyncSender<Batch>,
+    queue: Sender<Batch>,
+    room: Arc<Semaphore>,
 }
 
 impl Readers {
     /// Starts the threads. `cached` fails with `WouldBlock` where `files` would wait.
     pub fn start(files: Arc<dyn Files>, cached: Arc<dyn Files>) -> io::Result<Readers> {
-        let (queue, batches) = sync_channel(WAITING);
+        let (queue, batches) = channel();
         let batches = Arc::new(Mutex::new(batches));
         for n in 0..THREADS {
             let (files, batches) = (files.clone(), batches.clone());
             std::thread::Builder::new().name(format!("reader-{n}")).spawn(move || read_batches(&files, &batches))?;
         }
-        Ok(Readers { cached, queue })
+        Ok(Readers { cached, queue, room: Arc::new(Semaphore::new(WAITING)) })
     }
 
     /// See [`crate::core::Core::records`].
@@ -56,12 +56,19 @@ impl Readers {
         Ok(found)
     }
 
+    /// Batches that the reading threads have not finished.
+    pub(crate) fn depth(&self) -> u64 {
+        (WAITING - self.room.available_permits()) as u64
+    }
+
     async fn wait(&self, handles: Vec<(Handle, Rev)>) -> Result<Vec<Bytes>, String> {
         let (answer, answered) = oneshot::channel();
-        self.queue.try_send(Batch { handles, answer }).map_err(|_| "too many reads wait for the disk".to_string())?;
+        let stopped = "the reader stopped";
+        let _room = self.room.acquire().await.map_err(|_| stopped)?;
+        self.queue.send(Batch { handles, answer }).map_err(|_| stopped)?;
         match answered.await {
             Ok(result) => result.map_err(|fault| fault.to_string()),
-            Err(_) => Err("the reader stopped".into()),
+            Err(_) => Err(stopped.into()),
         }
     }
 }

@@ -34,6 +34,8 @@ pub struct Settings {
     pub warn_unary_after: Duration,
     /// `--enable-grpc-gateway`.
     pub gateway: bool,
+    /// Every bound in bytes.
+    pub budgets: crate::ledger::Limits,
     /// Seed of what the edge draws (lease ids): new for every start.
     pub seed: u64,
     pub etcd_level: &'static str,
@@ -66,6 +68,7 @@ impl Default for Settings {
             host_whitelist: vec!["*".into()],
             warn_unary_after: Duration::from_millis(300),
             gateway: true,
+            budgets: crate::ledger::Limits::default(),
             seed: 1,
             etcd_level: ETCD_LEVEL,
         }

@@ -5,6 +5,7 @@
 use crate::core::CoreEnd;
 use crate::edge::Edge;
 use crate::intake::Intake;
+use crate::ledger::{Depth, Ledger};
 use crate::log;
 use disk::{Files, Identity, Log};
 use node::queue::JobQueue;
@@ -30,6 +31,7 @@ pub struct Workers {
     reader: Sender<(JobId, Job)>,
     background: Sender<(JobId, Job)>,
     threads: Vec<JoinHandle<()>>,
+    ledger: Arc<Ledger>,
 }
 
 impl Workers {
@@ -52,7 +54,7 @@ impl Workers {
         let log = thread(
             "log",
             Box::new(move |jobs| {
-                carry_out(&shared.intake, jobs, |job| {
+                carry_out(&shared.intake, &shared.ledger.jobs_log, jobs, |job| {
                     let saved = matches!(job, Job::Save { .. }).then(Instant::now);
                     let result = work::run_log(&mut log, job);
                     if let Some(since) = saved {
@@ -65,25 +67,32 @@ impl Workers {
         let (shared, reading) = (end.shared.clone(), files.clone());
         let reader = thread(
             "reader-apply",
-            Box::new(move |jobs| carry_out(&shared.intake, jobs, |job| work::run(&reading, whose.0, whose.1, job))),
+            Box::new(move |jobs| {
+                carry_out(&shared.intake, &shared.ledger.jobs_reader, jobs, |job| {
+                    work::run(&reading, whose.0, whose.1, job)
+                })
+            }),
         )?;
         let shared = end.shared.clone();
         let background = thread(
             "background",
             Box::new(move |jobs| {
                 stand_back();
-                carry_out(&shared.intake, jobs, |job| work::run(&files, whose.0, whose.1, job));
+                carry_out(&shared.intake, &shared.ledger.jobs_background, jobs, |job| {
+                    work::run(&files, whose.0, whose.1, job)
+                });
             }),
         )?;
-        Ok(Workers { log, reader, background, threads })
+        Ok(Workers { log, reader, background, threads, ledger: end.shared.ledger.clone() })
     }
 
     pub fn submit(&self, job: JobId, work: Job) {
-        let queue = match work::lane(&work) {
-            Lane::Log => &self.log,
-            Lane::Reader => &self.reader,
-            Lane::Background => &self.background,
+        let (queue, depth) = match work::lane(&work) {
+            Lane::Log => (&self.log, &self.ledger.jobs_log),
+            Lane::Reader => (&self.reader, &self.ledger.jobs_reader),
+            Lane::Background => (&self.background, &self.ledger.jobs_background),
         };
+        depth.enter();
         // The thread ends only after this sender is dropped, or by a panic that ends the process.
         let _ = queue.send((job, work));
     }
@@ -128,7 +137,7 @@ fn until_done(intake: &Intake, id: JobId, mut job: Job, run: &mut impl FnMut(Job
 }
 
 /// Does the jobs in the order of [`JobQueue`], until there are none and none can come.
-fn carry_out(intake: &Intake, jobs: Receiver<(JobId, Job)>, mut run: impl FnMut(Job) -> Ran) {
+fn carry_out(intake: &Intake, depth: &Depth, jobs: Receiver<(JobId, Job)>, mut run: impl FnMut(Job) -> Ran) {
     let mut queue = JobQueue::default();
     loop {
         if queue.is_empty() {
@@ -137,6 +146,8 @@ fn carry_out(intake: &Intake, jobs: Receiver<(JobId, Job)>, mut run: impl FnMut(
         }
         jobs.try_iter().for_each(|(id, job)| queue.push(id, job));
         let (id, job) = queue.pop().expect("there is one");
-        intake.done(id, until_done(intake, id, job, &mut run));
+        let result = until_done(intake, id, job, &mut run);
+        depth.leave();
+        intake.done(id, result);
     }
 }

@@ -67,6 +67,15 @@ impl Outbox {
         }
     }
 
+    /// True: it is another budget than before. What is held already stays.
+    pub fn set_budget(&mut self, budget: usize) -> bool {
+        if budget == self.budget {
+            return false;
+        }
+        (self.budget, self.window) = (budget, (budget / 4).max(1));
+        true
+    }
+
     /// True if `bytes` more fit. A drained outbox takes anything: the largest revision must pass too.
     pub fn has_room(&self, bytes: usize) -> bool {
         let held = self.held();
@@ -140,7 +149,7 @@ impl Outbox {
         Some(response)
     }
 
-    fn held(&self) -> usize {
+    pub fn held(&self) -> usize {
         self.queued + self.in_flight + self.parts.as_ref().map_or(0, |parts| parts.rest_bytes)
     }
 

@@ -1,4 +1,7 @@
-//! The accept loop: one port, HTTP/2 and HTTP/1.1, with deadlines and bounds.
+//! The accept loop: HTTP/2 and HTTP/1.1 on one port, with deadlines and bounds.
+//!
+//! What a port serves is its [`Door`], as etcd has it with `--listen-client-http-urls` and
+//! `--listen-metrics-urls`.
 
 use super::call::Edge;
 use super::reply::Body;
@@ -22,8 +25,6 @@ const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const FIRST_WORDS: Duration = Duration::from_secs(10);
 /// HTTP/1.1: the head of a request, idle time before it included.
 const HEAD: Duration = Duration::from_secs(60);
-/// Connections of clients, all listeners together.
-const MOST_CONNECTIONS: i64 = 10_000;
 const HEADER_LIST: u32 = 16 << 10;
 /// Receive windows: a connection is bounded by the second, however many streams it has.
 ///
@@ -38,8 +39,21 @@ const SEND_BUFFER: usize = 64 << 10;
 /// After an accept that failed for want of something: first and longest pause.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 
+/// What a listener serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Door {
+    /// gRPC, JSON and pages.
+    All,
+    /// gRPC alone: anything but HTTP/2 is closed, and what is no gRPC call is refused with 415.
+    Grpc,
+    /// JSON and pages, over HTTP/1.1 alone.
+    Http,
+    /// Metrics and health, over HTTP/1.1 alone.
+    Metrics,
+}
+
 /// Serves one listener until the member stops. Called on the connection runtime.
-pub async fn serve(listener: TcpListener, edge: Edge) {
+pub async fn serve(listener: TcpListener, edge: Edge, door: Door) {
     let mut stopping = edge.core().stopping();
     let mut pause = PAUSES.0;
     loop {
@@ -50,7 +64,7 @@ pub async fn serve(listener: TcpListener, edge: Edge) {
         match accepted {
             Ok((socket, _)) => {
                 pause = PAUSES.0;
-                admit(socket, &edge);
+                admit(socket, &edge, door);
             }
             Err(error) if is_the_clients(&error) => {}
             Err(_) => {
@@ -79,34 +93,40 @@ impl Drop for Open {
     }
 }
 
-fn admit(socket: TcpStream, edge: &Edge) {
+fn admit(socket: TcpStream, edge: &Edge, door: Door) {
     let metrics = edge.metrics();
-    if metrics.connections.get() >= MOST_CONNECTIONS {
+    let most = i64::try_from(edge.core().ledger().limits.connections).unwrap_or(i64::MAX);
+    if metrics.connections.get() >= most {
         metrics.connections_refused.inc();
         return;
     }
     metrics.connections.inc();
     let open = Open(metrics.connections.clone());
-    let edge = edge.clone();
+    let edge = edge.for_connection();
     tokio::spawn(async move {
         let _open = open;
         // Small answers must not wait for the acknowledgement of the one before. A socket
         // on which this fails is broken, which reading it will tell.
         let _ = socket.set_nodelay(true);
         // Whatever ends a connection concerns its client alone; calls have their own tally.
-        let _ = connection(socket, edge).await;
+        let _ = connection(socket, edge, door).await;
     });
 }
 
 /// Any byte stream: a plain socket today, TLS over one tomorrow.
-async fn connection<S>(mut socket: S, edge: Edge) -> Result<(), Box<dyn std::error::Error + Send + Sync>>
+async fn connection<S>(mut socket: S, edge: Edge, door: Door) -> Result<(), Box<dyn std::error::Error + Send + Sync>>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let first = tokio::time::timeout(FIRST_WORDS, first_words(&mut socket)).await??;
     let h2 = first == PREFACE;
     let io = TokioIo::new(Rewound { first, at: 0, socket });
-    if h2 { over_http2(io, edge).await } else { over_http1(io, edge).await }
+    match (h2, door) {
+        (true, Door::All | Door::Grpc) => over_http2(io, edge, door).await,
+        (false, Door::All | Door::Http | Door::Metrics) => over_http1(io, edge, door).await,
+        // As etcd: the connection is closed.
+        (true, Door::Http | Door::Metrics) | (false, Door::Grpc) => Ok(()),
+    }
 }
 
 /// Reads as long as what comes may be the preface of HTTP/2.
@@ -124,7 +144,7 @@ async fn first_words<S: AsyncRead + Unpin>(socket: &mut S) -> io::Result<Vec<u8>
 
 type Served = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
-async fn over_http2<S>(io: TokioIo<Rewound<S>>, edge: Edge) -> Served
+async fn over_http2<S>(io: TokioIo<Rewound<S>>, edge: Edge, door: Door) -> Served
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -142,7 +162,7 @@ where
         .max_header_list_size(HEADER_LIST)
         .max_send_buf_size(SEND_BUFFER);
     let mut stopping = edge.core().stopping();
-    let service = service_fn(move |request| answer(edge.clone(), request));
+    let service = service_fn(move |request| answer(edge.clone(), door, request));
     let connection = builder.serve_connection(io, service);
     tokio::pin!(connection);
     tokio::select! {
@@ -152,12 +172,12 @@ where
     Ok(connection.await?)
 }
 
-async fn over_http1<S>(io: TokioIo<Rewound<S>>, edge: Edge) -> Served
+async fn over_http1<S>(io: TokioIo<Rewound<S>>, edge: Edge, door: Door) -> Served
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let mut stopping = edge.core().stopping();
-    let service = service_fn(move |request| answer(edge.clone(), request));
+    let service = service_fn(move |request| answer(edge.clone(), door, request));
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD);
     let connection = builder.serve_connection(io, service);
@@ -170,9 +190,11 @@ where
 }
 
 /// gRPC by its content type over HTTP/2, everything else as a page.
-async fn answer(edge: Edge, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+async fn answer(edge: Edge, door: Door, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
     Ok(match request.version() == Version::HTTP_2 && grpc::is_grpc(request.headers()) {
         true => grpc::serve(edge, request).await,
+        false if door == Door::Grpc => pages::not_grpc(),
+        false if door == Door::Metrics => pages::serve_metrics(&edge, &request).await,
         false => pages::serve(edge, request).await,
     })
 }

@@ -7,34 +7,34 @@ use super::metrics::{Calls, Metrics};
 use super::reply::Reply;
 use super::status::{self, Status};
 use crate::core::{Asked, Core};
+use crate::ledger::{Account, Budget};
 use bytes::Bytes;
 use http::HeaderMap;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use node::{Answer, Request};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
 use wire::Code;
 
 /// What gRPC allows a message to be longer than a command: etcd adds 512 KiB.
 const MESSAGE_OVERHEAD: u64 = 512 << 10;
-/// Bytes of requests that are not whole yet, over all connections.
-const INBOUND_BUDGET: usize = 256 << 20;
 
 /// The client edge of one member. Cheap to clone; one per process, [`Edge::on`] per runtime.
 #[derive(Clone)]
 pub struct Edge {
     core: Core,
     shared: Arc<Shared>,
+    /// What the connection holds of the bytes that are read and not sent.
+    account: Arc<Account>,
 }
 
 struct Shared {
     methods: Methods,
     metrics: Metrics,
     leases: AtomicU64,
-    inbound: AtomicUsize,
 }
 
 impl Edge {
@@ -43,12 +43,22 @@ impl Edge {
         let methods = Methods::new();
         let metrics = Metrics::new(core.metrics(), &methods, core.settings(), core.member());
         let leases = AtomicU64::new(core.settings().seed);
-        Edge { core, shared: Arc::new(Shared { methods, metrics, leases, inbound: AtomicUsize::new(0) }) }
+        let account = Account::new(core.ledger());
+        Edge { core, shared: Arc::new(Shared { methods, metrics, leases }), account }
     }
 
     /// The same edge on another connection runtime.
     pub fn on(&self, core: Core) -> Edge {
-        Edge { core, shared: self.shared.clone() }
+        Edge { core, ..self.clone() }
+    }
+
+    /// The same edge for one more connection.
+    pub fn for_connection(&self) -> Edge {
+        Edge { account: Account::new(self.core.ledger()), ..self.clone() }
+    }
+
+    pub fn account(&self) -> &Arc<Account> {
+        &self.account
     }
 
     pub fn core(&self) -> &Core {
@@ -103,31 +113,33 @@ fn mix(mut x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// Bytes of the inbound budget held by one request.
+/// Bytes held by one request that is not whole yet.
 struct Held {
     edge: Edge,
+    json: bool,
     bytes: usize,
 }
 
 impl Held {
+    fn budget(&self) -> &Budget {
+        let ledger = self.edge.core.ledger();
+        if self.json { &ledger.json_requests } else { &ledger.inbound }
+    }
+
     fn set(&mut self, bytes: usize) -> Result<(), Status> {
-        let inbound = &self.edge.shared.inbound;
-        let total = if bytes >= self.bytes {
-            let more = bytes - self.bytes;
-            inbound.fetch_add(more, Ordering::Relaxed) + more
-        } else {
-            let less = self.bytes - bytes;
-            inbound.fetch_sub(less, Ordering::Relaxed) - less
-        };
-        let grew = bytes > self.bytes;
+        match bytes.checked_sub(self.bytes) {
+            Some(more) if !self.budget().try_take(more as u64) => return Err(status::TOO_MANY_REQUESTS),
+            Some(_) => {}
+            None => self.budget().give((self.bytes - bytes) as u64),
+        }
         self.bytes = bytes;
-        if grew && total > INBOUND_BUDGET { Err(status::TOO_MANY_REQUESTS) } else { Ok(()) }
+        Ok(())
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.edge.shared.inbound.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.budget().give(self.bytes as u64);
     }
 }
 
@@ -167,7 +179,7 @@ impl Requests {
     }
 
     fn new(edge: &Edge, method: &Method, body: Incoming, source: Source) -> Requests {
-        let held = Held { edge: edge.clone(), bytes: 0 };
+        let held = Held { edge: edge.clone(), json: !matches!(source, Source::Grpc(_)), bytes: 0 };
         Requests { body, source, method: method.wire, limit: edge.largest_message(), held }
     }
 
@@ -322,12 +334,20 @@ impl Call {
 
     /// As [`Call::read`], for work that takes longer than requests usually may.
     pub async fn read_within(&self, request: Request, timeout: Duration) -> Result<Asked, Status> {
-        let asking = self.core().ask(request, timeout);
-        let asked = match self.deadline {
-            None => asking.await,
-            Some(deadline) => tokio::time::timeout_at(deadline, asking).await.map_err(|_| status::DEADLINE)?,
-        };
-        accepted(asked)
+        accepted(self.patiently(self.core().ask_read(request, timeout)).await?)
+    }
+
+    /// As [`Call::read`], for callers that want to see refusals.
+    pub async fn asked(&self, request: Request) -> Result<Asked, Status> {
+        self.patiently(self.core().ask_read(request, self.timeout())).await
+    }
+
+    /// Waits for room, no longer than the client does.
+    pub async fn patiently<T>(&self, waiting: impl Future<Output = T>) -> Result<T, Status> {
+        match self.deadline {
+            None => Ok(waiting.await),
+            Some(deadline) => tokio::time::timeout_at(deadline, waiting).await.map_err(|_| status::DEADLINE),
+        }
     }
 
     /// Asks for a change: a deadline that passes is a timeout whose outcome is unknown,

@@ -42,7 +42,7 @@ pub async fn serve(edge: Edge, request: Request<Incoming>) -> Response<Body> {
             response
         }
         // Whole, so that it goes out with its length.
-        None if unary => json(Body::whole(queue.drain().concat())),
+        None if unary => json(Body::whole(queue.drain())),
         None => json(body),
     }
 }

@@ -149,7 +149,9 @@ pub fn begin(
     requests: Requests,
     speech: Speech,
 ) -> Begun {
-    let queue = Queue::default();
+    // Responses to watches have a budget of their own, and so have answers in JSON.
+    let charged = speech != Speech::Json && method.wire.rpc != Rpc::Watch;
+    let queue = Queue::new(edge.account(), charged);
     let calls = edge.calls(method);
     calls.started.inc();
     let reply = Reply::new(queue.clone(), speech, method.wire, calls.sent.clone());

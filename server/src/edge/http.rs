@@ -62,8 +62,23 @@ fn host_refused(edge: &Edge, request: &Request<Incoming>) -> Option<Response<Bod
     Some(error(StatusCode::MISDIRECTED_REQUEST, text))
 }
 
-/// The pages a metrics listener serves too.
-pub async fn page(edge: &Edge, method: &Method, uri: &http::Uri) -> Response<Body> {
+/// What a listener of metrics serves: these pages, and nothing else.
+pub async fn serve_metrics(edge: &Edge, request: &Request<Incoming>) -> Response<Body> {
+    let path = request.uri().path();
+    match matches!(path, "/metrics" | "/health") || Probe::of(path).is_some() {
+        true => page(edge, request.method(), request.uri()).await,
+        false => error(StatusCode::NOT_FOUND, "404 page not found"),
+    }
+}
+
+/// What a port of gRPC alone answers to other requests.
+pub fn not_grpc() -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+    response
+}
+
+async fn page(edge: &Edge, method: &Method, uri: &http::Uri) -> Response<Body> {
     let path = uri.path();
     let query = Query::of(uri);
     match path {
@@ -309,6 +324,7 @@ async fn run_check(edge: &Edge, check: &str) -> Result<(), String> {
 async fn metrics(edge: &Edge) -> Response<Body> {
     if let Ok(now) = status(edge).await {
         edge.metrics().refresh(&now);
+        edge.metrics().refresh_budgets(edge.core(), &now.held);
     }
     let encoder = prometheus::TextEncoder::new();
     let mut families = edge.core().metrics().gather();

@@ -5,6 +5,7 @@ use super::codec::Fields;
 use super::plan::{self, Plan};
 use super::status::{self, Status};
 use crate::core::Asked;
+use crate::ledger::What;
 use bytes::Bytes;
 use node::{Answer, Request};
 use store::Reply;
@@ -42,6 +43,7 @@ pub fn applied(asked: Asked) -> Result<(i64, u64, Reply), Status> {
 /// Header, then the reply.
 async fn respond(call: &mut Call, revision: i64, term: u64, reply: Reply) -> Result<(), Status> {
     let core = call.core().clone();
+    let _places = call.edge.account().hold(What::Places, plan::reply_cost(&reply));
     let values = plan::values_of(&core, &reply).await?;
     let mut answer = Plan::default();
     call.edge.put_header(answer.raw(), revision, term);
@@ -79,7 +81,10 @@ pub async fn txn(call: &mut Call) -> Result<(), Status> {
     };
     let body = command::encode_txn(&request)?;
     let (revision, term, reply) = match read_only {
-        true => applied(call.read(Request::ReadTxn { body, linearizable: !serializable }).await?)?,
+        true => {
+            call.patiently(call.edge.account().ask()).await?;
+            applied(call.read(Request::ReadTxn { body, linearizable: !serializable }).await?)?
+        }
         false => propose(call, body, cost).await?,
     };
     call.edge.metrics().txn_total.inc();

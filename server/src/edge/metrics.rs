@@ -5,7 +5,7 @@
 //! ([`Metrics::refresh`]), so that nothing is spent on numbers nobody reads.
 
 use super::methods::Methods;
-use node::Status;
+use node::{Held, Status};
 use prometheus::{
     CounterVec, Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
     Registry, exponential_buckets,
@@ -86,6 +86,11 @@ pub struct Metrics {
     pub peer_received_failures: IntCounterVec,
     pub active_peers: IntGaugeVec,
     pub disconnected_peers: IntCounterVec,
+
+    budget_bytes: IntGaugeVec,
+    budget_limit_bytes: IntGaugeVec,
+    budget_full: IntCounterVec,
+    queue_depth: IntGaugeVec,
 
     seen: Mutex<Seen>,
 }
@@ -230,6 +235,14 @@ impl Metrics {
                 "Connections to peers lost.",
                 &["Local", "Remote"],
             ),
+            budget_bytes: m.gauges("kvorum_budget_bytes", "Bytes held against a budget.", &["name"]),
+            budget_limit_bytes: m.gauges("kvorum_budget_limit_bytes", "Bound of a budget in bytes.", &["name"]),
+            budget_full: m.counters(
+                "kvorum_budget_full_total",
+                "Times that somebody waited or was refused because a budget was full.",
+                &["name"],
+            ),
+            queue_depth: m.gauges("kvorum_queue_depth", "Things that stand in a queue.", &["name"]),
             seen: Mutex::new(Seen::default()),
         }
     }
@@ -262,6 +275,41 @@ impl Metrics {
         seen.leader_changes = seen.leader_changes.max(status.leader_changes);
         seen.proposals_failed = seen.proposals_failed.max(status.proposals_failed);
     }
+}
+
+impl Metrics {
+    /// Copies the ledger. `held`: what is inside the core.
+    pub fn refresh_budgets(&self, core: &crate::core::Core, held: &Held) {
+        let limits = &core.ledger().limits;
+        for budget in core.ledger().budgets() {
+            self.budget(budget.name, budget.used(), budget.limit(), Some(budget.times_full()));
+        }
+        self.budget("entry_cache", held.entry_cache, limits.entry_cache, None);
+        self.budget("uncommitted", held.uncommitted, limits.uncommitted, None);
+        self.budget("commands", held.commands, limits.commands, Some(held.refused));
+        self.budget("unapplied", held.unapplied, limits.unapplied, None);
+        self.budget("event_ring", held.event_ring, limits.event_ring, None);
+        self.budget("unwritten", held.unwritten, limits.unwritten, None);
+        let core_queues = [("apply", held.unapplied_entries), ("walks", held.walks), ("reads", held.reads)];
+        for (name, depth) in core.depths().into_iter().chain(core_queues) {
+            self.queue_depth.with_label_values(&[name]).set(signed(depth));
+        }
+    }
+
+    fn budget(&self, name: &str, used: u64, limit: u64, full: Option<u64>) {
+        self.budget_bytes.with_label_values(&[name]).set(signed(used));
+        self.budget_limit_bytes.with_label_values(&[name]).set(signed(limit));
+        if let Some(full) = full {
+            let counter = self.budget_full.with_label_values(&[name]);
+            // Only looking changes it, and lookers may come at once.
+            let _seen = self.seen.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            counter.inc_by(full.saturating_sub(counter.get()));
+        }
+    }
+}
+
+fn signed(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
 }
 
 /// etcd's name of an alarm; numbers it does not know are shown as such.

@@ -28,6 +28,29 @@ struct Cut {
     record: Located,
 }
 
+impl Cut {
+    fn bytes(&self) -> u64 {
+        u64::from(self.record.handle.len)
+    }
+}
+
+/// What a place of a record costs a handler until it is done with it.
+pub fn place_cost(item: &Item) -> u64 {
+    const PLACE: u64 = 256;
+    PLACE + item.key.len() as u64 + item.at.bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)
+}
+
+/// As [`place_cost`], for everything that a reply names.
+pub fn reply_cost(reply: &store::Reply) -> u64 {
+    match reply {
+        store::Reply::Put { prev } => prev.iter().map(place_cost).sum(),
+        store::Reply::Delete { prevs, .. } => prevs.iter().map(place_cost).sum(),
+        store::Reply::Range(range) => range.items.iter().map(place_cost).sum(),
+        store::Reply::Txn { responses, .. } => responses.iter().map(|op| reply_cost(&op.reply)).sum(),
+        _ => 0,
+    }
+}
+
 /// See the module.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
@@ -125,7 +148,7 @@ impl Plan {
         if self.cuts.is_empty() {
             return reply.message_now(&self.raw);
         }
-        reply.begin(self.len())?;
+        reply.begin_large(self.len()).await?;
         self.stream(core, reply).await
     }
 
@@ -137,6 +160,7 @@ impl Plan {
         while !rest.is_empty() {
             let (now, later) = rest.split_at(batch(rest));
             rest = later;
+            let mut hold = reply.account().clone().read(now.iter().map(Cut::bytes).sum()).await;
             let located: Vec<Located> = now.iter().map(|cut| cut.record.clone()).collect();
             let records = match core.records(&located).await {
                 Ok(records) => records,
@@ -149,6 +173,8 @@ impl Plan {
                     return Err(reply.break_off("kvorum: a record has another length than the index says".into()));
                 }
                 out.body(record.slice(record::HEADER..), reply).await?;
+                // It is charged where it is queued now.
+                hold.less(cut.bytes());
             }
         }
         out.copy(&self.raw[from..], reply).await?;

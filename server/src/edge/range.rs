@@ -8,12 +8,16 @@ use super::call::Call;
 use super::plan::{self, Plan, Show, Values};
 use super::status::{self, Status};
 use crate::core::Core;
-use node::{Answer, RangeStart, Request, Slice};
+use crate::ledger::{Share, What};
+use node::{Answer, RangeStart, Refusal, Request, Slice};
 use store::command::{self, RangeRequest};
 use store::{Item, Query, RangeReply, SortOrder, SortTarget};
 
 /// Keys in the first message of a stream (etcd's).
 const FIRST_CHUNK: usize = 10;
+
+/// Bytes that a sorted range may keep without being asked what it needs.
+const SMALL_SORT: u64 = 256 << 10;
 
 /// A walk in the core, ended there when it is dropped.
 struct Walk {
@@ -28,6 +32,7 @@ impl Walk {
     }
 
     async fn next(&mut self, call: &Call) -> Result<Slice, Status> {
+        call.patiently(call.edge.account().ask()).await?;
         let asked = call.read(Request::WalkNext { walk: self.id }).await?;
         let Answer::Slice(slice) = asked.answer else { return Err(Status::unexpected("a walk")) };
         self.finished = slice.finished.is_some();
@@ -43,11 +48,35 @@ impl Drop for Walk {
     }
 }
 
-async fn start(call: &Call, query: Query, serializable: bool, stream: bool) -> Result<(RangeStart, i64, u64), Status> {
-    let asked = call.read(Request::Range { query, linearizable: !serializable, stream, keep: u64::MAX }).await?;
+/// A range that has begun: the answer so far, revision, term.
+type Begun = (RangeStart, i64, u64);
+
+async fn ask(call: &Call, query: Query, serializable: bool, stream: bool, keep: u64) -> Result<Begun, Status> {
+    call.patiently(call.edge.account().ask()).await?;
+    let asked = call.read(Request::Range { query, linearizable: !serializable, stream, keep }).await?;
     match asked.answer {
         Answer::Range(start) => Ok((start, asked.revision, asked.term)),
         _ => Err(Status::unexpected("a range")),
+    }
+}
+
+/// A sorted range: a small one at once; a large one is weighed, waits until what it needs is
+/// free, and is asked for again. It keeps its share until it is sent.
+async fn ask_sorted(call: &Call, query: Query, serializable: bool) -> Result<(Begun, Share), Status> {
+    let ledger = call.core().ledger();
+    let mut needs = SMALL_SORT;
+    loop {
+        call.patiently(call.edge.account().ask()).await?;
+        let share = call.patiently(ledger.sort(needs)).await?.ok_or(status::TOO_MANY_REQUESTS)?;
+        let request = Request::Range { query: query.clone(), linearizable: !serializable, stream: false, keep: needs };
+        let asked = call.asked(request).await?;
+        match asked.answer {
+            Answer::Range(start) => return Ok(((start, asked.revision, asked.term), share)),
+            // What is written meanwhile may make it a little more.
+            Answer::Refused(Refusal::SortNeeds(bytes)) => needs = bytes.max(needs).saturating_mul(9) / 8,
+            Answer::Refused(refusal) => return Err(refusal.into()),
+            _ => return Err(Status::unexpected("a range")),
+        }
     }
 }
 
@@ -58,17 +87,20 @@ pub async fn range(call: &mut Call) -> Result<(), Status> {
         command::check_range(&range)?;
         (range.query(), range.serializable)
     };
-    let (start, revision, term) = start(call, query, serializable, false).await?;
+    let ((start, revision, term), share) = match query.needs_sort() {
+        true => ask_sorted(call, query, serializable).await.map(|(begun, share)| (begun, Some(share)))?,
+        false => (ask(call, query, serializable, false, 0).await?, None),
+    };
     call.edge.metrics().range_total.inc();
     let mut answer = Plan::default();
     call.edge.put_header(answer.raw(), revision, term);
     match start.walk {
         Some(walk) => walked(call, Walk::new(call, walk), start, answer).await,
-        None => whole(call, start, answer).await,
+        None => whole(call, start, answer, share).await,
     }
 }
 
-async fn whole(call: &mut Call, start: RangeStart, mut answer: Plan) -> Result<(), Status> {
+async fn whole(call: &mut Call, start: RangeStart, mut answer: Plan, share: Option<Share>) -> Result<(), Status> {
     let core = call.core().clone();
     let values = match plan::by_value(&start.query) {
         true => plan::fetch(&core, start.items.iter().map(|item| item.at.clone()).collect()).await?,
@@ -76,6 +108,16 @@ async fn whole(call: &mut Call, start: RangeStart, mut answer: Plan) -> Result<(
     };
     let RangeStart { query, items, count, more, .. } = start;
     let range = plan::finished(RangeReply { query, items, count, more }, &values);
+    drop(values);
+    let places: u64 = range.items.iter().map(plan::place_cost).sum();
+    // A sorted answer stays on its share, what the limit cut off excepted.
+    let _held = match share {
+        Some(mut share) => {
+            share.shrink(2 * places);
+            (Some(share), None)
+        }
+        None => (None, Some(call.edge.account().hold(What::Places, places))),
+    };
     plan::put_range(&mut answer, &range)?;
     answer.send(&core, &mut call.reply).await
 }
@@ -88,7 +130,7 @@ async fn walked(call: &mut Call, mut walk: Walk, start: RangeStart, answer: Plan
     let show = Show::of(&start.query);
     // Each `KeyValue` stands behind a tag of one byte and its length.
     let measured = start.delimited + start.kvs;
-    call.reply.begin(answer.len() + measured + end.len() as u64)?;
+    call.reply.begin_large(answer.len() + measured + end.len() as u64).await?;
     answer.stream(&core, &mut call.reply).await?;
     let (mut sent, mut bytes) = (0, 0);
     loop {
@@ -96,6 +138,8 @@ async fn walked(call: &mut Call, mut walk: Walk, start: RangeStart, answer: Plan
             Ok(slice) => slice,
             Err(status) => return Err(call.reply.break_off(status.message.into_owned())),
         };
+        let places = slice.items.iter().map(plan::place_cost).sum();
+        let _places = call.edge.account().hold(What::Places, places);
         let mut part = Plan::default();
         for item in &slice.items {
             part.item(2, item, show)?;
@@ -149,17 +193,23 @@ pub async fn range_stream(call: &mut Call) -> Result<(), Status> {
     check_stream(&query)?;
     query.order = SortOrder::None;
     query.target = SortTarget::Key;
-    let (start, revision, term) = start(call, query, serializable, true).await?;
+    let (start, revision, term) = ask(call, query, serializable, true, 0).await?;
     call.edge.metrics().range_total.inc();
     let show = Show::of(&start.query);
     let mut walk = start.walk.map(|id| Walk::new(call, id));
     let mut items: std::collections::VecDeque<Item> = start.items.into();
+    let mut places = call.edge.account().hold(What::Places, 0);
     let mut finished = walk.is_none().then_some((start.count, start.more));
     let mut keys = FIRST_CHUNK;
     loop {
         while finished.is_none() && items.len() <= keys {
+            // What is held is sent before more is waited for.
+            if !items.is_empty() && !call.edge.account().may_ask() {
+                break;
+            }
             let walk = walk.as_mut().expect("a range that is not finished has a walk");
             let slice = walk.next(call).await?;
+            places.more(slice.items.iter().map(plan::place_cost).sum());
             items.extend(slice.items);
             finished = slice.finished;
         }
@@ -169,7 +219,9 @@ pub async fn range_stream(call: &mut Call) -> Result<(), Status> {
         if last.is_some() {
             call.edge.put_header(part.raw(), revision, term);
         }
+        let mut leaving = 0;
         for item in items.drain(..now) {
+            leaving += plan::place_cost(&item);
             part.item(2, &item, show)?;
         }
         if let Some((count, more)) = last {
@@ -180,6 +232,7 @@ pub async fn range_stream(call: &mut Call) -> Result<(), Status> {
         message.message(1, part)?;
         let core = call.core().clone();
         message.send(&core, &mut call.reply).await?;
+        places.less(leaving);
         call.reply.room().await;
         if last.is_some() {
             return Ok(());

@@ -7,6 +7,7 @@
 
 use super::frames;
 use super::status::{Code, Status};
+use crate::ledger::{Account, Kept, Share, What};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 use http_body::{Frame, SizeHint};
@@ -37,8 +38,17 @@ pub enum Speech {
     JsonLines,
 }
 
+/// Parts from this size on stay charged until the transport has written them.
+const KEPT: usize = 8 << 10;
+/// A JSON answer is held as it came from the store, and as text: base64 and names.
+const JSON_FACTOR: u64 = 3;
+
 #[derive(Default)]
 struct Out {
+    /// Charged for what is queued.
+    account: Option<Arc<Account>>,
+    /// The share of the budget that an answer in JSON stands on.
+    json: Option<Share>,
     parts: VecDeque<Bytes>,
     queued: usize,
     /// Bytes ever taken by the transport.
@@ -52,18 +62,39 @@ struct Out {
     room: Option<Waker>,
 }
 
+impl Drop for Out {
+    fn drop(&mut self) {
+        if let Some(account) = &self.account {
+            account.give(What::Unsent, self.queued as u64);
+        }
+    }
+}
+
 /// Shared by a [`Reply`] and its [`Body`].
-#[derive(Clone, Default)]
-pub struct Queue(Arc<Mutex<Out>>);
+#[derive(Clone)]
+pub struct Queue {
+    out: Arc<Mutex<Out>>,
+    account: Arc<Account>,
+}
 
 impl Queue {
+    /// `charged`: what is queued counts as read and not sent.
+    pub fn new(account: &Arc<Account>, charged: bool) -> Queue {
+        let mut out = Out::default();
+        out.account = charged.then(|| account.clone());
+        Queue { out: Arc::new(Mutex::new(out)), account: account.clone() }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Out> {
-        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.out.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     fn push(&self, part: Bytes) {
         let mut out = self.lock();
         out.queued += part.len();
+        if let Some(account) = &out.account {
+            account.take(What::Unsent, part.len() as u64);
+        }
         out.parts.push_back(part);
         if let Some(waker) = out.body.take() {
             waker.wake();
@@ -100,11 +131,20 @@ impl Queue {
         ready
     }
 
-    /// All of a finished answer at once, for callers that want it whole.
-    pub fn drain(&self) -> Vec<Bytes> {
+    /// All of a finished answer at once, for callers that want it whole. It keeps its share of
+    /// the budget until it is sent.
+    pub fn drain(&self) -> Bytes {
         let mut out = self.lock();
-        out.queued = 0;
-        out.parts.drain(..).collect()
+        let queued = std::mem::take(&mut out.queued);
+        if let Some(account) = &out.account {
+            account.give(What::Unsent, queued as u64);
+        }
+        let parts: Vec<Bytes> = out.parts.drain(..).collect();
+        let whole = if parts.len() == 1 { parts.into_iter().next().unwrap_or_default() } else { parts.concat().into() };
+        match out.json.take() {
+            Some(share) => Bytes::from_owner(Kept(whole, share)),
+            None => whole,
+        }
     }
 
     pub fn is_finished(&self) -> bool {
@@ -138,6 +178,29 @@ impl Reply {
         if let Some(waker) = out.body.take() {
             waker.wake();
         }
+    }
+
+    pub fn account(&self) -> &Arc<Account> {
+        &self.queue.account
+    }
+
+    /// As [`Reply::begin`]; a message in JSON first waits for room, since it is held whole.
+    pub async fn begin_large(&mut self, len: u64) -> Result<(), Status> {
+        if self.speech != Speech::Grpc && len <= LARGEST {
+            // A stream's earlier message has gone out as text.
+            self.queue.lock().json = None;
+            let ledger = self.account().ledger().clone();
+            let Some(share) = ledger.json_answer(len * JSON_FACTOR).await else {
+                let most = ledger.json_answers.limit() / JSON_FACTOR;
+                let text = format!(
+                    "kvorum: an answer of {len} bytes is more than JSON answers may hold here ({most}): \
+                     ask for less, or over gRPC"
+                );
+                return Err(Status::with(Code::ResourceExhausted, text));
+            };
+            self.queue.lock().json = Some(share);
+        }
+        self.begin(len)
     }
 
     /// Begins a message of exactly `len` bytes, given by [`Reply::part`].
@@ -255,7 +318,10 @@ impl Reply {
             let mut out = self.queue.lock();
             if self.whole == 0 && out.sent == 0 {
                 out.parts.clear();
-                out.queued = 0;
+                let queued = std::mem::take(&mut out.queued);
+                if let Some(account) = &out.account {
+                    account.give(What::Unsent, queued as u64);
+                }
             } else {
                 out.broken = Some(reason.clone());
             }
@@ -336,7 +402,14 @@ fn take_part(out: &mut Out) -> Option<Bytes> {
     if let Some(waker) = out.room.take() {
         waker.wake();
     }
-    Some(joined)
+    let Some(account) = &out.account else { return Some(joined) };
+    if joined.len() < KEPT {
+        account.give(What::Unsent, joined.len() as u64);
+        return Some(joined);
+    }
+    // The charge was taken when the part was queued; it goes along.
+    let hold = account.adopt(What::Unsent, joined.len() as u64);
+    Some(Bytes::from_owner(Kept(joined, hold)))
 }
 
 type FrameResult = Result<Frame<Bytes>, std::io::Error>;

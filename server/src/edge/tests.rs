@@ -75,6 +75,7 @@ async fn stage(settings: Settings, mut play: impl FnMut(&Ask) -> Option<Answer> 
                     ToCore::Watch { stream, op: WatchOp::Join { id, next, .. } } => {
                         let missed = vec![Arc::new(change(next))];
                         let joined = ToStream::Joined { id, revision: next, missed };
+                        end.shared.ledger.posts.take(crate::core::weight(&joined));
                         deliveries.push(Delivery::Stream(streams[&stream].clone(), joined));
                     }
                     ToCore::Watch { op: WatchOp::Close, .. } => drop(tell.send(Told::Closed)),
@@ -93,7 +94,7 @@ async fn stage(settings: Settings, mut play: impl FnMut(&Ask) -> Option<Answer> 
     });
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    tokio::spawn(serve(listener, Edge::new(core.clone())));
+    tokio::spawn(serve(listener, Edge::new(core.clone()), super::Door::All));
     Stage { address, core, shared, told }
 }
 

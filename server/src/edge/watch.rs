@@ -17,8 +17,9 @@ use store::{Located, record};
 use tokio::time::{Instant, MissedTickBehavior};
 use wire::Code;
 
-/// Bytes of responses held for one stream, queued and on their way out.
-const BUFFER_BYTES: usize = 1 << 20;
+/// What a stream may hold, at least, when the streams together are over their budget: its
+/// watches are fed from history then.
+const LEAST_BUFFER: usize = 16 << 10;
 /// What gRPC allows beyond a request: responses above it are split if the watch asked for that.
 const FRAGMENT_OVERHEAD: u64 = 512 << 10;
 /// A stream looks at the clock ten times in a progress interval, and between these bounds.
@@ -35,6 +36,8 @@ struct Session {
     on_the_way: VecDeque<(u64, usize)>,
     clock: tokio::time::Interval,
     ticked: Instant,
+    /// As last told to the ledger.
+    held: u64,
 }
 
 fn ticks(of: Duration) -> u32 {
@@ -55,7 +58,7 @@ impl Session {
         let interval = spread(settings.watch_progress_interval, link.id());
         let fragment = settings.max_request_bytes.saturating_add(FRAGMENT_OVERHEAD);
         let limits = Limits {
-            buffer_bytes: BUFFER_BYTES,
+            buffer_bytes: usize::try_from(core.ledger().limits.watch_each).unwrap_or(usize::MAX),
             fragment_bytes: usize::try_from(fragment).unwrap_or(usize::MAX),
             progress_interval_ticks: ticks(interval),
         };
@@ -65,7 +68,16 @@ impl Session {
         }
         let mut clock = tokio::time::interval((interval / 10).clamp(CLOCK_BOUNDS.0, CLOCK_BOUNDS.1));
         clock.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        Session { stream, core, link, asking: None, on_the_way: VecDeque::new(), clock, ticked: Instant::now() }
+        Session {
+            stream,
+            core,
+            link,
+            asking: None,
+            on_the_way: VecDeque::new(),
+            clock,
+            ticked: Instant::now(),
+            held: 0,
+        }
     }
 
     /// Ticks for the time that went by, in the light of whether a leader is known now.
@@ -75,6 +87,23 @@ impl Session {
         while self.ticked.elapsed() >= tick {
             self.ticked += tick;
             self.stream.tick(out);
+        }
+    }
+
+    /// Tells the ledger what is held. While all streams together hold too much, each may hold
+    /// an equal part of what is left.
+    fn settle(&mut self) {
+        let ledger = self.core.ledger();
+        let now = self.stream.held() as u64;
+        match now.checked_sub(self.held) {
+            Some(more) => ledger.watch.take(more),
+            None => ledger.watch.give(self.held - now),
+        }
+        self.held = now;
+        let free = ledger.watch.limit().saturating_sub(ledger.watch.used());
+        let buffer = usize::try_from(free.min(ledger.limits.watch_each)).unwrap_or(usize::MAX).max(LEAST_BUFFER);
+        if self.stream.set_buffer(buffer) && free < ledger.limits.watch_each {
+            ledger.watch.count_full();
         }
     }
 
@@ -88,6 +117,12 @@ impl Session {
                 _ => Err(Refusal::Stopped),
             }
         }));
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.core.ledger().watch.give(self.held);
     }
 }
 
@@ -135,6 +170,7 @@ pub async fn watch(call: &mut Call) -> Result<(), Status> {
             _ = stopping.wait_for(|stopping| *stopping) => session.stream.end(Refusal::Stopped, &mut out),
         }
         carry_out(call, &mut session, &mut out).await?;
+        session.settle();
     }
 }
 

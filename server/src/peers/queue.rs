@@ -1,11 +1,9 @@
 //! What waits to be sent on one connection: urgent frames ahead, bounded in bytes.
 
+use crate::ledger::Ledger;
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::Notify;
-
-/// Bytes that may wait; beyond it the oldest frames that are not urgent are dropped.
-const BOUND: usize = 16 << 20;
 
 #[derive(Default)]
 struct Lanes {
@@ -17,13 +15,30 @@ struct Lanes {
     bytes: usize,
 }
 
-#[derive(Default)]
+/// Bytes that may wait for one peer are bounded; beyond it the oldest frames that are not
+/// urgent are dropped.
 pub struct Queue {
+    ledger: Arc<Ledger>,
     lanes: Mutex<Lanes>,
     ready: Notify,
 }
 
 impl Queue {
+    pub fn new(ledger: &Arc<Ledger>) -> Queue {
+        Queue { ledger: ledger.clone(), lanes: Mutex::default(), ready: Notify::new() }
+    }
+
+    fn left(&self, frame: &[u8]) {
+        self.ledger.peer_send.give(frame.len() as u64);
+        self.ledger.peer_send_frames.leave();
+    }
+
+    /// Everything that waits is dropped.
+    fn restart(&self, connected: bool) {
+        let lanes = std::mem::replace(&mut *self.lanes(), Lanes { connected, ..Lanes::default() });
+        lanes.urgent.iter().chain(&lanes.rest).for_each(|frame| self.left(frame));
+    }
+
     fn lanes(&self) -> MutexGuard<'_, Lanes> {
         self.lanes.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
@@ -36,15 +51,19 @@ impl Queue {
             return false;
         }
         lanes.bytes += frame.len();
+        self.ledger.peer_send.take(frame.len() as u64);
+        self.ledger.peer_send_frames.enter();
         match urgent {
             true => lanes.urgent.push_back(frame),
             false => lanes.rest.push_back(frame),
         }
-        while lanes.bytes > BOUND {
+        while lanes.bytes as u64 > self.ledger.limits.peer_send {
             // An urgent frame is small and its sender waits for few of them; should they
             // fill the bound all the same, the oldest go too.
             let Some(dropped) = lanes.rest.pop_front().or_else(|| lanes.urgent.pop_front()) else { break };
             lanes.bytes -= dropped.len();
+            self.left(&dropped);
+            self.ledger.peer_send.count_full();
         }
         true
     }
@@ -55,12 +74,12 @@ impl Queue {
 
     /// The connection stands: frames are taken from now on.
     pub fn open(&self) {
-        *self.lanes() = Lanes { connected: true, ..Lanes::default() };
+        self.restart(true);
     }
 
     /// The connection broke: everything queued is gone.
     pub fn close(&self) {
-        *self.lanes() = Lanes::default();
+        self.restart(false);
     }
 
     /// Whether frames were dropped for want of a connection since the last question.
@@ -75,6 +94,7 @@ impl Queue {
         while taken < most {
             let Some(frame) = lanes.urgent.pop_front().or_else(|| lanes.rest.pop_front()) else { break };
             taken += frame.len();
+            self.left(&frame);
             out.push_back(frame);
         }
         lanes.bytes -= taken;
@@ -92,7 +112,8 @@ mod tests {
 
     #[test]
     fn urgent_goes_first_and_the_oldest_append_is_dropped() {
-        let queue = Queue::default();
+        let ledger = Ledger::new(crate::ledger::Limits::default());
+        let queue = Queue::new(&ledger);
         assert!(!queue.push(vec![0], true), "nothing is queued without a connection");
         assert!(queue.take_refused() && !queue.take_refused());
         queue.open();
@@ -110,5 +131,6 @@ mod tests {
         out.clear();
         queue.take(usize::MAX, &mut out);
         assert!(out.is_empty(), "a broken connection's frames are gone");
+        assert_eq!((ledger.peer_send.used(), ledger.peer_send.times_full()), (0, 5));
     }
 }
