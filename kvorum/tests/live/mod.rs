@@ -277,6 +277,11 @@ impl Member {
         }
     }
 
+    /// Of the process that runs.
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().expect("it runs").0.id()
+    }
+
     pub fn endpoint(&self) -> String {
         format!("127.0.0.1:{}", self.spec.client_port)
     }
