@@ -3,26 +3,44 @@
 //! It is for programs in this house (command line, load generator, tests) and
 //! for whoever wants a small client with clear rules about failure:
 //!
-//! - **Failover.** A client knows several endpoints and stays with one while it
-//!   works. A failed connection moves it on to the next.
-//! - **Retry of what is safe.** A request that certainly was not sent is sent
-//!   again, whatever it is. A read that failed for want of a server or a leader
-//!   is repeated on the next endpoint. A write that may have been sent is never
-//!   repeated: its error says so ([`Error::maybe_done`]).
+//! - **Failover.** A client knows several endpoints. It stays with one while it
+//!   works, or goes round ([`Spread`]); one that fails rests for a while and
+//!   the next takes over. No request is sent to a server that has not spoken.
+//! - **Retry of what is safe.** A request that certainly was not sent, or that
+//!   was refused before anything was done, is sent again, whatever it is. A
+//!   read that failed for want of a server or a leader is repeated on the next
+//!   endpoint. A write that may have been done is never repeated: its error
+//!   says so ([`Error::maybe_done`]).
 //! - **Watches** ([`Client::watch`]) go on after a failure where they stopped,
 //!   by revision: no event is lost or given twice, and revisions stay whole.
+//! - **Leases** ([`Client::keep_alive`]) are renewed through failures, and
+//!   **locks and elections** ([`concurrency`]) hang on them: they stand in one
+//!   queue with those of etcd's own clients.
+//! - **Users and certificates** ([`Options`]): a token is got with a password,
+//!   and replaced when the server no longer takes it.
 //!
 //! Everything is typed by the messages of [`wire`]; what has no function of its
 //! own is reached by [`Client::call`], and any path at all by [`Client::raw`].
+//! Errors keep the code and the text of the server; [`Error::etcd_text`] is
+//! what etcd's own client would say.
 //!
 //! It refuses: caching, a key-space of its own on top of the store, and a
 //! choice of runtime other than tokio.
 //!
-//! ```no_run
-//! # async fn example() -> Result<(), client::Error> {
+//! These examples run against the server that `KVORUM_TEST_SERVER` names, when
+//! the tests do.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), client::Error> {
+//! # let Ok(servers) = std::env::var("KVORUM_TEST_SERVER") else { return Ok(()) };
+//! # let servers = servers.split(',');
 //! use client::{Client, wire::etcdserverpb::WatchCreateRequest};
 //!
-//! let client = Client::new(["127.0.0.1:2379", "127.0.0.1:22379"])?;
+//! # /*
+//! let servers = ["127.0.0.1:2379", "127.0.0.1:22379"];
+//! # */
+//! let client = Client::new(servers)?;
 //! let put = client.put("config/colour", "green").await?;
 //! assert_eq!(&client.get("config/colour").await?.unwrap().value[..], b"green");
 //!
@@ -34,6 +52,23 @@
 //! assert_eq!(batch.events.len(), 1);
 //! # Ok(())
 //! # }
+//! ```
+//!
+//! With encryption and a user, which cost nothing until the first request:
+//!
+//! ```
+//! use client::{Client, Credentials, Options, Tls};
+//! use std::time::Duration;
+//!
+//! let options = Options {
+//!     request_timeout: Some(Duration::from_secs(5)),
+//!     tls: Some(Tls { insecure_skip_verify: true, ..Tls::default() }),
+//!     user: Some(Credentials { name: "ann".into(), password: "secret".into() }),
+//!     ..Options::of(["https://db1.example:2379", "https://db2.example:2379"])
+//! };
+//! let client = Client::connect(options)?;
+//! assert_eq!(client.endpoints()[1], "https://db2.example:2379");
+//! # Ok::<(), client::Error>(())
 //! ```
 
 mod address;

@@ -10,11 +10,16 @@
 //! comparisons of the transaction; who writes elsewhere passes
 //! [`Held::revision`] along as a fencing token and has older ones refused there.
 //!
-//! ```no_run
-//! # async fn example() -> Result<(), client::Error> {
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), client::Error> {
+//! # let Ok(servers) = std::env::var("KVORUM_TEST_SERVER") else { return Ok(()) };
 //! use client::{Client, concurrency::{Mutex, Session}};
 //!
+//! # let client = Client::new(servers.split(','))?;
+//! # /*
 //! let client = Client::new(["127.0.0.1:2379"])?;
+//! # */
 //! let session = Session::new(&client, 10).await?;
 //! let held = Mutex::new(&session, "jobs/nightly").lock().await?;
 //! println!("mine, with the fencing token {}", held.revision());
