@@ -440,3 +440,101 @@ pub fn thread_cpu() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::{Plant, serve};
+    use crate::message;
+
+    struct Puts(usize);
+
+    impl Source for Puts {
+        fn next(&mut self, _client: u32, out: &mut Vec<u8>) -> Rpc {
+            message::put(out, b"key", &vec![1; self.0], 0);
+            Rpc::Put
+        }
+
+        fn answer(&mut self, _client: u32, bytes: &[u8], len: usize) -> Result<(), &'static str> {
+            let whole = bytes.len() == len || bytes.len() == self.keep();
+            if whole && message::revision(bytes) == 7 { Ok(()) } else { Err("not what the server said") }
+        }
+    }
+
+    fn plan(address: std::net::SocketAddr, clients: u32) -> Plan {
+        Plan {
+            dial: Dial { endpoints: vec![address], stream_window: 65_535 },
+            clients,
+            conns: 1,
+            threads: 1,
+            warm_up: Duration::ZERO,
+            run: Duration::from_millis(900),
+            rate: None,
+            total: None,
+        }
+    }
+
+    fn run(plan: &Plan, size: usize) -> Seen {
+        drive(plan, vec![Puts(size)], &Live::default(), |_, _| ()).expect("a server").0
+    }
+
+    /// The point of an open loop: a server that sleeps for a third of the run makes a third of the
+    /// calls late, while a closed loop of one client has just one call that was.
+    #[test]
+    fn a_sleep_of_the_server_shows_in_the_open_loop() {
+        let plant = Plant { stall: Some((Duration::from_millis(200), Duration::from_millis(300))), ..Plant::default() };
+        let closed = run(&plan(serve(plant.clone()).0, 1), 10);
+        let open = run(&Plan { rate: Some(500.0), ..plan(serve(plant).0, 1) }, 10);
+        let late = |seen: &Seen| {
+            let late = seen.latencies.count_between(50_000, u64::from(u32::MAX));
+            late as f64 / seen.latencies.len() as f64
+        };
+        assert_eq!(open.done + open.unanswered, 450, "every call that was due is accounted for");
+        assert!((0.2..0.6).contains(&late(&open)), "{} of the calls waited", late(&open));
+        assert!(late(&closed) < 0.05, "{} of the calls waited", late(&closed));
+        assert!(closed.gap >= Duration::from_millis(290) && open.gap >= Duration::from_millis(290), "the gap itself");
+    }
+
+    #[test]
+    fn errors_are_counted_not_hidden() {
+        let (address, count) = serve(Plant { fail_every: 5, ..Plant::default() });
+        let seen = run(&Plan { total: Some(100), ..plan(address, 4) }, 10);
+        assert_eq!((seen.done, seen.errors_total()), (80, 20));
+        assert_eq!(seen.errors.keys().next().map(String::as_str), Some("code 14: "));
+        assert_eq!(count.calls.load(Ordering::Relaxed), 100);
+    }
+
+    #[test]
+    fn lost_connections_are_made_again() {
+        let (address, _) = serve(Plant { close_after: 10, ..Plant::default() });
+        let seen = run(&Plan { total: Some(95), ..plan(address, 1) }, 10);
+        assert_eq!(seen.done + seen.errors_total(), 95);
+        assert!(seen.lost >= 8, "{} connections lost", seen.lost);
+    }
+
+    /// More than the windows of the connection and of a stream, several frames each way.
+    #[test]
+    fn large_messages_pass_both_ways() {
+        let (address, count) = serve(Plant { answer: 150_000, ..Plant::default() });
+        let seen = run(&Plan { total: Some(40), ..plan(address, 8) }, 200_000);
+        assert_eq!((seen.done, seen.errors), (40, BTreeMap::new()));
+        assert!(count.bytes.load(Ordering::Relaxed) > 40 * 200_000);
+        assert!((60_000..=65_535).contains(&count.owed.load(Ordering::Relaxed)), "the windows are used and kept");
+    }
+
+    #[test]
+    fn the_limit_of_streams_is_kept() {
+        let (address, count) = serve(Plant { streams: 3, ..Plant::default() });
+        // The settings must have come before the first calls for the limit to bind them.
+        let seen = run(&Plan { rate: Some(2000.0), ..plan(address, 50) }, 10);
+        assert_eq!((seen.errors_total(), seen.unanswered), (0, 0));
+        assert_eq!(seen.done, 1800);
+        assert!(count.at_once.load(Ordering::Relaxed) <= 100);
+    }
+
+    #[test]
+    fn shares_are_fair_and_whole() {
+        assert_eq!(share(10, 3).collect::<Vec<_>>(), [4, 3, 3]);
+        assert_eq!(share(2, 4).sum::<u64>(), 2);
+    }
+}

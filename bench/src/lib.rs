@@ -13,6 +13,8 @@ mod args;
 mod call;
 mod cost;
 mod drive;
+#[cfg(test)]
+mod fake;
 mod h2;
 mod hpack;
 mod message;
