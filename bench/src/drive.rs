@@ -261,16 +261,18 @@ impl<S: Source> Worker<'_, S> {
             if over && measured_until.is_none() {
                 measured_until = Some((now, thread_cpu()));
             }
+            // Also what fell due just before the end, if this thread comes late.
+            while let Some(interval) = interval
+                && due <= now
+                && self.until.is_none_or(|until| due < until)
+            {
+                self.fall_due(due, &mut net);
+                due += interval;
+            }
             let owed = open && (self.under_way > 0 || !self.backlog.is_empty());
             let late = self.until.is_some_and(|until| now >= until + GRACE);
             if (over && (!owed || late)) || (self.left == Some(0) && self.under_way == 0) {
                 break;
-            }
-            if let (Some(interval), false) = (interval, over) {
-                while due <= now {
-                    self.fall_due(due, &mut net);
-                    due += interval;
-                }
             }
             while let Some((at, client)) = self.sick.front().copied().filter(|(at, _)| *at <= now) {
                 self.sick.pop_front();
