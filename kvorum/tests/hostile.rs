@@ -264,7 +264,10 @@ fn a_watcher_that_reads_nothing_holds_its_buffer_and_loses_nothing() {
         println!("held for the watcher: {most}");
         assert!(most > 0 && most < 3 * MIB, "{most}");
         let events = watching.events(400).await;
-        assert!(events.iter().enumerate().all(|(n, (_, key, _))| *key == format!("storm/{n:04}")), "each once, in order");
+        assert!(
+            events.iter().enumerate().all(|(n, (_, key, _))| *key == format!("storm/{n:04}")),
+            "each once, in order"
+        );
         renewals.end().await;
     });
 }

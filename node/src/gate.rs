@@ -462,6 +462,34 @@ impl Gate {
 mod tests {
     use super::*;
 
+    fn command(waiter: u64, bytes: usize) -> Command {
+        Command { waiter: Some(waiter), body: Bytes::from(vec![0; bytes]), after: After::Apply }
+    }
+
+    #[test]
+    fn a_command_whose_asker_went_away_is_passed_over_and_holds_nothing() {
+        let mut gate = Gate::default();
+        for waiter in 1..=1000 {
+            gate.enqueue(command(waiter, 10));
+        }
+        for waiter in 1..=900 {
+            assert_eq!(gate.forget(waiter), Some(0));
+            assert_eq!(gate.forget(waiter), None, "once");
+        }
+        assert_eq!((gate.held().0, gate.pending()), (1000, 100));
+        assert!(gate.queue.len() < 300, "what nobody wants is taken out: {}", gate.queue.len());
+        let first = gate.pop().expect("one is wanted");
+        assert_eq!(first.waiter, Some(901));
+        gate.requeue(first);
+        assert_eq!(gate.held().0, 1000);
+        let mut left = Vec::new();
+        while let Some(command) = gate.pop() {
+            left.extend(command.waiter);
+        }
+        assert_eq!(left, (901..=1000).collect::<Vec<_>>());
+        assert_eq!((gate.held().0, gate.pending()), (0, 0));
+    }
+
     #[test]
     fn a_number_is_new_once_per_term_and_life() {
         let mut seen = Seen::default();

@@ -352,3 +352,26 @@ impl Node {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_whose_askers_went_away_are_taken_out() {
+        let mut reads = Reads::default();
+        for waiter in 1..=1000 {
+            reads.wanted.insert(waiter);
+            reads.queue.push(Read { waiter, then: Then::Barrier });
+        }
+        reads.queue.push(Read { waiter: 0, then: Then::ForeignIndex { to: 2, boot: 1, token: 1 } });
+        for waiter in 1..=900 {
+            assert!(reads.forget(waiter));
+            assert!(!reads.forget(waiter), "once");
+        }
+        assert_eq!(reads.waiting(), 100);
+        assert!(reads.queue.len() <= 2 * 100 + UNWANTED + 1, "{}", reads.queue.len());
+        let queue = std::mem::take(&mut reads.queue);
+        assert_eq!(queue.iter().filter(|read| reads.take(read)).count(), 101, "foreign reads stay");
+    }
+}

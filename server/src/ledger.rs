@@ -463,7 +463,7 @@ impl Account {
 
     /// Whether records of `bytes` may be read now. What handlers hold does not count against
     /// a connection whose client has taken everything: they end only by going on.
-    fn may_read(&self, bytes: u64) -> bool {
+    pub fn may_read(&self, bytes: u64) -> bool {
         self.unsent.load(Ordering::Relaxed) == 0 || self.held().saturating_add(bytes) <= self.share()
     }
 

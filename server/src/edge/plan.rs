@@ -160,7 +160,12 @@ impl Plan {
         while !rest.is_empty() {
             let (now, later) = rest.split_at(batch(rest));
             rest = later;
-            let mut hold = reply.account().clone().read(now.iter().map(Cut::bytes).sum()).await;
+            let bytes = now.iter().map(Cut::bytes).sum();
+            if !reply.account().may_read(bytes) {
+                // What waits for room must not itself stand in the way: it goes out now.
+                reply.open();
+            }
+            let mut hold = reply.account().clone().read(bytes).await;
             let located: Vec<Located> = now.iter().map(|cut| cut.record.clone()).collect();
             let records = match core.records(&located).await {
                 Ok(records) => records,
