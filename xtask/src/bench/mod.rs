@@ -79,14 +79,23 @@ impl Args {
     fn rows(&self) -> Result<Vec<&'static Row>> {
         let named = |row: &&Row| match self.rows.as_slice() {
             [] => !self.short || !row.short.is_empty(),
-            wanted => wanted.iter().any(|name| row.name.starts_with(name.as_str())),
+            wanted => wanted.iter().any(|name| named_by(row, name)),
         };
         for name in &self.rows {
-            if !ROWS.iter().any(|row| row.name.starts_with(name.as_str())) {
+            if !ROWS.iter().any(|row| named_by(row, name)) {
                 bail!("no row is called {name}; `cargo xtask bench --list` prints them");
             }
         }
         Ok(ROWS.iter().filter(named).collect())
+    }
+}
+
+/// Whether a word of the command line means this row: its name, or, if no row is called so, the
+/// beginning of names.
+fn named_by(row: &Row, word: &str) -> bool {
+    match ROWS.iter().find(|row| row.name == word) {
+        Some(exact) => exact.name == row.name,
+        None => row.name.starts_with(word),
     }
 }
 
@@ -221,4 +230,17 @@ fn report(args: &Args, sides: &[Side], journal: &Journal) -> Result<()> {
     std::fs::write(&html, page::page(&summary, journal, &machine(args)))?;
     println!("{} and {}", json.display(), html.display());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_means_one_row_and_a_beginning_a_family() {
+        let rows = |word: &str| ROWS.iter().filter(|row| named_by(row, word)).map(|row| row.name).collect::<Vec<_>>();
+        assert_eq!(rows("list-pages"), ["list-pages"], "not list-pages-1m");
+        assert_eq!(rows("fan-out-1"), ["fan-out-100", "fan-out-1000", "fan-out-10k"]);
+        assert!(rows("no-such-row").is_empty());
+    }
 }

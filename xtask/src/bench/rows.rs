@@ -246,14 +246,14 @@ pub const ROWS: &[Row] = &[
     .fill(FILL_1M)
     .scale("count: keys", 1_000_000.0),
     Row::new(
-        "watch-100",
+        "fan-out-100",
         "100 watchers of one prefix, 100 events/s x 1 KB",
         Load(&["watch", "--watchers", "100", "--rate", "100", "--value-size", "1024"]),
         WATCHES,
     )
     .scale("watchers of one prefix", 100.0),
     Row::new(
-        "watch-1000",
+        "fan-out-1000",
         "1,000 watchers of one prefix, 100 events/s x 1 KB",
         Load(&["watch", "--watchers", "1000", "--rate", "100", "--value-size", "1024"]),
         WATCHES,
@@ -261,14 +261,14 @@ pub const ROWS: &[Row] = &[
     .short(ONE)
     .scale("watchers of one prefix", 1000.0),
     Row::new(
-        "watch-10k",
+        "fan-out-10k",
         "10,000 watchers on 100 connections, 10 events/s x 1 KB",
         Load(&["watch", "--watchers", "10000", "--watch-conns", "100", "--rate", "10", "--value-size", "1024"]),
         WATCHES,
     )
     .scale("watchers of one prefix", 10_000.0),
     Row::new(
-        "watch-slow",
+        "fan-out-slow",
         "500 watchers that read nothing, 100 that do; 1,000 puts/s of 1 KB",
         Load(&["watch", "--watchers", "100", "--slow", "500", "--rate", "1000", "--value-size", "1024"]),
         &["p50 ms", "p99 ms", "lag p99 ms", "RSS MB"],
