@@ -11,6 +11,8 @@ pub enum Run {
     Failover,
     /// The leader hands over under an open loop of puts.
     MoveLeader,
+    /// Deletion of all keys, compaction, defragmentation under an open loop of puts.
+    Space,
     /// Not built yet: printed as such.
     Missing,
     /// A follower is away while these words run, and comes back.
@@ -57,7 +59,7 @@ impl Row {
     }
 }
 
-use Run::{Behind, Failover, Load, Missing, MoveLeader, Restart};
+use Run::{Behind, Failover, Load, Missing, MoveLeader, Restart, Space};
 
 const ONE: &[usize] = &[1];
 const BOTH: &[usize] = &[1, 3];
@@ -75,6 +77,8 @@ const COMPACTIONS: &[&str] =
 const RESTARTS: &[&str] = &["restart s", "restart CPU s", "RSS MB", "anonymous MB"];
 const MEMORY: &[&str] = &["RSS MB", "anonymous MB", "peak MB"];
 const GAPS: &[&str] = &["gap ms", "failed calls", "max ms"];
+const SPACES: &[&str] = &["filled MB", "emptied MB", "defragmented MB", "defragmentation ms", "gap ms", "p99 ms"];
+const BOUNDS: &[&str] = &["echo/s", "echo p50 ms", "fdatasync/s", "fdatasync p50 ms", "fdatasync p99 ms"];
 const IDLE: &[&str] = &["idle CPU ms per s", "idle flushes per s", "idle switches per s", "RSS MB"];
 
 const FILL_10K_1KB: &[&[&str]] = &[&["fill", "--keys", "10000", "--value-size", "1024"]];
@@ -84,6 +88,14 @@ const FILL_1M: &[&[&str]] = &[&["fill", "--keys", "1000000", "--value-size", "25
 
 /// In the order in which they run. Rows of a family differ in one thing: they show how it scales.
 pub const ROWS: &[Row] = &[
+    Row::new(
+        "bound",
+        "the machine itself: 128 B there and back over loopback, 4 KiB flushed",
+        Load(&["bound"]),
+        BOUNDS,
+    )
+    .members(ONE)
+    .short(ONE),
     Row::new("put-1", "put 256 B, 1 client", Load(&["put", "--clients", "1"]), WRITES)
         .short(BOTH)
         .scale("put: clients", 1.0),
@@ -323,7 +335,9 @@ pub const ROWS: &[Row] = &[
         COMPACTIONS,
     )
     .scale("compaction: revisions", 300_000.0),
-    Row::new("space", "space after deletion and compaction, and the outage of a defragmentation", Missing, &["-"]),
+    Row::new("space", "100,000 keys of 1 KB deleted, compacted, defragmented under 500 puts/s due", Space, SPACES)
+        .members(ONE)
+        .fill(FILL_100K_1KB),
     Row::new("restart-100k", "kill -9 and start, 100,000 keys of 256 B", Restart, RESTARTS)
         .members(BOTH)
         .short(ONE)

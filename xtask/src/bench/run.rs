@@ -61,6 +61,7 @@ impl Bench {
             Run::Restart => cluster.restart().await,
             Run::Failover => cluster.failover(true).await,
             Run::MoveLeader => cluster.failover(false).await,
+            Run::Space => cluster.space().await,
             Run::Missing => bail!("not built yet"),
             Run::Behind(words) => cluster.behind(words).await,
         }
@@ -153,6 +154,39 @@ impl Cluster<'_> {
         Ok((figures, report))
     }
 
+    /// Room on the disk before and after, and what a defragmentation does to those who write.
+    async fn space(self) -> Result<(Figures, Value)> {
+        let raw = Raw::connect(&self.members[0].endpoint()).await?;
+        let failed = |what: &'static str| move |failure| anyhow::anyhow!("{what}: {failure}");
+        let filled = allocated(self.dir)?;
+        let all = pb::DeleteRangeRequest { key: "/".into(), range_end: "0".into(), ..Default::default() };
+        let deleted: pb::DeleteRangeResponse = raw.call(Rpc::DeleteRange, &all).await.map_err(failed("delete"))?;
+        let revision = deleted.header.map_or(0, |header| header.revision);
+        let compaction = pb::CompactionRequest { revision, physical: true };
+        raw.call::<_, pb::CompactionResponse>(Rpc::Compact, &compaction).await.map_err(failed("compact"))?;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let emptied = allocated(self.dir)?;
+        let words = ["put", "--rate", "500", "--clients", "8000", "--conns", "3", "--keys", "100"];
+        let child = self.command(&words, Some(5)).spawn().context("the generator does not start")?;
+        tokio::time::sleep(Duration::from_secs(self.bench.warm_up + 1)).await;
+        let begin = Instant::now();
+        let request = pb::DefragmentRequest::default();
+        raw.call::<_, pb::DefragmentResponse>(Rpc::Defragment, &request).await.map_err(failed("defragment"))?;
+        let took = begin.elapsed().as_secs_f64() * 1e3;
+        let report = answer(child).await?;
+        let mut figures = figures(&report);
+        for (name, value) in [
+            ("filled MB", filled),
+            ("emptied MB", emptied),
+            ("defragmented MB", allocated(self.dir)?),
+            ("defragmentation ms", took),
+            ("gap ms", report["longest_gap_ms"].as_f64().unwrap_or(f64::NAN)),
+        ] {
+            figures.insert(name.into(), value);
+        }
+        Ok((figures, report))
+    }
+
     async fn status(&self, member: usize) -> Result<pb::StatusResponse> {
         let raw = Raw::connect(&self.members[member].endpoint()).await?;
         let answer = raw.call::<_, pb::StatusResponse>(Rpc::Status, &pb::StatusRequest::default()).await;
@@ -190,6 +224,17 @@ async fn answer(child: Child) -> Result<Value> {
             bail!("the generator ended with {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim())
         }
     }
+}
+
+/// Megabytes that a folder occupies on its disk. Files may vanish meanwhile.
+fn allocated(folder: &Path) -> Result<f64> {
+    use std::os::unix::fs::MetadataExt;
+    let mut sum = 0.0;
+    for entry in std::fs::read_dir(folder)?.flatten() {
+        let Ok(meta) = entry.metadata() else { continue };
+        sum += if meta.is_dir() { allocated(&entry.path()).unwrap_or(0.0) } else { meta.blocks() as f64 * 512.0 / 1e6 };
+    }
+    Ok(sum)
 }
 
 fn cpu_seconds(pid: u32) -> f64 {
