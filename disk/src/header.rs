@@ -66,8 +66,9 @@ pub(crate) fn read_exact(file: &dyn File, path: &str, offset: u64, len: usize) -
     Ok(bytes)
 }
 
-/// magic, level, reserved, cluster, member, number, crc of all before.
-const HEADER: usize = 8 + 4 + 4 + 8 + 8 + 8 + 4;
+/// Bytes of a header page that mean something: magic, level, reserved, cluster, member, number, crc of
+/// all before. The rest of the page is zeros.
+pub const HEADER: usize = 8 + 4 + 4 + 8 + 8 + 8 + 4;
 
 /// The header page of a file. `number` is the segment id or the applied index in its name.
 pub(crate) fn page(magic: &[u8; 8], id: Identity, number: u64) -> Vec<u8> {

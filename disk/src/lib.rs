@@ -32,6 +32,7 @@ pub mod transfer;
 
 pub use fault::{EntryId, Fault};
 pub use files::{File, Files, How, Identity};
+pub use header::HEADER;
 pub use log::{Log, LogContent, LogOptions, Torn};
 
 /// Highest format level that this program reads, and the one it writes.

@@ -7,7 +7,8 @@ pub fn bar(people: bool, what: &str, total: u64) -> ProgressBar {
     if !people {
         return ProgressBar::hidden();
     }
-    let style = ProgressStyle::with_template("{msg:<32} {bar:32} {decimal_bytes:>10} of {decimal_total_bytes:<10} {eta}")
-        .expect("the template is written here");
+    let style =
+        ProgressStyle::with_template("{msg:<32} {bar:32} {decimal_bytes:>10} of {decimal_total_bytes:<10} {eta}")
+            .expect("the template is written here");
     ProgressBar::new(total).with_style(style).with_message(what.to_string())
 }

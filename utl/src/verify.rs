@@ -14,16 +14,13 @@ use crate::progress::bar;
 use bytes::Bytes;
 use disk::checkpoint::{self, Manifest, SegmentFile};
 use disk::identity::{self, Found};
-use disk::{Fault, Files, How, Identity, Log, LogOptions, PAGE, records, transfer};
+use disk::{Fault, Files, HEADER, How, Identity, Log, LogOptions, PAGE, records, transfer};
 use indicatif::ProgressBar;
 use node::offline::{Offline, offline};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use store::record;
-
-/// Header pages hold so many bytes; the rest of the page is zeros.
-const HEADER: usize = 44;
 
 /// A place where bytes are not what they should be.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,6 +30,14 @@ struct Damage {
     what: String,
     /// Why a member lives with it.
     harmless: Option<&'static str>,
+}
+
+impl Damage {
+    /// Why a member lives with it, now that it is known whether it `starts`.
+    fn remark(&self, starts: bool) -> Option<&'static str> {
+        let of_checkpoint = ["state/index-", "state/manifest-"].iter().any(|part| self.file.starts_with(part));
+        self.harmless.or((starts && of_checkpoint).then_some("a start uses the other checkpoint"))
+    }
 }
 
 /// What was read.
@@ -138,7 +143,6 @@ impl Verify {
 
     /// Those that can be read, ascending.
     fn manifests(&mut self, id: Option<Identity>) -> Vec<Manifest> {
-        const OLDER: &str = "if the other checkpoint is whole, a start uses that one";
         let indexes = checkpoint::manifests(&*self.files).unwrap_or_default();
         if indexes.is_empty() {
             self.damage("state", 0, "there is no checkpoint", None);
@@ -149,7 +153,7 @@ impl Verify {
             let bytes = match self.whole(&path) {
                 Ok(bytes) => bytes,
                 Err(error) => {
-                    self.damage(&path, 0, go_text(&error), Some(OLDER));
+                    self.damage(&path, 0, go_text(&error), None);
                     continue;
                 }
             };
@@ -160,14 +164,14 @@ impl Verify {
             });
             match manifest {
                 Ok(manifest) if manifest.index != index => {
-                    self.damage(&path, 0, format!("it is the manifest of entry {}", manifest.index), Some(OLDER));
+                    self.damage(&path, 0, format!("it is the manifest of entry {}", manifest.index), None);
                 }
                 Ok(manifest) if id.is_some_and(|id| id != manifest.id) => {
                     let Identity { cluster, member } = manifest.id;
                     self.damage(&path, 0, format!("it belongs to member {member:x} of cluster {cluster:x}"), None);
                 }
                 Ok(manifest) => manifests.push(manifest),
-                Err(fault) => self.fault(fault, Some(OLDER)),
+                Err(fault) => self.fault(fault, None),
             }
         }
         manifests
@@ -346,9 +350,10 @@ impl Verify {
     }
 
     fn report(&self, dir: &str, summary: &Summary) -> Result<(), Failure> {
+        let starts = summary.state.is_some();
         for damage in &self.damages {
             println!("DAMAGED {} at byte {}: {}", damage.file, damage.offset, damage.what);
-            if let Some(remark) = damage.harmless {
+            if let Some(remark) = damage.remark(starts) {
                 println!("        {remark}");
             }
         }
@@ -368,13 +373,13 @@ impl Verify {
         if self.damages.is_empty() {
             return Ok(());
         }
-        println!("What to do: {}", self.advice(summary.state.is_some()));
+        println!("What to do: {}", self.advice(starts));
         let places = self.damages.len();
         Err(Failure::new(format!("{places} damaged {} in {dir}", if places == 1 { "place" } else { "places" })))
     }
 
     fn advice(&self, starts: bool) -> &'static str {
-        if starts && self.damages.iter().all(|damage| damage.harmless.is_some()) {
+        if starts && self.damages.iter().all(|damage| damage.remark(starts).is_some()) {
             "nothing is lost and the member starts; bytes that change by themselves point to the disk, so look at it."
         } else {
             "keep this directory and do not start on it. The others go on as long as they are a majority. Else restore \

@@ -8,6 +8,8 @@
 mod fixtures;
 #[path = "transcripts/live.rs"]
 mod live;
+#[path = "transcripts/people.rs"]
+mod people;
 #[path = "transcripts/script.rs"]
 mod script;
 #[path = "transcripts/sweep.rs"]
@@ -19,10 +21,11 @@ fn main() {
         std::process::exit(utl::run(&name, &args));
     }
     let mut failed = Vec::new();
-    let tests: [(&str, fn() -> Result<(), String>); 5] = [
+    let tests: [(&str, fn() -> Result<(), String>); 6] = [
         ("scripts", script::scripts),
         ("every flipped byte is found", sweep::flips),
         ("verify leaves all as it was", sweep::untouched),
+        ("people are told more", people::told),
         ("as the stock tool", live::stock),
         ("a real etcd comes over", live::migration),
     ];
