@@ -21,62 +21,42 @@ fn first_id() -> i64 {
     (1 << 60) | (i64::from(std::process::id()) << 24)
 }
 
-/// Grants leases, and after each grant puts its key.
+/// Grants leases, or puts the key of each.
 struct Grants {
     next: i64,
-    step: i64,
-    end: i64,
     ttl: i64,
     keys: bool,
-    /// Lease each client has granted and whose key it has not put yet.
-    granted: Vec<Option<i64>>,
 }
 
 impl Source for Grants {
-    fn next(&mut self, client: u32, out: &mut Vec<u8>) -> Rpc {
-        if let Some(id) = self.granted[client as usize].take() {
+    fn next(&mut self, _client: u32, out: &mut Vec<u8>) -> Rpc {
+        let id = first_id() + self.next;
+        self.next += 1;
+        if self.keys {
             let mut name = Vec::new();
             key(&mut name, LEASED, (id - first_id()) as u64);
             message::put(out, &name, b"leased", id);
             return Rpc::Put;
         }
-        if self.next >= self.end {
-            // All are granted; what is left of the count are keys of other clients.
-            message::range(out, &message::Range { key: b"\0", ..Default::default() });
-            return Rpc::Range;
-        }
-        let id = self.next;
-        self.next += self.step;
-        self.granted[client as usize] = self.keys.then_some(id);
         message::number(out, 1, self.ttl);
         message::number(out, 2, id);
         Rpc::LeaseGrant
     }
 }
 
+/// Grants all leases, then puts a key for each if that is asked for.
+///
 /// # Errors
-/// Says how many could not be granted, and why.
+/// Says how many calls failed, and why.
 fn grant(load: &Load, clients: u32, leases: u64, ttl: i64, keys: bool) -> Result<(), String> {
     let mut load = load.clone();
     (load.clients, load.conns, load.rate, load.target.threads) = (clients, None, None, 1);
-    let source = Grants {
-        next: first_id(),
-        step: 1,
-        end: first_id() + leases as i64,
-        ttl,
-        keys,
-        granted: vec![None; clients as usize],
-    };
-    // One more call each, so that every client that granted also puts.
-    let total = if keys { 2 * leases + u64::from(clients) } else { leases };
-    let plan = Plan { total: Some(total), warm_up: Duration::ZERO, ..load.plan()? };
-    let (seen, sources, ()) = drive(&plan, vec![source], &Live::default(), |_, _| ())?;
-    if let Some((what, count)) = seen.errors.first_key_value() {
-        return Err(format!("granting: {count} x {what}"));
-    }
-    let unput = sources[0].granted.iter().flatten().count();
-    if unput > 0 {
-        return Err(format!("{unput} leases have no key"));
+    let plan = Plan { total: Some(leases), warm_up: Duration::ZERO, ..load.plan()? };
+    for keys in [false, true].into_iter().take(1 + usize::from(keys)) {
+        let (seen, ..) = drive(&plan, vec![Grants { next: 0, ttl, keys }], &Live::default(), |_, _| ())?;
+        if let Some((what, count)) = seen.errors.first_key_value() {
+            return Err(format!("{}: {count} x {what}", if keys { "keys of leases" } else { "granting" }));
+        }
     }
     Ok(())
 }
