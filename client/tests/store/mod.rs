@@ -31,6 +31,9 @@ pub struct Store {
     /// Calls whose answer is lost on the way: each n-th of those that write.
     pub loses_each: Option<usize>,
     writes: usize,
+    /// Whether each second delete is refused, undone, as if by a timeout.
+    pub refuses_deletes: bool,
+    deletes: usize,
 }
 
 /// A store and the server in front of it.
@@ -58,6 +61,13 @@ impl Store {
     }
 
     fn answer(&mut self, call: &Call) -> Reply {
+        let deletes = |op: &RequestOp| matches!(op.request, Some(Request::RequestDeleteRange(_)));
+        if call.method() == "Txn" && call.read::<TxnRequest>().success.iter().any(deletes) {
+            self.deletes += 1;
+            if self.refuses_deletes && self.deletes % 2 == 1 {
+                return Reply::fails(UNAVAILABLE, "etcdserver: request timed out");
+            }
+        }
         let reply = match call.method() {
             "Txn" => Reply::with(&self.txn(&call.read())),
             "Range" => Reply::with(&self.range(&call.read())),
