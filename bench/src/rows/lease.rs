@@ -79,7 +79,7 @@ pub fn expire(load: &Load, leases: u64, ttl: i64) -> Result<bool, String> {
     let sources: Vec<Puts> = (0..plan.threads).map(|thread| Puts::new(load, thread)).collect();
     let watched = load.target.watched();
     let mut progress = Progress::new("expire", load.target.quiet);
-    let (seen, _, (due, before, after)) = drive(&plan, sources, &Live::default(), |from, until| {
+    let (seen, _, (due, before, drained, after)) = drive(&plan, sources, &Live::default(), |from, until| {
         watcher.pump(from, |_| false);
         let before = watched.sample();
         let until = until.expect("a run of a fixed time");
@@ -87,22 +87,22 @@ pub fn expire(load: &Load, leases: u64, ttl: i64) -> Result<bool, String> {
             watcher.pump(until.min(Instant::now() + Duration::from_secs(1)), |told| told.deletes >= leases);
             progress.say(&format!("{} of {leases} leases have ended", watcher.told.deletes));
         }
-        let after = watched.sample();
-        std::thread::sleep(until.saturating_duration_since(Instant::now()));
-        (from, before, after)
+        let drained = watched.sample();
+        watcher.pump(until, |_| false);
+        (from, before, drained, watched.sample())
     })?;
     progress.clear();
     let told = &watcher.told;
     let what = format!("{leases} leases of one key end together; puts of {} B go on", load.value_size);
     let mut report = report_of(&Row { name: "expire", what, target: &load.target }, &plan, seen);
-    if let Ok(before) = before {
+    if let (Ok(before), Ok(drained)) = (before, drained) {
+        let cpu: f64 = drained.since(&before).servers.iter().map(|server| server.cpu_seconds).sum();
+        report.figures.insert("server us per lease".into(), cpu * 1e6 / told.deletes.max(1) as f64);
         add_costs(&mut report, &before, after);
     }
     let since_due = |at: Option<Instant>| at.map_or(0.0, |at| at.saturating_duration_since(due).as_secs_f64());
     report.figures.insert("drained s".into(), since_due(told.last_event));
     report.figures.insert("ended %".into(), told.deletes as f64 * 100.0 / leases as f64);
-    let cpu: f64 = report.servers.iter().map(|server| server.cpu_seconds).sum();
-    report.figures.insert("server us per lease".into(), cpu * 1e6 / told.deletes.max(1) as f64);
     report.errors.extend(told.errors.clone());
     if told.deletes < leases {
         report.remarks.push(format!("{} leases had not ended when the run did", leases - told.deletes));
