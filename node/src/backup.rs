@@ -1,17 +1,18 @@
 //! Backups (`Maintenance.Snapshot`): the state at one moment, read while traffic goes on.
 //!
 //! The head is taken at once, the rows that compaction left are gathered in slices between turns,
-//! a pin keeps the records. Then the asker pulls the records piece by piece, as often and from
-//! where it likes, and says when it is done. A backup that nobody pulls for
+//! a pin keeps the records. Then the asker pulls the records piece by piece, twice if it likes,
+//! and says when it is done. A backup that nobody pulls for
 //! [`PATIENCE`] ends: a pin keeps old versions in memory and on the disk.
 
 use crate::config::TICK_MS;
 use crate::io::*;
 use crate::member::{Node, Task};
-use bytes::Bytes;
+use disk::records::Place;
 use std::collections::BTreeMap;
 use store::PinId;
 use store::export::Export;
+use store::record::Record;
 
 /// Ticks.
 const PATIENCE: u64 = 600_000 / TICK_MS;
@@ -28,6 +29,8 @@ struct Active {
     pin: PinId,
     /// The records of the backup are below this revision.
     until: i64,
+    /// Where the next piece begins.
+    place: Place,
     touched: u64,
     stage: Stage,
 }
@@ -75,7 +78,9 @@ impl Node {
         let until = export.revision.saturating_add(1);
         self.backups.next += 1;
         let stage = Stage::Gather { waiter, export };
-        self.backups.active.insert(self.backups.next, Active { pin, until, touched: self.ticks, stage });
+        self.backups
+            .active
+            .insert(self.backups.next, Active { pin, until, place: Place::default(), touched: self.ticks, stage });
     }
 
     /// One slice for each backup that gathers.
@@ -97,7 +102,7 @@ impl Node {
         }
     }
 
-    pub(crate) fn on_backup_next(&mut self, waiter: Waiter, id: u64, from: i64, out: &mut Vec<Output>) {
+    pub(crate) fn on_backup_next(&mut self, waiter: Waiter, id: u64, first: bool, out: &mut Vec<Output>) {
         let paused = |active: &&mut Active| matches!(active.stage, Stage::Pause);
         // while files are swapped they are those of another state already
         let Some(active) = self.backups.active.get_mut(&id).filter(paused).filter(|_| !self.transfer.swapping()) else {
@@ -106,14 +111,23 @@ impl Node {
         };
         active.touched = self.ticks;
         active.stage = Stage::Read { waiter };
-        let job = Job::ReadHistory { from, until: active.until, max_bytes: self.config.budgets.history_bytes };
+        let place = if first { Place::default() } else { active.place };
+        let job = Job::ReadBackup { place, until: active.until, max_bytes: self.config.budgets.history_bytes };
         self.write_all_records(out);
         self.jobs.start(Task::Backup { backup: id }, job, out);
     }
 
-    pub(crate) fn backup_read(&mut self, id: u64, records: Vec<Bytes>, next: i64, out: &mut Vec<Output>) {
+    pub(crate) fn backup_read(
+        &mut self,
+        id: u64,
+        records: Vec<Record>,
+        place: Place,
+        end: bool,
+        out: &mut Vec<Output>,
+    ) {
         if let Some(waiter) = self.backup_job_done(id) {
-            self.answer(waiter, Answer::BackupRecords { records, next }, out);
+            self.backups.active.get_mut(&id).expect("its asker waits").place = place;
+            self.answer(waiter, Answer::BackupRecords { records, end }, out);
         }
     }
 

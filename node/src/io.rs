@@ -15,7 +15,9 @@
 use crate::frame::Frame;
 use bytes::Bytes;
 use consensus::{Entry, HardState, Role};
+use disk::records::Place;
 use std::sync::Arc;
+use store::record::Record;
 use store::{AlarmMember, Handle, Item, Key, KeyRange, Member, Query, Reply, RevisionEvents};
 
 /// Names one asker of this process; chosen by the driver, never reused in a process.
@@ -98,8 +100,9 @@ pub enum Request {
     HashKv { revision: i64 },
     /// The state as it is now, for a file of etcd's form. Answer: `Backup`.
     Backup,
-    /// Records of a backup with main revision >= `from`. Answer: `BackupRecords` or `BackupFailed`.
-    BackupNext { backup: u64, from: i64 },
+    /// The next records of a backup; `first`: from the beginning (again).
+    /// Answer: `BackupRecords` or `BackupFailed`.
+    BackupNext { backup: u64, first: bool },
     /// The asker of a backup is done with it or went away. No answer.
     BackupEnd { backup: u64 },
     /// Answer: `Hash` (the logical digest folded to 32 bits).
@@ -254,11 +257,10 @@ pub enum Answer {
         backup: u64,
         export: Box<store::export::Export>,
     },
-    /// Whole revisions, ascending: those of the backup and others (`Export::rows` tells).
-    /// The asker continues at `next`, until it is beyond the backup's revision.
+    /// Ascending: those of the backup and others (`Export::rows` tells). `end`: these are the last.
     BackupRecords {
-        records: Vec<Bytes>,
-        next: i64,
+        records: Vec<Record>,
+        end: bool,
     },
     BackupFailed {
         reason: String,
@@ -445,6 +447,12 @@ pub enum Job {
         head: store::ImageHead,
         held: Vec<u64>,
     },
+    /// background: the next records of a backup.
+    ReadBackup {
+        place: Place,
+        until: i64,
+        max_bytes: u64,
+    },
     /// background: the next slice of a HashKV scan.
     HashKv {
         scan: Box<crate::work::HashScan>,
@@ -494,6 +502,12 @@ pub enum JobResult {
     CheckpointDone {
         manifest: Bytes,
         cut: u64,
+    },
+    /// Goes on at `place`; `end`: there is nothing more.
+    Backup {
+        records: Vec<Record>,
+        place: Place,
+        end: bool,
     },
     /// The scan goes on, or is `done`.
     HashKv {

@@ -324,8 +324,8 @@ impl Node {
             (Task::History { waiter, prev }, JobResult::History { records, next }) => {
                 self.history_read(waiter, prev, records, next, out);
             }
-            (Task::Backup { backup }, JobResult::History { records, next }) => {
-                self.backup_read(backup, records, next, out);
+            (Task::Backup { backup }, JobResult::Backup { records, place, end }) => {
+                self.backup_read(backup, records, place, end, out);
             }
             (Task::Checkpoint { index }, result) => self.checkpoint_step_done(index, result, out),
             (Task::HashKv { epoch }, JobResult::HashKv { scan, done }) => self.hash_scanned(epoch, *scan, done, out),

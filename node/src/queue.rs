@@ -29,6 +29,7 @@ fn is_long(job: &Job) -> bool {
             | Job::CheckpointRows { .. }
             | Job::CheckpointFinish { .. }
             | Job::HashKv { .. }
+            | Job::ReadBackup { .. }
             | Job::ReadChunk { .. }
             | Job::InstallBegin { .. }
             | Job::InstallChunk { .. }

@@ -45,7 +45,7 @@ impl Node {
             Request::Status => self.answer(waiter, Answer::Status(Box::new(self.status())), out),
             Request::Alarms { kind } => self.answer_alarms(waiter, kind, out),
             Request::Backup => self.on_backup(waiter, out),
-            Request::BackupNext { backup, from } => self.on_backup_next(waiter, backup, from, out),
+            Request::BackupNext { backup, first } => self.on_backup_next(waiter, backup, first, out),
             Request::BackupEnd { backup } => self.end_backup(backup),
             Request::HashKv { revision } => self.on_hash_kv(waiter, revision, out),
             Request::Hash => {

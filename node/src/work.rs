@@ -141,6 +141,11 @@ fn run_or_fault(files: &dyn Files, id: Identity, config: store::Config, job: &Jo
             JobResult::Written { segment: *segment, upto, sealed: *seals }
         }
         Job::ReadRecord { handle } => JobResult::Record(records::read(files, *handle)?),
+        Job::ReadBackup { place, until, max_bytes } => {
+            let (mut place, mut records) = (*place, Vec::new());
+            let end = records::scan_on(files, &mut place, *until, *max_bytes, |record| records.push(record.clone()))?;
+            JobResult::Backup { records, place, end }
+        }
         Job::ReadHistory { from, until, max_bytes } => {
             let (records, next) = records::history(files, *from, *until, *max_bytes)?;
             JobResult::History { records, next }

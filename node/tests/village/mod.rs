@@ -352,8 +352,8 @@ impl Village {
             ["hash"] => Request::HashKv { revision: 0 },
             ["hash", revision] => Request::HashKv { revision: revision.parse().expect("revision") },
             ["backup"] => Request::Backup,
-            ["backup", backup, from] => {
-                Request::BackupNext { backup: backup.parse().expect("backup"), from: from.parse().expect("revision") }
+            ["backup", backup, piece] => {
+                Request::BackupNext { backup: backup.parse().expect("backup"), first: *piece == "first" }
             }
             ["backup-end", backup] => Request::BackupEnd { backup: backup.parse().expect("backup") },
             ["weight"] => {
@@ -437,10 +437,9 @@ impl Village {
             Answer::Backup { backup, export } => {
                 format!("backup {backup} of revision {}, compacted {}", export.revision, export.compacted)
             }
-            Answer::BackupRecords { records, next } => {
-                let rev = |record: &Bytes| store::record::open(record).expect("whole").rev.main;
-                let revisions: Vec<i64> = records.iter().map(rev).collect();
-                format!("records {revisions:?} next {next}")
+            Answer::BackupRecords { records, end } => {
+                let revisions: Vec<i64> = records.iter().map(|record| record.rev.main).collect();
+                format!("records {revisions:?} end {end}")
             }
             Answer::Members { members } => {
                 let names: Vec<&str> = members.iter().map(|(member, _)| member.name.as_str()).collect();

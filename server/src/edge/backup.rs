@@ -16,8 +16,8 @@ use bolt::{Diverged, Plan, Planner, Writer};
 use node::{Answer, Request};
 use sha2::{Digest, Sha256};
 use std::time::{Duration, Instant};
-use store::export::{Export, RECORDS};
-use store::record::{self, Record};
+use store::export::{Export, RECORDS, Rows};
+use store::record::Record;
 use wire::Code;
 
 /// Bytes of the file in one message, as etcd has it.
@@ -112,42 +112,35 @@ async fn write(call: &mut Call, backup: &Backup, plan: Plan, out: &mut Out<'_>) 
 /// The rows of a backup, a piece at a time.
 struct Pull<'a> {
     backup: &'a Backup,
-    rows: store::export::Rows<'a>,
-    from: i64,
+    rows: Rows<'a>,
+    first: bool,
+    end: bool,
 }
 
 impl Pull<'_> {
     fn new(backup: &Backup) -> Pull<'_> {
-        Pull { backup, rows: backup.export.rows(), from: 1 }
+        Pull { backup, rows: backup.export.rows(), first: true, end: false }
     }
 
     /// None behind the last.
     async fn next(&mut self, call: &Call) -> Result<Option<Vec<Record>>, Status> {
-        let Backup { id, export, .. } = self.backup;
-        if self.from > export.revision {
+        if self.end {
             return match self.rows.missing() {
                 0 => Ok(None),
                 missing => Err(broken(Code::DataLoss, format!("{missing} records are not in the files"))),
             };
         }
-        let asked = call.read_within(Request::BackupNext { backup: *id, from: self.from }, STEP).await?;
-        let (records, next) = match asked.answer {
-            Answer::BackupRecords { records, next } => (records, next),
-            Answer::BackupFailed { reason } => return Err(broken(Code::Aborted, reason)),
-            _ => return Err(Status::unexpected("records of a backup")),
-        };
-        if next <= self.from {
-            return Err(broken(Code::Internal, format!("no progress at revision {next}")));
-        }
-        self.from = next;
-        let mut rows = Vec::with_capacity(records.len());
-        for whole in records {
-            let record = record::open(&whole).map_err(|damage| broken(Code::DataLoss, damage.to_string()))?;
-            if self.rows.has(record.rev) {
-                rows.push(record);
+        let first = std::mem::take(&mut self.first);
+        let asked = call.read_within(Request::BackupNext { backup: self.backup.id, first }, STEP).await?;
+        match asked.answer {
+            Answer::BackupRecords { mut records, end } => {
+                self.end = end;
+                records.retain(|record| self.rows.has(record.rev));
+                Ok(Some(records))
             }
+            Answer::BackupFailed { reason } => Err(broken(Code::Aborted, reason)),
+            _ => Err(Status::unexpected("records of a backup")),
         }
-        Ok(Some(rows))
     }
 }
 

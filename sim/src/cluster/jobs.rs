@@ -239,6 +239,7 @@ pub(super) fn job_name(job: &Job) -> &'static str {
         Job::WriteRecords { .. } => "write records",
         Job::ReadRecord { .. } => "read record",
         Job::ReadHistory { .. } => "read history",
+        Job::ReadBackup { .. } => "read backup",
         Job::CheckpointBegin { .. } => "begin checkpoint",
         Job::CheckpointRows { .. } => "checkpoint rows",
         Job::CheckpointFinish { .. } => "finish checkpoint",
