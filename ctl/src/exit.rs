@@ -65,7 +65,9 @@ impl Failure {
 /// A request's failure, as the stock tool words it.
 impl From<client::Error> for Failure {
     fn from(error: client::Error) -> Failure {
-        Failure::new(ERROR, error_text(&error))
+        // The stock tool signs in when it makes its client.
+        let refused = error.says("etcdserver: authentication failed, invalid user ID or password");
+        Failure::new(if refused { BAD_CONNECTION } else { ERROR }, error_text(&error))
     }
 }
 
@@ -88,6 +90,11 @@ pub fn error_text(error: &client::Error) -> String {
         client::Error::Compacted { .. } => "etcdserver: mvcc: required revision has been compacted".to_owned(),
         other => other.to_string(),
     }
+}
+
+/// The system's words for a failure, without Rust's number behind them.
+pub fn system_words(error: &std::io::Error) -> String {
+    error.to_string().split(" (os error").next().unwrap_or_default().to_lowercase()
 }
 
 #[cfg(test)]

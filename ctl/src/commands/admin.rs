@@ -1,9 +1,38 @@
 //! The administrative commands: members, endpoints, upkeep, users and roles.
 
+mod alarm;
+mod answer;
+mod auth;
+mod check;
+mod defrag;
+mod downgrade;
+mod endpoint;
+mod gofmt;
+mod health;
+mod member;
+mod memory;
+mod move_leader;
+mod role;
+mod snapshot;
+mod status;
+mod user;
+
 use super::Command;
 
 /// Those of the stock tool.
-pub const TABLE: &[Command] = &[];
+pub const TABLE: &[Command] = &[
+    alarm::ALARM,
+    defrag::DEFRAG,
+    downgrade::DOWNGRADE,
+    endpoint::ENDPOINT,
+    member::MEMBER,
+    move_leader::MOVE_LEADER,
+    snapshot::SNAPSHOT,
+    auth::AUTH_COMMAND,
+    role::ROLE,
+    user::USER,
+    check::CHECK,
+];
 
 /// Those that only `kvorum ctl` has.
 pub const PEOPLE_TABLE: &[Command] = &[];

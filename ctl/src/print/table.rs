@@ -17,7 +17,9 @@ pub fn draw(out: &mut Out, headers: &[&str], rows: &[Vec<String>]) {
     out.line(rule("┌", "┬", "┐"));
     let centred: Vec<String> = headers.iter().zip(&widths).map(|(h, w)| format!(" {h:^w$} ")).collect();
     out.line(format!("│{}│", centred.join("│")));
-    out.line(rule("├", "┼", "┤"));
+    if !rows.is_empty() {
+        out.line(rule("├", "┼", "┤"));
+    }
     for row in rows {
         let cells: Vec<String> = row.iter().zip(&widths).map(|(c, w)| format!(" {c:>w$} ")).collect();
         out.line(format!("│{}│", cells.join("│")));

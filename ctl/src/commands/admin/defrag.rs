@@ -1,0 +1,48 @@
+//! `defrag`.
+
+use std::time::Instant;
+
+use super::{
+    endpoint::{ALL_MEMBERS, asked, reason, single},
+    gofmt,
+};
+use crate::{
+    call::Call,
+    commands::{CLUSTER, Command},
+    exit::{ERROR, Failure, Outcome},
+};
+
+/// The row of the table.
+pub const DEFRAG: Command = Command {
+    name: "defrag",
+    usage: "defrag",
+    group: CLUSTER,
+    short: "Gives free space in the files of the given endpoints back to the system",
+    flags: &[ALL_MEMBERS],
+    run: Some(run),
+    ..Command::NONE
+};
+
+fn run(call: &Call) -> Outcome {
+    let endpoints = asked(call)?;
+    let client = call.connect()?;
+    let mut failed = false;
+    for endpoint in endpoints {
+        let begin = Instant::now();
+        let one = single(&client, &endpoint);
+        let done = call.timed(async { one?.defragment().await });
+        let took = gofmt::duration(begin.elapsed());
+        match done {
+            Ok(_) => crate::say(&format!("Finished defragmenting etcd member[{endpoint}]. took {took}\n"))?,
+            Err(Failure::Text { code, text }) if code != ERROR => return Err(Failure::Text { code, text }),
+            Err(failure) => {
+                eprintln!("Failed to defragment etcd member[{endpoint}]. took {took}. ({})", reason(&failure));
+                failed = true;
+            }
+        }
+    }
+    if call.is_ours() && !failed {
+        crate::say("kvorum gives space back by itself: on its members there was nothing to do.\n")?;
+    }
+    if failed { Err(Failure::Silent(ERROR)) } else { Ok(()) }
+}

@@ -1,0 +1,167 @@
+//! `endpoint`: questions that each member answers for itself.
+
+use client::{
+    Client,
+    wire::etcdserverpb::{HashKvResponse, MemberListResponse},
+};
+
+use super::{health, status};
+use crate::{
+    call::Call,
+    commands::{CLUSTER, Command},
+    exit::{ERROR, Failure, Outcome},
+    flags::Flag,
+    print::{Answer, Out, fields, json, quote, table},
+};
+
+/// `--cluster`.
+pub const ALL_MEMBERS: Flag = Flag::switch("cluster", "ask every member of the cluster");
+
+/// The row of the table.
+pub const ENDPOINT: Command = Command {
+    name: "endpoint",
+    group: CLUSTER,
+    short: "Asks single members how they are. See `endpoint --help`",
+    long: "Asks single members how they are",
+    shared: &[ALL_MEMBERS],
+    subs: &[&[
+        Command {
+            name: "hashkv",
+            usage: "hashkv",
+            short: "Shows the hash of the keys of each endpoint",
+            flags: &[Flag::int("rev", "0", "hash what there was at this revision (0: now)")],
+            run: Some(hashkv),
+            ..Command::NONE
+        },
+        Command {
+            name: "health",
+            usage: "health",
+            short: "Shows whether a write can be agreed on at each endpoint",
+            run: Some(health::run),
+            ..Command::NONE
+        },
+        Command {
+            name: "status",
+            usage: "status",
+            short: "Shows what each endpoint says of itself",
+            long: "Shows what each endpoint says of itself.
+In the form \"simple\" a line has: endpoint, ID, version, storage version, db size, in use,
+percentage not in use, quota, is leader, is learner, raft term, raft index, raft applied index,
+errors, downgrade target version, downgrade enabled.",
+            run: Some(status::run),
+            ..Command::NONE
+        },
+    ]],
+    ..Command::NONE
+};
+
+/// The endpoints to ask: those given, or with `--cluster` those of all
+/// members.
+///
+/// # Errors
+/// If the members cannot be listed.
+pub fn asked(call: &Call) -> Outcome<Vec<String>> {
+    let given = call.options()?.endpoints;
+    if !call.switch("cluster") {
+        return Ok(given);
+    }
+    let client = call.connect()?;
+    let prefix = "failed to fetch endpoints from etcd cluster member list: ";
+    let listed: MemberListResponse = call.timed(client.member_list()).map_err(|failure| match failure {
+        Failure::Text { text, .. } => Failure::new(ERROR, format!("{prefix}{text}")),
+        other => other,
+    })?;
+    Ok(listed.members.into_iter().flat_map(|member| member.client_urls).collect())
+}
+
+/// A client of one endpoint. One that is no address is like one that does not
+/// answer.
+///
+/// # Errors
+/// If the address is none.
+pub fn single(client: &Client, endpoint: &str) -> Result<Client, client::Error> {
+    client.single(endpoint)
+}
+
+/// The reason in a failure.
+pub fn reason(failure: &Failure) -> String {
+    match failure {
+        Failure::Text { text, .. } | Failure::Usage(text) => text.clone(),
+        Failure::Silent(code) => format!("exit code {code}"),
+    }
+}
+
+fn hashkv(call: &Call) -> Outcome {
+    let endpoints = asked(call)?;
+    let client = call.connect()?;
+    let (mut answers, mut failed) = (Vec::new(), None);
+    for endpoint in endpoints {
+        let one = single(&client, &endpoint);
+        let revision = call.int("rev");
+        match call.timed(async { one?.hash_kv(revision).await }) {
+            Ok(response) => answers.push(Hash { endpoint, response }),
+            Err(failure) => {
+                eprintln!("Failed to get the hash of endpoint {endpoint} ({})", reason(&failure));
+                failed = Some(failure);
+            }
+        }
+    }
+    call.print(&Hashes(answers))?;
+    failed.map_or(Ok(()), Err)
+}
+
+struct Hash {
+    endpoint: String,
+    response: HashKvResponse,
+}
+
+struct Hashes(Vec<Hash>);
+
+impl Hash {
+    fn row(&self) -> Vec<String> {
+        vec![self.endpoint.clone(), self.response.hash.to_string(), self.response.hash_revision.to_string()]
+    }
+
+    fn json(&self) -> String {
+        let response = json::Object::new()
+            .header(self.response.header.as_ref())
+            .some_number("hash", self.response.hash)
+            .some_number("compact_revision", self.response.compact_revision)
+            .some_number("hash_revision", self.response.hash_revision)
+            .finish();
+        json::Object::new().text("Endpoint", &self.endpoint).raw("HashKV", &response).finish()
+    }
+}
+
+/// A list of one member's answers each; Go has a word of its own for none.
+pub fn json_list(items: Vec<String>) -> String {
+    if items.is_empty() { "null".to_owned() } else { json::array(&items) }
+}
+
+impl Answer for Hashes {
+    fn simple(&self, out: &mut Out) -> Outcome {
+        self.0.iter().for_each(|hash| out.line(hash.row().join(", ")));
+        Ok(())
+    }
+
+    fn fields(&self, out: &mut Out) -> Outcome {
+        for Hash { endpoint, response } in &self.0 {
+            fields::header(out, response.header.as_ref());
+            fields::field(out, "Endpoint", quote(endpoint.as_bytes()));
+            fields::field(out, "Hash", response.hash);
+            fields::field(out, "HashRevision", response.hash_revision);
+            out.line("");
+        }
+        Ok(())
+    }
+
+    fn table(&self, out: &mut Out) -> Outcome {
+        let rows: Vec<_> = self.0.iter().map(Hash::row).collect();
+        table::draw(out, &["endpoint", "hash", "hash revision"], &rows);
+        Ok(())
+    }
+
+    fn json(&self, _hex: bool) -> Outcome<String> {
+        Ok(json_list(self.0.iter().map(Hash::json).collect()))
+    }
+}

@@ -1,0 +1,45 @@
+//! `move-leader`.
+
+use super::{answer::Said, endpoint::single, gofmt};
+use crate::{
+    call::Call,
+    commands::{CLUSTER, Command},
+    exit::{BAD_ARGS, Failure, Outcome},
+};
+
+/// The row of the table.
+pub const MOVE_LEADER: Command = Command {
+    name: "move-leader",
+    usage: "move-leader <transferee-member-id>",
+    group: CLUSTER,
+    short: "Makes another member the leader",
+    run: Some(run),
+    ..Command::NONE
+};
+
+fn run(call: &Call) -> Outcome {
+    let [target] = &call.args[..] else {
+        return Err(Failure::bad_args("move-leader command needs 1 argument"));
+    };
+    let target = gofmt::hexadecimal(target).map_err(Failure::bad_args)?;
+    let client = call.connect()?;
+    let endpoints = client.options().endpoints.clone();
+    // Only the leader does it.
+    let found = call.timed(async {
+        for endpoint in &endpoints {
+            let one = single(&client, endpoint)?;
+            let status = one.status().await?;
+            let id = status.header.as_ref().map_or(0, |h| h.member_id);
+            if id == status.leader {
+                return Ok(Some((one, id)));
+            }
+        }
+        Ok(None)
+    })?;
+    let Some((leader, id)) = found else {
+        return Err(Failure::new(BAD_ARGS, format!("no leader endpoint given at [{}]", endpoints.join(" "))));
+    };
+    let response = call.timed(leader.move_leader(target))?;
+    let line = format!("Leadership transferred from {id:x} to {target:x}");
+    call.print(&Said { line, header: response.header.as_ref(), message: &response, fields: false })
+}

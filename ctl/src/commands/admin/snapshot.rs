@@ -1,0 +1,144 @@
+//! `snapshot save`. What else there was belongs to `utl` by now.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::Write,
+    path::Path,
+    time::Instant,
+};
+
+use client::Client;
+
+use super::gofmt;
+use crate::{
+    call::Call,
+    commands::{CLUSTER, Command},
+    exit::{Failure, INTERRUPTED, Outcome, error_text},
+    log,
+};
+
+/// The row of the table.
+pub const SNAPSHOT: Command = Command {
+    name: "snapshot",
+    group: CLUSTER,
+    short: "Saves the state of a member to a file",
+    subs: &[&[Command {
+        name: "save",
+        usage: "save <filename>",
+        short: "Saves the state of a member to a file",
+        long: "Saves the state of a member to a file, with a checksum at its end.
+
+The file is complete once the command has ended well; until then its name has
+`.part` at its end. For a backup every hour:
+
+$ snapshot save --endpoints=127.0.0.1:2379 /backup/$(date +%Y%m%d_%H%M%S).db",
+        run: Some(run),
+        ..Command::NONE
+    }]],
+    ..Command::NONE
+};
+
+const CALLER: &str = "snapshot/v3_snapshot.go";
+
+fn run(call: &Call) -> Outcome {
+    let [path] = &call.args[..] else {
+        return Err(Failure::bad_args("snapshot save expects one argument <filename>"));
+    };
+    let options = call.options()?;
+    if options.endpoints.len() != 1 {
+        let text =
+            format!("snapshot must be requested to one selected node, not multiple [{}]", options.endpoints.join(" "));
+        return Err(Failure::new(INTERRUPTED, text));
+    }
+    // It takes as long as it takes.
+    let client = call.connect()?.with_request_timeout(None);
+    let version = call.block_on(save(&client, Path::new(path), &options.endpoints[0]))?;
+    crate::say(&format!("Snapshot saved at {path}\n"))?;
+    if version.is_empty() { Ok(()) } else { crate::say(&format!("Server version {version}\n")) }
+}
+
+/// Saves a snapshot under a temporary name, and gives it its own when it is
+/// whole and on the disk. Says the version of the storage.
+async fn save(client: &Client, path: &Path, endpoint: &str) -> Outcome<String> {
+    let begin = Instant::now();
+    let part = format!("{}.part", path.display());
+    let no_file = |verb: &str, error: std::io::Error| {
+        Failure::new(INTERRUPTED, format!("could not open {part} ({verb} {part}: {})", go_reason(&error)))
+    };
+    let mut file = create(Path::new(&part)).map_err(|e| no_file("open", e))?;
+    log::line("info", CALLER, "created temporary db file", &[("path", &part)]);
+    let received = receive(client, &mut file, endpoint).await;
+    let (version, bytes) = received.inspect_err(|_| {
+        let _ = fs::remove_file(&part);
+    })?;
+    let took = gofmt::duration(begin.elapsed());
+    let (size, version_text) = (gofmt::size(bytes), version.as_str());
+    let fields = [("endpoint", endpoint), ("size", &size), ("took", &took), ("etcd-version", version_text)];
+    log::line("info", CALLER, "fetched snapshot", &fields);
+    fs::rename(&part, path).and_then(|()| settle(path)).map_err(|e| {
+        let path = path.display();
+        Failure::new(
+            INTERRUPTED,
+            format!("could not rename {part} to {path} (rename {part} {path}: {})", go_reason(&e)),
+        )
+    })?;
+    log::line("info", CALLER, "saved", &[("path", &path.display().to_string())]);
+    Ok(version)
+}
+
+async fn receive(client: &Client, file: &mut File, endpoint: &str) -> Outcome<(String, u64)> {
+    let failed = |error: client::Error| {
+        let failure = Failure::new(INTERRUPTED, stream_text(&error));
+        log::line("warn", CALLER, "failed to receive from snapshot stream; closing", &[("error", &error.to_string())]);
+        failure
+    };
+    let mut snapshot = client.snapshot().await.map_err(failed)?;
+    log::line("info", CALLER, "fetching snapshot", &[("endpoint", endpoint)]);
+    let mut bytes = 0_u64;
+    while let Some(piece) = snapshot.next().await.map_err(failed)? {
+        file.write_all(&piece).map_err(|e| Failure::new(INTERRUPTED, e.to_string()))?;
+        bytes += piece.len() as u64;
+    }
+    file.sync_all().map_err(|e| Failure::new(INTERRUPTED, e.to_string()))?;
+    Ok((snapshot.version().to_owned(), bytes))
+}
+
+/// The stock tool gives a refusal on a stream with its code, unlike others.
+fn stream_text(error: &client::Error) -> String {
+    match error {
+        client::Error::Server { code, message } if !message.contains("authentication failed") => {
+            format!("rpc error: code = {} desc = {message}", code.name())
+        }
+        other => error_text(other),
+    }
+}
+
+/// For its owner alone: it has everything in it.
+fn create(path: &Path) -> std::io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
+}
+
+/// Puts the new name on the disk.
+fn settle(path: &Path) -> std::io::Result<()> {
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder)?.sync_all()
+}
+
+/// A failure of a file in Go's words: lower case and without a number.
+fn go_reason(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or_default();
+    text.to_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_are_go_s() {
+        let error = File::open("/no/such/folder").unwrap_err();
+        assert_eq!(go_reason(&error), "no such file or directory");
+    }
+}
