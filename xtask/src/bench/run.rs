@@ -71,9 +71,7 @@ impl Bench {
 impl Cluster<'_> {
     fn command(&self, words: &[&str], seconds: Option<u64>) -> Command {
         let mut command = Command::new(&self.bench.generator);
-        if self.bench.generator.file_name().is_some_and(|name| name == "kvorum") {
-            command.arg("bench");
-        }
+        command.arg("bench");
         let endpoints: Vec<String> = self.members.iter().map(Server::endpoint).collect();
         command.args(words).arg("--endpoints").arg(endpoints.join(",")).arg("--disk").arg(self.dir);
         command.args(["--json", "--quiet"]);
