@@ -111,7 +111,13 @@ impl Call {
             return Ok(());
         }
         let mut values = self.typed.clone();
-        env::apply(connect::GLOBAL, &mut values, std::env::vars_os().filter_map(readable))?;
+        // Variables that a command reads itself are known to it.
+        let own = self.path.last().map_or(&[][..], |command| command.variables);
+        env::apply(
+            connect::GLOBAL,
+            &mut values,
+            std::env::vars_os().filter_map(readable).filter(|(name, _)| !own.contains(&name.as_str())),
+        )?;
         self.prepared.set(values).expect("was empty");
         if self.switch("debug") {
             for flag in connect::GLOBAL {

@@ -45,12 +45,19 @@ pub fn options(call: &Call) -> Outcome<Options> {
             return Err(Failure::bad_args(format!("empty string is passed to --{name} option")));
         }
     }
+    for name in ["cert", "key", "cacert"].into_iter().filter(|name| !call.text(name).is_empty()) {
+        readable(call.text(name))?;
+    }
+    let endpoints = call.list("endpoints");
+    if endpoints.is_empty() {
+        return Err(Failure::new(BAD_CONNECTION, "etcdclient: no available endpoints"));
+    }
     let bytes = |name: &str, default: usize| match usize::try_from(call.int(name)) {
         Ok(0) | Err(_) => default,
         Ok(bytes) => bytes,
     };
     Ok(Options {
-        endpoints: call.list("endpoints"),
+        endpoints,
         dial_timeout: call.duration("dial-timeout"),
         request_timeout: Some(call.duration("command-timeout")),
         keepalive_time: call.duration("keepalive-time"),
@@ -62,6 +69,14 @@ pub fn options(call: &Call) -> Outcome<Options> {
         token: Some(call.text("auth-jwt-token")).filter(|t| !t.is_empty()).map(str::to_owned),
         ..Options::default()
     })
+}
+
+/// A file that cannot be opened is told of in the words of the stock tool.
+fn readable(path: &str) -> Outcome {
+    match std::fs::File::open(path) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(Failure::bad_args(format!("open {path}: {}", crate::exit::system_words(&error)))),
+    }
 }
 
 fn tls(call: &Call) -> Option<Tls> {

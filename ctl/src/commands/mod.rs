@@ -56,6 +56,8 @@ pub struct Command {
     pub flags: &'static [Flag],
     /// Flags of the command and of everything below it.
     pub shared: &'static [Flag],
+    /// Variables of the environment that the command reads itself.
+    pub variables: &'static [&'static str],
     /// Tables of commands below it.
     pub subs: &'static [&'static [Command]],
     /// What it does; none if it only has commands below it.
@@ -73,6 +75,7 @@ impl Command {
         long: "",
         flags: &[],
         shared: &[],
+        variables: &[],
         subs: &[],
         run: None,
     };

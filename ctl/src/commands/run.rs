@@ -46,15 +46,11 @@ impl std::fmt::Display for Unwell {
             Unwell::NotStarted(program, error) if !program.contains('/') && error.kind() == io::ErrorKind::NotFound => {
                 write!(f, "exec: {}: executable file not found in $PATH", crate::flags::quote(program))
             }
-            Unwell::NotStarted(program, error) => write!(f, "fork/exec {program}: {}", plain(error)),
+            Unwell::NotStarted(program, error) => {
+                write!(f, "fork/exec {program}: {}", crate::exit::system_words(error))
+            }
         }
     }
-}
-
-/// The system's words without Rust's number behind them.
-fn plain(error: &io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or_default().to_lowercase()
 }
 
 fn signal_name(signal: i32) -> String {

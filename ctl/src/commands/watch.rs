@@ -17,6 +17,11 @@ use crate::{
     print::{Answer, Out, Printer, fields, json, protobuf, simple},
 };
 
+/// Names the key, so that the command line need not.
+const KEY: &str = "ETCDCTL_WATCH_KEY";
+/// Names the end of the range.
+const RANGE_END: &str = "ETCDCTL_WATCH_RANGE_END";
+
 /// The row of the table.
 pub const WATCH: Command = Command {
     name: "watch",
@@ -30,6 +35,7 @@ pub const WATCH: Command = Command {
         Flag::switch("progress-notify", "show now and then how far the server is"),
         Flag::int("rev", "0", "begin with this revision"),
     ],
+    variables: &[KEY, RANGE_END],
     run: Some(run_watch),
     ..Command::NONE
 };
@@ -47,8 +53,8 @@ struct Asked {
 }
 
 fn run_watch(call: &Call) -> Outcome {
-    let key = std::env::var("ETCDCTL_WATCH_KEY").unwrap_or_default();
-    let end = std::env::var("ETCDCTL_WATCH_RANGE_END").unwrap_or_default();
+    let key = std::env::var(KEY).unwrap_or_default();
+    let end = std::env::var(RANGE_END).unwrap_or_default();
     if call.switch("interactive") {
         let client = call.connect()?.with_request_timeout(None);
         let form = call.printer()?;
