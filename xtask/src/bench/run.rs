@@ -79,7 +79,11 @@ impl Cluster<'_> {
             command.args(["--pid", &pid.to_string()]);
         }
         if let Some(seconds) = seconds {
-            command.args(["--for", &format!("{seconds}s"), "--warm-up", &format!("{}s", self.bench.warm_up)]);
+            command.args(["--warm-up", &format!("{}s", self.bench.warm_up)]);
+            // Some rows need a time of their own, whatever the form.
+            if !words.contains(&"--for") {
+                command.args(["--for", &format!("{seconds}s")]);
+            }
         }
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         command
