@@ -97,6 +97,22 @@ fn circles_and_shared_pages_end() {
     }
 }
 
+/// Two buckets with one root: every key can be read, and only the check sees it.
+#[test]
+fn a_page_used_twice_and_pages_used_by_nobody_are_found() {
+    let mut bad = OURS.clone();
+    let root = Db::open(&bad[..]).expect("ours").meta().root as usize * 4096;
+    let (first, second) = (root + 16 + 4 * 16 + 1, root + 16 + 4 * 16 + 17 + 1);
+    let page = bad[first..first + 8].to_vec();
+    bad[second..second + 8].copy_from_slice(&page);
+    let db = Db::open(&bad[..]).expect("its meta page is whole");
+    assert!(db.summary().is_ok());
+    let findings: Vec<String> = db.check().iter().map(ToString::to_string).collect();
+    let twice = format!("page {0} (offset {1}): used twice", page[0], usize::from(page[0]) * 4096);
+    assert!(findings.contains(&twice), "{findings:?}");
+    assert!(findings.iter().any(|found| found.ends_with("neither in use nor in the freelist")), "{findings:?}");
+}
+
 #[test]
 fn the_older_meta_page_serves_when_the_newer_is_damaged() {
     for file in originals() {
