@@ -18,81 +18,16 @@
 //! run. `KVORUM_TEST_SERVER` is our own program: then the cases run against it
 //! too, except for those that wait.
 
+mod live;
+
 use std::{
     collections::BTreeMap,
-    io::{Read, Write},
-    net::{TcpListener, TcpStream},
+    io::Write,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
-    time::{Duration, Instant},
+    process::{Command, Stdio},
 };
 
-/// Ids are made of this address: with the same one they are the same. Nobody
-/// connects to it.
-const ADVERTISED: &str = "http://127.0.0.1:1";
-
-/// A server that is killed when it is no longer needed.
-struct Server {
-    child: Child,
-    port: u16,
-    _dir: tempfile::TempDir,
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("loopback has room").port()
-}
-
-fn start(program: &Path, sub: Option<&str>) -> Server {
-    let dir = tempfile::tempdir().expect("a folder");
-    let (port, peer) = (free_port(), free_port());
-    let client = format!("http://127.0.0.1:{port}");
-    let peer = format!("http://127.0.0.1:{peer}");
-    let child = Command::new(program)
-        .args(sub)
-        .args(["--name", "m1", "--data-dir"])
-        .arg(dir.path().join("data"))
-        .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
-        .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", ADVERTISED])
-        .args(["--initial-cluster", &format!("m1={ADVERTISED}")])
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("the server starts");
-    let server = Server { child, port, _dir: dir };
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !healthy(port) {
-        assert!(Instant::now() < deadline, "{} does not serve", program.display());
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    server
-}
-
-fn healthy(port: u16) -> bool {
-    let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return false };
-    let _ = stream.set_read_timeout(Some(Duration::from_secs(2)));
-    if stream.write_all(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").is_err() {
-        return false;
-    }
-    let mut answer = String::new();
-    let _ = stream.read_to_string(&mut answer);
-    answer.contains("\"health\":\"true\"")
-}
-
-/// Our program under the stock tool's name, which cargo has built beside us.
-fn ours() -> PathBuf {
-    let me = std::env::current_exe().expect("this test is a file");
-    let example = me.parent().and_then(Path::parent).expect("target/<profile>/deps").join("examples/etcdctl");
-    assert!(example.exists(), "{} is not built", example.display());
-    example
-}
+use live::{Server, ours, programs, start};
 
 /// One line of a case file.
 #[derive(Clone, Debug)]
@@ -170,8 +105,14 @@ struct Said {
 }
 
 fn say(program: &Path, port: u16, case: &Case, kept: &mut BTreeMap<String, String>) -> Said {
-    let words: Vec<String> =
-        case.words.iter().map(|w| kept.iter().fold(w.clone(), |w, (name, value)| w.replace(name, value))).collect();
+    let file = std::env::temp_dir().join(format!("kvorum-stock-{}", std::process::id()));
+    let file = file.to_string_lossy();
+    let words: Vec<String> = case
+        .words
+        .iter()
+        .map(|w| w.replace("%FILE%", &file))
+        .map(|w| kept.iter().fold(w, |w, (name, value)| w.replace(name, value)))
+        .collect();
     let mut command = Command::new(program);
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("ETCDCTL_")) {
         command.env_remove(name);
@@ -202,8 +143,13 @@ fn say(program: &Path, port: u16, case: &Case, kept: &mut BTreeMap<String, Strin
     let err = String::from_utf8_lossy(&output.stderr);
     // Lines of the client's log are for people; only that there was a fatal one
     // and a warning of the environment matters.
-    let err = err.lines().filter(|l| !l.starts_with("{\"level\":\"warn\"") || l.contains("environment variable"));
+    let err = err.lines().filter(|l| !l.starts_with("stty: "));
+    let err = err.filter(|l| !l.starts_with("{\"level\":\"warn\"") || l.contains("environment variable"));
     let err: String = err.map(|l| masked_log(l) + "\n").collect();
+    let (out, err) = (mask_member(&out, port, &file), mask_member(&err, port, &file));
+    if words.iter().any(|w| w == "save") {
+        let _ = std::fs::remove_file(&*file);
+    }
     let (out, err) =
         if case.help { (skeleton(&out), skeleton(&err)) } else { (masked(&out, kept), masked(&err, kept)) };
     Said { code: output.status.code(), out, err }
@@ -232,6 +178,47 @@ fn masked(text: &str, kept: &BTreeMap<String, String>) -> String {
         text = mask_number(&text, name);
     }
     text.lines().map(|line| mask_hex(line) + "\n").collect()
+}
+
+/// What is a member's own: its port, its sizes, its times.
+fn mask_member(text: &str, port: u16, file: &str) -> String {
+    let text = text.replace(&port.to_string(), "PORT").replace(file, "FILE");
+    let mut masked: String = text.lines().map(|line| mask_times(line) + "\n").collect();
+    for name in [
+        "raftIndex",
+        "raftTerm",
+        "raftAppliedIndex",
+        "dbSize",
+        "dbSizeInUse",
+        "hash",
+        "\"RaftIndex\" : ",
+        "\"RaftAppliedIndex\" : ",
+        "\"DBSize\" : ",
+        "\"DBSizeInUse\" : ",
+    ] {
+        masked = mask_number(&masked, name);
+    }
+    masked
+}
+
+/// Words that are a time, a size or a share, behind `took` and in columns.
+fn mask_times(line: &str) -> String {
+    let is_time = |w: &str| w.starts_with(|c: char| c.is_ascii_digit()) && w.trim_end_matches('.').ends_with('s');
+    let word = |w: &str| {
+        let bare = w.trim_end_matches([',', '.']);
+        if is_time(w) || bare.ends_with('%') && bare.len() < 5 { "#".to_owned() } else { w.to_owned() }
+    };
+    let mut words: Vec<String> = line.split(' ').map(word).collect();
+    for at in 1..words.len() {
+        if words[at].starts_with("kB") {
+            words[at - 1] = "#".to_owned();
+        }
+    }
+    let line = words.join(" ");
+    match line.split_once("\"took\":\"") {
+        Some((before, after)) => format!("{before}\"took\":#{}", after.split_once('"').map_or("", |(_, rest)| rest)),
+        None => line,
+    }
 }
 
 /// A number behind a name of JSON or of a line.
@@ -321,10 +308,6 @@ fn compare(cases: &[Case], stock: (&Path, &Server), own: (&Path, &Server), skip_
         }
     }
     differences
-}
-
-fn programs() -> Option<PathBuf> {
-    std::env::var_os("KVORUM_TEST_ETCD").map(PathBuf::from)
 }
 
 #[test]

@@ -1,0 +1,260 @@
+//! The interactive programs under a pseudo terminal, and the long-running ones
+//! while the leader dies. Needs `KVORUM_TEST_ETCD`; with `KVORUM_TEST_SERVER`
+//! the leader of our own server dies too.
+
+mod live;
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use live::{Server, ours, programs, start, start_three};
+use portable_pty::{CommandBuilder, PtySize, native_pty_system};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !done() {
+        assert!(Instant::now() < deadline, "waited in vain: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Our program at a terminal.
+struct Terminal {
+    screen: Arc<Mutex<String>>,
+    keyboard: Box<dyn Write + Send>,
+    child: Box<dyn portable_pty::Child + Send + Sync>,
+    _master: Box<dyn portable_pty::MasterPty + Send>,
+}
+
+impl Terminal {
+    fn open(port: u16, words: &[&str]) -> Terminal {
+        let pair = native_pty_system().openpty(PtySize::default()).expect("a terminal");
+        let mut command = CommandBuilder::new(ours());
+        command.args(words);
+        command.env("ETCDCTL_ENDPOINTS", format!("127.0.0.1:{port}"));
+        let child = pair.slave.spawn_command(command).expect("it starts");
+        drop(pair.slave);
+        let mut reader = pair.master.try_clone_reader().expect("readable");
+        let keyboard = pair.master.take_writer().expect("writable");
+        let screen = Arc::new(Mutex::new(String::new()));
+        let shown = Arc::clone(&screen);
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(count @ 1..) = reader.read(&mut bytes) {
+                shown.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..count]));
+            }
+        });
+        Terminal { screen, keyboard, child, _master: pair.master }
+    }
+
+    fn shows(&self, text: &str) {
+        until(&format!("{text:?} on the screen"), || self.screen.lock().unwrap().contains(text));
+    }
+
+    fn types(&mut self, text: &str) {
+        self.keyboard.write_all(text.as_bytes()).and_then(|()| self.keyboard.flush()).expect("typed");
+    }
+
+    fn ends(&mut self) -> u32 {
+        let mut code = None;
+        until("its end", || {
+            code = self.child.try_wait().expect("it can be asked").map(|status| status.exit_code());
+            code.is_some()
+        });
+        code.expect("waited for")
+    }
+}
+
+fn ctl(endpoints: &str, words: &[&str]) -> Command {
+    let mut command = Command::new(ours());
+    command.env("ETCDCTL_ENDPOINTS", endpoints).args(words).stdin(Stdio::null());
+    command
+}
+
+fn answer(endpoints: &str, words: &[&str]) -> String {
+    let output = ctl(endpoints, words).output().expect("it ends");
+    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn a_person_types_a_transaction_and_watches() {
+    let Some(folder) = programs() else { return };
+    let server = start(&folder.join("etcd"), None);
+    let one = format!("127.0.0.1:{}", server.port);
+
+    let mut txn = Terminal::open(server.port, &["txn", "-i"]);
+    txn.shows("compares:\r\n");
+    txn.types("version(\"k\") = \"0\"\r\r");
+    txn.shows("success requests (get, put, del):\r\n");
+    txn.types("put k v\r\r");
+    txn.shows("failure requests (get, put, del):\r\n");
+    txn.types("get k\r\r");
+    txn.shows("SUCCESS\r\n\r\nOK\r\n");
+    assert_eq!(txn.ends(), 0);
+
+    let mut watch = Terminal::open(server.port, &["watch", "-i"]);
+    watch.types("watch k --rev 2\r");
+    watch.shows("PUT\r\nk\r\nv\r\n");
+    watch.types("progress\r");
+    watch.shows("progress notify: 2\r\n");
+    watch.types("watch other -- echo ran\r");
+    // Its place in the store is known once it is told of.
+    watch.types("progress\r");
+    until("the second watch", || watch.screen.lock().unwrap().matches("progress notify").count() >= 3);
+    answer(&one, &["put", "other", "x"]);
+    watch.shows("PUT\r\nother\r\nx\r\nran\r\n");
+    watch.types("\x04");
+    watch.shows("Error: error reading watch request line: EOF");
+    assert_eq!(watch.ends(), 3);
+
+    let mut lock = Terminal::open(server.port, &["lock", "l", "--", "sh", "-c", "read line; echo got $line; exit 9"]);
+    lock.types("words\r");
+    lock.shows("got words\r\n");
+    lock.shows("Error: exit status 9");
+    assert_eq!(lock.ends(), 9);
+
+    let mut held = Terminal::open(server.port, &["lock", "l"]);
+    held.shows("l/");
+    held.types("\x03");
+    assert_eq!(held.ends(), 0);
+    assert_eq!(answer(&one, &["get", "l", "--prefix"]), "", "the lock is free again");
+}
+
+/// Our program in the background, with what it has said so far.
+struct Running {
+    child: Child,
+    lines: Arc<Mutex<Vec<String>>>,
+}
+
+impl Running {
+    fn start(endpoints: &str, words: &[&str]) -> Running {
+        let mut child = ctl(endpoints, words).stdout(Stdio::piped()).spawn().expect("it starts");
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let (said, out) = (Arc::clone(&lines), child.stdout.take().expect("piped"));
+        std::thread::spawn(move || {
+            for line in BufReader::new(out).lines().map_while(Result::ok) {
+                said.lock().unwrap().push(line);
+            }
+        });
+        Running { child, lines }
+    }
+
+    fn said(&self) -> Vec<String> {
+        self.lines.lock().unwrap().clone()
+    }
+
+    fn alive(&mut self) -> bool {
+        self.child.try_wait().expect("it can be asked").is_none()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The place of the leader.
+fn leader(servers: &[Server]) -> usize {
+    let mut found = None;
+    until("a leader", || {
+        found = servers.iter().position(|server| leads(server.port));
+        found.is_some()
+    });
+    found.expect("waited for")
+}
+
+fn leads(port: u16) -> bool {
+    let Ok(mut stream) = std::net::TcpStream::connect(("127.0.0.1", port)) else { return false };
+    let _ = stream.set_read_timeout(Some(Duration::from_secs(2)));
+    if stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").is_err() {
+        return false;
+    }
+    let mut answer = String::new();
+    let _ = stream.read_to_string(&mut answer);
+    answer.contains("etcd_server_is_leader 1")
+}
+
+/// Watch, keep-alive, lock, election, observation and mirror go on by
+/// themselves when the leader, and first endpoint of all of them, is killed.
+fn leader_dies(program: &Path, sub: Option<&str>, etcd: &Path) {
+    let mut servers = start_three(program, sub);
+    let destination = start(etcd, None);
+    let there = format!("127.0.0.1:{}", destination.port);
+    let first = leader(&servers);
+    let mut order: Vec<u16> = servers.iter().map(|server| server.port).collect();
+    order.swap(0, first);
+    let all = order.iter().map(|port| format!("127.0.0.1:{port}")).collect::<Vec<_>>().join(",");
+
+    let granted = answer(&all, &["lease", "grant", "8"]);
+    let lease = granted.split(' ').nth(1).expect("an id").to_owned();
+    let watch = Running::start(&all, &["watch", "w/", "--prefix", "--rev", "1"]);
+    let mut keep = Running::start(&all, &["lease", "keep-alive", &lease]);
+    let mut lock = Running::start(&all, &["lock", "l", "--ttl", "8"]);
+    let mut elect = Running::start(&all, &["elect", "e", "me"]);
+    let observe = Running::start(&all, &["elect", "-l", "e"]);
+    let mut mirror = Running::start(&all, &["make-mirror", &there, "--prefix", "w/", "--dest-prefix", "m/"]);
+    until("lock, election and observation", || {
+        lock.said().len() == 2 && elect.said().len() == 2 && observe.said().len() == 2 && !keep.said().is_empty()
+    });
+
+    let write = |from: usize, to: usize| {
+        for i in from..to {
+            // A write whose outcome is unknown is written again: the same key
+            // and value. The watch then has it twice, at two revisions.
+            until("a write", || {
+                ctl(&all, &["put", &format!("w/{i}"), &i.to_string()])
+                    .stderr(Stdio::null())
+                    .stdout(Stdio::null())
+                    .status()
+                    .is_ok_and(|status| status.success())
+            });
+        }
+    };
+    write(0, 10);
+    servers[first].kill();
+    write(10, 30);
+
+    until("all events", || watch.said().iter().any(|line| line == "w/29"));
+    let history = answer(&all, &["get", "w/", "--prefix", "-w", "fields"]);
+    let versions: usize =
+        history.lines().filter_map(|line| line.strip_prefix("\"Version\" : ")?.parse::<usize>().ok()).sum();
+    until("the whole history", || watch.said().len() >= versions * 3);
+    let keys: Vec<String> = watch.said().chunks(3).map(|event| event[1].clone()).collect();
+    assert_eq!(keys.len(), versions, "nothing is missed and nothing comes twice");
+    let mut once = keys.clone();
+    once.dedup();
+    assert_eq!(once, (0..30).map(|i| format!("w/{i}")).collect::<Vec<_>>());
+
+    let renewed = keep.said().len();
+    until("renewals on the new leader", || keep.said().len() >= renewed + 3);
+    until("the mirror", || answer(&there, &["get", "m/", "--prefix", "--keys-only"]).matches("m/").count() == 30);
+    assert!(keep.alive() && lock.alive() && elect.alive() && mirror.alive());
+    assert_eq!(
+        answer(&all, &["get", "l/", "--prefix", "--keys-only"]).lines().next(),
+        lock.said().first().map(String::as_str)
+    );
+    assert_eq!(observe.said(), elect.said(), "who leads was told once");
+}
+
+#[test]
+fn a_leader_of_etcd_dies() {
+    let Some(folder) = programs() else { return };
+    leader_dies(&folder.join("etcd"), None, &folder.join("etcd"));
+}
+
+#[test]
+fn a_leader_of_ours_dies() {
+    let Some(folder) = programs() else { return };
+    let Some(server) = std::env::var_os("KVORUM_TEST_SERVER").map(PathBuf::from) else { return };
+    leader_dies(&server, Some("server"), &folder.join("etcd"));
+}
