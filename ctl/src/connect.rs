@@ -94,7 +94,8 @@ fn tls(call: &Call) -> Option<Tls> {
 
 fn user(call: &Call) -> Outcome<Option<Credentials>> {
     let user = call.text("user");
-    if user.is_empty() {
+    // A token says who it is.
+    if user.is_empty() || !call.text("auth-jwt-token").is_empty() {
         return Ok(None);
     }
     let (name, password) = if call.text("password").is_empty() {

@@ -39,6 +39,7 @@ $ snapshot save --endpoints=127.0.0.1:2379 /backup/$(date +%Y%m%d_%H%M%S).db",
 };
 
 const CALLER: &str = "snapshot/v3_snapshot.go";
+const STREAM_CALLER: &str = "v3/maintenance.go";
 
 fn run(call: &Call) -> Outcome {
     let [path] = &call.args[..] else {
@@ -88,17 +89,22 @@ async fn save(client: &Client, path: &Path, endpoint: &str) -> Outcome<String> {
 
 async fn receive(client: &Client, file: &mut File, endpoint: &str) -> Outcome<(String, u64)> {
     let failed = |error: client::Error| {
+        if matches!(error, client::Error::Server { .. }) {
+            log::line("info", STREAM_CALLER, "opened snapshot stream; downloading", &[]);
+        }
         let failure = Failure::new(INTERRUPTED, stream_text(&error));
         log::line("warn", CALLER, "failed to receive from snapshot stream; closing", &[("error", &error.to_string())]);
         failure
     };
     let mut snapshot = client.snapshot().await.map_err(failed)?;
+    log::line("info", STREAM_CALLER, "opened snapshot stream; downloading", &[]);
     log::line("info", CALLER, "fetching snapshot", &[("endpoint", endpoint)]);
     let mut bytes = 0_u64;
     while let Some(piece) = snapshot.next().await.map_err(failed)? {
         file.write_all(&piece).map_err(|e| Failure::new(INTERRUPTED, e.to_string()))?;
         bytes += piece.len() as u64;
     }
+    log::line("info", STREAM_CALLER, "completed snapshot read; closing", &[]);
     file.sync_all().map_err(|e| Failure::new(INTERRUPTED, e.to_string()))?;
     Ok((snapshot.version().to_owned(), bytes))
 }
