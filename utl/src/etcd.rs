@@ -5,6 +5,7 @@ use bolt::{Db, Error, Source};
 use bytes::Bytes;
 use prost::Message;
 use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 use std::fs;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -66,7 +67,9 @@ pub fn lock(call: &Call, file: &fs::File, operation: FlockOperation) -> Result<(
     loop {
         match rustix::fs::flock(file, operation) {
             Ok(()) => return Ok(()),
-            Err(rustix::io::Errno::WOULDBLOCK) => {}
+            Err(Errno::WOULDBLOCK) => {}
+            // Not every file system locks: then nobody can, and there is nothing to wait for.
+            Err(Errno::NOLCK | Errno::NOTSUP | Errno::NOSYS) => return Ok(()),
             Err(error) => return Err(Failure::new(go_text(&error.into()))),
         }
         if timeout > 0 && since.elapsed() >= Duration::from_millis(timeout) {

@@ -15,6 +15,7 @@ use bolt::Db;
 use consensus::HardState;
 use disk::{Fault, Files, Identity, Log, LogOptions, checkpoint, identity, records};
 use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::fs;
@@ -123,7 +124,7 @@ impl Plan<'_> {
         if len < DIGEST {
             return Err(Failure::new(format!("seek {}: invalid argument", self.file)));
         }
-        if rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).is_err() {
+        if rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK) {
             return Err(Failure::new(format!(
                 "{} is in use by a running etcd and changes while it is read: stop it, or take a snapshot \
                  (etcdctl snapshot save)",
