@@ -55,6 +55,7 @@ pub struct Report {
     /// Calls a second that were due; absent for a closed loop.
     pub open_loop_rate: Option<f64>,
     pub seconds: f64,
+    /// Answered well within the window.
     pub operations: u64,
     pub operations_per_second: f64,
     pub megabytes_per_second: f64,
@@ -89,20 +90,23 @@ pub struct Report {
 impl Report {
     pub fn of(row: &str, what: String, seen: Seen) -> Report {
         let seconds = seen.window.as_secs_f64();
+        // An open loop that is too fast has its answers after the window: they have latencies, but
+        // they are no part of the rate, nor were they paid for within it.
+        let operations = if seen.line.is_empty() { seen.done } else { seen.line.iter().map(|tenth| tenth.done).sum() };
         let per_second = |n: f64| if seconds > 0.0 { n / seconds } else { 0.0 };
         Report {
             row: row.to_owned(),
             what,
             seconds,
-            operations: seen.done,
-            operations_per_second: per_second(seen.done as f64),
+            operations,
+            operations_per_second: per_second(operations as f64),
             megabytes_per_second: per_second(seen.bytes as f64 / 1e6),
             errors_total: seen.errors_total(),
             unanswered: seen.unanswered,
             lost_connections: seen.lost,
             latency: Latency::of(&seen.latencies),
             longest_gap_ms: seen.gap.as_secs_f64() * 1e3,
-            client_cpu_us_per_operation: per(seen.cpu.as_secs_f64() * 1e6, seen.done).unwrap_or(0.0),
+            client_cpu_us_per_operation: per(seen.cpu.as_secs_f64() * 1e6, operations).unwrap_or(0.0),
             client_cpus: per_second(seen.cpu.as_secs_f64()),
             line_tenths: seen
                 .line
@@ -258,5 +262,47 @@ fn figure(value: f64) -> String {
         a if a >= 10.0 => format!("{value:.1}"),
         a if a >= 0.1 => format!("{value:.3}"),
         _ => format!("{value:.5}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::drive::latencies;
+    use std::time::Duration;
+
+    /// What is late has a latency, and is no part of the rate.
+    #[test]
+    fn late_answers_are_not_part_of_the_rate() {
+        let mut seen = Seen::new();
+        seen.window = Duration::from_secs(2);
+        seen.line = vec![Bucket { done: 30, errors: 0, worst_us: 9 }, Bucket { done: 70, errors: 1, worst_us: 5 }];
+        seen.done = 500;
+        (1..=500).for_each(|us| seen.latencies.record(us).expect("in bounds"));
+        let report = Report::of("put", "puts".into(), seen);
+        assert_eq!((report.operations, report.operations_per_second), (100, 50.0));
+        assert_eq!((report.latency.count, report.latency.p50_us, report.latency.max_us), (500, 250, 500));
+        assert_eq!(Latency::of(&latencies()).p99_us, 0, "no calls, no latency");
+    }
+
+    #[test]
+    fn the_table_names_errors_and_a_generator_that_is_the_limit() {
+        let report = Report {
+            row: "put".into(),
+            what: "puts".into(),
+            clients: 1,
+            threads: 1,
+            seconds: 1.0,
+            operations: 10,
+            client_cpus: 0.99,
+            client_cpu_us_per_operation: 9.0,
+            errors: BTreeMap::from([("code 14: gone".into(), 3)]),
+            errors_total: 3,
+            ..Report::default()
+        };
+        let table = report.table();
+        for words in ["3 x code 14: gone", "the generator itself is the limit", "closed loop, 1 clients"] {
+            assert!(table.contains(words), "{words:?} in\n{table}");
+        }
     }
 }
