@@ -53,3 +53,30 @@ pub fn apply(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connect::GLOBAL;
+
+    fn with(typed: &[(&str, &str)], variables: &[(&str, &str)]) -> (Outcome, Values) {
+        let flag = |name: &str| GLOBAL.iter().find(|f| f.name == name).expect("a flag");
+        let mut values = Values::default();
+        typed.iter().for_each(|(name, value)| values.set(flag(name), (*value).to_owned()));
+        let variables = variables.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned()));
+        (apply(GLOBAL, &mut values, variables), values)
+    }
+
+    #[test]
+    fn variables_fill_in_and_do_not_overrule() {
+        let hex = GLOBAL.iter().find(|f| f.name == "hex").expect("a flag");
+        let (outcome, values) = with(&[], &[("ETCDCTL_HEX", "true"), ("OTHER", "x")]);
+        assert_eq!((outcome, values.last(hex)), (Ok(()), "true"));
+        let (outcome, values) = with(&[], &[("ETCDCTL_HEX", "maybe")]);
+        assert_eq!((outcome, values.last(hex)), (Ok(()), "false"));
+        let (outcome, _) = with(&[("hex", "true")], &[("ETCDCTL_HEX", "true")]);
+        assert_eq!(outcome, Err(Failure::Silent(ERROR)));
+        let (outcome, _) = with(&[], &[("ETCDCTL_NOBODY", "1")]);
+        assert_eq!(outcome, Ok(()));
+    }
+}

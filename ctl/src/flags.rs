@@ -476,3 +476,97 @@ pub fn parse_decimal(value: &str) -> Result<i64, String> {
         go_error("ParseInt", value, reason)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<String> {
+        line.split(' ').map(str::to_owned).collect()
+    }
+
+    /// `command | flags | arguments | how many before --`, or what is wrong.
+    fn read(line: &str) -> String {
+        match parse(crate::commands::root(crate::STOCK), &words(line)) {
+            Ok(parsed) => {
+                let given: Vec<String> = parsed.values.given.iter().map(|(n, v)| format!("{n}={v}")).collect();
+                let dash = parsed.before_dash.map_or(String::new(), |n| format!(" | {n}"));
+                format!(
+                    "{} | {} | {}{dash}",
+                    crate::help::path_words(&parsed.path[1..]),
+                    given.join(" "),
+                    parsed.args.join(" ")
+                )
+            }
+            Err(misread) => misread.text,
+        }
+    }
+
+    #[test]
+    fn command_lines_are_read_as_cobra_reads_them() {
+        let cases = [
+            ("get a", "get |  | a"),
+            ("get a --limit 5 b", "get | limit=5 | a b"),
+            ("get --limit=5 a", "get | limit=5 | a"),
+            ("--endpoints x get a", "get | endpoints=x | a"),
+            ("-w json get a", "get | write-out=json | a"),
+            ("get a -wjson", "get | write-out=json | a"),
+            ("get a -w=json", "get | write-out=json | a"),
+            ("get a --hex=false", "get | hex=false | a"),
+            ("get a --prefix b", "get | prefix=true | a b"),
+            ("get -- -a --b", "get |  | -a --b | 0"),
+            ("watch k -- echo -n", "watch |  | k echo -n | 1"),
+            ("get -", "get |  | -"),
+            ("le li", "lease list |  | "),
+            ("lease --hex list", "lease list | hex=true | "),
+            ("elect -l e", "elect | listen=true | e"),
+            ("get --limit 0x10 a", "get | limit=0x10 | a"),
+            ("get --foo", "unknown flag: --foo"),
+            ("get -x", "unknown shorthand flag: 'x' in -x"),
+            ("get --limit", "flag needs an argument: --limit"),
+            ("get -w", "flag needs an argument: 'w' in -w"),
+            ("get ---a", "bad flag syntax: ---a"),
+            ("get --=a", "bad flag syntax: --=a"),
+            (
+                "get --limit 5x",
+                "invalid argument \"5x\" for \"--limit\" flag: strconv.ParseInt: parsing \"5x\": invalid syntax",
+            ),
+            ("get --write-out", "flag needs an argument: --write-out"),
+            (
+                "get --prefix=x",
+                "invalid argument \"x\" for \"--prefix\" flag: strconv.ParseBool: parsing \"x\": invalid syntax",
+            ),
+            ("versoin", "unknown command \"versoin\" for \"etcdctl\"\n\nDid you mean this?\n\tversion\n"),
+        ];
+        for (line, expected) in cases {
+            assert_eq!(read(line), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn durations_are_go_s() {
+        let good = [("5s", 5000), ("1m30s", 90_000), ("1.5h", 5_400_000), ("300ms", 300), ("0", 0), ("-5s", 0)];
+        for (text, millis) in good {
+            assert_eq!(parse_duration(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+        let bad = [
+            ("5", "time: missing unit in duration \"5\""),
+            ("5x", "time: unknown unit \"x\" in duration \"5x\""),
+            ("x", "time: invalid duration \"x\""),
+            ("", "time: invalid duration \"\""),
+        ];
+        for (text, reason) in bad {
+            assert_eq!(parse_duration(text), Err(reason.to_owned()), "{text}");
+        }
+    }
+
+    #[test]
+    fn numbers_have_go_s_bounds_and_prefixes() {
+        assert_eq!(parse_int("-9223372036854775808"), Ok(i64::MIN));
+        assert_eq!(parse_int("0b11"), Ok(3));
+        assert_eq!(parse_int("017"), Ok(15));
+        assert!(parse_int("9223372036854775808").unwrap_err().ends_with("value out of range"));
+        assert!(parse_int("--5").is_err() && parse_int("").is_err() && parse_int("0x").is_err());
+        assert!(parse_uint("-1").is_err());
+    }
+}

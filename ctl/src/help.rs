@@ -37,6 +37,11 @@ pub fn usage(path: &[&'static Command]) -> String {
     }
     if command.has_subs() {
         text += &format!("  {words} [command]\n");
+    }
+    if !command.examples.is_empty() {
+        text += &format!("\nExamples:\n{}\n", command.examples.trim_end());
+    }
+    if command.has_subs() {
         text += &sub_list(path);
     }
     // The program's own flags have a page of their own: `options`.
@@ -122,4 +127,66 @@ fn default_of(flag: &Flag) -> String {
 pub fn options(root: &'static Command) -> String {
     let flags: Vec<&Flag> = root.shared.iter().collect();
     format!("The following options can be passed to any command:\n\n{}", flag_lines(&flags, root.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(words: &[&str]) -> String {
+        let words: Vec<String> = words.iter().map(|w| (*w).to_owned()).collect();
+        let parsed = crate::flags::parse(crate::commands::root(crate::STOCK), &words).expect("a command");
+        help(&parsed.path)
+    }
+
+    #[test]
+    fn a_command_s_page() {
+        let expected = "\
+Forgets what was superseded before a revision
+
+Usage:
+  etcdctl compaction [options] <revision> [flags]
+
+Flags:
+  -h, --help       help for compaction
+      --physical   wait until the old revisions are removed for good
+Use \"etcdctl options\" for a list of global command-line options (applies to all commands).
+";
+        assert_eq!(page(&["compaction"]), expected);
+    }
+
+    #[test]
+    fn a_page_of_sub_commands() {
+        let expected = "\
+Leases; see the sub-commands in `lease --help`
+
+Usage:
+  etcdctl lease [command]
+
+Available Commands:
+  grant       Grants a lease of so many seconds
+  keep-alive  Renews a lease again and again
+  list        Shows all leases
+  revoke      Ends a lease and deletes its keys
+  timetolive  Shows what is left of a lease
+
+Flags:
+  -h, --help   help for lease
+
+Use \"etcdctl lease [command] --help\" for more information about a command.
+Use \"etcdctl options\" for a list of global command-line options (applies to all commands).
+";
+        assert_eq!(page(&["lease"]), expected);
+    }
+
+    #[test]
+    fn only_kvorum_ctl_has_what_the_stock_tool_has_not() {
+        let stock: Vec<&str> = crate::commands::root(crate::STOCK).all_subs().map(|c| c.name).collect();
+        let ours: Vec<&str> = crate::commands::root("kvorum ctl").all_subs().map(|c| c.name).collect();
+        assert!(stock.iter().all(|name| ours.contains(name)));
+        let mut once = ours.clone();
+        once.sort_unstable();
+        once.dedup();
+        assert_eq!(once.len(), ours.len(), "a name is used twice");
+    }
 }

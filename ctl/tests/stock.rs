@@ -259,10 +259,13 @@ fn mask_hex(line: &str) -> String {
 /// defaults of flags. The descriptions are our own.
 fn skeleton(text: &str) -> String {
     let mut lines = Vec::new();
-    let mut inside = false;
+    let (mut inside, mut examples) = (false, false);
     for line in text.lines() {
         inside |= line.starts_with("Usage:") || line.starts_with("Error") || line.starts_with("The following");
-        if !inside || line.is_empty() {
+        // Examples are words of our own: that there are some is what counts.
+        examples =
+            line.starts_with("Examples:") || (examples && !line.ends_with("ommands:") && !line.ends_with("lags:"));
+        if !inside || line.is_empty() || (examples && !line.starts_with("Examples:")) {
             continue;
         }
         let flag = line.trim_start().starts_with('-');

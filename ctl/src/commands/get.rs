@@ -207,3 +207,55 @@ pub(super) fn json(response: &RangeResponse) -> String {
         .some_number("count", response.count)
         .finish()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use client::wire::etcdserverpb::ResponseHeader;
+
+    fn rendered(format: Format, hex: bool) -> String {
+        let header = ResponseHeader { cluster_id: 18_446_744_073_709_551_615, member_id: 2, revision: 3, raft_term: 4 };
+        let kv = KeyValue {
+            key: (&b"k\xff"[..]).into(),
+            value: "<v>".into(),
+            create_revision: 1,
+            mod_revision: 3,
+            version: 2,
+            lease: 255,
+        };
+        let response = RangeResponse { header: Some(header), kvs: vec![kv], more: true, count: 9 };
+        let printer = Printer { format, hex };
+        let bytes = printer.render(&Got { response: &response, value_only: false }).expect("a form");
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    #[test]
+    fn each_form_of_an_answer() {
+        assert_eq!(rendered(Format::Simple, false), "k\u{fffd}\n<v>\n");
+        assert_eq!(rendered(Format::Simple, true), "\\x6b\\xff\n\\x3c\\x76\\x3e\n");
+        let json = r#"{"header":{"cluster_id":18446744073709551615,"member_id":2,"revision":3,"raft_term":4},"kvs":[{"key":"a/8=","create_revision":1,"mod_revision":3,"version":2,"value":"PHY+","lease":255}],"more":true,"count":9}"#;
+        assert_eq!(rendered(Format::Json, false), format!("{json}\n"));
+        let fields = r#""ClusterID" : ffffffffffffffff
+"MemberID" : 0000000000000002
+"Revision" : 3
+"RaftTerm" : 4
+"Key" : "k\xff"
+"CreateRevision" : 1
+"ModRevision" : 3
+"Version" : 2
+"Value" : "<v>"
+"Lease" : 00000000000000ff
+"More" : true
+"Count" : 9
+"#;
+        assert_eq!(rendered(Format::Fields, true), fields);
+    }
+
+    #[test]
+    fn a_form_that_is_not_there_is_refused() {
+        let response = RangeResponse::default();
+        let printer = Printer { format: Format::Table, hex: false };
+        let failure = printer.render(&Got { response: &response, value_only: false });
+        assert_eq!(failure, Err(Failure::new(BAD_FEATURE, "table not supported as output format")));
+    }
+}

@@ -52,6 +52,8 @@ pub struct Command {
     pub short: &'static str,
     /// A page, if one line is not enough.
     pub long: &'static str,
+    /// Lines that can be copied; without them the help has no such section.
+    pub examples: &'static str,
     /// Flags of the command alone.
     pub flags: &'static [Flag],
     /// Flags of the command and of everything below it.
@@ -73,6 +75,7 @@ impl Command {
         group: "",
         short: "",
         long: "",
+        examples: "",
         flags: &[],
         shared: &[],
         variables: &[],

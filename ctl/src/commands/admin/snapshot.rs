@@ -17,21 +17,36 @@ use crate::{
     log,
 };
 
+/// Words that work as they are.
+const EXAMPLES: &str = "  # To a file
+  etcdctl snapshot save /backup/member.db
+  
+  # Of one of several members
+  etcdctl --endpoints=127.0.0.1:22379 snapshot save /backup/member.db
+  
+  # With certificates
+  etcdctl --endpoints=https://127.0.0.1:2379 --cacert=ca.crt --cert=client.crt --key=client.key snapshot save /backup/member.db
+  
+  # As a user
+  etcdctl --user=root:secret snapshot save /backup/member.db
+  
+  # With the time in the name
+  etcdctl snapshot save /backup/$(date +%Y%m%d_%H%M%S).db";
+
 /// The row of the table.
 pub const SNAPSHOT: Command = Command {
     name: "snapshot",
     group: CLUSTER,
     short: "Saves the state of a member to a file",
+    examples: EXAMPLES,
     subs: &[&[Command {
         name: "save",
         usage: "save <filename>",
         short: "Saves the state of a member to a file",
         long: "Saves the state of a member to a file, with a checksum at its end.
-
 The file is complete once the command has ended well; until then its name has
-`.part` at its end. For a backup every hour:
-
-$ snapshot save --endpoints=127.0.0.1:2379 /backup/$(date +%Y%m%d_%H%M%S).db",
+`.part` at its end.",
+        examples: EXAMPLES,
         run: Some(run),
         ..Command::NONE
     }]],
