@@ -453,15 +453,14 @@ impl H2 {
         let mut rest = body;
         while !rest.is_empty() {
             let Some(stream) = self.tx.streams.get_mut(&id) else { return Ok(()) };
-            if stream.part.is_empty() {
-                if let Some(len) = message_len(rest)?
-                    && rest.len() >= 5 + len
-                {
-                    let bytes = &rest[5..5 + len];
-                    on(&mut self.tx, Event::Message { tag, stream: id, bytes, len });
-                    rest = &rest[5 + len..];
-                    continue;
-                }
+            if stream.part.is_empty()
+                && let Some(len) = message_len(rest)?
+                && rest.len() >= 5 + len
+            {
+                let bytes = &rest[5..5 + len];
+                on(&mut self.tx, Event::Message { tag, stream: id, bytes, len });
+                rest = &rest[5 + len..];
+                continue;
             }
             rest = stream.append(rest)?;
             if let Some(len) = message_len(&stream.part)?
