@@ -1,6 +1,6 @@
 //! From global flags to a client.
 
-use client::{Client, Credentials, Options, Tls};
+use client::{Client, Credentials, Discovery, Options, Tls};
 
 use crate::{
     call::Call,
@@ -48,7 +48,7 @@ pub fn options(call: &Call) -> Outcome<Options> {
     for name in ["cert", "key", "cacert"].into_iter().filter(|name| !call.text(name).is_empty()) {
         readable(call.text(name))?;
     }
-    let endpoints = call.list("endpoints");
+    let endpoints = endpoints(call)?;
     if endpoints.is_empty() {
         return Err(Failure::new(BAD_CONNECTION, "etcdclient: no available endpoints"));
     }
@@ -79,6 +79,31 @@ fn readable(path: &str) -> Outcome {
     }
 }
 
+/// The endpoints of `--discovery-srv`; those of `--endpoints` if it is not given
+/// or names none.
+fn endpoints(call: &Call) -> Outcome<Vec<String>> {
+    let domain = call.text("discovery-srv");
+    let mut found = Vec::new();
+    if !domain.is_empty() {
+        let service_name = call.text("discovery-srv-name").to_owned();
+        let discovery = Discovery { domain: domain.to_owned(), service_name, resolver: None };
+        found = call.block_on(discovery.endpoints())?;
+    }
+    if !call.switch("insecure-discovery") {
+        found.retain(|endpoint| {
+            let encrypted = !endpoint.starts_with("http://");
+            if !encrypted {
+                eprintln!("ignoring discovered insecure endpoint {}", crate::flags::quote(endpoint));
+            }
+            encrypted
+        });
+    }
+    if found.is_empty() {
+        found = call.list("endpoints").iter().map(|endpoint| endpoint.trim().to_owned()).collect();
+    }
+    Ok(found)
+}
+
 fn tls(call: &Call) -> Option<Tls> {
     let path = |name: &str| Some(call.text(name)).filter(|p| !p.is_empty()).map(Into::into);
     let tls = Tls {
@@ -86,7 +111,10 @@ fn tls(call: &Call) -> Option<Tls> {
         cert: path("cert"),
         key: path("key"),
         insecure_skip_verify: call.switch("insecure-skip-tls-verify"),
-        server_name: None,
+        // Who trusts no record without TLS wants the certificate of the domain.
+        server_name: Some(call.text("discovery-srv"))
+            .filter(|domain| !domain.is_empty() && !call.switch("insecure-discovery"))
+            .map(str::to_owned),
     };
     let given = tls.ca.is_some() || tls.cert.is_some() || tls.key.is_some() || tls.insecure_skip_verify;
     (given || !call.switch("insecure-transport")).then_some(tls)
