@@ -281,14 +281,14 @@ pub const ROWS: &[Row] = &[
     .scale("watchers of one prefix", 10_000.0),
     Row::new(
         "fan-out-slow",
-        "500 watchers that read nothing, 100 that do; 1,000 puts/s of 1 KB",
-        Load(&["watch", "--watchers", "100", "--slow", "500", "--rate", "1000", "--value-size", "1024"]),
+        "500 watchers that read nothing, 100 that do; 200 puts/s of 1 KB",
+        Load(&["watch", "--watchers", "100", "--slow", "500", "--rate", "200", "--value-size", "1024"]),
         &["p50 ms", "p99 ms", "lag p99 ms", "RSS MB"],
     ),
     Row::new(
         "resume",
         "100 watchers resume 20,000 revisions back while puts go on",
-        Load(&["resume", "--watchers", "100", "--history", "20000", "--rate", "200"]),
+        Load(&["resume", "--watchers", "100", "--history", "20000", "--rate", "200", "--for", "20s"]),
         &["in step s", "history events/s", "p99 ms", "server CPU s", "RSS MB"],
     )
     .members(ONE),
