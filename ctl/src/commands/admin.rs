@@ -15,6 +15,7 @@ mod move_leader;
 mod role;
 mod snapshot;
 mod status;
+mod top;
 mod user;
 
 use super::Command;
@@ -35,4 +36,4 @@ pub const TABLE: &[Command] = &[
 ];
 
 /// Those that only `kvorum ctl` has.
-pub const PEOPLE_TABLE: &[Command] = &[];
+pub const PEOPLE_TABLE: &[Command] = &[top::TOP];
