@@ -123,6 +123,12 @@ fn compacted<S: Source>(db: &Db<S>) -> Result<i64, Failure> {
     Ok(last)
 }
 
+/// The last log entry whose effect is in the file.
+pub fn consistent_index<S: Source>(db: &Db<S>) -> Result<u64, Failure> {
+    let value = value(db, b"meta", b"consistent_index")?;
+    Ok(value.and_then(|value| value[..].try_into().ok()).map_or(0, u64::from_be_bytes))
+}
+
 fn bad(bucket: &str, key: &[u8], what: &str) -> Failure {
     Failure::new(format!("the file is damaged: bucket {bucket}, key {}: {what}", key.escape_ascii()))
 }

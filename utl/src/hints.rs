@@ -1,7 +1,8 @@
 //! What people are told behind an error. Scripts never see it.
 
 /// (a part of the error, what to do)
-const HINTS: [(&str, &str); 10] = [
+const HINTS: [(&str, &str); 11] = [
+    ("is a directory", "give the file itself: of a stopped etcd it is member/snap/db, with --skip-hash-check"),
     ("timeout", "another process has the file open: stop it, or wait longer with --timeout"),
     (
         "snapshot missing hash",

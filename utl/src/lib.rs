@@ -12,7 +12,7 @@
 //! |---|---|
 //! | `cobra`, `commands` | the command line as the stock tool reads it; the table of commands |
 //! | `print`, `progress`, `hints` | output forms, log lines; what people get |
-//! | `etcd`, `initial_cluster` | what is where in a bbolt file; who the members are |
+//! | `etcd`, `wal`, `initial_cluster` | what is where in an etcd's files; who the members are |
 //! | `directory`, `kvorum` | data directories: a new one, one that stays as it is |
 //! | `restore`, `status`, `hashkv`, `bbolt`, `defrag`, `migrate`, `verify`, `completion`, `version` | one command each |
 
@@ -35,6 +35,7 @@ mod rewrite;
 mod status;
 mod verify;
 mod version;
+mod wal;
 
 use std::io::IsTerminal;
 

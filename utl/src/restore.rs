@@ -10,7 +10,7 @@ use crate::etcd::{self, Content, DbFile, go_text};
 use crate::initial_cluster::{Founding, founding};
 use crate::print::{count, log, size};
 use crate::progress::bar;
-use crate::status;
+use crate::{status, wal};
 use bolt::Db;
 use consensus::HardState;
 use disk::{Fault, Files, Identity, Log, LogOptions, checkpoint, identity, records};
@@ -78,6 +78,7 @@ impl Plan<'_> {
     fn carry_out(self) -> Result<(), Failure> {
         self.log("info", "restoring snapshot", &self.fields());
         let db = self.open()?;
+        self.warn_of_missing_entries(&db)?;
         let auth = etcd::auth(&db)?;
         if auth.enabled && !self.call.bool("drop-auth") {
             return Err(Failure::new(format!(
@@ -120,7 +121,11 @@ impl Plan<'_> {
     fn open(&self) -> Result<Db<DbFile>, Failure> {
         let named = |error: io::Error| Failure::new(format!("open {}: {}", self.file, go_text(&error)));
         let file = fs::File::open(self.file).map_err(named)?;
-        let len = file.metadata().map_err(named)?.len();
+        let meta = file.metadata().map_err(named)?;
+        if meta.is_dir() {
+            return Err(Failure::new(format!("read {}: is a directory", self.file)));
+        }
+        let len = meta.len();
         if len < DIGEST {
             return Err(Failure::new(format!("seek {}: invalid argument", self.file)));
         }
@@ -144,6 +149,23 @@ impl Plan<'_> {
             status::check(&db)?;
         }
         Ok(db)
+    }
+
+    /// A file taken out of a data directory may lag behind the write-ahead log beside it.
+    fn warn_of_missing_entries(&self, db: &Db<DbFile>) -> Result<(), Failure> {
+        let path = Path::new(self.file);
+        let wal = path.ancestors().nth(2).map(|member| member.join("wal"));
+        let Some(Ok(committed)) = wal.filter(|_| path.ends_with("snap/db")).map(|wal| wal::committed(&wal)) else {
+            return Ok(());
+        };
+        let held = etcd::consistent_index(db)?;
+        if committed > held {
+            let fields = [("missing-entries", json!(committed - held))];
+            let text = "the write-ahead log holds committed entries that the file does not have, and they are not \
+                        restored: start that etcd once and stop it cleanly, or take a snapshot";
+            self.log("warn", text, &fields);
+        }
+        Ok(())
     }
 
     fn compare_digest(&self, file: &fs::File, len: u64) -> Result<(), Failure> {
