@@ -126,7 +126,7 @@ impl Call {
                 } else {
                     self.text(flag.name).to_owned()
                 };
-                eprintln!("{}={value}", env::variable(flag));
+                complain!("{}={value}", env::variable(flag));
             }
         }
         Format::of(self.text("write-out")).map(drop)

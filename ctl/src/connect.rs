@@ -93,7 +93,7 @@ fn endpoints(call: &Call) -> Outcome<Vec<String>> {
         found.retain(|endpoint| {
             let encrypted = !endpoint.starts_with("http://");
             if !encrypted {
-                eprintln!("ignoring discovered insecure endpoint {}", crate::flags::quote(endpoint));
+                complain!("ignoring discovered insecure endpoint {}", crate::flags::quote(endpoint));
             }
             encrypted
         });

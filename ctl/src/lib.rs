@@ -11,6 +11,15 @@
 //! It refuses: knowledge of the protocol beyond the crate `client`, state of
 //! its own, and work on data directories (that is `utl`).
 
+/// Writes a line to standard error. One that nobody reads any more is no reason
+/// to fail: what matters is the exit code.
+macro_rules! complain {
+    ($($words:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($words)*);
+    }};
+}
+
 pub mod call;
 pub mod commands;
 pub mod connect;
@@ -38,11 +47,11 @@ pub fn run(name: &str, args: &[String]) -> i32 {
     let parsed = match flags::parse(root, args) {
         Ok(parsed) => parsed,
         Err(misread) => {
-            eprintln!("Error: {}", misread.text);
+            complain!("Error: {}", misread.text);
             if misread.usage {
-                eprintln!("{}", help::usage(&misread.path));
+                complain!("{}", help::usage(&misread.path));
             } else {
-                eprintln!("Run '{} --help' for usage.", root.name);
+                complain!("Run '{} --help' for usage.", root.name);
             }
             return ERROR;
         }
@@ -57,11 +66,11 @@ fn ended(outcome: Outcome, path: &[&'static commands::Command]) -> i32 {
         Ok(()) => 0,
         Err(Failure::Silent(code)) => code,
         Err(Failure::Text { code, text }) => {
-            eprintln!("Error: {text}");
+            complain!("Error: {text}");
             code
         }
         Err(Failure::Usage(text)) => {
-            eprintln!("Error: {text}\n{}", help::usage(path));
+            complain!("Error: {text}\n{}", help::usage(path));
             ERROR
         }
     }

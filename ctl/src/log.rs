@@ -11,5 +11,5 @@ pub fn line(level: &str, caller: &str, message: &str, fields: &[(&str, &str)]) {
     for (name, value) in fields {
         object.text(name, value);
     }
-    eprintln!("{}", object.finish());
+    complain!("{}", object.finish());
 }

@@ -1,6 +1,6 @@
 //! Questions to the person at the terminal.
 
-use std::io::{BufRead, Write};
+use std::io::BufRead;
 
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 
@@ -12,8 +12,7 @@ use crate::exit::{Failure, Outcome};
 /// # Errors
 /// If standard input or output fail.
 pub fn password(prompt: &str) -> Outcome<String> {
-    print!("{prompt}");
-    std::io::stdout().flush().map_err(|e| Failure::io(&e))?;
+    crate::say(prompt)?;
     let stdin = std::io::stdin();
     let shown = tcgetattr(&stdin).ok();
     if let Some(mut modes) = shown.clone() {
@@ -25,7 +24,7 @@ pub fn password(prompt: &str) -> Outcome<String> {
     if let Some(modes) = shown {
         let _ = tcsetattr(&stdin, OptionalActions::Flush, &modes);
     }
-    println!();
+    crate::say("\n")?;
     read.map_err(|e| Failure::io(&e))?;
     Ok(line.trim_end_matches(['\n', '\r']).to_owned())
 }

@@ -77,7 +77,7 @@ pub fn complete(root: &'static Command, words: &[String], describe: bool) -> Out
     }
     crate::say(&format!("{text}:{directive}\n"))?;
     let name = if directive == NO_FILES { "ShellCompDirectiveNoFileComp" } else { "ShellCompDirectiveDefault" };
-    eprintln!("Completion ended with directive: {name}");
+    complain!("Completion ended with directive: {name}");
     Ok(())
 }
 

@@ -50,7 +50,7 @@ pub(super) fn request(call: &Call) -> Outcome<DeleteRangeRequest> {
     }
     let range = get::key_range(call, key)?;
     if let Some(end) = call.arg(1).filter(|_| !call.switch("range")) {
-        eprintln!(
+        complain!(
             "Warning: Keys between {} and {} will be deleted. Please interrupt the command within next 2 seconds to \
              cancel. You can provide `--range` flag to avoid the delay.",
             quote(key),

@@ -23,7 +23,7 @@ fn run(call: &Call) -> Outcome {
             None if path.len() > 1 => break,
             None => {
                 let words: Vec<String> = call.args.iter().map(|word| format!("`{word}`")).collect();
-                eprintln!("Unknown help topic [{}]\n{}", words.join(" "), help::usage(&path).trim_end());
+                complain!("Unknown help topic [{}]\n{}", words.join(" "), help::usage(&path).trim_end());
                 return Ok(());
             }
         }

@@ -146,7 +146,7 @@ fn request(line: &str) -> Outcome<RequestOp> {
     let invalid = || Failure::new(INVALID_INPUT, format!("invalid txn request: {line}"));
     let parsed = flags::parse(&REQUESTS, &words).map_err(|misread| {
         if misread.usage {
-            eprintln!("{}", help::usage(&misread.path));
+            complain!("{}", help::usage(&misread.path));
         }
         invalid()
     })?;

@@ -140,7 +140,7 @@ async fn follow(
                     client::Error::Canceled { reason } => (reason.clone(), 0),
                     other => (error_text(other), 0),
                 };
-                eprintln!("watch was canceled ({reason})");
+                complain!("watch was canceled ({reason})");
                 let header = ResponseHeader { revision: 0, ..watcher.header().clone() };
                 return form.print(&Seen { header, events: Vec::new(), end: Some((oldest, reason)) });
             }
@@ -162,7 +162,7 @@ async fn after_events(seen: &Seen, program: &[String]) -> Outcome {
         ];
         if let Err(unwell) = run::run(program, &env).await {
             let words: Vec<String> = program.iter().map(|word| quote(word)).collect();
-            eprintln!("command [{}] error ({unwell})", words.join(" "));
+            complain!("command [{}] error ({unwell})", words.join(" "));
             return Err(Failure::Silent(ERROR));
         }
     }
@@ -189,16 +189,16 @@ async fn interactive(client: &Client, form: Printer, env: (&str, &str)) -> Outco
         };
         let words = words::split(&line);
         match words.first().map(String::as_str) {
-            None => eprintln!("Invalid command: {line} (watch and progress supported)"),
+            None => complain!("Invalid command: {line} (watch and progress supported)"),
             Some("watch") if words.len() < 2 && env.0.is_empty() => {
-                eprintln!("Invalid command {line} (command type or key is not provided)");
+                complain!("Invalid command {line} (command type or key is not provided)");
             }
             Some("watch") => match of_line(&words, env)? {
                 Ok(asked) => watches.push(start(client, asked, form, ended.clone())),
-                Err(reason) => eprintln!("Invalid command {line} ({reason})"),
+                Err(reason) => complain!("Invalid command {line} ({reason})"),
             },
             Some("progress") => watches.retain(|watch| watch.send(()).is_ok()),
-            Some(_) => eprintln!("Invalid command {line} (only support watch)"),
+            Some(_) => complain!("Invalid command {line} (only support watch)"),
         }
     }
 }

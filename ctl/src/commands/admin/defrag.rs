@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::{
     endpoint::{ALL_MEMBERS, asked, reason, single},
-    gofmt,
+    gofmt, memory,
 };
 use crate::{
     call::Call,
@@ -26,22 +26,25 @@ pub const DEFRAG: Command = Command {
 fn run(call: &Call) -> Outcome {
     let endpoints = asked(call)?;
     let client = call.connect()?;
-    let mut failed = false;
+    let (mut failed, mut ours) = (false, false);
     for endpoint in endpoints {
         let begin = Instant::now();
         let one = single(&client, &endpoint);
         let done = call.timed(async { one?.defragment().await });
         let took = gofmt::duration(begin.elapsed());
         match done {
-            Ok(_) => crate::say(&format!("Finished defragmenting etcd member[{endpoint}]. took {took}\n"))?,
+            Ok(_) => {
+                crate::say(&format!("Finished defragmenting etcd member[{endpoint}]. took {took}\n"))?;
+                ours |= call.is_ours() && memory::is_kvorum(call, &endpoint);
+            }
             Err(Failure::Text { code, text }) if code != ERROR => return Err(Failure::Text { code, text }),
             Err(failure) => {
-                eprintln!("Failed to defragment etcd member[{endpoint}]. took {took}. ({})", reason(&failure));
+                complain!("Failed to defragment etcd member[{endpoint}]. took {took}. ({})", reason(&failure));
                 failed = true;
             }
         }
     }
-    if call.is_ours() && !failed {
+    if ours {
         crate::say("kvorum gives space back by itself: on its members there was nothing to do.\n")?;
     }
     if failed { Err(Failure::Silent(ERROR)) } else { Ok(()) }

@@ -101,7 +101,7 @@ fn hashkv(call: &Call) -> Outcome {
         match call.timed(async { one?.hash_kv(revision).await }) {
             Ok(response) => answers.push(Hash { endpoint, response }),
             Err(failure) => {
-                eprintln!("Failed to get the hash of endpoint {endpoint} ({})", reason(&failure));
+                complain!("Failed to get the hash of endpoint {endpoint} ({})", reason(&failure));
                 failed = Some(failure);
             }
         }

@@ -86,7 +86,7 @@ impl Check {
         if self.well() {
             println!("{endpoint} is healthy: successfully committed proposal: took = {took}");
         } else {
-            eprintln!("{endpoint} is unhealthy: failed to commit proposal: {error}");
+            complain!("{endpoint} is unhealthy: failed to commit proposal: {error}");
         }
     }
 }

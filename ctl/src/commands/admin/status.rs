@@ -24,7 +24,7 @@ pub fn run(call: &Call) -> Outcome {
             // There is no use in asking the others as somebody who is none.
             Err(Failure::Text { code, text }) if code != ERROR => return Err(Failure::Text { code, text }),
             Err(failure) => {
-                eprintln!("Failed to get the status of endpoint {endpoint} ({})", reason(&failure));
+                complain!("Failed to get the status of endpoint {endpoint} ({})", reason(&failure));
                 failed = true;
             }
         }
