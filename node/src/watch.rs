@@ -257,6 +257,11 @@ impl WatchStream {
         self.outbox.held()
     }
 
+    /// False: nothing waits for the transport, so that what it took need be told only by and by.
+    pub fn is_pressed(&self) -> bool {
+        self.outbox.is_pressed()
+    }
+
     /// From now on the stream may hold so much. True: that is another bound than before.
     pub fn set_buffer(&mut self, bytes: usize) -> bool {
         self.outbox.set_budget(bytes)

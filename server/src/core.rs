@@ -297,13 +297,22 @@ impl Stream {
     /// The next message of the core; None: the core dropped the stream (it stopped, or the
     /// stream was too slow to take its messages).
     pub async fn recv(&mut self) -> Option<ToStream> {
-        let message = self.receiver.recv().await;
-        if message.is_some() {
-            let weight = message.as_ref().map_or(0, weight);
-            self.queued.fetch_sub(weight, Ordering::Relaxed);
-            self.core.shared.ledger.posts.give(weight);
-        }
-        message
+        let message = self.receiver.recv().await?;
+        self.took(&message);
+        Some(message)
+    }
+
+    /// As [`Stream::recv`], if there is a message already.
+    pub fn try_recv(&mut self) -> Option<ToStream> {
+        let message = self.receiver.try_recv().ok()?;
+        self.took(&message);
+        Some(message)
+    }
+
+    fn took(&self, message: &ToStream) {
+        let weight = weight(message);
+        self.queued.fetch_sub(weight, Ordering::Relaxed);
+        self.core.shared.ledger.posts.give(weight);
     }
 
     pub fn ask(&self, op: WatchOp) {

@@ -91,6 +91,11 @@ impl Outbox {
         self.queue.is_empty() && self.parts.is_none() && self.in_flight < self.window
     }
 
+    /// What the transport took is worth knowing at once. Else it is soon enough with the next event.
+    pub fn is_pressed(&self) -> bool {
+        !self.queue.is_empty() || self.parts.is_some() || self.in_flight >= self.window / 2
+    }
+
     pub fn control(&mut self, response: Response) {
         self.push(Entry::Control(response));
     }

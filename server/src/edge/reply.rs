@@ -294,6 +294,11 @@ impl Reply {
         out.sent + out.queued as u64
     }
 
+    /// How much the transport has taken: a place in the stream, as [`Reply::position`] has them.
+    pub fn taken_upto(&self) -> u64 {
+        self.queue.lock().sent
+    }
+
     /// Waits until the transport has taken everything up to `position`.
     pub async fn taken(&self, position: u64) {
         self.until(|out| out.sent >= position).await

@@ -25,6 +25,9 @@ const FRAGMENT_OVERHEAD: u64 = 512 << 10;
 /// A stream looks at the clock ten times in a progress interval, and between these bounds.
 const CLOCK_BOUNDS: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
 
+/// Messages of the core that a stream takes in before it looks at anything else.
+const MOST_AT_ONCE: usize = 64;
+
 type Asking = Pin<Box<dyn Future<Output = Result<History, Refusal>> + Send>>;
 
 struct Session {
@@ -90,6 +93,13 @@ impl Session {
         }
     }
 
+    /// The transport took everything up to `position`.
+    fn sent(&mut self, position: u64, out: &mut Vec<StreamOut>) {
+        while let Some((_, bytes)) = self.on_the_way.pop_front_if(|(end, _)| *end <= position) {
+            self.stream.sent(bytes, out);
+        }
+    }
+
     /// Tells the ledger what is held. While all streams together hold too much, each may hold
     /// an equal part of what is left.
     fn settle(&mut self) {
@@ -141,14 +151,24 @@ async fn answered(asking: &mut Option<Asking>) -> Result<History, Refusal> {
 pub async fn watch(call: &mut Call) -> Result<(), Status> {
     let mut session = Session::new(call);
     let mut stopping = session.core.stopping();
+    // Once for all: each turn of the loop would enter and leave a list that all streams share.
+    let stopped = stopping.wait_for(|stopping| *stopping);
+    tokio::pin!(stopped);
+    let mut told_to_stop = false;
     let mut listening = true;
     let mut out = Vec::new();
     loop {
-        let oldest = session.on_the_way.front().copied();
+        let oldest = session.on_the_way.front().filter(|_| session.stream.is_pressed()).copied();
         let hears = listening && !session.stream.is_full();
         tokio::select! {
             message = session.link.recv() => match message {
-                Some(message) => session.stream.core(message, &mut out),
+                Some(message) => {
+                    session.stream.core(message, &mut out);
+                    for _ in 0..MOST_AT_ONCE {
+                        let Some(message) = session.link.try_recv() else { break };
+                        session.stream.core(message, &mut out);
+                    }
+                }
                 None => return Err(status::STOPPED),
             },
             request = call.requests.next(), if hears => match request? {
@@ -162,13 +182,14 @@ pub async fn watch(call: &mut Call) -> Result<(), Status> {
                 None => listening = false,
             },
             history = answered(&mut session.asking) => session.stream.history(history, &mut out),
-            () = call.reply.taken(oldest.map_or(0, |(end, _)| end)), if oldest.is_some() => {
-                let (_, bytes) = session.on_the_way.pop_front().expect("one was on its way");
-                session.stream.sent(bytes, &mut out);
-            }
+            () = call.reply.taken(oldest.map_or(0, |(end, _)| end)), if oldest.is_some() => {}
             _ = session.clock.tick() => session.tick(&mut out),
-            _ = stopping.wait_for(|stopping| *stopping) => session.stream.end(Refusal::Stopped, &mut out),
+            _ = &mut stopped, if !told_to_stop => {
+                told_to_stop = true;
+                session.stream.end(Refusal::Stopped, &mut out);
+            }
         }
+        session.sent(call.reply.taken_upto(), &mut out);
         carry_out(call, &mut session, &mut out).await?;
         session.settle();
     }
