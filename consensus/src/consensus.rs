@@ -39,6 +39,8 @@ pub struct Consensus {
     campaigns: u64,
     /// Stepped down for a hung disk: no campaign until a save completes.
     blocked: bool,
+    /// Its state is wrong: it must not lead.
+    barred: bool,
     pub(crate) held: Option<(u64, Snapshot)>,
     soft: Soft,
     pub(crate) out: Turn,
@@ -86,6 +88,7 @@ impl Consensus {
             suspicions: Suspicions::default(),
             campaigns: 0,
             blocked: false,
+            barred: false,
             held: None,
             soft: Soft { term: 0, leader: 0, role: Role::Follower },
             out: Turn::default(),
@@ -131,7 +134,11 @@ impl Consensus {
     /// our log is about to be replaced.
     fn may_campaign(&self) -> bool {
         let log = &self.raw.raft.raft_log;
-        !self.blocked && self.held.is_none() && log.last_index() == log.persisted && self.saves_hold_no_entries()
+        !self.blocked
+            && !self.barred
+            && self.held.is_none()
+            && log.last_index() == log.persisted
+            && self.saves_hold_no_entries()
     }
 
     pub(crate) fn saves_hold_no_entries(&self) -> bool {
@@ -539,6 +546,11 @@ impl Consensus {
     /// The store refused the oldest unsettled config entry: nothing changes.
     pub fn conf_refused(&mut self) {
         self.changes.pop_front().expect("a config entry was handed out");
+    }
+
+    /// While the state of this member is wrong, it must not lead.
+    pub fn bar(&mut self, barred: bool) {
+        self.barred = barred;
     }
 
     /// The disk hangs: follow no one, and do not campaign until a save completes.

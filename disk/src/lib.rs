@@ -12,6 +12,7 @@
 //! state/seg-%08x           records in revision order                             (mod records)
 //! state/index-%016x        the index at one applied index                        (mod checkpoint)
 //! state/manifest-%016x     names the files of one checkpoint; two are kept
+//! log/corrupt              the state differs from the other members'               (mod corrupt)
 //! incoming/                a checkpoint on its way from another member           (mod transfer)
 //! ```
 //!
@@ -21,6 +22,7 @@
 //! torn tail of the log: bytes that no later batch proves to have been durable.
 
 pub mod checkpoint;
+pub mod corrupt;
 mod fault;
 mod files;
 mod header;

@@ -187,9 +187,23 @@ impl Node {
 
     /// A snapshot replaces the state: its pins are gone with it, and so is what was hashed of it.
     pub(crate) fn end_hashes(&mut self, out: &mut Vec<Output>) {
-        let hashes = std::mem::take(&mut self.hashes);
-        for hashing in &hashes.queue {
-            self.refuse_hash(hashing, Refusal::Timeout, out);
+        self.end_hashes_with(Refusal::Timeout, out);
+        self.hashes = Hashes::default();
+    }
+
+    /// Nobody waits any more, nothing is remembered; what is under way ends with its slice.
+    pub(crate) fn end_hashes_with(&mut self, refusal: Refusal, out: &mut Vec<Output>) {
+        self.hashes.kept.clear();
+        let under_way = self.hashes.queue.len().min(1);
+        for hashing in self.hashes.queue.split_off(under_way) {
+            self.store.unpin(hashing.pin);
+            self.refuse_hash(&hashing, refusal, out);
+        }
+        if let Some(mut first) = self.hashes.queue.pop_front() {
+            self.refuse_hash(&first, refusal, out);
+            first.askers.clear();
+            first.compaction = false;
+            self.hashes.queue.push_front(first);
         }
     }
 }

@@ -25,6 +25,8 @@ pub(crate) struct Health {
     stalled: BTreeSet<JobId>,
     stop: Option<Stop>,
     corrupt: bool,
+    /// Streams that asked for history of a corrupt state.
+    held_history: BTreeSet<Waiter>,
     marks: BTreeMap<u64, u128>,
     /// Per index: what each peer said.
     peers: BTreeMap<u64, BTreeMap<u64, u128>>,
@@ -110,6 +112,10 @@ impl Node {
             if let Some(successor) = self.best_successor() {
                 let _ = self.consensus.transfer(successor);
             }
+        }
+        if self.health.corrupt && self.is_leader() && self.ticks.is_multiple_of(timeout) {
+            // Its successor was not ready an election timeout ago.
+            self.give_up_leadership();
         }
         if self.health.disk_full() && self.ticks.is_multiple_of(10 * timeout) {
             self.give_up_leadership();
@@ -230,19 +236,57 @@ impl Node {
         let agreeing = others.clone().count();
         let alike = others.clone().next().is_some_and(|first| others.clone().all(|other| other == first));
         if agreeing * 2 > members && alike && !self.health.corrupt {
-            self.health.corrupt = true;
-            self.note(Level::Error, format!("the state at index {index} differs from what the other members agree on: raising CORRUPT, reads are refused"), out);
-            self.propose_own(store::command::encode_alarm(
-                store::command::AlarmAction::Activate,
-                self.config.member,
-                2,
-            ));
-            if self.is_leader()
-                && let Some(successor) = self.best_successor()
-            {
-                let _ = self.consensus.transfer(successor);
-            }
+            let text = format!(
+                "the state at index {index} differs from what the other members agree on: CORRUPT; \
+                 nothing of it is answered any more"
+            );
+            self.note(Level::Error, text, out);
+            self.jobs.start(Task::MarkCorrupt, Job::MarkCorrupt, out);
+            self.fence_corrupt(out);
         }
+    }
+
+    /// What was found in an earlier life still holds.
+    pub(crate) fn remember_corrupt(&mut self, out: &mut Vec<Output>) {
+        let text = "the state was found to differ from the other members': CORRUPT; nothing of it is answered";
+        self.note(Level::Error, text.to_string(), out);
+        self.fence_corrupt(out);
+    }
+
+    /// Reads, watches and hashes end or wait, and this member does not lead. The majority is right,
+    /// so the cluster goes on: the alarm is shown by this member alone.
+    fn fence_corrupt(&mut self, out: &mut Vec<Output>) {
+        self.health.corrupt = true;
+        self.consensus.bar(true);
+        self.end_walks_with(Refusal::User(store::Error::Corrupt), out);
+        self.end_hashes_with(Refusal::User(store::Error::Corrupt), out);
+        self.reset_watches(out);
+        self.give_up_leadership();
+    }
+
+    /// Another member's state was installed.
+    pub(crate) fn healed(&mut self, out: &mut Vec<Output>) {
+        self.health.marks.clear();
+        self.health.peers.clear();
+        if std::mem::take(&mut self.health.corrupt) {
+            self.consensus.bar(false);
+            self.note(Level::Warn, "the state was replaced by the leader's: CORRUPT is over".to_string(), out);
+        }
+        for waiter in std::mem::take(&mut self.health.held_history) {
+            self.refuse(waiter, Refusal::Timeout, out);
+        }
+    }
+
+    /// Watches wait for a state that can be trusted. True: this one was held.
+    pub(crate) fn hold_history(&mut self, waiter: Waiter) -> bool {
+        if self.health.corrupt {
+            self.health.held_history.insert(waiter);
+        }
+        self.health.corrupt
+    }
+
+    pub(crate) fn cancel_held(&mut self, waiter: Waiter) -> bool {
+        self.health.held_history.remove(&waiter)
     }
 
     /// Our own mark was set: peers may have spoken before.

@@ -472,6 +472,8 @@ pub enum Job {
         offset: u64,
         bytes: Bytes,
     },
+    /// background: remember over a restart that the state is not to be served.
+    MarkCorrupt,
     /// background: verify all, rename the manifest, load the state.
     InstallFinish,
 }
@@ -522,6 +524,7 @@ pub enum JobResult {
         files: Vec<(String, u64)>,
     },
     ChunkWritten,
+    CorruptMarked,
     Installed {
         store: Box<store::Store>,
     },

@@ -78,6 +78,7 @@ pub(crate) enum Task {
     Save { number: u64 },
     CutLog,
     ReleaseSpares,
+    MarkCorrupt,
     RestartLog,
     ReadLog { ticket: u64 },
     Write { epoch: u64, bytes: u64 },
@@ -314,7 +315,9 @@ impl Node {
         }
         match (task, result) {
             (Task::Save { number }, JobResult::Saved) => self.saved(number, out),
-            (Task::CutLog, JobResult::LogCut) | (Task::ReleaseSpares, JobResult::SparesReleased) => {}
+            (Task::MarkCorrupt, JobResult::CorruptMarked)
+            | (Task::CutLog, JobResult::LogCut)
+            | (Task::ReleaseSpares, JobResult::SparesReleased) => {}
             (Task::RestartLog, JobResult::LogRestarted) => self.log_restarted(out),
             (Task::ReadLog { .. }, JobResult::Log { ticket, entries }) => self.consensus.fetched(ticket, entries),
             (Task::Write { epoch, bytes }, JobResult::Written { segment, upto, sealed }) => {

@@ -9,7 +9,7 @@ use crate::io::{Level, Output};
 use crate::member::{Node, log_bytes};
 use bytes::Bytes;
 use consensus::{ConfChange, Consensus, Entry, EntryKind, HardState, Restored};
-use disk::{Fault, Files, Identity, Log, LogContent, LogOptions, checkpoint, records, transfer};
+use disk::{Fault, Files, Identity, Log, LogContent, LogOptions, checkpoint, corrupt, records, transfer};
 use std::sync::Arc;
 use store::{Member, Outcome, Position, Store};
 
@@ -90,6 +90,12 @@ impl Node {
         let rows = loaded.manifest.index_files.iter().map(|file| file.len).sum();
         let mut node = Node::assemble(config, consensus, store, (loaded.manifest.index, rows));
         node.checkpoints.log_grew(grown);
+        if installed.is_some() {
+            corrupt::clear(&**files)?;
+        }
+        if corrupt::marked(&**files, id)? {
+            node.remember_corrupt(out);
+        }
         if node.store.conf().voters == [node.config.member] {
             node.consensus.campaign();
         }

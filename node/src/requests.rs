@@ -18,8 +18,26 @@ pub(crate) struct Listing {
     ids: Vec<i64>,
 }
 
+/// What a member with a wrong state must not answer or judge.
+fn of_the_state(request: &Request) -> bool {
+    !matches!(
+        request,
+        Request::WalkEnd { .. }
+            | Request::KeepAlive { .. }
+            | Request::Members { .. }
+            | Request::Status
+            | Request::Alarms { .. }
+            | Request::MoveLeader { .. }
+            | Request::History { .. }
+            | Request::BackupEnd { .. }
+    )
+}
+
 impl Node {
     pub(crate) fn request(&mut self, waiter: Waiter, request: Request, out: &mut Vec<Output>) {
+        if self.health.corrupt() && of_the_state(&request) {
+            return self.refuse(waiter, Refusal::User(store::Error::Corrupt), out);
+        }
         match request {
             Request::Propose { body, cost } => self.on_propose(waiter, body, cost, After::Apply, out),
             Request::Compact { revision, physical } => {
@@ -65,6 +83,7 @@ impl Node {
             || self.cancel_walk(waiter, timed_out, out)
             || self.cancel_backup(waiter, timed_out, out)
             || self.cancel_hash(waiter, timed_out, out)
+            || self.cancel_held(waiter)
             || self.cancel_keep_alive(waiter, timed_out, out)
             || self.cancel_move(waiter, timed_out, out)
             || self.cancel_listing(waiter, timed_out, out);
@@ -102,11 +121,13 @@ impl Node {
     /// The replicated ones, and what this member alone has to say.
     fn alarms(&self) -> Vec<AlarmMember> {
         let mut alarms: Vec<AlarmMember> = self.store.alarms().collect();
-        let own = AlarmMember { member: self.config.member, alarm: 1 };
-        if self.health.disk_full() && !alarms.contains(&own) {
-            alarms.push(own);
-            alarms.sort_by_key(|alarm| (alarm.member, alarm.alarm));
+        for (kind, raised) in [(1, self.health.disk_full()), (2, self.health.corrupt())] {
+            let own = AlarmMember { member: self.config.member, alarm: kind };
+            if raised && !alarms.contains(&own) {
+                alarms.push(own);
+            }
         }
+        alarms.sort_by_key(|alarm| (alarm.member, alarm.alarm));
         alarms
     }
 

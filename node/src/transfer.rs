@@ -194,6 +194,7 @@ impl Node {
         self.consensus.installed(&snapshot);
         self.release_saves(snapshot.index, out);
         self.reset_watches(out);
+        self.healed(out);
         for command in self.gate.drain_sent() {
             // Its entry may be inside the snapshot: nobody can tell.
             if let Some(waiter) = command.waiter {

@@ -256,11 +256,16 @@ impl Node {
 
     /// A snapshot replaces the state: walks over the old one end.
     pub(crate) fn end_walks(&mut self, out: &mut Vec<Output>) {
+        self.end_walks_with(Refusal::User(store::Error::Compacted), out);
+    }
+
+    pub(crate) fn end_walks_with(&mut self, refusal: Refusal, out: &mut Vec<Output>) {
         let walks = std::mem::take(&mut self.walks.active);
         self.walks.by_waiter.clear();
         for active in walks.into_values() {
+            self.store.unpin(active.pin);
             if active.busy() {
-                self.refuse(active.waiter, Refusal::User(store::Error::Compacted), out);
+                self.refuse(active.waiter, refusal, out);
             }
         }
     }

@@ -24,7 +24,9 @@ impl Node {
     fn join_watch(&mut self, stream: StreamId, id: i64, spec: WatchSpec, next: i64, out: &mut Vec<Output>) {
         let revision = self.store.revision();
         let compacted = self.store.compacted();
-        let message = if next < compacted {
+        let message = if self.health.corrupt() {
+            ToStream::Behind { id, revision }
+        } else if next < compacted {
             ToStream::Compacted { id, compacted }
         } else {
             let WatchSpec { range, no_put, no_delete, prev_kv } = spec;
@@ -49,6 +51,9 @@ impl Node {
 
     /// History from the ring or from memory if they reach back so far, else from the files.
     pub(crate) fn on_history(&mut self, waiter: Waiter, from: i64, prev: bool, out: &mut Vec<Output>) {
+        if self.hold_history(waiter) {
+            return;
+        }
         let from = from.max(1);
         let compacted = self.store.compacted();
         if let Some((revisions, next)) = self.hub.since(from, self.config.budgets.history_bytes as usize) {

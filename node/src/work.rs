@@ -1,7 +1,7 @@
 //! Carries a job out: blocking calls against `Files`, on whatever thread the driver chose.
 
 use crate::io::{Job, JobResult};
-use disk::{Fault, Files, Identity, Log, checkpoint, records, transfer};
+use disk::{Fault, Files, Identity, Log, checkpoint, corrupt, records, transfer};
 use std::sync::Arc;
 use store::hash::HashKv;
 
@@ -172,8 +172,13 @@ fn run_or_fault(files: &dyn Files, id: Identity, config: store::Config, job: &Jo
             transfer::write_chunk(files, file, *offset, bytes)?;
             JobResult::ChunkWritten
         }
+        Job::MarkCorrupt => {
+            corrupt::mark(files, id)?;
+            JobResult::CorruptMarked
+        }
         Job::InstallFinish => {
             let manifest = transfer::install(files, id)?;
+            corrupt::clear(files)?;
             let loaded = checkpoint::load_newest(files, id, config, manifest.index)?
                 .ok_or_else(|| Fault::damaged("state", 0, "the checkpoint that was just installed is not there"))?;
             JobResult::Installed { store: Box::new(loaded.store) }

@@ -70,6 +70,7 @@ impl Village {
             ["queue", id] => {
                 self.houses.get_mut(&id.parse().expect("id")).expect("member").queue = Some(JobQueue::default())
             }
+            ["differ", id, index] => self.differ(id.parse().expect("id"), index.parse().expect("index")),
             ["full", id] => self.houses[&id.parse().expect("id")].files.set_full(true),
             ["room", id] => {
                 let id = id.parse().expect("id");
@@ -194,6 +195,14 @@ impl Village {
             let _ = writeln!(self.told, "{id}: and writes records");
         }
         self.deliver();
+    }
+
+    /// All others tell this member of another state at `index` than its own.
+    fn differ(&mut self, id: u64, index: u64) {
+        let others: Vec<u64> = self.houses.keys().copied().filter(|other| *other != id).collect();
+        for from in others {
+            self.input(id, Input::Frame { from, frame: Frame::Digest { index, digest: 7 } });
+        }
     }
 
     /// Remembered forwards arrive once more.

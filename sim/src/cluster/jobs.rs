@@ -235,6 +235,7 @@ pub(super) fn job_name(job: &Job) -> &'static str {
         Job::CutLog { .. } => "cut log",
         Job::RestartLog { .. } => "restart log",
         Job::ReadLog { .. } => "read log",
+        Job::MarkCorrupt => "mark corrupt",
         Job::ReleaseSpares => "release spares",
         Job::WriteRecords { .. } => "write records",
         Job::ReadRecord { .. } => "read record",
