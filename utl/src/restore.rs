@@ -155,13 +155,13 @@ impl Plan<'_> {
     fn warn_of_missing_entries(&self, db: &Db<DbFile>) -> Result<(), Failure> {
         let path = Path::new(self.file);
         let wal = path.ancestors().nth(2).map(|member| member.join("wal"));
-        let Some(Ok(committed)) = wal.filter(|_| path.ends_with("snap/db")).map(|wal| wal::committed(&wal)) else {
+        let Some(Ok(last)) = wal.filter(|_| path.ends_with("snap/db")).map(|wal| wal::last_entry(&wal)) else {
             return Ok(());
         };
         let held = etcd::consistent_index(db)?;
-        if committed > held {
-            let fields = [("missing-entries", json!(committed - held))];
-            let text = "the write-ahead log holds committed entries that the file does not have, and they are not \
+        if last > held {
+            let fields = [("missing-entries", json!(last - held))];
+            let text = "the write-ahead log holds entries that the file does not have, and they are not \
                         restored: start that etcd once and stop it cleanly, or take a snapshot";
             self.log("warn", text, &fields);
         }

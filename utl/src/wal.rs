@@ -1,9 +1,9 @@
-//! The write-ahead log beside an etcd's file: how far it is committed. An etcd that was killed has
-//! entries there that its file does not have yet; whoever takes the file alone must know.
+//! The write-ahead log beside an etcd's file: how far it goes. An etcd that was killed has entries
+//! there that its file does not have yet; whoever takes the file alone must know.
 //!
 //! ```text
 //! frame   length u64 (low 56 bits; of the top byte the low 3 bits count padding), record, padding
-//! record  protobuf {type=1, crc=2, data=3}; type 3: HardState {term=1, vote=2, commit=3}
+//! record  protobuf {type=1, crc=2, data=3}; type 2: Entry {type=1, term=2, index=3, data=4}
 //! ```
 
 use prost::Message;
@@ -11,7 +11,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-const HARD_STATE: i64 = 3;
+const ENTRY: i64 = 2;
 
 #[derive(Clone, PartialEq, Message)]
 struct Record {
@@ -22,26 +22,27 @@ struct Record {
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct HardState {
+struct Entry {
     #[prost(uint64, tag = "3")]
-    commit: u64,
+    index: u64,
 }
 
-/// The last commit index that the log in `dir` tells of; 0 if it tells of none. What cannot be read
-/// ends the search: it is a torn tail, or for etcd to judge.
-pub fn committed(dir: &Path) -> io::Result<u64> {
+/// Index of the last entry of the log in `dir`; 0 if there is none. What cannot be read ends the
+/// search: it is a torn tail, or for etcd to judge.
+pub fn last_entry(dir: &Path) -> io::Result<u64> {
     let mut files: Vec<_> = fs::read_dir(dir)?.flatten().map(|entry| entry.path()).collect();
     files.retain(|path| path.extension().is_some_and(|end| end == "wal"));
     files.sort();
-    let mut last = 0;
-    // Each file begins with the state as it was.
-    for path in files.iter().rev().take(2) {
-        last = last.max(committed_in(&fs::read(path)?));
+    for path in files.iter().rev() {
+        let last = last_entry_in(&fs::read(path)?);
+        if last > 0 {
+            return Ok(last);
+        }
     }
-    Ok(last)
+    Ok(0)
 }
 
-fn committed_in(bytes: &[u8]) -> u64 {
+fn last_entry_in(bytes: &[u8]) -> u64 {
     let (mut rest, mut last) = (bytes, 0);
     while let Some((field, tail)) = rest.split_at_checked(8) {
         let field = u64::from_le_bytes(field.try_into().expect("eight bytes"));
@@ -50,8 +51,8 @@ fn committed_in(bytes: &[u8]) -> u64 {
         let (Ok(len), Ok(whole)) = (usize::try_from(len), usize::try_from(len + padding)) else { break };
         let Some(frame) = tail.get(..whole).filter(|_| len > 0) else { break };
         let Ok(record) = Record::decode(&frame[..len]) else { break };
-        if record.kind == HARD_STATE {
-            last = HardState::decode(&record.data[..]).map_or(last, |state| state.commit);
+        if record.kind == ENTRY {
+            last = Entry::decode(&record.data[..]).map_or(last, |entry| entry.index);
         }
         rest = &tail[whole..];
     }
@@ -73,29 +74,29 @@ mod tests {
     }
 
     #[test]
-    fn the_last_state_counts_and_a_torn_tail_ends_it() {
-        let state = |commit| frame(HARD_STATE, HardState { commit }.encode_to_vec());
-        let whole = [frame(1, b"who".to_vec()), state(4), frame(2, vec![7; 100]), state(9)].concat();
-        assert_eq!(committed_in(&[whole.clone(), vec![0; 64]].concat()), 9);
-        let torn = whole.len() - state(9).len() + 5;
-        assert_eq!(committed_in(&whole[..torn]), 4);
-        assert_eq!(committed_in(b""), 0);
-        assert_eq!(committed_in(&[0xff; 40]), 0);
+    fn the_last_entry_counts_and_a_torn_tail_ends_it() {
+        let entry = |index| frame(ENTRY, Entry { index }.encode_to_vec());
+        let whole = [frame(1, b"who".to_vec()), entry(4), frame(3, vec![7; 100]), entry(9)].concat();
+        assert_eq!(last_entry_in(&[whole.clone(), vec![0; 64]].concat()), 9);
+        let torn = whole.len() - entry(9).len() + 5;
+        assert_eq!(last_entry_in(&whole[..torn]), 4);
+        assert_eq!(last_entry_in(b""), 0);
+        assert_eq!(last_entry_in(&[0xff; 40]), 0);
         for at in 0..whole.len() {
             let mut bad = whole.clone();
             bad[at] ^= 0xff;
-            committed_in(&bad);
+            last_entry_in(&bad);
         }
     }
 
     #[test]
-    fn the_last_files_of_a_folder_are_read() {
+    fn the_last_file_with_an_entry_counts() {
         let dir = tempfile::tempdir().unwrap();
-        let state = |commit| frame(HARD_STATE, HardState { commit }.encode_to_vec());
-        for (name, commit) in [("0-0.wal", 50), ("1-5.wal", 60), ("2-9.wal", 70), ("3.tmp", 99)] {
-            fs::write(dir.path().join(name), state(commit)).unwrap();
+        let entry = |index| frame(ENTRY, Entry { index }.encode_to_vec());
+        for (name, index) in [("0-0.wal", 50), ("1-5.wal", 70), ("2-9.wal", 0), ("3.tmp", 99)] {
+            fs::write(dir.path().join(name), entry(index)).unwrap();
         }
-        assert_eq!(committed(dir.path()).unwrap(), 70);
-        assert!(committed(&dir.path().join("absent")).is_err());
+        assert_eq!(last_entry(dir.path()).unwrap(), 70);
+        assert!(last_entry(&dir.path().join("absent")).is_err());
     }
 }
