@@ -3,15 +3,17 @@
 use crate::peers::workspace;
 use crate::{differ, killloop};
 use anyhow::{Context, Result, bail};
+use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
 /// Which checks, in which order.
-const STEPS: [&str; 6] = ["test", "sim", "planted", "differ", "kill-loop", "clients"];
+const STEPS: [&str; 8] = ["test", "sim", "planted", "differ", "kill-loop", "clients", "stock", "bench"];
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Run this check alone (may be repeated): test, sim, planted, differ, kill-loop, clients.
+    /// Run this check alone (may be repeated): test, sim, planted, differ, kill-loop, clients,
+    /// stock, bench.
     #[arg(long, value_name = "CHECK")]
     only: Vec<String>,
     /// Seeds of the simulator.
@@ -55,8 +57,25 @@ async fn run(step: &str, args: &Args) -> Result<()> {
         "planted" => sim(&["--planted".into(), "--jobs".into(), "2".into()]),
         "differ" => differ::differ(&parsed(&["differ", "--seeds", "1..5", "--steps", "2000"])).await,
         "kill-loop" => killloop::kill_loop(&parsed(&["kill-loop", "--rounds", "10"])).await,
-        _ => crate::clients::clients(&crate::clients::Args::default()).await,
+        "clients" => crate::clients::clients(&crate::clients::Args::default()).await,
+        "stock" => stock(),
+        _ => bench().await,
     }
+}
+
+/// The tests that compare with the stock tools and with a real etcd, which `cargo test` alone skips.
+fn stock() -> Result<()> {
+    let etcd = crate::peers::program("etcd")?;
+    let tools = etcd.parent().context("a folder of programs")?;
+    let own = crate::peers::kvorum()?;
+    let words = ["test", "-p", "client", "-p", "ctl", "-p", "utl", "-p", "bolt", "-p", "kvorum"];
+    cargo_with(&words, &[("KVORUM_TEST_ETCD", tools), ("KVORUM_TEST_SERVER", &own)])
+}
+
+/// A few rows for seconds: that they run without an error, not how fast.
+async fn bench() -> Result<()> {
+    let rows = "put-64,get-1000,list-pages,fan-out-100";
+    crate::bench::bench(&parsed(&["bench", "--short", "--repeats", "1", "--members", "1", "--rows", rows])).await
 }
 
 /// The arguments a check has on the command line, with its defaults.
@@ -80,8 +99,14 @@ pub fn sim(args: &[String]) -> Result<()> {
 }
 
 fn cargo(words: &[&str]) -> Result<()> {
+    cargo_with(words, &[])
+}
+
+fn cargo_with(words: &[&str], variables: &[(&str, &Path)]) -> Result<()> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = Command::new(cargo).args(words).current_dir(workspace()).status().context("cargo does not start")?;
+    let mut command = Command::new(cargo);
+    command.args(words).current_dir(workspace()).envs(variables.iter().copied());
+    let status = command.status().context("cargo does not start")?;
     if !status.success() {
         bail!("cargo {}: {status}", words.join(" "));
     }

@@ -17,7 +17,7 @@ pub const GROUP: &[u8] = b"\x0b\x0c";
 pub const OTHER_TYPE: &[u8] = b"\x08\x96\x01";
 
 /// Why these two answers may differ; `None` for a finding.
-pub fn reason(step: &Step, left: &str, right: &str) -> Option<&'static str> {
+pub fn reason(step: &Step, right: &str) -> Option<&'static str> {
     match step {
         Step::Bytes { request, .. } if [GROUP, OTHER_TYPE].contains(&&request[..]) && right.starts_with("code 13 ") => {
             Some("fields of a type that the message does not have are refused")

@@ -117,7 +117,7 @@ impl Run {
         }
         let (left, right) = join!(self.left.run(&for_left), self.right.run(&for_right));
         self.compared += 1;
-        let differs = left != right && known::reason(&for_left, &left, &right).is_none();
+        let differs = left != right && known::reason(&for_left, &right).is_none();
         Ok(differs.then_some((for_left, left, right)))
     }
 
