@@ -45,6 +45,9 @@ pub enum Seen {
     OursAlone,
 }
 
+/// What carries a command out.
+pub type Run = fn(&Call) -> Result<(), Failure>;
+
 pub struct Command {
     pub name: &'static str,
     /// Behind the path in the usage line.
@@ -54,7 +57,7 @@ pub struct Command {
     pub words: Words,
     pub seen: Seen,
     /// None: only its children run.
-    pub run: Option<fn(&Call) -> Result<(), Failure>>,
+    pub run: Option<Run>,
     pub children: &'static [Command],
 }
 
@@ -152,7 +155,10 @@ pub fn main(program: &str, root: &'static Command, args: &[String], terminal: bo
     let command = page.command();
     let outcome = read(command, &rest).and_then(|read| {
         let run = command.run.filter(|_| read.values["help"] != "true");
-        let Some(run) = run else { return Ok(print!("{}", page.usage(true))) };
+        let Some(run) = run else {
+            print!("{}", page.usage(true));
+            return Ok(());
+        };
         check(command, &read)?;
         let Read { words, values, .. } = read;
         run(&Call { program: program.to_string(), root, words, values, people: ours && terminal })
@@ -392,8 +398,8 @@ fn refuse(kind: Kind, value: &str) -> Option<String> {
         Kind::Text => None,
         Kind::Bool if go_bool(value).is_some() => None,
         Kind::Bool => Some(format!("strconv.ParseBool: parsing {value:?}: invalid syntax")),
-        Kind::Int => number("ParseInt", value.parse::<i64>().err().map(|error| error.kind().clone())),
-        Kind::Uint => number("ParseUint", value.parse::<u64>().err().map(|error| error.kind().clone())),
+        Kind::Int => number("ParseInt", value.parse::<i64>().err().map(|error| *error.kind())),
+        Kind::Uint => number("ParseUint", value.parse::<u64>().err().map(|error| *error.kind())),
         Kind::Duration if go_duration(value).is_some() => None,
         Kind::Duration => Some(format!("time: invalid duration {value:?}")),
     }
