@@ -45,6 +45,11 @@ pub fn options(call: &Call) -> Outcome<Options> {
             return Err(Failure::bad_args(format!("empty string is passed to --{name} option")));
         }
     }
+    let (cert, key) = (call.text("cert"), call.text("key"));
+    if cert.is_empty() != key.is_empty() {
+        let text = format!("KeyFile and CertFile must both be present[key: {key}, cert: {cert}]");
+        return Err(Failure::bad_args(text));
+    }
     for name in ["cert", "key", "cacert"].into_iter().filter(|name| !call.text(name).is_empty()) {
         readable(call.text(name))?;
     }

@@ -214,7 +214,12 @@ fn mask_times(line: &str) -> String {
             words[at - 1] = "#".to_owned();
         }
     }
-    let line = words.join(" ");
+    let mut columns: Vec<String> = words.join(" ").split(", ").map(str::to_owned).collect();
+    // A status: term and indices.
+    if columns.len() == 16 {
+        columns[10..13].fill("#".to_owned());
+    }
+    let line = columns.join(", ");
     match line.split_once("\"took\":\"") {
         Some((before, after)) => format!("{before}\"took\":#{}", after.split_once('"').map_or("", |(_, rest)| rest)),
         None => line,

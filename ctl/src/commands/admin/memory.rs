@@ -31,6 +31,13 @@ pub fn resident(call: &Call, endpoint: &str) -> Outcome<f64> {
         .ok_or_else(|| failed("process_resident_memory_bytes is not among them".to_owned()))
 }
 
+/// Whether the server at an endpoint says that it is ours. One that cannot be
+/// asked is not.
+pub fn is_kvorum(call: &Call, endpoint: &str) -> bool {
+    let asked = async { tokio::time::timeout(Duration::from_secs(1), page(endpoint)).await };
+    call.block_on(asked).is_ok_and(|page| page.is_ok_and(|page| page.contains("\nkvorum_")))
+}
+
 /// The page of metrics of the server at an endpoint without TLS.
 ///
 /// # Errors
