@@ -25,6 +25,8 @@ pub(crate) struct Health {
     stalled: BTreeSet<JobId>,
     stop: Option<Stop>,
     corrupt: bool,
+    /// When it was last told that history cannot be read.
+    history_told: Option<u64>,
     /// Streams that asked for history of a corrupt state.
     held_history: BTreeSet<Waiter>,
     marks: BTreeMap<u64, u128>,
@@ -53,6 +55,15 @@ impl Health {
         if self.saves.is_empty() && self.stalled.is_empty() {
             self.yielding = false;
         }
+    }
+
+    /// True once a minute.
+    pub(crate) fn tell_history(&mut self, now: u64) -> bool {
+        let due = self.history_told.is_none_or(|told| now - told >= 60_000 / TICK_MS);
+        if due {
+            self.history_told = Some(now);
+        }
+        due
     }
 
     /// True once per member.

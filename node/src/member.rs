@@ -352,6 +352,9 @@ impl Node {
             }
             Task::Backup { backup } => self.backup_unread(backup, fault, out),
             Task::HashKv { epoch } => self.hash_failed(epoch, &fault, out),
+            Task::History { waiter, .. } => {
+                self.history_failed(waiter, &fault.to_string(), out);
+            }
             Task::Install => self.install_failed(fault, out),
             Task::ReadLog { ticket } => {
                 // The follower gets a snapshot instead.

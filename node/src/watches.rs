@@ -82,8 +82,19 @@ impl Node {
                 let history = History { revisions, next, compacted: self.store.compacted() };
                 self.answer(waiter, Answer::History(history), out);
             }
-            Err(damage) => self.fatal(format!("history holds a damaged record: {damage}"), out),
+            Err(damage) => {
+                self.history_failed(waiter, &damage.to_string(), out);
+            }
         }
+    }
+
+    /// The index is whole: only the watches that need this piece wait. Their streams ask again, so
+    /// it is told once a minute.
+    pub(crate) fn history_failed(&mut self, waiter: Waiter, why: &str, out: &mut Vec<Output>) {
+        if self.health.tell_history(self.ticks) {
+            self.note(Level::Error, format!("history for watches could not be read: {why}"), out);
+        }
+        self.refuse(waiter, Refusal::User(store::Error::Corrupt), out);
     }
 
     /// Groups raw records into revisions; the version before comes from the index.

@@ -71,6 +71,10 @@ impl Village {
                 self.houses.get_mut(&id.parse().expect("id")).expect("member").queue = Some(JobQueue::default())
             }
             ["differ", id, index] => self.differ(id.parse().expect("id"), index.parse().expect("index")),
+            ["flip", id, path, offset] => {
+                let offset: usize = offset.parse().expect("offset");
+                self.houses[&id.parse().expect("id")].files.edit(path, |bytes| bytes[offset] ^= 1);
+            }
             ["full", id] => self.houses[&id.parse().expect("id")].files.set_full(true),
             ["room", id] => {
                 let id = id.parse().expect("id");
