@@ -17,6 +17,8 @@ const FULL_MEMORY: u64 = 4096 * MIB;
 const LEAST_MEMORY: u64 = 128 * MIB;
 /// Budgets grow beyond their full size only when `--memory-budget` asks for it.
 const MOST_SCALE: u64 = 16;
+/// What is read at once for a connection when the budget of unsent bytes is short. Bytes.
+const PRESSED_PIECE: u64 = 16 << 10;
 
 /// The bounds, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -465,6 +467,13 @@ impl Account {
     /// a connection whose client has taken everything: they end only by going on.
     pub fn may_read(&self, bytes: u64) -> bool {
         self.unsent.load(Ordering::Relaxed) == 0 || self.held().saturating_add(bytes) <= self.share()
+    }
+
+    /// How many bytes to read at once where `usual` is right when there is room: little once
+    /// half of the budget is held, because every connection may always hold one piece.
+    pub fn piece(&self, usual: u64) -> u64 {
+        let pressed = self.ledger.unsent.used() >= self.ledger.limits.unsent / 2;
+        if pressed { usual.min(PRESSED_PIECE) } else { usual }
     }
 
     async fn until(&self, enough: impl Fn() -> bool) {

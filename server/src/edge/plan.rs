@@ -158,7 +158,7 @@ impl Plan {
         let mut from = 0;
         let mut rest = self.cuts.as_slice();
         while !rest.is_empty() {
-            let (now, later) = rest.split_at(batch(rest));
+            let (now, later) = rest.split_at(batch(rest, reply.account().piece(FETCH_BYTES)));
             rest = later;
             let bytes = now.iter().map(Cut::bytes).sum();
             if !reply.account().may_read(bytes) {
@@ -187,12 +187,12 @@ impl Plan {
     }
 }
 
-/// How many of the next records are fetched together.
-fn batch(cuts: &[Cut]) -> usize {
+/// How many of the next records are fetched together: `most` bytes, or one record.
+fn batch(cuts: &[Cut], most: u64) -> usize {
     let mut bytes = 0;
     let fit = cuts.iter().take(FETCH_ITEMS).take_while(|cut| {
         bytes += u64::from(cut.record.handle.len);
-        bytes <= FETCH_BYTES
+        bytes <= most
     });
     fit.count().max(1)
 }
@@ -437,8 +437,9 @@ mod tests {
             at: 0,
             record: Located { handle: Handle { segment: 0, offset: 0, len }, rev: store::Rev::default(), bytes: None },
         };
-        assert_eq!(batch(&[cut(1 << 21), cut(1)]), 1);
-        assert_eq!(batch(&vec![cut(100); 2000]), FETCH_ITEMS);
-        assert_eq!(batch(&vec![cut(100 << 10); 5]), 2);
+        assert_eq!(batch(&[cut(1 << 21), cut(1)], FETCH_BYTES), 1);
+        assert_eq!(batch(&vec![cut(100); 2000], FETCH_BYTES), FETCH_ITEMS);
+        assert_eq!(batch(&vec![cut(100 << 10); 5], FETCH_BYTES), 2);
+        assert_eq!(batch(&vec![cut(4000); 50], 16 << 10), 4, "when room is short");
     }
 }

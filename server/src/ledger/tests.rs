@@ -93,6 +93,18 @@ fn a_connection_holds_its_share_of_what_is_free() {
     assert!(b.may_read(50) && more[0].may_ask());
 }
 
+#[test]
+fn pieces_are_small_when_half_is_held() {
+    let ledger = small();
+    let (a, b) = (Account::new(&ledger), Account::new(&ledger));
+    let held = a.hold(What::Places, 499);
+    assert_eq!(b.piece(256 << 10), 256 << 10);
+    let more = a.hold(What::Unsent, 1);
+    assert_eq!((b.piece(256 << 10), b.piece(100)), (16 << 10, 100));
+    drop((held, more));
+    assert_eq!(b.piece(256 << 10), 256 << 10);
+}
+
 #[tokio::test]
 async fn a_read_waits_until_the_client_takes_what_it_asked_for() {
     let ledger = small();
