@@ -1,7 +1,9 @@
 //! Linearisable reads (ReadIndex) and what else needs a leader proven current.
 //!
-//! All reads collected in one turn share one round. A round that fails, is not answered in
-//! time, or whose leader changed puts its reads back in the queue: reads may be repeated.
+//! All reads collected in one turn share one round. A round that fails, or whose leader changed,
+//! puts its reads back in the queue: reads may be repeated. A round that the leader does not
+//! answer is sent again under the same token: every send came after its reads, so the answer to
+//! any of them counts, however long the way is.
 
 use crate::config::TICK_MS;
 use crate::frame::Frame;
@@ -11,7 +13,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use store::Query;
 
-/// A follower asks again with a new token after this (etcd: 500 ms). Ticks.
+/// A follower sends its question again after this (etcd: 500 ms). Ticks.
 const ROUND_AGAIN: u64 = 500 / TICK_MS;
 
 /// Reads of askers that went away are taken out when there are more of them than this, and
@@ -76,7 +78,17 @@ struct Round {
     reads: Vec<Read>,
     /// 0 = a round of our own (we lead); else the leader asked.
     to: u64,
+    /// When it was last sent.
     at: u64,
+}
+
+/// What a follower asks the leader for this read and those of its round.
+fn question(then: &Then, boot: u64, token: u64) -> Frame {
+    match *then {
+        Then::KeepAlive { lease } => Frame::KeepAlive { boot, token, lease },
+        Then::TimeToLive { lease, .. } => Frame::TimeToLive { boot, token, lease },
+        _ => Frame::ReadIndex { boot, token },
+    }
 }
 
 #[derive(Default)]
@@ -151,28 +163,20 @@ impl Node {
         let mut plain = Vec::new();
         for read in reads {
             match read.then {
-                Then::KeepAlive { lease } => {
-                    self.ask_leader(read, |boot, token| Frame::KeepAlive { boot, token, lease }, out)
-                }
-                Then::TimeToLive { lease, .. } => {
-                    self.ask_leader(read, |boot, token| Frame::TimeToLive { boot, token, lease }, out);
-                }
+                Then::KeepAlive { .. } | Then::TimeToLive { .. } => self.ask_leader(vec![read], out),
                 _ => plain.push(read),
             }
         }
         if !plain.is_empty() {
-            self.ask_leader_round(plain, |boot, token| Frame::ReadIndex { boot, token }, out);
+            self.ask_leader(plain, out);
         }
     }
 
-    fn ask_leader(&mut self, read: Read, frame: impl Fn(u64, u64) -> Frame, out: &mut Vec<Output>) {
-        self.ask_leader_round(vec![read], frame, out);
-    }
-
-    fn ask_leader_round(&mut self, reads: Vec<Read>, frame: impl Fn(u64, u64) -> Frame, out: &mut Vec<Output>) {
+    fn ask_leader(&mut self, reads: Vec<Read>, out: &mut Vec<Output>) {
         let token = self.reads.token();
+        let frame = question(&reads[0].then, self.config.boot, token);
         self.reads.rounds.insert(token, Round { reads, to: self.leader, at: self.ticks });
-        out.push(Output::Send { to: self.leader, frame: frame(self.config.boot, token) });
+        out.push(Output::Send { to: self.leader, frame });
     }
 
     /// Consensus answered a round of ours: `index` None = it failed.
@@ -220,18 +224,19 @@ impl Node {
         }
     }
 
-    pub(crate) fn tick_reads(&mut self, _out: &mut Vec<Output>) {
-        let old: Vec<u64> = self
-            .reads
-            .rounds
-            .iter()
-            .filter(|(_, round)| round.to != 0 && self.ticks - round.at >= ROUND_AGAIN)
-            .map(|(token, _)| *token)
-            .collect();
-        for token in old {
-            let round = self.reads.rounds.remove(&token).expect("listed");
-            self.reads.queue.extend(round.reads);
-        }
+    pub(crate) fn tick_reads(&mut self, out: &mut Vec<Output>) {
+        let (now, boot) = (self.ticks, self.config.boot);
+        let Reads { rounds, wanted, .. } = &mut self.reads;
+        rounds.retain(|token, round| {
+            if round.to == 0 || now - round.at < ROUND_AGAIN {
+                return true;
+            }
+            round.reads.retain(|read| wanted.contains(&read.waiter));
+            let Some(first) = round.reads.first() else { return false };
+            round.at = now;
+            out.push(Output::Send { to: round.to, frame: question(&first.then, boot, *token) });
+            true
+        });
     }
 
     pub(crate) fn on_read_index(&mut self, from: u64, boot: u64, token: u64, out: &mut Vec<Output>) {

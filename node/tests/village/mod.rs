@@ -35,6 +35,11 @@ pub struct Village {
     houses: BTreeMap<u64, House>,
     wires: VecDeque<(u64, u64, Frame)>,
     cut: BTreeSet<(u64, u64)>,
+    /// Frames on these wires take so many ticks.
+    long: BTreeMap<(u64, u64), u64>,
+    /// Frames on long wires, by the tick they arrive at.
+    underway: BTreeMap<u64, Vec<(u64, u64, Frame)>>,
+    now: u64,
     /// Forwards on these wires are remembered, to arrive once more.
     tapped: BTreeSet<(u64, u64)>,
     copies: Vec<(u64, u64, Frame)>,
@@ -59,6 +64,11 @@ impl Village {
             ["start", count] => self.start(count.parse().expect("a number")),
             ["ticks", count] => (0..count.parse().expect("a number")).for_each(|_| self.tick()),
             ["cut", a, b] => self.cut_wire(a, b),
+            ["long", a, b, ticks] => {
+                let (a, b) = (a.parse().expect("id"), b.parse().expect("id"));
+                let ticks = ticks.parse().expect("ticks");
+                self.long.extend([((a, b), ticks), ((b, a), ticks)]);
+            }
             ["tap", a, b] => {
                 self.tapped.insert((a.parse().expect("id"), b.parse().expect("id")));
             }
@@ -222,6 +232,11 @@ impl Village {
     }
 
     fn tick(&mut self) {
+        self.now += 1;
+        for (from, to, frame) in self.underway.remove(&self.now).unwrap_or_default() {
+            self.arrive(from, to, frame);
+        }
+        self.deliver();
         let ids: Vec<u64> = self.houses.keys().copied().collect();
         for id in ids {
             self.input(id, Input::Tick);
@@ -258,18 +273,25 @@ impl Village {
             if self.tapped.contains(&(from, to)) && matches!(frame, Frame::Forward { .. }) {
                 self.copies.push((from, to, frame.clone()));
             }
-            if self.cut.contains(&(from, to)) || self.houses.get(&to).is_none_or(|house| house.down) {
-                continue;
+            match self.long.get(&(from, to)) {
+                Some(ticks) => self.underway.entry(self.now + ticks).or_default().push((from, to, frame)),
+                None => self.arrive(from, to, frame),
             }
-            let mut bytes = Vec::new();
-            node::frame::encode(&frame, &mut bytes);
-            let frame = node::frame::decode(Bytes::from(bytes)).expect("own frames are readable");
-            let house = self.houses.get_mut(&to).expect("member");
-            let mut out = Vec::new();
-            house.node.step(Input::Frame { from, frame }, &mut out);
-            self.carry_out(to, out);
-            self.settle(to);
         }
+    }
+
+    fn arrive(&mut self, from: u64, to: u64, frame: Frame) {
+        if self.cut.contains(&(from, to)) || self.houses.get(&to).is_none_or(|house| house.down) {
+            return;
+        }
+        let mut bytes = Vec::new();
+        node::frame::encode(&frame, &mut bytes);
+        let frame = node::frame::decode(Bytes::from(bytes)).expect("own frames are readable");
+        let house = self.houses.get_mut(&to).expect("member");
+        let mut out = Vec::new();
+        house.node.step(Input::Frame { from, frame }, &mut out);
+        self.carry_out(to, out);
+        self.settle(to);
     }
 
     fn work(&mut self, id: u64, job: JobId, work: Job) {
