@@ -32,6 +32,9 @@ use store::{KeyRange, RevisionEvents};
 
 /// Most revisions in one response of a watch that catches up.
 const CATCH_UP_REVISIONS: usize = 1000;
+/// History that was found damaged is read again after this: a compaction may have dropped it, or
+/// a snapshot of the leader replaced it. 10 s, in ticks.
+const DAMAGE_WAITS: u32 = 1000;
 /// So close to the newest revision a watch that is behind asks the ring for the rest.
 const NEAR_REVISIONS: i64 = (store::watch::JOIN_REVISIONS / 4) as i64;
 /// Joins of watches that were behind, at one time: each answer may hold a part of the ring.
@@ -75,6 +78,8 @@ pub struct WatchStream {
     reading: Option<Reading>,
     /// History had nothing, or was refused: not again before the next tick.
     history_rests: bool,
+    /// Ticks for which history is not asked, because a piece of it was found damaged.
+    history_waits: u32,
     questions: BTreeMap<u64, Question>,
     next_token: u64,
     /// Newest revision the stream has heard of.
@@ -149,6 +154,7 @@ impl WatchStream {
             joining: 0,
             reading: None,
             history_rests: false,
+            history_waits: 0,
             questions: BTreeMap::new(),
             next_token: 0,
             seen: revision_now,
@@ -208,9 +214,11 @@ impl WatchStream {
             Ok(history) => self.on_history(reading, &history),
             Err(refusal) => {
                 self.history_rests = true;
-                if refusal == Refusal::User(store::Error::Compacted) {
+                match refusal {
                     // Joining tells each of them how far the compaction went.
-                    self.behind_to_waiting(i64::MIN);
+                    Refusal::User(store::Error::Compacted) => self.behind_to_waiting(i64::MIN),
+                    Refusal::User(store::Error::Corrupt) => self.history_waits = DAMAGE_WAITS,
+                    _ => {}
                 }
             }
         }
@@ -230,7 +238,8 @@ impl WatchStream {
         if self.ended {
             return;
         }
-        self.history_rests = false;
+        self.history_waits = self.history_waits.saturating_sub(1);
+        self.history_rests = self.history_waits > 0;
         if self.leader.tick() {
             self.end(Refusal::NoLeader, out);
             return;

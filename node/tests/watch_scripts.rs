@@ -7,6 +7,7 @@
 //! stall | flow          the client stops, goes on reading
 //! hold | settle         messages stop moving; move them all
 //! install N             a snapshot brings N puts of key `s`
+//! damage | heal         history cannot be read, can again
 //! tick N | leader yes|no | care
 //! ```
 
@@ -85,6 +86,8 @@ fn command_line(world: &mut World, command: &str, hold: &mut bool) {
         ["compact", revision] => world.compacted = revision.parse().unwrap(),
         ["stall"] => world.clients[0].stalled = true,
         ["flow"] => world.clients[0].stalled = false,
+        ["damage"] => world.damaged = true,
+        ["heal"] => world.damaged = false,
         ["hold"] => *hold = true,
         ["settle"] => *hold = false,
         ["install", puts] => {

@@ -22,6 +22,8 @@ pub struct World {
     state: BTreeMap<String, Version>,
     pub clients: Vec<Client>,
     pub history_chunk: usize,
+    /// History is refused.
+    pub damaged: bool,
 }
 
 struct Version {
@@ -54,6 +56,7 @@ impl World {
             state: BTreeMap::new(),
             clients: limits.iter().map(|limits| Client::new(*limits)).collect(),
             history_chunk: usize::MAX,
+            damaged: false,
         }
     }
 
@@ -181,6 +184,11 @@ impl World {
     /// History is read and answered. What lies below the compaction is gone at once.
     pub fn step_history(&mut self, who: usize) -> bool {
         let Some((from, prev)) = self.clients[who].reading.take() else { return false };
+        if self.damaged {
+            let corrupt = Refusal::User(store::Error::Corrupt);
+            self.act(who, |stream, out| stream.history(Err(corrupt), out));
+            return true;
+        }
         let first = from.max(self.compacted).max(2);
         let revisions: Vec<_> = self
             .log
