@@ -38,6 +38,9 @@ fn log_options(config: &Config) -> LogOptions {
     LogOptions { segment_bytes: config.log_segment_bytes }
 }
 
+/// Bytes of entries in one message to a follower.
+const MESSAGE_BYTES: u64 = 1 << 20;
+
 impl Node {
     /// Recovers a member. The log is for the driver's log lane. Refusals change nothing in `files`.
     ///
@@ -182,8 +185,9 @@ fn consensus_config(config: &Config) -> consensus::Config {
         boot: config.boot,
         election_ticks: ticks(config.election_ms),
         heartbeat_ticks: ticks(config.heartbeat_ms),
-        max_message_bytes: 1 << 20,
-        max_uncommitted_bytes: config.budgets.uncommitted,
+        max_message_bytes: MESSAGE_BYTES,
+        // Consensus wants room for one message; the gate holds to a smaller budget by itself.
+        max_uncommitted_bytes: config.budgets.uncommitted.max(MESSAGE_BYTES),
         cache_bytes: config.budgets.entry_cache,
     }
 }
