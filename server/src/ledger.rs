@@ -6,8 +6,9 @@
 //! the bounds follow from the memory of the machine.
 
 use crate::log::json;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 const MIB: u64 = 1 << 20;
@@ -19,6 +20,12 @@ const LEAST_MEMORY: u64 = 128 * MIB;
 const MOST_SCALE: u64 = 16;
 /// What is read at once for a connection when the budget of unsent bytes is short. Bytes.
 const PRESSED_PIECE: u64 = 16 << 10;
+
+/// While half of the budget of unsent bytes is held, a connection that holds some of it and has
+/// taken nothing for so long is cut.
+const STALL: Duration = Duration::from_secs(10);
+/// How often stalled connections are looked for.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// The bounds, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -271,6 +278,11 @@ pub struct Ledger {
     sort_room: Arc<Semaphore>,
     room: Notify,
     waiting: AtomicU64,
+    /// Of the connections that are open.
+    accounts: Mutex<Vec<Weak<Account>>>,
+    /// Connections cut because they stalled while others waited.
+    cut: AtomicU64,
+    began: Instant,
     /// Reads that wait for room in the queue to the core.
     queue_room: Notify,
     queue_waiting: AtomicU64,
@@ -298,10 +310,55 @@ impl Ledger {
             sort_room: kib(limits.sorts),
             room: Notify::new(),
             waiting: AtomicU64::new(0),
+            accounts: Mutex::default(),
+            cut: AtomicU64::new(0),
+            began: Instant::now(),
             queue_room: Notify::new(),
             queue_waiting: AtomicU64::new(0),
             limits,
         })
+    }
+
+    /// Cuts connections that do not read while others need the room; runs as long as the server.
+    pub async fn cut_stalled(self: Arc<Self>) {
+        let mut look = tokio::time::interval(LOOK);
+        let mut told: Option<Instant> = None;
+        loop {
+            look.tick().await;
+            let cut = self.cut_those_stalled(self.millis());
+            if cut > 0 && told.is_none_or(|told| told.elapsed() >= Duration::from_secs(60)) {
+                told = Some(Instant::now());
+                let fields = [("connections", json!(cut)), ("unsent", json!(self.unsent.used()))];
+                crate::log::warn("cut connections whose clients read nothing of large answers", &fields);
+            }
+        }
+    }
+
+    /// Milliseconds since it began.
+    fn millis(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn cut_those_stalled(&self, now: u64) -> u64 {
+        if !self.is_pressed() {
+            return 0;
+        }
+        let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
+        accounts.retain(|account| account.strong_count() > 0);
+        let stalled = accounts.iter().filter_map(Weak::upgrade).filter(|account| account.is_stalled(now));
+        let cut = stalled.map(|account| account.cut.notify_one()).count() as u64;
+        self.cut.fetch_add(cut, Ordering::Relaxed);
+        cut
+    }
+
+    /// Connections cut so far because they stalled.
+    pub fn times_cut(&self) -> u64 {
+        self.cut.load(Ordering::Relaxed)
+    }
+
+    /// Half of the budget of unsent bytes is held.
+    fn is_pressed(&self) -> bool {
+        self.unsent.used() >= self.limits.unsent / 2
     }
 
     pub fn budgets(&self) -> [&Budget; 10] {
@@ -423,6 +480,9 @@ pub struct Account {
     unsent: AtomicU64,
     /// Held by handlers: the places of records that are still to be read.
     places: AtomicU64,
+    /// When the client last took something, or had nothing to take. Milliseconds.
+    progress: AtomicU64,
+    cut: Notify,
 }
 
 /// What a [`Hold`] is for.
@@ -434,7 +494,29 @@ pub enum What {
 
 impl Account {
     pub fn new(ledger: &Arc<Ledger>) -> Arc<Account> {
-        Arc::new(Account { ledger: ledger.clone(), unsent: AtomicU64::new(0), places: AtomicU64::new(0) })
+        let account = Arc::new(Account {
+            ledger: ledger.clone(),
+            unsent: AtomicU64::new(0),
+            places: AtomicU64::new(0),
+            progress: AtomicU64::new(ledger.millis()),
+            cut: Notify::new(),
+        });
+        let mut accounts = ledger.accounts.lock().unwrap_or_else(PoisonError::into_inner);
+        if accounts.len() == accounts.capacity() {
+            accounts.retain(|account| account.strong_count() > 0);
+        }
+        accounts.push(Arc::downgrade(&account));
+        account
+    }
+
+    /// Waits until this connection is to be cut: see [`Ledger::cut_stalled`].
+    pub async fn cut(&self) {
+        self.cut.notified().await;
+    }
+
+    fn is_stalled(&self, now: u64) -> bool {
+        let since = now.saturating_sub(self.progress.load(Ordering::Relaxed));
+        self.unsent.load(Ordering::Relaxed) > 0 && u128::from(since) >= STALL.as_millis()
     }
 
     pub fn ledger(&self) -> &Arc<Ledger> {
@@ -472,8 +554,7 @@ impl Account {
     /// How many bytes to read at once where `usual` is right when there is room: little once
     /// half of the budget is held, because every connection may always hold one piece.
     pub fn piece(&self, usual: u64) -> u64 {
-        let pressed = self.ledger.unsent.used() >= self.ledger.limits.unsent / 2;
-        if pressed { usual.min(PRESSED_PIECE) } else { usual }
+        if self.ledger.is_pressed() { usual.min(PRESSED_PIECE) } else { usual }
     }
 
     async fn until(&self, enough: impl Fn() -> bool) {
@@ -507,13 +588,19 @@ impl Account {
     }
 
     pub fn take(&self, what: What, bytes: u64) {
-        self.of(what).fetch_add(bytes, Ordering::Relaxed);
+        let before = self.of(what).fetch_add(bytes, Ordering::Relaxed);
+        if what == What::Unsent && before == 0 {
+            self.progress.store(self.ledger.millis(), Ordering::Relaxed);
+        }
         self.ledger.unsent.take(bytes);
     }
 
     pub fn give(&self, what: What, bytes: u64) {
         let before = self.of(what).fetch_sub(bytes, Ordering::Relaxed);
         debug_assert!(before >= bytes, "a connection gave back more than it held");
+        if what == What::Unsent && bytes > 0 {
+            self.progress.store(self.ledger.millis(), Ordering::Relaxed);
+        }
         self.ledger.unsent.give(bytes);
         self.ledger.wake();
     }

@@ -236,6 +236,7 @@ fn start(args: &[String], given: &Given, options: Options) -> Result<(), Failed>
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(io)?;
     runtime.block_on(async move {
         tokio::spawn(core::hand_out(to_clients));
+        tokio::spawn(edge.core().ledger().clone().cut_stalled());
         live(edge, &options, bound.client, bound.metrics, core_ended).await
     });
     Ok(())

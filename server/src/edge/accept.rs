@@ -162,11 +162,13 @@ where
         .max_header_list_size(HEADER_LIST)
         .max_send_buf_size(SEND_BUFFER);
     let mut stopping = edge.core().stopping();
+    let account = edge.account().clone();
     let service = service_fn(move |request| answer(edge.clone(), door, request));
     let connection = builder.serve_connection(io, service);
     tokio::pin!(connection);
     tokio::select! {
         ended = connection.as_mut() => return Ok(ended?),
+        () = account.cut() => return Ok(()),
         _ = stopping.wait_for(|stopping| *stopping) => connection.as_mut().graceful_shutdown(),
     }
     Ok(connection.await?)

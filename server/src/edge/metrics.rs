@@ -90,6 +90,7 @@ pub struct Metrics {
     budget_bytes: IntGaugeVec,
     budget_limit_bytes: IntGaugeVec,
     budget_full: IntCounterVec,
+    budget_cut: IntCounterVec,
     queue_depth: IntGaugeVec,
 
     seen: Mutex<Seen>,
@@ -242,6 +243,11 @@ impl Metrics {
                 "Times that somebody waited or was refused because a budget was full.",
                 &["name"],
             ),
+            budget_cut: m.counters(
+                "kvorum_budget_cut_total",
+                "Connections cut because they held a budget that others needed, and took nothing.",
+                &["name"],
+            ),
             queue_depth: m.gauges("kvorum_queue_depth", "Things that stand in a queue.", &["name"]),
             seen: Mutex::new(Seen::default()),
         }
@@ -284,6 +290,7 @@ impl Metrics {
         for budget in core.ledger().budgets() {
             self.budget(budget.name, budget.used(), budget.limit(), Some(budget.times_full()));
         }
+        self.follow(&self.budget_cut.with_label_values(&["unsent"]), core.ledger().times_cut());
         self.budget("entry_cache", held.entry_cache, limits.entry_cache, None);
         self.budget("uncommitted", held.uncommitted, limits.uncommitted, None);
         self.budget("commands", held.commands, limits.commands, Some(held.refused));
@@ -300,11 +307,15 @@ impl Metrics {
         self.budget_bytes.with_label_values(&[name]).set(signed(used));
         self.budget_limit_bytes.with_label_values(&[name]).set(signed(limit));
         if let Some(full) = full {
-            let counter = self.budget_full.with_label_values(&[name]);
-            // Only looking changes it, and lookers may come at once.
-            let _seen = self.seen.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-            counter.inc_by(full.saturating_sub(counter.get()));
+            self.follow(&self.budget_full.with_label_values(&[name]), full);
         }
+    }
+
+    /// Brings a counter up to what was counted elsewhere. Only looking changes it, and lookers
+    /// may come at once.
+    fn follow(&self, counter: &prometheus::IntCounter, counted: u64) {
+        let _seen = self.seen.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        counter.inc_by(counted.saturating_sub(counter.get()));
     }
 }
 
