@@ -499,6 +499,11 @@ impl Consensus {
         self.call(|raw| raw.report_unreachable(peer));
     }
 
+    /// Lets go of applied entries beyond `bytes` of cached ones; the log on disk has them.
+    pub fn shrink_cache(&mut self, bytes: u64) {
+        self.raw.mut_store().shrink(bytes);
+    }
+
     /// The log on disk begins at `below`, which is at most applied + 1.
     pub fn compact_cache(&mut self, below: u64) {
         self.raw.mut_store().cut(below);

@@ -129,7 +129,12 @@ impl LogCache {
     }
 
     fn evict(&mut self) {
-        while self.bytes > self.cap && self.first_cached <= self.applied && self.forget_first() {}
+        self.shrink(self.cap);
+    }
+
+    /// Forgets applied entries, oldest first, while more than `bytes` are held.
+    pub fn shrink(&mut self, bytes: u64) {
+        while self.bytes > bytes && self.first_cached <= self.applied && self.forget_first() {}
     }
 
     fn forget_first(&mut self) -> bool {

@@ -60,12 +60,20 @@ pub struct Node {
     /// Lists of leases under way, oldest first.
     pub(crate) listings: std::collections::VecDeque<crate::requests::Listing>,
     pub(crate) hashes: Hashes,
+    /// The tick of the last entry for the log.
+    appended: u64,
     /// Counts installed snapshots: what was asked of an earlier state is not mixed with this one.
     pub(crate) epoch: u64,
     /// Set once `Output::Fatal` was said: nothing more is done.
     pub(crate) dead: bool,
     turn: Turn,
 }
+
+/// A member without a new entry for so long is quiet: 30 s, in ticks.
+const QUIET: u64 = 30_000 / crate::TICK_MS;
+/// What the entry cache of a quiet member shrinks to, and by how much at a tick. Bytes.
+const QUIET_CACHE: u64 = 1 << 20;
+const QUIET_STEP: u64 = 1 << 20;
 
 /// What entries take in the log, about. Bytes.
 pub(crate) fn log_bytes(entries: &[consensus::Entry]) -> u64 {
@@ -117,6 +125,7 @@ impl Node {
             consensus,
             hub,
             ticks: 0,
+            appended: 0,
             term: status.term,
             leader: 0,
             role: Role::Follower,
@@ -210,6 +219,15 @@ impl Node {
         self.tick_health(out);
         self.tick_transfer(out);
         self.tick_checkpoints();
+        self.tick_cache();
+    }
+
+    /// A quiet member gives back the memory of old entries, a little at each tick.
+    fn tick_cache(&mut self) {
+        let cached = self.consensus.cached_bytes();
+        if cached > QUIET_CACHE && self.ticks - self.appended >= QUIET {
+            self.consensus.shrink_cache(QUIET_CACHE.max(cached - QUIET_STEP.min(cached)));
+        }
     }
 
     fn frame(&mut self, from: u64, frame: Frame, out: &mut Vec<Output>) {
@@ -261,6 +279,9 @@ impl Node {
             }
             if let Some(save) = turn.save.take() {
                 self.checkpoints.log_grew(log_bytes(&save.entries));
+                if !save.entries.is_empty() {
+                    self.appended = self.ticks;
+                }
                 self.submit_save(save, out);
             }
             self.applier.committed(turn.committed.drain(..));

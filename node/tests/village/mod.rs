@@ -47,6 +47,8 @@ pub struct Village {
     ring: usize,
     /// Largest amount of uncommitted data; 0: the default.
     uncommitted: u64,
+    /// Bytes of entries kept in memory; 0: few.
+    cache: u64,
     next: Waiter,
     boots: u64,
     told: String,
@@ -60,6 +62,7 @@ impl Village {
         self.told.clear();
         let words: Vec<&str> = line.split_whitespace().collect();
         match words.as_slice() {
+            ["cache", bytes] => self.cache = bytes.parse().expect("bytes"),
             ["uncommitted", bytes] => self.uncommitted = bytes.parse().expect("bytes"),
             ["start", count] => self.start(count.parse().expect("a number")),
             ["ticks", count] => (0..count.parse().expect("a number")).for_each(|_| self.tick()),
@@ -136,6 +139,9 @@ impl Village {
         config.log_segment_bytes = 256 << 10;
         config.checkpoint_bytes = 16 << 10;
         config.budgets.entry_cache = 16 << 10;
+        if self.cache > 0 {
+            config.budgets.entry_cache = self.cache;
+        }
         if self.ring > 0 {
             config.budgets.event_ring = self.ring;
         }
@@ -394,6 +400,11 @@ impl Village {
             ["weight"] => {
                 let weight = self.houses[&id].node.status().live_bytes;
                 let _ = writeln!(self.told, "{id}: versions weigh {weight}");
+                return;
+            }
+            ["cached"] => {
+                let kib = self.houses[&id].node.status().held.entry_cache >> 10;
+                let _ = writeln!(self.told, "{id}: {kib} KiB of entries cached");
                 return;
             }
             ["move", target] => Request::MoveLeader { target: target.parse().expect("id") },
