@@ -176,7 +176,8 @@ fn without_a_majority_nothing_is_promised_and_nothing_is_lost() {
         let serializable = RangeRequest { serializable: true, ..key("a").into() };
         assert_eq!(three.at(2).range(serializable).await.expect("reads its own").count, 1);
         let alone = client::Options::of([three.members[2].endpoint()]);
-        let alone = Client::connect(client::Options { request_timeout: Some(3 * ELECTION), ..alone }).expect("an endpoint");
+        let alone =
+            Client::connect(client::Options { request_timeout: Some(3 * ELECTION), ..alone }).expect("an endpoint");
         for result in [alone.put("b", "x").await.err(), alone.get("a").await.err()] {
             match result {
                 Some(
