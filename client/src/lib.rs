@@ -27,13 +27,13 @@
 //! It refuses: caching, a key-space of its own on top of the store, and a
 //! choice of runtime other than tokio.
 //!
-//! These examples run against the server that `KVORUM_TEST_SERVER` names, when
+//! These examples run against the server that `KVORUM_TEST_ENDPOINTS` names, when
 //! the tests do.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), client::Error> {
-//! # let Ok(servers) = std::env::var("KVORUM_TEST_SERVER") else { return Ok(()) };
+//! # let Ok(servers) = std::env::var("KVORUM_TEST_ENDPOINTS") else { return Ok(()) };
 //! # let servers = servers.split(',');
 //! use client::{Client, wire::etcdserverpb::WatchCreateRequest};
 //!

@@ -1,5 +1,5 @@
 //! The client against a server that is running: etcd or kvorum, one member or
-//! more, named by `KVORUM_TEST_SERVER=host:port[,host:port…]`, or started from
+//! more, named by `KVORUM_TEST_ENDPOINTS=host:port[,host:port…]`, or started from
 //! the folder `KVORUM_TEST_ETCD`. Without either these tests say so and pass.
 
 mod proxy;
@@ -23,7 +23,7 @@ use wire::{
 
 /// Runs a test with a client and a prefix of its own.
 fn live<F: Future<Output = ()>>(name: &str, test: impl FnOnce(Client, String, Vec<String>) -> F) {
-    let running = std::env::var("KVORUM_TEST_SERVER").ok();
+    let running = std::env::var("KVORUM_TEST_ENDPOINTS").ok();
     let started = match &running {
         Some(_) => None,
         None => match real::programs(name) {

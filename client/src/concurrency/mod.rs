@@ -13,7 +13,7 @@
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), client::Error> {
-//! # let Ok(servers) = std::env::var("KVORUM_TEST_SERVER") else { return Ok(()) };
+//! # let Ok(servers) = std::env::var("KVORUM_TEST_ENDPOINTS") else { return Ok(()) };
 //! use client::{Client, concurrency::{Mutex, Session}};
 //!
 //! # let client = Client::new(servers.split(','))?;
