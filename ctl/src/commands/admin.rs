@@ -7,7 +7,7 @@ mod check;
 mod defrag;
 mod downgrade;
 mod endpoint;
-mod gofmt;
+pub(super) mod gofmt;
 mod health;
 mod member;
 mod memory;

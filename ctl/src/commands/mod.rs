@@ -1,6 +1,7 @@
 //! The table of commands: one row each, in files of their own.
 
 pub mod admin;
+mod browse;
 mod compaction;
 mod completion;
 mod del;
@@ -123,6 +124,9 @@ const CORE: &[Command] = &[
     version::VERSION,
 ];
 
+/// What only `kvorum ctl` has, beside [`admin::PEOPLE_TABLE`].
+const PEOPLE_TABLE: &[Command] = &[browse::BROWSE];
+
 const ABOUT: &str = "The command line of etcd's third protocol.";
 
 static ETCDCTL: Command =
@@ -132,7 +136,7 @@ static KVORUM_CTL: Command = Command {
     name: "kvorum ctl",
     short: ABOUT,
     shared: connect::GLOBAL,
-    subs: &[CORE, admin::TABLE, admin::PEOPLE_TABLE],
+    subs: &[CORE, admin::TABLE, admin::PEOPLE_TABLE, PEOPLE_TABLE],
     ..Command::NONE
 };
 
