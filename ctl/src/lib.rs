@@ -29,6 +29,7 @@ pub mod flags;
 pub mod help;
 pub mod log;
 pub mod print;
+pub mod progress;
 pub mod terminal;
 
 use std::io::Write;

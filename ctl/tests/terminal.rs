@@ -35,8 +35,12 @@ struct Terminal {
 
 impl Terminal {
     fn open(port: u16, words: &[&str]) -> Terminal {
+        Terminal::of(&ours(), port, words)
+    }
+
+    fn of(program: &Path, port: u16, words: &[&str]) -> Terminal {
         let pair = native_pty_system().openpty(PtySize::default()).expect("a terminal");
-        let mut command = CommandBuilder::new(ours());
+        let mut command = CommandBuilder::new(program);
         command.args(words);
         command.env("ETCDCTL_ENDPOINTS", format!("127.0.0.1:{port}"));
         let child = pair.slave.spawn_command(command).expect("it starts");
@@ -257,4 +261,38 @@ fn a_leader_of_ours_dies() {
     let Some(folder) = programs() else { return };
     let Some(server) = std::env::var_os("KVORUM_TEST_SERVER").map(PathBuf::from) else { return };
     leader_dies(&server, Some("server"), &folder.join("etcd"));
+}
+
+#[test]
+fn people_see_bars_and_the_stock_tool_s_users_do_not() {
+    let Some(folder) = programs() else { return };
+    let (here, there) = (start(&folder.join("etcd"), None), start(&folder.join("etcd"), None));
+    let one = format!("127.0.0.1:{}", here.port);
+    for at in 0..20 {
+        answer(&one, &["put", &format!("k{at}"), "v"]);
+    }
+    let people = ours().with_file_name("kvorum-ctl");
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("a.db").to_string_lossy().into_owned();
+    let save = ["snapshot", "save", &file];
+    let mut seen = Terminal::of(&people, here.port, &save);
+    ["saving", "█", "Snapshot saved at"].iter().for_each(|text| seen.shows(text));
+    assert_eq!(seen.ends(), 0);
+    assert!(!seen.screen.lock().unwrap().contains("\"level\""));
+    let mut plain = Terminal::of(&ours(), here.port, &save);
+    ["\"level\":\"info\"", "Snapshot saved at"].iter().for_each(|text| plain.shows(text));
+    assert_eq!(plain.ends(), 0);
+    assert!(!plain.screen.lock().unwrap().contains("saving"));
+    let piped = Command::new(&people).args(save).args(["--endpoints", &one]).output().expect("it ends");
+    let err = String::from_utf8_lossy(&piped.stderr);
+    assert!(piped.status.success() && err.contains("\"level\":\"info\"") && !err.contains("saving"), "{err}");
+
+    let other = format!("127.0.0.1:{}", there.port);
+    let mut mirror = Terminal::of(&people, here.port, &["make-mirror", &other]);
+    mirror.shows("20 keys written");
+    answer(&one, &["put", "k20", "v"]);
+    mirror.shows("21 keys written");
+    mirror.child.kill().expect("it runs");
+    mirror.child.wait().expect("it ends");
+    assert_eq!(answer(&other, &["get", "k", "--prefix", "--print-value-only"]).lines().count(), 21);
 }

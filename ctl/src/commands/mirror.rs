@@ -13,16 +13,23 @@ use client::{
     },
 };
 
+use indicatif::ProgressBar;
+
 use super::{Command, UTILITY};
 use crate::{
     call::Call,
     connect,
     exit::{Failure, Outcome},
     flags::Flag,
+    progress,
 };
 
 /// How often the number of keys written is shown.
 const REPORT: Duration = Duration::from_secs(30);
+/// What the bar says: before the changes, with them, without the destination.
+const COPYING: &str = "copying";
+const FOLLOWING: &str = "following";
+const WAITING: &str = "no answer";
 /// Keys in one read of what is there already.
 const PAGE: i64 = 1000;
 
@@ -73,13 +80,16 @@ fn run(call: &Call) -> Outcome {
         to: to.as_bytes().to_vec(),
         most: usize::try_from(call.uint("max-txn-ops")).unwrap_or(usize::MAX).max(1),
         written: AtomicU64::new(0),
+        bar: progress::keys(call, COPYING),
     };
-    call.block_on(async {
+    let ended = call.block_on(async {
         tokio::select! {
             ended = mirror.run(call.int("rev")) => ended,
             never = mirror.report() => never,
         }
-    })
+    });
+    mirror.bar.finish_and_clear();
+    ended
 }
 
 fn destination_options(call: &Call, destination: &str) -> Outcome<Options> {
@@ -120,12 +130,15 @@ struct Mirror {
     to: Vec<u8>,
     most: usize,
     written: AtomicU64,
+    /// What people see.
+    bar: ProgressBar,
 }
 
 impl Mirror {
     /// Copies until something fails that will not pass.
     async fn run(&self, revision: i64) -> Outcome {
         let next = if revision > 1 { revision } else { self.copy().await? + 1 };
+        progress::endless(&self.bar, FOLLOWING);
         let range = client::prefix(self.prefix.clone());
         let mut watcher =
             self.here.watch(client::wire::etcdserverpb::WatchCreateRequest { start_revision: next, ..range.into() });
@@ -137,7 +150,7 @@ impl Mirror {
                 for ops in revision.chunks(self.most) {
                     let success = ops.iter().map(|event| self.change(event)).collect();
                     self.write(TxnRequest { success, ..Default::default() }).await?;
-                    self.written.fetch_add(ops.len() as u64, Ordering::Relaxed);
+                    self.wrote(ops.len() as u64);
                 }
             }
         }
@@ -152,10 +165,11 @@ impl Mirror {
             // All pages are of the first one's revision.
             if request.revision == 0 {
                 request.revision = page.header.clone().unwrap_or_default().revision;
+                self.bar.set_length(u64::try_from(page.count).unwrap_or(0));
             }
             for kv in &page.kvs {
                 self.write(TxnRequest { success: vec![self.put(kv)], ..Default::default() }).await?;
-                self.written.fetch_add(1, Ordering::Relaxed);
+                self.wrote(1);
             }
             match page.kvs.last() {
                 Some(last) if page.more => request.key = [&last.key[..], b"\0"].concat().into(),
@@ -167,13 +181,25 @@ impl Mirror {
     /// Writes to the destination for as long as it takes. To write the same
     /// again changes nothing, so that an unknown outcome is no obstacle.
     async fn write(&self, request: TxnRequest) -> Outcome {
+        let message = self.bar.message();
         loop {
             match self.there.txn(request.clone()).await {
-                Ok(_) => return Ok(()),
-                Err(error) if passes(&error) => tokio::time::sleep(Duration::from_millis(100)).await,
+                Ok(_) => {
+                    self.bar.set_message(message);
+                    return Ok(());
+                }
+                Err(error) if passes(&error) => {
+                    self.bar.set_message(WAITING);
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    fn wrote(&self, keys: u64) {
+        self.written.fetch_add(keys, Ordering::Relaxed);
+        self.bar.inc(keys);
     }
 
     fn key(&self, key: &[u8]) -> Vec<u8> {
@@ -200,7 +226,7 @@ impl Mirror {
     async fn report(&self) -> Outcome {
         loop {
             tokio::time::sleep(REPORT).await;
-            crate::say(&format!("{}\n", self.written.load(Ordering::Relaxed)))?;
+            self.bar.suspend(|| crate::say(&format!("{}\n", self.written.load(Ordering::Relaxed))))?;
         }
     }
 }

@@ -8,13 +8,14 @@ use std::{
 };
 
 use client::Client;
+use indicatif::ProgressBar;
 
 use super::gofmt;
 use crate::{
     call::Call,
     commands::{CLUSTER, Command},
     exit::{Failure, INTERRUPTED, Outcome, error_text},
-    log,
+    log, progress,
 };
 
 /// Words that work as they are.
@@ -68,29 +69,38 @@ fn run(call: &Call) -> Outcome {
     }
     // It takes as long as it takes.
     let client = call.connect()?.with_request_timeout(None);
-    let version = call.block_on(save(&client, Path::new(path), &options.endpoints[0]))?;
+    let bar = progress::bytes(call, "saving");
+    let version = call.block_on(save(&client, Path::new(path), &options.endpoints[0], &bar))?;
     crate::say(&format!("Snapshot saved at {path}\n"))?;
     if version.is_empty() { Ok(()) } else { crate::say(&format!("Server version {version}\n")) }
 }
 
+/// A line of the log; who sees the bar needs none.
+fn note(bar: &ProgressBar, caller: &str, message: &str, fields: &[(&str, &str)]) {
+    if bar.is_hidden() {
+        log::line("info", caller, message, fields);
+    }
+}
+
 /// Saves a snapshot under a temporary name, and gives it its own when it is
 /// whole and on the disk. Says the version of the storage.
-async fn save(client: &Client, path: &Path, endpoint: &str) -> Outcome<String> {
+async fn save(client: &Client, path: &Path, endpoint: &str, bar: &ProgressBar) -> Outcome<String> {
     let begin = Instant::now();
     let part = format!("{}.part", path.display());
     let no_file = |verb: &str, error: std::io::Error| {
         Failure::new(INTERRUPTED, format!("could not open {part} ({verb} {part}: {})", go_reason(&error)))
     };
     let mut file = create(Path::new(&part)).map_err(|e| no_file("open", e))?;
-    log::line("info", CALLER, "created temporary db file", &[("path", &part)]);
-    let received = receive(client, &mut file, endpoint).await;
+    note(bar, CALLER, "created temporary db file", &[("path", &part)]);
+    let received = receive(client, &mut file, endpoint, bar).await;
+    bar.finish_and_clear();
     let (version, bytes) = received.inspect_err(|_| {
         let _ = fs::remove_file(&part);
     })?;
     let took = gofmt::duration(begin.elapsed());
     let (size, version_text) = (gofmt::size(bytes), version.as_str());
     let fields = [("endpoint", endpoint), ("size", &size), ("took", &took), ("etcd-version", version_text)];
-    log::line("info", CALLER, "fetched snapshot", &fields);
+    note(bar, CALLER, "fetched snapshot", &fields);
     fs::rename(&part, path).and_then(|()| settle(path)).map_err(|e| {
         let path = path.display();
         Failure::new(
@@ -98,28 +108,33 @@ async fn save(client: &Client, path: &Path, endpoint: &str) -> Outcome<String> {
             format!("could not rename {part} to {path} (rename {part} {path}: {})", go_reason(&e)),
         )
     })?;
-    log::line("info", CALLER, "saved", &[("path", &path.display().to_string())]);
+    note(bar, CALLER, "saved", &[("path", &path.display().to_string())]);
     Ok(version)
 }
 
-async fn receive(client: &Client, file: &mut File, endpoint: &str) -> Outcome<(String, u64)> {
+async fn receive(client: &Client, file: &mut File, endpoint: &str, bar: &ProgressBar) -> Outcome<(String, u64)> {
     let failed = |error: client::Error| {
         if matches!(error, client::Error::Server { .. }) {
-            log::line("info", STREAM_CALLER, "opened snapshot stream; downloading", &[]);
+            note(bar, STREAM_CALLER, "opened snapshot stream; downloading", &[]);
         }
         let failure = Failure::new(INTERRUPTED, stream_text(&error));
-        log::line("warn", CALLER, "failed to receive from snapshot stream; closing", &[("error", &error.to_string())]);
+        bar.suspend(|| {
+            let fields = [("error", &error.to_string()[..])];
+            log::line("warn", CALLER, "failed to receive from snapshot stream; closing", &fields);
+        });
         failure
     };
     let mut snapshot = client.snapshot().await.map_err(failed)?;
-    log::line("info", STREAM_CALLER, "opened snapshot stream; downloading", &[]);
-    log::line("info", CALLER, "fetching snapshot", &[("endpoint", endpoint)]);
+    note(bar, STREAM_CALLER, "opened snapshot stream; downloading", &[]);
+    note(bar, CALLER, "fetching snapshot", &[("endpoint", endpoint)]);
     let mut bytes = 0_u64;
     while let Some(piece) = snapshot.next().await.map_err(failed)? {
         file.write_all(&piece).map_err(|e| Failure::new(INTERRUPTED, e.to_string()))?;
         bytes += piece.len() as u64;
+        bar.set_length(bytes.saturating_add(snapshot.remaining()));
+        bar.set_position(bytes);
     }
-    log::line("info", STREAM_CALLER, "completed snapshot read; closing", &[]);
+    note(bar, STREAM_CALLER, "completed snapshot read; closing", &[]);
     file.sync_all().map_err(|e| Failure::new(INTERRUPTED, e.to_string()))?;
     Ok((snapshot.version().to_owned(), bytes))
 }
