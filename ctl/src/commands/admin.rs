@@ -5,6 +5,7 @@ mod answer;
 mod auth;
 mod check;
 mod defrag;
+mod doctor;
 mod downgrade;
 mod endpoint;
 pub(super) mod gofmt;
@@ -36,4 +37,4 @@ pub const TABLE: &[Command] = &[
 ];
 
 /// Those that only `kvorum ctl` has.
-pub const PEOPLE_TABLE: &[Command] = &[top::TOP];
+pub const PEOPLE_TABLE: &[Command] = &[doctor::DOCTOR, top::TOP];

@@ -43,6 +43,14 @@ pub fn is_kvorum(call: &Call, endpoint: &str) -> bool {
 /// # Errors
 /// If there is none.
 pub async fn page(endpoint: &str) -> Result<String, String> {
+    Ok(answer(endpoint).await?.1)
+}
+
+/// The same page behind the head of the HTTP answer.
+///
+/// # Errors
+/// If there is none.
+pub async fn answer(endpoint: &str) -> Result<(String, String), String> {
     if endpoint.starts_with("https://") || endpoint.starts_with("unix") {
         return Err("only plain HTTP is read".to_owned());
     }
@@ -55,7 +63,11 @@ pub async fn page(endpoint: &str) -> Result<String, String> {
     let text = String::from_utf8_lossy(&answer).into_owned();
     let (head, body) = text.split_once("\r\n\r\n").ok_or("the answer has no end")?;
     let status = head.lines().next().unwrap_or_default();
-    if status.split(' ').nth(1) == Some("200") { Ok(body.to_owned()) } else { Err(status.to_owned()) }
+    if status.split(' ').nth(1) == Some("200") {
+        Ok((head.to_owned(), body.to_owned()))
+    } else {
+        Err(status.to_owned())
+    }
 }
 
 /// The value of a metric without labels.
