@@ -101,18 +101,24 @@ pub fn flag_lines(flags: &[&Flag], command: &str) -> String {
 
 fn head(flag: &Flag) -> String {
     let letter = flag.short.map_or_else(|| "    ".to_owned(), |letter| format!("-{letter}, "));
-    let kind = match flag.kind {
+    format!("  {letter}--{}{}", flag.name, kind_of(flag))
+}
+
+/// What a flag takes, with a space before it.
+pub fn kind_of(flag: &Flag) -> &'static str {
+    match flag.kind {
         Kind::Bool => "",
         Kind::Text => " string",
         Kind::Int => " int",
         Kind::Uint => " uint",
         Kind::Duration => " duration",
         Kind::List => " strings",
-    };
-    format!("  {letter}--{}{kind}", flag.name)
+    }
 }
 
-fn default_of(flag: &Flag) -> String {
+/// The default of a flag in parentheses, with a space before them; nothing if
+/// it says nothing.
+pub fn default_of(flag: &Flag) -> String {
     match flag.kind {
         Kind::Bool if flag.default == "false" => String::new(),
         Kind::Int | Kind::Uint if flag.default == "0" => String::new(),

@@ -28,6 +28,7 @@ pub mod exit;
 pub mod flags;
 pub mod help;
 pub mod log;
+pub mod man;
 pub mod print;
 pub mod progress;
 pub mod terminal;

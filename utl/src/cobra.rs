@@ -137,7 +137,8 @@ pub const GLOBAL: [Flag; 2] = [
     },
 ];
 
-const HELP: Flag =
+/// `--help`, which every command has.
+pub const HELP: Flag =
     Flag { name: "help", short: Some('h'), kind: Kind::Bool, default: "false", required: false, ours: false, help: "" };
 
 /// Runs what `args` say; the status to exit with.
@@ -443,6 +444,26 @@ fn go_duration(text: &str) -> Option<u64> {
     (sum < 1e15).then_some(sum as u64)
 }
 
+/// What a flag takes, with a space before it.
+pub fn kind_of(flag: &Flag) -> &'static str {
+    match flag.kind {
+        Kind::Bool => "",
+        Kind::Text => " string",
+        Kind::Int => " int",
+        Kind::Uint => " uint",
+        Kind::Duration => " duration",
+    }
+}
+
+/// The default of a flag in parentheses, with a space before them; nothing if it says nothing.
+pub fn default_of(flag: &Flag) -> String {
+    match (flag.kind, flag.default) {
+        (Kind::Bool, _) | (_, "" | "0") => String::new(),
+        (Kind::Text, default) => format!(" (default {default:?})"),
+        (_, default) => format!(" (default {default})"),
+    }
+}
+
 /// A help page.
 struct Page<'a> {
     program: &'a str,
@@ -505,23 +526,12 @@ impl Page<'_> {
 fn flag_lines(flags: &[Flag], subject: &str) -> String {
     let left = |flag: &Flag| {
         let short = flag.short.map_or("    ".to_string(), |short| format!("-{short}, "));
-        let kind = match flag.kind {
-            Kind::Bool => "",
-            Kind::Text => " string",
-            Kind::Int => " int",
-            Kind::Uint => " uint",
-            Kind::Duration => " duration",
-        };
-        format!("  {short}--{}{kind}", flag.name)
+        format!("  {short}--{}{}", flag.name, kind_of(flag))
     };
     let width = flags.iter().map(|flag| left(flag).len()).max().unwrap_or(0);
     let mut out = String::new();
     for flag in flags {
-        let default = match (flag.kind, flag.default) {
-            (Kind::Bool, _) | (_, "" | "0") => String::new(),
-            (Kind::Text, default) => format!(" (default {default:?})"),
-            (_, default) => format!(" (default {default})"),
-        };
+        let default = default_of(flag);
         let help = if flag.name == "help" { format!("help for {subject}") } else { flag.help.to_string() };
         writeln!(out, "{:<width$}   {help}{default}", left(flag)).expect("a string takes all");
     }

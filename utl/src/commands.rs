@@ -1,7 +1,7 @@
 //! The table of commands: names, flags, defaults and help as the stock tool's.
 
 use crate::cobra::{Command, Flag, Kind, Seen, Words};
-use crate::{bbolt, cobra, completion, defrag, hashkv, migrate, restore, status, verify, version};
+use crate::{bbolt, cobra, completion, defrag, hashkv, man, migrate, restore, status, verify, version};
 
 const fn flag(name: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Flag {
     Flag { name, short: None, kind, default, required: false, ours: false, help }
@@ -28,7 +28,7 @@ const PARENT: Command = Command {
 
 pub const ROOT: Command = Command {
     name: "etcdutl",
-    children: &[BBOLT, COMPLETION, DEFRAG, HASHKV, HELP, MIGRATE, SNAPSHOT, VERIFY, VERSION],
+    children: &[BBOLT, COMPLETION, DEFRAG, HASHKV, HELP, MAN, MIGRATE, SNAPSHOT, VERIFY, VERSION],
     ..PARENT
 };
 
@@ -80,6 +80,16 @@ const HELP: Command = Command {
     usage: "help [command] [flags]",
     short: "Help about any command",
     run: Some(cobra::help),
+    ..PARENT
+};
+
+const MAN: Command = Command {
+    name: "man",
+    usage: "man [command] [flags]",
+    short: "Writes the manual page of a command, or all pages to a directory",
+    flags: &[flag("out", Kind::Text, "", "directory for one file for each page")],
+    seen: Seen::OursAlone,
+    run: Some(man::run),
     ..PARENT
 };
 

@@ -14,7 +14,7 @@
 //! | `print`, `progress`, `hints` | output forms, log lines; what people get |
 //! | `etcd`, `wal`, `initial_cluster` | what is where in an etcd's files; who the members are |
 //! | `directory`, `kvorum` | data directories: a new one, one that stays as it is |
-//! | `restore`, `status`, `hashkv`, `bbolt`, `defrag`, `migrate`, `verify`, `completion`, `version` | one command each |
+//! | `restore`, `status`, `hashkv`, `bbolt`, `defrag`, `migrate`, `verify`, `completion`, `man`, `version` | one command each |
 
 mod bbolt;
 mod cobra;
@@ -27,6 +27,7 @@ mod hashkv;
 mod hints;
 mod initial_cluster;
 mod kvorum;
+mod man;
 mod migrate;
 mod print;
 mod progress;

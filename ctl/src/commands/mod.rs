@@ -10,6 +10,7 @@ mod get;
 mod help_cmd;
 mod lease;
 mod lock;
+mod man;
 mod mirror;
 mod put;
 mod run;
@@ -125,7 +126,7 @@ const CORE: &[Command] = &[
 ];
 
 /// What only `kvorum ctl` has, beside [`admin::PEOPLE_TABLE`].
-const PEOPLE_TABLE: &[Command] = &[browse::BROWSE];
+const PEOPLE_TABLE: &[Command] = &[browse::BROWSE, man::MAN];
 
 const ABOUT: &str = "The command line of etcd's third protocol.";
 
