@@ -4,6 +4,7 @@
 #![allow(dead_code)]
 
 use std::{
+    collections::BTreeMap,
     io::{Read, Write},
     net::{TcpListener, TcpStream},
     path::{Path, PathBuf},
@@ -20,6 +21,7 @@ pub struct Server {
     child: Child,
     /// Where it serves clients.
     pub port: u16,
+    address: String,
     _dir: tempfile::TempDir,
 }
 
@@ -43,8 +45,8 @@ pub fn start(program: &Path, sub: Option<&str>) -> Server {
     server
 }
 
-fn healthy(port: u16) -> bool {
-    let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return false };
+fn healthy(address: &str) -> bool {
+    let Ok(mut stream) = TcpStream::connect(address) else { return false };
     let _ = stream.set_read_timeout(Some(Duration::from_secs(2)));
     if stream.write_all(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").is_err() {
         return false;
@@ -93,7 +95,7 @@ impl Server {
 
     fn wait(&self, program: &Path) {
         let deadline = Instant::now() + Duration::from_secs(20);
-        while !healthy(self.port) {
+        while !healthy(&self.address) {
             assert!(Instant::now() < deadline, "{} does not serve", program.display());
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -102,18 +104,81 @@ impl Server {
 
 /// Client URL, peer URL to listen on, peer URL to be known by, the founders.
 fn spawn(program: &Path, sub: Option<&str>, name: &str, port: u16, urls: &[&str; 4]) -> Server {
-    let dir = tempfile::tempdir().expect("a folder");
-    let child = Command::new(program)
+    let mut command = Command::new(program);
+    command
         .args(sub)
-        .args(["--name", name, "--data-dir"])
-        .arg(dir.path().join("data"))
-        .args(["--listen-client-urls", urls[0], "--advertise-client-urls", urls[0]])
+        .args(["--name", name, "--listen-client-urls", urls[0], "--advertise-client-urls", urls[0]])
         .args(["--listen-peer-urls", urls[1], "--initial-advertise-peer-urls", urls[2]])
-        .args(["--initial-cluster", urls[3]])
+        .args(["--initial-cluster", urls[3]]);
+    launch(command, format!("127.0.0.1:{port}"), port)
+}
+
+/// Starts a server in a folder of its own.
+fn launch(mut command: Command, address: String, port: u16) -> Server {
+    let dir = tempfile::tempdir().expect("a folder");
+    let child = command
+        .arg("--data-dir")
+        .arg(dir.path().join("data"))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
         .expect("the server starts");
-    Server { child, port, _dir: dir }
+    Server { child, port, address, _dir: dir }
+}
+
+/// Client and peer port of each member of a [`Cluster`].
+const PORTS: (u16, u16) = (2379, 2380);
+
+/// A cluster of real etcds, each on a loopback address of its own: they are the
+/// same whenever it is started, and so are the ids of the founders.
+pub struct Cluster {
+    program: PathBuf,
+    servers: BTreeMap<usize, Server>,
+}
+
+impl Cluster {
+    /// Members 0 to 2.
+    pub fn found(program: &Path) -> Cluster {
+        let founders: Vec<String> = (0..3).map(|at| format!("m{at}=http://{}", Cluster::peer(at))).collect();
+        let mut cluster = Cluster { program: program.to_owned(), servers: BTreeMap::new() };
+        for at in 0..3 {
+            cluster.launch(at, &founders.join(","), "new");
+        }
+        cluster.servers.values().for_each(|server| server.wait(program));
+        cluster
+    }
+
+    /// Where a member serves clients. No other process of these tests has these
+    /// addresses.
+    pub fn client(at: usize) -> String {
+        let id = std::process::id();
+        format!("127.{}.{}.{}:{}", 64 + (id >> 8) % 128, id % 256, 10 + at, PORTS.0)
+    }
+
+    /// Where a member serves other members.
+    pub fn peer(at: usize) -> String {
+        Cluster::client(at).replace(&PORTS.0.to_string(), &PORTS.1.to_string())
+    }
+
+    /// Starts a member that was added; `members`: all of them, as the program
+    /// wants them.
+    pub fn join(&mut self, at: usize, members: &str) {
+        self.launch(at, members, "existing");
+    }
+
+    /// Kills a member as a crash would.
+    pub fn kill(&mut self, at: usize) {
+        self.servers.remove(&at).expect("it runs").kill();
+    }
+
+    fn launch(&mut self, at: usize, members: &str, state: &str) {
+        let (client, peer) = (format!("http://{}", Cluster::client(at)), format!("http://{}", Cluster::peer(at)));
+        let mut command = Command::new(&self.program);
+        command
+            .args(["--name", &format!("m{at}"), "--initial-cluster", members, "--initial-cluster-state", state])
+            .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
+            .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
+        self.servers.insert(at, launch(command, Cluster::client(at), PORTS.0));
+    }
 }
