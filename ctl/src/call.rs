@@ -27,6 +27,7 @@ pub struct Call {
     typed: Values,
     /// What was typed and what the environment says; set by [`Call::prepare`].
     prepared: OnceCell<Values>,
+    options: OnceCell<Options>,
     runtime: OnceCell<Runtime>,
 }
 
@@ -39,6 +40,7 @@ impl Call {
             before_dash: parsed.before_dash,
             typed: parsed.values,
             prepared: OnceCell::new(),
+            options: OnceCell::new(),
             runtime: OnceCell::new(),
         }
     }
@@ -138,16 +140,39 @@ impl Call {
     /// See [`connect::options`].
     pub fn options(&self) -> Outcome<Options> {
         self.prepare()?;
-        connect::options(self)
+        // Once: a password may have to be asked for.
+        if self.options.get().is_none() {
+            let options = connect::options(self)?;
+            self.options.set(options).expect("was empty");
+        }
+        Ok(self.options.get().expect("just set").clone())
+    }
+
+    /// The client that the flags describe; if they name a user, it has signed in.
+    ///
+    /// # Errors
+    /// See [`connect::client`] and [`connect::sign_in`].
+    pub fn connect(&self) -> Outcome<Client> {
+        let client = self.client()?;
+        self.sign_in(&client)?;
+        Ok(client)
     }
 
     /// The client that the flags describe. Nothing is connected yet.
     ///
     /// # Errors
     /// See [`connect::client`].
-    pub fn connect(&self) -> Outcome<Client> {
+    pub fn client(&self) -> Outcome<Client> {
         let _entered = self.runtime().enter();
         connect::client(self.options()?)
+    }
+
+    /// Signs in.
+    ///
+    /// # Errors
+    /// See [`connect::sign_in`].
+    pub fn sign_in(&self, client: &Client) -> Outcome {
+        self.block_on(connect::sign_in(client))
     }
 
     /// The printer that the flags describe.

@@ -139,7 +139,8 @@ fn user(call: &Call) -> Outcome<Option<Credentials>> {
     } else {
         (user.to_owned(), call.text("password").to_owned())
     };
-    Ok(Some(Credentials { name, password }))
+    // Nobody signs in without a name or a password.
+    Ok(Some(Credentials { name, password }).filter(|user| !user.name.is_empty() && !user.password.is_empty()))
 }
 
 /// The client that the global flags describe.
@@ -151,4 +152,16 @@ pub fn client(options: Options) -> Outcome<Client> {
         client::Error::Endpoint { .. } => Failure::from(error).with_code(BAD_ARGS),
         _ => Failure::from(error).with_code(BAD_CONNECTION),
     })
+}
+
+/// Gets the token of the user, if there is one: the stock tool makes no client
+/// without it. It may take as long as a connection may.
+///
+/// # Errors
+/// Whatever is the reason that there is none; the exit code is that of a client
+/// that could not be made.
+pub async fn sign_in(client: &Client) -> Outcome {
+    let limit = Some(client.options().dial_timeout).filter(|limit| !limit.is_zero());
+    let signed_in = client.with_request_timeout(limit).sign_in().await;
+    signed_in.map_err(|error| Failure::from(error).with_code(BAD_CONNECTION))
 }

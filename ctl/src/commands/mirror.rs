@@ -66,6 +66,7 @@ fn run(call: &Call) -> Outcome {
         ));
     }
     let there = connect::client(destination_options(call, destination)?)?.with_request_timeout(None);
+    call.sign_in(&there)?;
     let here = call.connect()?.with_request_timeout(None);
     let prefix = call.text("prefix");
     let to = match call.text("dest-prefix") {

@@ -239,7 +239,7 @@ fn bar(at: u64, total: u64, elapsed: Duration, width: usize) -> String {
 }
 
 fn clients(call: &Call, count: u64) -> Outcome<Vec<Client>> {
-    (0..count).map(|_| call.connect()).collect()
+    (0..count).map(|_| call.client()).collect()
 }
 
 /// Takes away what was written; says so if it cannot.

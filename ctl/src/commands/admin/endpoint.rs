@@ -65,7 +65,7 @@ pub fn asked(call: &Call) -> Outcome<Vec<String>> {
     if !call.switch("cluster") {
         return Ok(given);
     }
-    let client = call.connect()?;
+    let client = call.connect().map_err(|failure| failure.with_code(ERROR))?;
     let prefix = "failed to fetch endpoints from etcd cluster member list: ";
     let listed: MemberListResponse = call.timed(client.member_list()).map_err(|failure| match failure {
         Failure::Text { text, .. } => Failure::new(ERROR, format!("{prefix}{text}")),

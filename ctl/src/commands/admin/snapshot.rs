@@ -68,7 +68,7 @@ fn run(call: &Call) -> Outcome {
         return Err(Failure::new(INTERRUPTED, text));
     }
     // It takes as long as it takes.
-    let client = call.connect()?.with_request_timeout(None);
+    let client = call.connect().map_err(|failure| failure.with_code(INTERRUPTED))?.with_request_timeout(None);
     let bar = progress::bytes(call, "saving");
     let version = call.block_on(save(&client, Path::new(path), &options.endpoints[0], &bar))?;
     crate::say(&format!("Snapshot saved at {path}\n"))?;

@@ -41,7 +41,7 @@ fn run(call: &Call) -> Outcome {
     if !std::io::stdout().is_terminal() {
         return Err(Failure::new(BAD_FEATURE, "top needs a terminal; use `endpoint status` in scripts"));
     }
-    let client = call.connect()?;
+    let client = call.client()?;
     let interval = call.duration("interval").max(FRAME);
     // One that is down should not hold up the others for long.
     let limit = call.duration("command-timeout").min(interval.max(PATIENCE));

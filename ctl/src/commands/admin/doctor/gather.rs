@@ -32,7 +32,7 @@ const ENOUGH_FLUSHES: f64 = 50.0;
 /// If there is no client, or its user is refused.
 pub fn facts(call: &Call) -> Outcome<Facts> {
     let typed = call.options()?.endpoints;
-    let client = call.connect()?;
+    let client = call.client()?;
     let limit = call.duration("command-timeout");
     let hash = call.switch("hash");
     let program = program(call);
