@@ -1,9 +1,16 @@
 //! `completion`: scripts for shells, and `__complete`, which they ask.
 //!
 //! The scripts know nothing but how to ask: what can follow is decided here,
-//! from the table of commands. Answers have cobra's form, a candidate and its
-//! description on each line, then `:` and a number.
+//! from the table of commands and, for `kvorum ctl`, from the store. Answers
+//! have cobra's form, a candidate and its description on each line, then `:`
+//! and a number.
 
+mod live;
+mod scripts;
+
+use std::borrow::Cow;
+
+use self::scripts::{BASH, FISH, POWERSHELL, ZSH};
 use super::{Command, UTILITY};
 use crate::{
     call::Call,
@@ -15,9 +22,12 @@ use crate::{
 const DEFAULT: u8 = 0;
 /// Nothing but what is listed can follow.
 const NO_FILES: u8 = 4;
+/// Besides, the word may go on.
+const NO_SPACE: u8 = 2;
 
 /// The shells that there is a script for.
 const SHELLS: &[&str] = &["bash", "zsh", "fish", "powershell"];
+const PERMISSIONS: &[&str] = &["read", "readwrite", "write"];
 const FORMATS: &[&str] = &["fields", "json", "protobuf", "simple", "table"];
 
 /// The row of the table.
@@ -76,48 +86,70 @@ pub fn complete(root: &'static Command, words: &[String], describe: bool) -> Out
         text.push('\n');
     }
     crate::say(&format!("{text}:{directive}\n"))?;
-    let name = if directive == NO_FILES { "ShellCompDirectiveNoFileComp" } else { "ShellCompDirectiveDefault" };
+    let name = match directive {
+        DEFAULT => "ShellCompDirectiveDefault",
+        NO_FILES => "ShellCompDirectiveNoFileComp",
+        _ => "ShellCompDirectiveNoSpace, ShellCompDirectiveNoFileComp",
+    };
     complain!("Completion ended with directive: {name}");
     Ok(())
 }
 
-type Candidates = Vec<(String, &'static str)>;
+type Candidates = Vec<(String, Cow<'static, str>)>;
 
 fn candidates(root: &'static Command, words: &[String]) -> (Candidates, u8) {
     let Some((unfinished, before)) = words.split_last() else { return (Vec::new(), NO_FILES) };
     let Ok(parsed) = flags::parse_lenient(root, before) else { return (Vec::new(), DEFAULT) };
     let known = flags::known(&parsed.path);
     if let Some(flag) = before.last().and_then(|word| awaits_value(word, &known)) {
-        return values(flag, unfinished);
+        return values(flag, parsed, unfinished);
     }
     if unfinished.starts_with('-') && parsed.before_dash.is_none() {
         return match unfinished.split_once('=') {
             Some((name, value)) => match known.iter().find(|f| name.strip_prefix("--") == Some(f.name)) {
-                Some(flag) => values(flag, value),
+                Some(flag) => values(flag, parsed, value),
                 None => (Vec::new(), DEFAULT),
             },
             None => (flag_candidates(&parsed, unfinished), NO_FILES),
         };
     }
-    words_of(&parsed, unfinished)
+    words_of(parsed, unfinished)
 }
 
-fn words_of(parsed: &flags::Parsed, unfinished: &str) -> (Candidates, u8) {
+/// Names that the store knows. Keys of a branch may go on.
+fn asked(parsed: flags::Parsed, names: live::Names, unfinished: &str) -> (Candidates, u8) {
+    let found = live::candidates(parsed, names, unfinished);
+    let goes_on = names == live::Names::Endpoints || found.iter().any(|(_, about)| about == live::BRANCH);
+    (found, if goes_on { NO_FILES | NO_SPACE } else { NO_FILES })
+}
+
+/// Whether the store may be asked: the stock tool does not do it.
+fn is_ours(parsed: &flags::Parsed) -> bool {
+    parsed.path[0].name != crate::STOCK
+}
+
+fn words_of(parsed: flags::Parsed, unfinished: &str) -> (Candidates, u8) {
     let command = parsed.command();
     let fixed = |words: &[&'static str]| {
         let fitting = words.iter().filter(|word| word.starts_with(unfinished));
-        (fitting.map(|word| ((*word).to_owned(), "")).collect(), NO_FILES)
+        (fitting.map(|word| ((*word).to_owned(), "".into())).collect(), NO_FILES)
     };
     let subs = |of: &Command| {
         let mut subs: Vec<&Command> = of.all_subs().filter(|c| c.name.starts_with(unfinished)).collect();
         subs.sort_by_key(|c| c.name);
-        (subs.into_iter().map(|c| (c.name.to_owned(), c.short)).collect(), NO_FILES)
+        (subs.into_iter().map(|c| (c.name.to_owned(), c.short.into())).collect(), NO_FILES)
     };
     if command.has_subs() && parsed.args.is_empty() {
         return subs(command);
     }
+    if is_ours(&parsed)
+        && let Some(names) = live::of_word(&parsed)
+    {
+        return asked(parsed, names, unfinished);
+    }
     match command.name {
         "completion" if parsed.args.is_empty() => fixed(SHELLS),
+        "grant-permission" if parsed.args.len() == 1 && is_ours(&parsed) => fixed(PERMISSIONS),
         "help" => {
             let mut here = parsed.path[0];
             for word in &parsed.args {
@@ -141,9 +173,9 @@ fn flag_candidates(parsed: &flags::Parsed, unfinished: &str) -> Candidates {
         .filter(|flag| !parsed.values.changed(flag.name) || flag.kind == Kind::List)
         .collect();
     fitting.sort_by_key(|flag| flag.name);
-    let mut list: Candidates = fitting.iter().map(|flag| (format!("--{}", flag.name), flag.text)).collect();
+    let mut list: Candidates = fitting.iter().map(|flag| (format!("--{}", flag.name), flag.text.into())).collect();
     if unfinished == "-" {
-        list.extend(fitting.iter().filter_map(|flag| Some((format!("-{}", flag.short?), flag.text))));
+        list.extend(fitting.iter().filter_map(|flag| Some((format!("-{}", flag.short?), flag.text.into()))));
     }
     list
 }
@@ -160,7 +192,12 @@ fn awaits_value<'f>(word: &str, known: &[&'f Flag]) -> Option<&'f Flag> {
     flag.copied().filter(|f| f.kind != Kind::Bool)
 }
 
-fn values(flag: &Flag, unfinished: &str) -> (Candidates, u8) {
+fn values(flag: &Flag, parsed: flags::Parsed, unfinished: &str) -> (Candidates, u8) {
+    if is_ours(&parsed)
+        && let Some(names) = live::of_flag(flag)
+    {
+        return asked(parsed, names, unfinished);
+    }
     let words: &[&str] = match flag.name {
         "write-out" => FORMATS,
         "order" => &["ASCEND", "DESCEND"],
@@ -168,107 +205,8 @@ fn values(flag: &Flag, unfinished: &str) -> (Candidates, u8) {
         "consistency" => &["l", "s"],
         _ => return (Vec::new(), DEFAULT),
     };
-    (words.iter().filter(|w| w.starts_with(unfinished)).map(|w| ((*w).to_owned(), "")).collect(), NO_FILES)
+    (words.iter().filter(|w| w.starts_with(unfinished)).map(|w| ((*w).to_owned(), "".into())).collect(), NO_FILES)
 }
-
-const BASH: &str = r#"# bash completion of @BINARY@ @SUB@
-
-__@NAME@_@SUB@_complete() {
-    local cur="${COMP_WORDS[COMP_CWORD]}" sub="@SUB@" first=1 line answer directive
-    COMPREPLY=()
-    if [[ -n $sub ]]; then
-        if (( COMP_CWORD < 2 )) || [[ ${COMP_WORDS[1]} != "$sub" ]]; then
-            (( COMP_CWORD == 1 )) && COMPREPLY=($(compgen -W "$sub" -- "$cur"))
-            return
-        fi
-        first=2
-    fi
-    answer=$("${COMP_WORDS[0]}" $sub __completeNoDesc "${COMP_WORDS[@]:first:COMP_CWORD-first}" "$cur" 2>/dev/null) || return
-    directive=${answer##*:}
-    while IFS= read -r line; do
-        [[ $line == :* || -z $line ]] || COMPREPLY+=("$line")
-    done <<< "$answer"
-    if [[ $directive == 4 ]]; then
-        compopt +o default 2>/dev/null
-    fi
-}
-
-complete -o default -F __@NAME@_@SUB@_complete @BINARY@
-"#;
-
-const ZSH: &str = r#"#compdef @BINARY@
-
-_@NAME@_@SUB@() {
-    local sub="@SUB@" line directive
-    local -a candidates ask
-    ask=("${(@)words[2,CURRENT]}")
-    if [[ -n $sub ]]; then
-        if [[ ${words[2]} != "$sub" ]]; then
-            (( CURRENT == 2 )) && compadd -- "$sub"
-            return
-        fi
-        ask=("${(@)words[3,CURRENT]}")
-    fi
-    while IFS= read -r line; do
-        case $line in
-            :*) directive=${line#:} ;;
-            *) candidates+=("${line%%$'\t'*}:${line#*$'\t'}") ;;
-        esac
-    done < <("${words[1]}" ${sub:+"$sub"} __complete "${ask[@]}" 2>/dev/null)
-    if (( ${#candidates} )); then
-        _describe '@BINARY@' candidates
-    elif [[ $directive != 4 ]]; then
-        _files
-    fi
-}
-
-compdef _@NAME@_@SUB@ @BINARY@
-"#;
-
-const FISH: &str = r#"# fish completion of @BINARY@ @SUB@
-
-function __@NAME@_@SUB@_complete
-    set -l sub "@SUB@"
-    set -l words (commandline -opc)
-    set -l program $words[1]
-    set -e words[1]
-    if test -n "$sub"
-        if test "$words[1]" != "$sub"
-            test (count $words) -eq 0; and echo $sub
-            return
-        end
-        set -e words[1]
-    end
-    $program $sub __complete $words (commandline -ct) 2>/dev/null | string match -v -r '^:'
-end
-
-complete -c @BINARY@ -a '(__@NAME@_@SUB@_complete)'
-"#;
-
-const POWERSHELL: &str = r#"# PowerShell completion of @BINARY@ @SUB@
-
-Register-ArgumentCompleter -Native -CommandName '@BINARY@' -ScriptBlock {
-    param($wordToComplete, $commandAst, $cursorPosition)
-    $sub = '@SUB@'
-    $words = @($commandAst.CommandElements | ForEach-Object { $_.Extent.Text })
-    $program = $words[0]
-    $words = @($words | Select-Object -Skip 1)
-    if ($wordToComplete -and $words.Count -gt 0) { $words = @($words | Select-Object -SkipLast 1) }
-    if ($sub) {
-        if ($words.Count -eq 0 -or $words[0] -ne $sub) {
-            if ($words.Count -eq 0) { [System.Management.Automation.CompletionResult]::new($sub) }
-            return
-        }
-    }
-    $before = @($words | Select-Object -Skip ([int][bool]$sub))
-    $ask = @($sub | Where-Object { $_ }) + '__complete' + $before + $(if ($wordToComplete) { $wordToComplete } else { '""' })
-    & $program @ask 2>$null | Where-Object { $_ -notmatch '^:' } | ForEach-Object {
-        $candidate, $about = $_ -split "`t", 2
-        if (-not $about) { $about = $candidate }
-        [System.Management.Automation.CompletionResult]::new($candidate, $candidate, 'ParameterValue', $about)
-    }
-}
-"#;
 
 #[cfg(test)]
 mod tests {
@@ -292,6 +230,9 @@ mod tests {
             ("completion ", "bash zsh fish powershell", NO_FILES),
             ("help lease g", "grant", NO_FILES),
             ("put key ", "", DEFAULT),
+            ("get ", "", DEFAULT),
+            ("--endpoints ", "", DEFAULT),
+            ("role grant-permission r ", "", DEFAULT),
         ];
         for (line, expected, directive) in cases {
             assert_eq!(ask(line), (expected.to_owned(), directive), "{line}");

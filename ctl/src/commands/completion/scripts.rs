@@ -1,0 +1,171 @@
+//! The scripts for the shells. `@BINARY@` is the program, `@SUB@` the word
+//! after it that chooses this one (empty for a link with the stock name),
+//! `@NAME@` the program as part of a name.
+//!
+//! Each hands over the words before the cursor and offers what comes back.
+
+/// For bash, 3.2 and later.
+pub const BASH: &str = r#"# bash completion of @BINARY@ @SUB@
+
+__@NAME@_@SUB@_complete() {
+    local sub="@SUB@" first=1 rest="${COMP_LINE:0:COMP_POINT}" words=() i part trimmed cur cut breaks=""
+    local line answer directive candidate raw
+    COMPREPLY=()
+    # bash cuts words at : and = as well; here they stay whole.
+    for (( i = 0; i <= COMP_CWORD; i++ )); do
+        trimmed="${rest#"${rest%%[![:space:]]*}"}"
+        part="${COMP_WORDS[i]}"
+        (( i == COMP_CWORD )) && part="$trimmed"
+        if (( ${#words[@]} > 0 )) && [[ $trimmed == "$rest" ]]; then
+            words[${#words[@]}-1]+="$part"
+        else
+            words+=("$part")
+        fi
+        rest="${trimmed#"$part"}"
+    done
+    raw="${words[${#words[@]}-1]}"
+    for (( i = 0; i < ${#words[@]}; i++ )); do
+        words[i]="${words[i]//[\"\'\\]/}"
+    done
+    cur="${words[${#words[@]}-1]}"
+    if [[ -n $sub ]]; then
+        if (( ${#words[@]} < 3 )) || [[ ${words[1]} != "$sub" ]]; then
+            (( ${#words[@]} == 2 )) && COMPREPLY=($(compgen -W "$sub" -- "$cur"))
+            return
+        fi
+        first=2
+    fi
+    answer=$("${words[0]/#\~/$HOME}" $sub __completeNoDesc "${words[@]:first}" 2>/dev/null) || return
+    directive=${answer##*:}
+    [[ $cur == --*=* ]] && cur="${cur#*=}"
+    [[ $COMP_WORDBREAKS == *:* ]] && breaks+=":"
+    [[ $COMP_WORDBREAKS == *=* ]] && breaks+="="
+    [[ -n $breaks ]] && cut="${cur%"${cur##*[$breaks]}"}"
+    while IFS= read -r line; do
+        [[ $line == :* || -z $line ]] && continue
+        candidate="${line#"$cut"}"
+        # What is not plain is quoted, unless the person has begun to.
+        if [[ $raw != [\"\']* && $candidate == *[^[:alnum:]_./:=,@%+~-]* ]]; then
+            printf -v candidate '%q' "$candidate"
+        fi
+        COMPREPLY+=("$candidate")
+    done <<< "$answer"
+    if (( directive & 4 )); then
+        compopt +o default 2>/dev/null
+    fi
+    if (( directive & 2 )); then
+        compopt -o nospace 2>/dev/null
+    fi
+}
+
+complete -o default -F __@NAME@_@SUB@_complete @BINARY@
+"#;
+
+/// For zsh, with `compinit`.
+pub const ZSH: &str = r#"#compdef @BINARY@
+
+_@NAME@_@SUB@() {
+    local sub="@SUB@" line directive name about
+    local -a candidates ask options
+    ask=("${(@Q)words[2,CURRENT-1]}" "${(Q)PREFIX}")
+    if [[ -n $sub ]]; then
+        if [[ ${words[2]} != "$sub" || $CURRENT -eq 2 ]]; then
+            (( CURRENT == 2 )) && compadd -- "$sub"
+            return
+        fi
+        ask=("${(@)ask[2,-1]}")
+    fi
+    while IFS= read -r line; do
+        case $line in
+            :*) directive=${line#:} ;;
+            *)
+                name=${line%%$'\t'*}
+                about=${line#*$'\t'}
+                [[ $about == "$line" ]] && about=""
+                # A colon would end the name.
+                name=${name//\\/\\\\}
+                candidates+=("${name//:/\\:}${about:+:$about}")
+                ;;
+        esac
+    done < <("${(Q)words[1]/#\~/$HOME}" ${sub:+"$sub"} __complete "${ask[@]}" 2>/dev/null)
+    # `--flag=value`: the candidates are values.
+    [[ $PREFIX == --*=* ]] && compset -P '*='
+    (( directive & 2 )) && options=(-S '')
+    if (( ${#candidates} )); then
+        _describe '@BINARY@' candidates "${options[@]}"
+    elif (( ! (directive & 4) )); then
+        _files
+    fi
+}
+
+compdef _@NAME@_@SUB@ @BINARY@
+"#;
+
+/// For fish, 3.0 and later.
+pub const FISH: &str = r#"# fish completion of @BINARY@ @SUB@
+
+function __@NAME@_@SUB@_complete
+    set -l sub "@SUB@"
+    set -l words (commandline -opc)
+    # Half a word may have half its quotes.
+    set -l token (commandline -ct | string trim --left --chars='"\'' | string replace -a '\\' '')
+    set -l program $words[1]
+    set -e words[1]
+    set -l ask __complete
+    if test -n "$sub"
+        set ask $sub $ask
+        if test "$words[1]" != "$sub"
+            test (count $words) -eq 0; and echo $sub
+            return
+        end
+        set -e words[1]
+    end
+    set -l answer ($program $ask $words "$token" 2>/dev/null)
+    set -l candidates (string match -v -r '^:' -- $answer)
+    set -l directive (string replace ':' '' -- $answer[-1])
+    # `--flag=value`: the candidates are values.
+    set -l flag (string match -r -- '^--[^=]*=' "$token")
+    if test (count $candidates) -gt 0
+        for candidate in $candidates
+            echo "$flag$candidate"
+        end
+    else if test "$directive" = 0
+        __fish_complete_path "$token"
+    end
+end
+
+complete -c @BINARY@ -f -a '(__@NAME@_@SUB@_complete)'
+"#;
+
+/// For PowerShell, 5.1 and later.
+pub const POWERSHELL: &str = r#"# PowerShell completion of @BINARY@ @SUB@
+
+Register-ArgumentCompleter -Native -CommandName '@BINARY@' -ScriptBlock {
+    param($wordToComplete, $commandAst, $cursorPosition)
+    $sub = '@SUB@'
+    $words = @($commandAst.CommandElements | ForEach-Object { $_.Extent.Text })
+    $program = $words[0]
+    $words = @($words | Select-Object -Skip 1)
+    if ($wordToComplete -and $words.Count -gt 0) { $words = @($words | Select-Object -SkipLast 1) }
+    if ($sub) {
+        if ($words.Count -eq 0 -or $words[0] -ne $sub) {
+            if ($words.Count -eq 0) { [System.Management.Automation.CompletionResult]::new($sub) }
+            return
+        }
+    }
+    # Newer versions hand over an empty word as it is.
+    $version = [version]"$($PSVersionTable.PSVersion.Major).$($PSVersionTable.PSVersion.Minor)"
+    $empty = if ($version -ge [version]'7.3' -and $PSNativeCommandArgumentPassing -ne 'Legacy') { '' } else { '""' }
+    $before = @($words | Select-Object -Skip ([int][bool]$sub))
+    $ask = @($sub | Where-Object { $_ }) + '__complete' + $before + $(if ($wordToComplete) { $wordToComplete } else { $empty })
+    # `--flag=value`: the candidates are values.
+    $flag = if ($wordToComplete -match '^(--[^=]*=)') { $Matches[1] } else { '' }
+    & $program @ask 2>$null | Where-Object { $_ -notmatch '^:' } | ForEach-Object {
+        $candidate, $about = $_ -split "`t", 2
+        if (-not $about) { $about = $candidate }
+        $typed = "$flag$candidate"
+        if ($typed -match '[\s''"`$;&|(){}<>@,#]') { $typed = "'" + $typed.Replace("'", "''") + "'" }
+        [System.Management.Automation.CompletionResult]::new($typed, $candidate, 'ParameterValue', $about)
+    }
+}
+"#;

@@ -1,0 +1,228 @@
+//! Completion as a person has it: a shell on a terminal, half a word, the tab
+//! key. Shells that are not installed are passed over; names from the store
+//! need `KVORUM_TEST_ETCD`.
+
+mod live;
+
+use std::{
+    io::{Read, Write},
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    process::Command,
+    sync::mpsc,
+    time::{Duration, Instant},
+};
+
+use portable_pty::{CommandBuilder, PtySize, native_pty_system};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const PROMPT: &str = "ready> ";
+
+/// A shell in which `kvorum ctl` is our program and `etcdctl` the stock one,
+/// with their scripts loaded.
+struct Shell {
+    name: String,
+    screen: vt100::Parser,
+    pieces: mpsc::Receiver<Vec<u8>>,
+    keyboard: Box<dyn Write + Send>,
+    child: Box<dyn portable_pty::Child + Send + Sync>,
+    _master: Box<dyn portable_pty::MasterPty + Send>,
+    _home: tempfile::TempDir,
+}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Programs under the names that people type.
+fn install(bin: &Path) {
+    std::fs::create_dir(bin).expect("a folder");
+    let ours = live::ours().with_file_name("kvorum-ctl");
+    let script = format!("#!/bin/sh\nshift\nexec '{}' \"$@\"\n", ours.display());
+    std::fs::write(bin.join("kvorum"), script).expect("written");
+    std::fs::set_permissions(bin.join("kvorum"), PermissionsExt::from_mode(0o755)).expect("allowed");
+    std::os::unix::fs::symlink(live::ours(), bin.join("etcdctl")).expect("linked");
+}
+
+impl Shell {
+    /// None if it is not installed.
+    fn start(name: &str, port: u16) -> Option<Shell> {
+        Command::new(name).arg("--version").output().ok()?;
+        let home = tempfile::tempdir().expect("a folder");
+        let bin = home.path().join("bin");
+        install(&bin);
+        let load = |shell: &str| match shell {
+            "fish" => "kvorum ctl completion fish | source; etcdctl completion fish | source".to_owned(),
+            _ => format!("source <(kvorum ctl completion {shell}); source <(etcdctl completion {shell})"),
+        };
+        let (args, setup): (&[&str], String) = match name {
+            "bash" => (&["--norc", "--noprofile", "-i"], format!("PS1='{PROMPT}'; {}", load("bash"))),
+            "zsh" => {
+                let setup = format!("PS1='{PROMPT}'; autoload -U compinit; compinit -u; {}", load("zsh"));
+                (&["-f", "-i"], setup)
+            }
+            _ => {
+                let prompt = format!("function fish_prompt; echo -n '{PROMPT}'; end");
+                (
+                    &["--private", "--no-config"],
+                    format!("{prompt}; set -g fish_autosuggestion_enabled 0; {}", load("fish")),
+                )
+            }
+        };
+        let pair = native_pty_system()
+            .openpty(PtySize { rows: 24, cols: 100, pixel_width: 0, pixel_height: 0 })
+            .expect("a terminal");
+        let mut command = CommandBuilder::new(name);
+        command.args(args);
+        let path = std::env::var("PATH").unwrap_or_default();
+        command.env("PATH", format!("{}:{path}", bin.display()));
+        command.env("HOME", home.path());
+        command.env("TERM", "xterm");
+        command.env("ETCDCTL_ENDPOINTS", format!("127.0.0.1:{port}"));
+        command.cwd(home.path());
+        let child = pair.slave.spawn_command(command).expect("it starts");
+        drop(pair.slave);
+        let mut reader = pair.master.try_clone_reader().expect("a reader");
+        let keyboard = pair.master.take_writer().expect("a writer");
+        let (send, pieces) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut piece = [0; 4096];
+            while let Ok(read @ 1..) = reader.read(&mut piece) {
+                if send.send(piece[..read].to_vec()).is_err() {
+                    return;
+                }
+            }
+        });
+        let screen = vt100::Parser::new(24, 100, 0);
+        let mut shell =
+            Shell { name: name.to_owned(), screen, pieces, keyboard, child, _master: pair.master, _home: home };
+        shell.types(&format!("{setup}; clear; echo loaded\r"));
+        shell.sees(&["loaded\nready>"]);
+        shell.starts_anew();
+        Some(shell)
+    }
+
+    fn types(&mut self, keys: &str) {
+        self.keyboard.write_all(keys.as_bytes()).and_then(|()| self.keyboard.flush()).expect("typed");
+    }
+
+    fn sees(&mut self, texts: &[&str]) {
+        let deadline = Instant::now() + PATIENCE;
+        while let Some(text) = texts.iter().find(|text| !self.screen.screen().contents().contains(**text)) {
+            assert!(
+                Instant::now() < deadline,
+                "no {text:?} on the screen of {}:\n{}",
+                self.name,
+                self.screen.screen().contents()
+            );
+            if let Ok(piece) = self.pieces.recv_timeout(Duration::from_millis(100)) {
+                self.screen.process(&piece);
+            }
+        }
+    }
+
+    /// Types half a line and a tab, and waits for the whole line. What comes
+    /// behind it is typed, so that the end of the word is seen too.
+    fn completes(&mut self, half: &str, whole: &str) {
+        self.types(&format!("{half}\t"));
+        self.sees(&[&format!("{PROMPT}{}", whole.trim_end())]);
+        self.types("Z");
+        self.sees(&[&format!("{PROMPT}{whole}Z")]);
+        self.starts_anew();
+    }
+
+    /// Types a word that goes on in several ways, and waits until they are
+    /// listed.
+    fn offers(&mut self, half: &str, texts: &[&str]) {
+        // bash lists at the second tab.
+        let tabs = if self.name == "bash" { "\t\t" } else { "\t" };
+        self.types(&format!("{half}{tabs}"));
+        self.sees(texts);
+        self.starts_anew();
+    }
+
+    /// Throws the line away and clears the screen.
+    fn starts_anew(&mut self) {
+        self.types("\x15\x0c");
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let contents = self.screen.screen().contents();
+            if contents.trim() == PROMPT.trim() {
+                return;
+            }
+            assert!(Instant::now() < deadline, "this is still on the screen of {}:\n{contents}", self.name);
+            if let Ok(piece) = self.pieces.recv_timeout(Duration::from_millis(100)) {
+                self.screen.process(&piece);
+            }
+        }
+    }
+}
+
+const SHELLS: [&str; 3] = ["bash", "zsh", "fish"];
+
+#[test]
+fn words_and_flags_are_completed_in_each_shell() {
+    for name in SHELLS {
+        // Nobody listens on this port.
+        let Some(mut shell) = Shell::start(name, 1) else { continue };
+        shell.completes("kvorum ctl lease gra", "kvorum ctl lease grant ");
+        shell.completes("kvorum c", "kvorum ctl ");
+        shell.completes("kvorum ctl get --write-out=j", "kvorum ctl get --write-out=json ");
+        shell.completes("kvorum ctl get --print-v", "kvorum ctl get --print-value-only ");
+        shell.completes("etcdctl lease gra", "etcdctl lease grant ");
+        shell.completes("etcdctl -w ta", "etcdctl -w table ");
+        shell.offers("kvorum ctl role grant-permission r read", &["readwrite"]);
+    }
+}
+
+#[test]
+fn nobody_waits_for_a_server_that_does_not_answer_or_is_asked_for_a_password() {
+    // It takes connections, and says nothing.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback has room");
+    let endpoint = format!("--endpoints={}", silent.local_addr().expect("bound"));
+    let program = live::ours().with_file_name("kvorum-ctl");
+    for words in [&["get", ""][..], &["member", "remove", ""], &["--user", "ann", "get", ""]] {
+        let begin = Instant::now();
+        let output = Command::new(&program).args(["__complete", &endpoint]).args(words).output().expect("it ends");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), ":4\n", "{words:?}");
+        // The limit is half a second; the machine may be busy.
+        assert!(begin.elapsed() < Duration::from_secs(4), "{words:?} took {:?}", begin.elapsed());
+    }
+}
+
+fn put(port: u16, words: &[&str]) {
+    let mut command = Command::new(live::ours());
+    let output = command.args(words).env("ETCDCTL_ENDPOINTS", format!("127.0.0.1:{port}")).output().expect("it ends");
+    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn names_of_the_store_are_completed_in_each_shell() {
+    let Some(folder) = live::programs() else { return };
+    let server = live::start(&folder.join("etcd"), None);
+    for key in ["/reg/pods/a", "/reg/pods/b", "/reg/pots/c", "col:one:x", "col:two:x", "two words", "it's", "a=b:c"] {
+        put(server.port, &["put", key, "v"]);
+    }
+    put(server.port, &["user", "add", "annabel:pw"]);
+    put(server.port, &["role", "add", "reader"]);
+    for name in SHELLS {
+        let Some(mut shell) = Shell::start(name, server.port) else { continue };
+        shell.completes("kvorum ctl get /", "kvorum ctl get /reg/");
+        shell.completes("kvorum ctl get /reg/pod", "kvorum ctl get /reg/pods/");
+        shell.completes("kvorum ctl del /reg/pots/", "kvorum ctl del /reg/pots/c ");
+        shell.offers("kvorum ctl watch /reg/pods/", &["reg/pods/a", "reg/pods/b"]);
+        shell.completes("kvorum ctl user get ann", "kvorum ctl user get annabel ");
+        shell.completes("kvorum ctl user grant-role annabel rea", "kvorum ctl user grant-role annabel reader ");
+        shell.completes("kvorum ctl get col:o", "kvorum ctl get col:one:x ");
+        shell.completes("kvorum ctl get a=b", "kvorum ctl get a=b:c ");
+        shell.completes("kvorum ctl make-mirror --prefix=/reg/pot", "kvorum ctl make-mirror --prefix=/reg/pots/");
+        let quoted = "kvorum ctl get two\\ words ";
+        shell.completes("kvorum ctl get two", quoted);
+        shell.completes("kvorum ctl get \"two", "kvorum ctl get \"two words\" ");
+        // The stock tool asks nobody.
+        shell.completes("etcdctl get /reg/pod", "etcdctl get /reg/pod");
+    }
+}
