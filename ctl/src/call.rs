@@ -116,13 +116,13 @@ impl Call {
         // Variables that a command reads itself are known to it.
         let own = self.path.last().map_or(&[][..], |command| command.variables);
         env::apply(
-            connect::GLOBAL,
+            self.path[0].shared,
             &mut values,
             std::env::vars_os().filter_map(readable).filter(|(name, _)| !own.contains(&name.as_str())),
         )?;
         self.prepared.set(values).expect("was empty");
         if self.switch("debug") {
-            for flag in connect::GLOBAL {
+            for flag in self.path[0].shared {
                 let value = if flag.kind == flags::Kind::List {
                     format!("[{}]", self.list(flag.name).join(","))
                 } else {

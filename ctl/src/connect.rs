@@ -33,6 +33,20 @@ pub const GLOBAL: &[Flag] = &[
     Flag::text("write-out", "simple", "form of the output: fields, json, protobuf, simple, table").short('w'),
 ];
 
+/// Of them, and those that only `kvorum ctl` has.
+pub const GLOBAL_OURS: &[Flag] = &{
+    let mut all = [HINTS; GLOBAL.len() + 1];
+    let mut at = 0;
+    while at < GLOBAL.len() {
+        all[at] = GLOBAL[at];
+        at += 1;
+    }
+    all
+};
+
+/// `--hints`.
+pub const HINTS: Flag = Flag::switch("hints", "say what to try next below an error, even without a terminal");
+
 const DEFAULT_REQUEST_BYTES: usize = 2 << 20;
 
 /// What the global flags say, as options of the client.

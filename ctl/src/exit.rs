@@ -26,9 +26,20 @@ pub enum Failure {
         code: i32,
         /// What is wrong.
         text: String,
+        /// What is behind it, if the text does not say so; never printed, but
+        /// a hint may come of it.
+        cause: Option<String>,
     },
     /// Ends with this code; everything has been said already.
     Silent(i32),
+    /// Ends with this code; everything has been said already, and this was the
+    /// reason.
+    Told {
+        /// Exit code.
+        code: i32,
+        /// What was said.
+        reason: Box<Failure>,
+    },
     /// The words do not fit the command: the text, then how it is used; code 1.
     Usage(String),
 }
@@ -39,7 +50,7 @@ pub type Outcome<T = ()> = Result<T, Failure>;
 impl Failure {
     /// A failure with a code of this page.
     pub fn new(code: i32, text: impl Into<String>) -> Failure {
-        Failure::Text { code, text: text.into() }
+        Failure::Text { code, text: text.into(), cause: None }
     }
 
     /// Arguments that do not fit the command.
@@ -47,13 +58,28 @@ impl Failure {
         Failure::new(BAD_ARGS, text)
     }
 
+    /// The exit code.
+    pub fn code(&self) -> i32 {
+        match self {
+            Failure::Text { code, .. } | Failure::Silent(code) | Failure::Told { code, .. } => *code,
+            Failure::Usage(_) => ERROR,
+        }
+    }
+
     /// The same failure under another code.
     #[must_use]
     pub fn with_code(self, code: i32) -> Failure {
         match self {
-            Failure::Text { text, .. } | Failure::Usage(text) => Failure::Text { code, text },
+            Failure::Text { text, cause, .. } => Failure::Text { code, text, cause },
+            Failure::Usage(text) => Failure::new(code, text),
             Failure::Silent(_) => Failure::Silent(code),
+            Failure::Told { reason, .. } => Failure::Told { code, reason },
         }
+    }
+
+    /// The end of a command that has told of this failure itself.
+    pub fn told(code: i32, reason: Failure) -> Failure {
+        Failure::Told { code, reason: Box::new(reason) }
     }
 
     /// A failure of standard output or of a file.
@@ -67,7 +93,9 @@ impl From<client::Error> for Failure {
     fn from(error: client::Error) -> Failure {
         // The stock tool signs in when it makes its client.
         let refused = error.says("etcdserver: authentication failed, invalid user ID or password");
-        Failure::new(if refused { BAD_CONNECTION } else { ERROR }, error_text(&error))
+        let text = error_text(&error);
+        let cause = Some(error.to_string()).filter(|cause| *cause != text);
+        Failure::Text { code: if refused { BAD_CONNECTION } else { ERROR }, text, cause }
     }
 }
 

@@ -345,7 +345,7 @@ fn is_near(typed: &str, name: &str) -> bool {
 }
 
 /// Levenshtein's distance, without regard to case.
-fn distance(a: &str, b: &str) -> usize {
+pub fn distance(a: &str, b: &str) -> usize {
     let (a, b) = (a.to_lowercase(), b.to_lowercase());
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

@@ -27,6 +27,7 @@ pub mod env;
 pub mod exit;
 pub mod flags;
 pub mod help;
+pub mod hints;
 pub mod log;
 pub mod man;
 pub mod print;
@@ -44,8 +45,9 @@ pub const STOCK: &str = "etcdctl";
 pub fn run(name: &str, args: &[String]) -> i32 {
     let root = commands::root(name);
     if let Some(describe @ ("__complete" | "__completeNoDesc")) = args.first().map(String::as_str) {
-        return ended(commands::complete(root, &args[1..], describe == "__complete"), &[root]);
+        return ended(commands::complete(root, &args[1..], describe == "__complete"), &[root], false);
     }
+    let hints = hints::wanted(root, args);
     let parsed = match flags::parse(root, args) {
         Ok(parsed) => parsed,
         Err(misread) => {
@@ -55,35 +57,46 @@ pub fn run(name: &str, args: &[String]) -> i32 {
             } else {
                 complain!("Run '{} --help' for usage.", root.name);
             }
+            hint(hints, || hints::of_misread(&misread));
             return ERROR;
         }
     };
     let path = parsed.path.clone();
-    ended(perform(parsed), &path)
+    ended(perform(parsed, hints), &path, hints)
 }
 
 /// Says what went wrong; the exit code.
-fn ended(outcome: Outcome, path: &[&'static commands::Command]) -> i32 {
-    match outcome {
-        Ok(()) => 0,
-        Err(Failure::Silent(code)) => code,
-        Err(Failure::Text { code, text }) => {
-            complain!("Error: {text}");
-            code
-        }
-        Err(Failure::Usage(text)) => {
-            complain!("Error: {text}\n{}", help::usage(path));
-            ERROR
-        }
+fn ended(outcome: Outcome, path: &[&'static commands::Command], hints: bool) -> i32 {
+    let Err(failure) = outcome else { return 0 };
+    match &failure {
+        Failure::Silent(_) | Failure::Told { .. } => {}
+        Failure::Text { text, .. } => complain!("Error: {text}"),
+        Failure::Usage(text) => complain!("Error: {text}\n{}", help::usage(path)),
+    }
+    hint(hints, || hints::of_failure(path[0].name, &failure));
+    failure.code()
+}
+
+/// What to try next, on a line of its own.
+fn hint(wanted: bool, find: impl FnOnce() -> Option<String>) {
+    if let Some(text) = wanted.then(find).flatten() {
+        complain!("hint: {text}");
     }
 }
 
-fn perform(parsed: flags::Parsed) -> Outcome {
+fn perform(parsed: flags::Parsed, hints: bool) -> Outcome {
     let wants_help = flags::parse_bool(parsed.values.last(&flags::HELP)).expect("checked when it was read");
     let call = call::Call::new(parsed);
     match call.path.last().and_then(|command| command.run) {
         Some(run) if !wants_help => run(&call),
-        _ => say(&call.help()),
+        _ => {
+            say(&call.help())?;
+            // A word that should have been a sub-command.
+            if let (false, Some(word)) = (wants_help, call.arg(0)) {
+                hint(hints, || hints::of_unknown_command(&call.path, word));
+            }
+            Ok(())
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use client::wire::etcdserverpb::{
 use super::{Command, KEYS, put};
 use crate::{
     call::Call,
-    exit::{BAD_CONNECTION, ERROR, Failure, Outcome, error_text},
+    exit::{BAD_CONNECTION, ERROR, Failure, Outcome},
     flags::{self, Flag},
     print::{Answer, Format, Out, fields, json, protobuf},
 };
@@ -83,7 +83,7 @@ fn revoke(call: &Call) -> Outcome {
 
 fn wrap(what: &str, failure: Failure) -> Failure {
     match failure {
-        Failure::Text { code, text } => Failure::Text { code, text: format!("{what} ({text})") },
+        Failure::Text { code, text, cause } => Failure::Text { code, text: format!("{what} ({text})"), cause },
         other => other,
     }
 }
@@ -125,7 +125,7 @@ fn keep_alive(call: &Call) -> Outcome {
                     return crate::say(&format!("lease {id:016x} expired or revoked.\n"));
                 }
                 Err(client::Error::LeaseGone { .. }) => return Ok(()),
-                Err(error) => return Err(Failure::new(ERROR, error_text(&error))),
+                Err(error) => return Err(Failure::from(error).with_code(ERROR)),
             }
         }
     })

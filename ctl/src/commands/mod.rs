@@ -136,7 +136,7 @@ static ETCDCTL: Command =
 static KVORUM_CTL: Command = Command {
     name: "kvorum ctl",
     short: ABOUT,
-    shared: connect::GLOBAL,
+    shared: connect::GLOBAL_OURS,
     subs: &[CORE, admin::TABLE, admin::PEOPLE_TABLE, PEOPLE_TABLE],
     ..Command::NONE
 };

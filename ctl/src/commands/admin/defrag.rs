@@ -26,7 +26,7 @@ pub const DEFRAG: Command = Command {
 fn run(call: &Call) -> Outcome {
     let endpoints = asked(call)?;
     let client = call.connect()?;
-    let (mut failed, mut ours) = (false, false);
+    let (mut failed, mut ours) = (None, false);
     for endpoint in endpoints {
         let begin = Instant::now();
         let one = single(&client, &endpoint);
@@ -37,15 +37,15 @@ fn run(call: &Call) -> Outcome {
                 crate::say(&format!("Finished defragmenting etcd member[{endpoint}]. took {took}\n"))?;
                 ours |= call.is_ours() && memory::is_kvorum(call, &endpoint);
             }
-            Err(Failure::Text { code, text }) if code != ERROR => return Err(Failure::Text { code, text }),
+            Err(failure @ Failure::Text { code, .. }) if code != ERROR => return Err(failure),
             Err(failure) => {
                 complain!("Failed to defragment etcd member[{endpoint}]. took {took}. ({})", reason(&failure));
-                failed = true;
+                failed = Some(failure);
             }
         }
     }
     if ours {
         crate::say("kvorum gives space back by itself: on its members there was nothing to do.\n")?;
     }
-    if failed { Err(Failure::Silent(ERROR)) } else { Ok(()) }
+    failed.map_or(Ok(()), |failure| Err(Failure::told(ERROR, failure)))
 }

@@ -68,7 +68,7 @@ pub fn asked(call: &Call) -> Outcome<Vec<String>> {
     let client = call.connect().map_err(|failure| failure.with_code(ERROR))?;
     let prefix = "failed to fetch endpoints from etcd cluster member list: ";
     let listed: MemberListResponse = call.timed(client.member_list()).map_err(|failure| match failure {
-        Failure::Text { text, .. } => Failure::new(ERROR, format!("{prefix}{text}")),
+        Failure::Text { text, cause, .. } => Failure::Text { code: ERROR, text: format!("{prefix}{text}"), cause },
         other => other,
     })?;
     Ok(listed.members.into_iter().flat_map(|member| member.client_urls).collect())
@@ -88,6 +88,7 @@ pub fn reason(failure: &Failure) -> String {
     match failure {
         Failure::Text { text, .. } | Failure::Usage(text) => text.clone(),
         Failure::Silent(code) => format!("exit code {code}"),
+        Failure::Told { reason: first, .. } => reason(first),
     }
 }
 

@@ -16,21 +16,21 @@ use crate::{
 pub fn run(call: &Call) -> Outcome {
     let endpoints = asked(call)?;
     let client = call.connect()?;
-    let (mut answers, mut failed) = (Vec::new(), false);
+    let (mut answers, mut failed) = (Vec::new(), None);
     for endpoint in endpoints {
         let one = single(&client, &endpoint);
         match call.timed(async { one?.status().await }) {
             Ok(response) => answers.push(Status { endpoint, response }),
             // There is no use in asking the others as somebody who is none.
-            Err(Failure::Text { code, text }) if code != ERROR => return Err(Failure::Text { code, text }),
+            Err(failure @ Failure::Text { code, .. }) if code != ERROR => return Err(failure),
             Err(failure) => {
                 complain!("Failed to get the status of endpoint {endpoint} ({})", reason(&failure));
-                failed = true;
+                failed = Some(failure);
             }
         }
     }
     call.print(&Statuses(answers))?;
-    if failed { Err(Failure::Silent(ERROR)) } else { Ok(()) }
+    failed.map_or(Ok(()), |failure| Err(Failure::told(ERROR, failure)))
 }
 
 struct Status {
