@@ -41,7 +41,11 @@ impl Drop for Shell {
 fn install(bin: &Path) {
     std::fs::create_dir(bin).expect("a folder");
     let ours = live::ours().with_file_name("kvorum-ctl");
-    let script = format!("#!/bin/sh\nshift\nexec '{}' \"$@\"\n", ours.display());
+    // The other program that can be asked is played by two lines.
+    let script = format!(
+        "#!/bin/sh\n[ \"$1\" = utl ] && echo hashkv && exec echo :4\nshift\nexec '{}' \"$@\"\n",
+        ours.display()
+    );
     std::fs::write(bin.join("kvorum"), script).expect("written");
     std::fs::set_permissions(bin.join("kvorum"), PermissionsExt::from_mode(0o755)).expect("allowed");
     std::os::unix::fs::symlink(live::ours(), bin.join("etcdctl")).expect("linked");
@@ -170,6 +174,8 @@ fn words_and_flags_are_completed_in_each_shell() {
         let Some(mut shell) = Shell::start(name, 1) else { continue };
         shell.completes("kvorum ctl lease gra", "kvorum ctl lease grant ");
         shell.completes("kvorum c", "kvorum ctl ");
+        shell.completes("kvorum b", "kvorum bench ");
+        shell.completes("kvorum utl hash", "kvorum utl hashkv ");
         shell.completes("kvorum ctl get --write-out=j", "kvorum ctl get --write-out=json ");
         shell.completes("kvorum ctl get --print-v", "kvorum ctl get --print-value-only ");
         shell.completes("etcdctl lease gra", "etcdctl lease grant ");
@@ -184,7 +190,9 @@ fn nobody_waits_for_a_server_that_does_not_answer_or_is_asked_for_a_password() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback has room");
     let endpoint = format!("--endpoints={}", silent.local_addr().expect("bound"));
     let program = live::ours().with_file_name("kvorum-ctl");
-    for words in [&["get", ""][..], &["member", "remove", ""], &["--user", "ann", "get", ""]] {
+    for words in
+        [&["get", ""][..], &["member", "remove", ""], &["--user", "ann", "get", ""], &["--user", "ann:pw", "get", ""]]
+    {
         let begin = Instant::now();
         let output = Command::new(&program).args(["__complete", &endpoint]).args(words).output().expect("it ends");
         assert_eq!(String::from_utf8_lossy(&output.stdout), ":4\n", "{words:?}");

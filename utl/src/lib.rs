@@ -11,6 +11,7 @@
 //! | file | what it does |
 //! |---|---|
 //! | `cobra`, `commands` | the command line as the stock tool reads it; the table of commands |
+//! | `complete` | what can follow the words so far, for the shells' scripts |
 //! | `print`, `progress`, `hints` | output forms, log lines; what people get |
 //! | `etcd`, `wal`, `initial_cluster` | what is where in an etcd's files; who the members are |
 //! | `directory`, `kvorum` | data directories: a new one, one that stays as it is |
@@ -19,6 +20,7 @@
 mod bbolt;
 mod cobra;
 mod commands;
+mod complete;
 mod completion;
 mod defrag;
 mod directory;
@@ -43,6 +45,12 @@ use std::io::IsTerminal;
 /// Runs the program called `name` (`etcdutl` or `kvorum utl`) with the words after its name;
 /// the exit code is etcdutl's.
 pub fn run(name: &str, args: &[String]) -> i32 {
+    if let Some(word @ ("__complete" | "__completeNoDesc")) = args.first().map(String::as_str)
+        && name != "etcdutl"
+    {
+        print!("{}", complete::answer(&commands::ROOT, &args[1..], word == "__complete"));
+        return 0;
+    }
     let terminal = std::io::stdout().is_terminal() && std::io::stderr().is_terminal();
     cobra::main(name, &commands::ROOT, args, terminal)
 }

@@ -25,6 +25,10 @@ const NO_FILES: u8 = 4;
 /// Besides, the word may go on.
 const NO_SPACE: u8 = 2;
 
+/// The programs behind `kvorum`, and those of them that answer `__complete`.
+const PROGRAMS: &str = "bench ctl dev server utl version";
+const ASKED: &str = "ctl utl";
+
 /// The shells that there is a script for.
 const SHELLS: &[&str] = &["bash", "zsh", "fish", "powershell"];
 const PERMISSIONS: &[&str] = &["read", "readwrite", "write"];
@@ -69,9 +73,14 @@ fn run(call: &Call) -> Outcome {
             return Err(Failure::Usage(format!("invalid argument {} for \"{path}\"", flags::quote(other))));
         }
     };
-    // `kvorum ctl` is two words: the shell completes for the first.
-    let (binary, sub) = call.program().split_once(' ').unwrap_or((call.program(), ""));
-    crate::say(&script.replace("@BINARY@", binary).replace("@SUB@", sub).replace("@NAME@", &binary.replace('-', "_")))
+    // `kvorum ctl` is two words: the shell completes for the first, whatever
+    // program the second one chooses.
+    let (binary, subs, words) = match call.program().split_once(' ') {
+        Some((binary, _)) => (binary, ASKED, PROGRAMS),
+        None => (call.program(), "", ""),
+    };
+    let script = script.replace("@BINARY@", binary).replace("@NAME@", &binary.replace('-', "_"));
+    crate::say(&script.replace("@SUBS@", subs).replace("@WORDS@", words))
 }
 
 /// Answers a script: the words so far, the last of them unfinished.

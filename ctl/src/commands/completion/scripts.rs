@@ -1,14 +1,15 @@
-//! The scripts for the shells. `@BINARY@` is the program, `@SUB@` the word
-//! after it that chooses this one (empty for a link with the stock name),
-//! `@NAME@` the program as part of a name.
+//! The scripts for the shells. `@BINARY@` is the program, `@SUBS@` the words
+//! after it that choose one which can be asked, `@WORDS@` all words that can
+//! stand there (both empty for a link with the stock name), `@NAME@` the
+//! program as part of a name.
 //!
 //! Each hands over the words before the cursor and offers what comes back.
 
 /// For bash, 3.2 and later.
-pub const BASH: &str = r#"# bash completion of @BINARY@ @SUB@
+pub const BASH: &str = r#"# bash completion of @BINARY@
 
-__@NAME@_@SUB@_complete() {
-    local sub="@SUB@" first=1 rest="${COMP_LINE:0:COMP_POINT}" words=() i part trimmed cur cut breaks=""
+__@NAME@_complete() {
+    local sub="" first=1 rest="${COMP_LINE:0:COMP_POINT}" words=() i part trimmed cur cut breaks=""
     local line answer directive candidate raw
     COMPREPLY=()
     # bash cuts words at : and = as well; here they stay whole.
@@ -28,11 +29,13 @@ __@NAME@_@SUB@_complete() {
         words[i]="${words[i]//[\"\'\\]/}"
     done
     cur="${words[${#words[@]}-1]}"
-    if [[ -n $sub ]]; then
-        if (( ${#words[@]} < 3 )) || [[ ${words[1]} != "$sub" ]]; then
-            (( ${#words[@]} == 2 )) && COMPREPLY=($(compgen -W "$sub" -- "$cur"))
+    if [[ -n "@SUBS@" ]]; then
+        sub="${words[1]}"
+        if (( ${#words[@]} < 3 )); then
+            COMPREPLY=($(compgen -W "@WORDS@" -- "$cur"))
             return
         fi
+        [[ " @SUBS@ " == *" $sub "* ]] || return
         first=2
     fi
     answer=$("${words[0]/#\~/$HOME}" $sub __completeNoDesc "${words[@]:first}" 2>/dev/null) || return
@@ -58,19 +61,24 @@ __@NAME@_@SUB@_complete() {
     fi
 }
 
-complete -o default -F __@NAME@_@SUB@_complete @BINARY@
+complete -o default -F __@NAME@_complete @BINARY@
 "#;
 
 /// For zsh, with `compinit`.
 pub const ZSH: &str = r#"#compdef @BINARY@
 
-_@NAME@_@SUB@() {
-    local sub="@SUB@" line directive name about
+_@NAME@() {
+    local sub="" line directive name about
     local -a candidates ask options
     ask=("${(@Q)words[2,CURRENT-1]}" "${(Q)PREFIX}")
-    if [[ -n $sub ]]; then
-        if [[ ${words[2]} != "$sub" || $CURRENT -eq 2 ]]; then
-            (( CURRENT == 2 )) && compadd -- "$sub"
+    if [[ -n "@SUBS@" ]]; then
+        if (( CURRENT == 2 )); then
+            compadd -- @WORDS@
+            return
+        fi
+        sub=${words[2]}
+        if [[ " @SUBS@ " != *" $sub "* ]]; then
+            _files
             return
         fi
         ask=("${(@)ask[2,-1]}")
@@ -98,26 +106,30 @@ _@NAME@_@SUB@() {
     fi
 }
 
-compdef _@NAME@_@SUB@ @BINARY@
+compdef _@NAME@ @BINARY@
 "#;
 
 /// For fish, 3.0 and later.
-pub const FISH: &str = r#"# fish completion of @BINARY@ @SUB@
+pub const FISH: &str = r#"# fish completion of @BINARY@
 
-function __@NAME@_@SUB@_complete
-    set -l sub "@SUB@"
+function __@NAME@_complete
+    set -l subs @SUBS@
     set -l words (commandline -opc)
     # Half a word may have half its quotes.
     set -l token (commandline -ct | string trim --left --chars='"\'' | string replace -a '\\' '')
     set -l program $words[1]
     set -e words[1]
     set -l ask __complete
-    if test -n "$sub"
-        set ask $sub $ask
-        if test "$words[1]" != "$sub"
-            test (count $words) -eq 0; and echo $sub
+    if test (count $subs) -gt 0
+        if test (count $words) -eq 0
+            string split ' ' -- "@WORDS@"
             return
         end
+        if not contains -- "$words[1]" $subs
+            __fish_complete_path "$token"
+            return
+        end
+        set ask $words[1] $ask
         set -e words[1]
     end
     set -l answer ($program $ask $words "$token" 2>/dev/null)
@@ -134,24 +146,29 @@ function __@NAME@_@SUB@_complete
     end
 end
 
-complete -c @BINARY@ -f -a '(__@NAME@_@SUB@_complete)'
+complete -c @BINARY@ -f -a '(__@NAME@_complete)'
 "#;
 
 /// For PowerShell, 5.1 and later.
-pub const POWERSHELL: &str = r#"# PowerShell completion of @BINARY@ @SUB@
+pub const POWERSHELL: &str = r#"# PowerShell completion of @BINARY@
 
 Register-ArgumentCompleter -Native -CommandName '@BINARY@' -ScriptBlock {
     param($wordToComplete, $commandAst, $cursorPosition)
-    $sub = '@SUB@'
+    $subs = @('@SUBS@' -split ' ' | Where-Object { $_ })
+    $sub = ''
     $words = @($commandAst.CommandElements | ForEach-Object { $_.Extent.Text })
     $program = $words[0]
     $words = @($words | Select-Object -Skip 1)
     if ($wordToComplete -and $words.Count -gt 0) { $words = @($words | Select-Object -SkipLast 1) }
-    if ($sub) {
-        if ($words.Count -eq 0 -or $words[0] -ne $sub) {
-            if ($words.Count -eq 0) { [System.Management.Automation.CompletionResult]::new($sub) }
+    if ($subs) {
+        if ($words.Count -eq 0) {
+            '@WORDS@' -split ' ' | Where-Object { $_ -like "$wordToComplete*" } | ForEach-Object {
+                [System.Management.Automation.CompletionResult]::new($_)
+            }
             return
         }
+        $sub = $words[0]
+        if ($subs -notcontains $sub) { return }
     }
     # Newer versions hand over an empty word as it is.
     $version = [version]"$($PSVersionTable.PSVersion.Major).$($PSVersionTable.PSVersion.Minor)"
