@@ -2,6 +2,6 @@
 //! crate, and for whoever wants to try a change without building the server.
 
 fn main() {
-    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<std::ffi::OsString> = std::env::args_os().skip(1).collect();
     std::process::exit(ctl::run(ctl::STOCK, &args));
 }

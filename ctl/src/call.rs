@@ -1,6 +1,6 @@
 //! One run of one command: its words, and what they give access to.
 
-use std::{cell::OnceCell, future::Future, time::Duration};
+use std::{cell::OnceCell, ffi::OsString, future::Future, os::unix::ffi::OsStrExt, time::Duration};
 
 use client::{Client, Options};
 use tokio::runtime::Runtime;
@@ -11,6 +11,7 @@ use crate::{
     flags::{self, Flag, Parsed, Values},
     help,
     print::{Answer, Format, Printer},
+    raw,
 };
 
 /// A command under way. Reading a flag that the command does not have is a
@@ -155,7 +156,17 @@ impl Call {
     pub fn connect(&self) -> Outcome<Client> {
         let client = self.client()?;
         self.sign_in(&client)?;
+        self.text_only()?;
         Ok(client)
+    }
+
+    /// What the protocol has as text must be text: arguments, unless the
+    /// command's are bytes, and its own flags.
+    fn text_only(&self) -> Outcome {
+        let command = self.path.last().expect("the path begins with the program");
+        let given =
+            command.flags.iter().map(|flag| self.values().last(flag)).chain(self.args.iter().map(String::as_str));
+        if command.raw || given.into_iter().all(raw::is_text) { Ok(()) } else { Err(connect::no_text()) }
     }
 
     /// The client that the flags describe. Nothing is connected yet.
@@ -232,6 +243,6 @@ impl Call {
     }
 }
 
-fn readable((name, value): (std::ffi::OsString, std::ffi::OsString)) -> Option<(String, String)> {
-    Some((name.into_string().ok()?, value.to_string_lossy().into_owned()))
+fn readable((name, value): (OsString, OsString)) -> Option<(String, String)> {
+    Some((name.into_string().ok()?, raw::text(value.as_bytes())))
 }

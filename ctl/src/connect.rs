@@ -4,8 +4,9 @@ use client::{Client, Credentials, Discovery, Options, Tls};
 
 use crate::{
     call::Call,
-    exit::{BAD_ARGS, BAD_CONNECTION, Failure, Outcome},
+    exit::{BAD_ARGS, BAD_CONNECTION, ERROR, Failure, Outcome},
     flags::Flag,
+    raw,
 };
 
 /// The flags that every command takes, in the order of their names.
@@ -92,7 +93,7 @@ pub fn options(call: &Call) -> Outcome<Options> {
 
 /// A file that cannot be opened is told of in the words of the stock tool.
 fn readable(path: &str) -> Outcome {
-    match std::fs::File::open(path) {
+    match std::fs::File::open(raw::os(path)) {
         Ok(_) => Ok(()),
         Err(error) => Err(Failure::bad_args(format!("open {path}: {}", crate::exit::system_words(&error)))),
     }
@@ -124,7 +125,7 @@ fn endpoints(call: &Call) -> Outcome<Vec<String>> {
 }
 
 fn tls(call: &Call) -> Option<Tls> {
-    let path = |name: &str| Some(call.text(name)).filter(|p| !p.is_empty()).map(Into::into);
+    let path = |name: &str| Some(call.text(name)).filter(|p| !p.is_empty()).map(|p| raw::os(p).into());
     let tls = Tls {
         ca: path("cacert"),
         cert: path("cert"),
@@ -153,6 +154,9 @@ fn user(call: &Call) -> Outcome<Option<Credentials>> {
     } else {
         (user.to_owned(), call.text("password").to_owned())
     };
+    if !raw::is_text(&name) || !raw::is_text(&password) {
+        return Err(no_text().with_code(BAD_CONNECTION));
+    }
     // Nobody signs in without a name or a password.
     Ok(Some(Credentials { name, password }).filter(|user| !user.name.is_empty() && !user.password.is_empty()))
 }
@@ -178,4 +182,10 @@ pub async fn sign_in(client: &Client) -> Outcome {
     let limit = Some(client.options().dial_timeout).filter(|limit| !limit.is_zero());
     let signed_in = client.with_request_timeout(limit).sign_in().await;
     signed_in.map_err(|error| Failure::from(error).with_code(BAD_CONNECTION))
+}
+
+/// What Go says to bytes in the place of text, when it makes a message of them.
+pub fn no_text() -> Failure {
+    let text = "rpc error: code = Internal desc = grpc: error while marshaling: string field contains invalid UTF-8";
+    Failure::new(ERROR, text)
 }

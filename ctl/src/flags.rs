@@ -362,7 +362,7 @@ pub fn distance(a: &str, b: &str) -> usize {
 
 /// A text in quotes, as Go writes it.
 pub fn quote(text: &str) -> String {
-    crate::print::quote(text.as_bytes())
+    crate::print::quote(&crate::raw::bytes(text))
 }
 
 fn go_error(function: &str, value: &str, reason: &str) -> String {

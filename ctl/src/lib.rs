@@ -16,7 +16,9 @@
 macro_rules! complain {
     ($($words:tt)*) => {{
         use std::io::Write as _;
-        let _ = writeln!(std::io::stderr(), $($words)*);
+        let mut line = $crate::raw::bytes(&format!($($words)*));
+        line.push(b'\n');
+        let _ = std::io::stderr().write_all(&line);
     }};
 }
 
@@ -32,9 +34,10 @@ pub mod log;
 pub mod man;
 pub mod print;
 pub mod progress;
+pub mod raw;
 pub mod terminal;
 
-use std::io::Write;
+use std::{ffi::OsString, io::Write, os::unix::ffi::OsStrExt};
 
 use exit::{ERROR, Failure, Outcome};
 
@@ -42,7 +45,8 @@ use exit::{ERROR, Failure, Outcome};
 pub const STOCK: &str = "etcdctl";
 
 /// Runs the program with the words after its name; the exit code is etcdctl's.
-pub fn run(name: &str, args: &[String]) -> i32 {
+pub fn run(name: &str, args: &[OsString]) -> i32 {
+    let args = &args.iter().map(|arg| raw::text(arg.as_bytes())).collect::<Vec<_>>()[..];
     let root = commands::root(name);
     if let Some(describe @ ("__complete" | "__completeNoDesc")) = args.first().map(String::as_str) {
         return ended(commands::complete(root, &args[1..], describe == "__complete"), &[root], false);

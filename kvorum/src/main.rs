@@ -57,16 +57,17 @@ struct Words {
 }
 
 fn main() {
-    let args: Vec<String> = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect();
+    let raw: Vec<std::ffi::OsString> = std::env::args_os().collect();
+    let args: Vec<String> = raw.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
     let name = args.first().and_then(|path| Path::new(path).file_name()).and_then(|name| name.to_str());
     std::process::exit(match name {
         Some("etcd") => server::process::serve(&args[1..]),
-        Some("etcdctl") => ctl::run("etcdctl", &args[1..]),
+        Some("etcdctl") => ctl::run("etcdctl", &raw[1..]),
         Some("etcdutl") => utl::run("etcdutl", &args[1..]),
         // These read their own words: they go past clap untouched.
         _ => match args.get(1).map(String::as_str) {
             Some("server") => server::process::serve(&args[2..]),
-            Some("ctl") => ctl::run("kvorum ctl", &args[2..]),
+            Some("ctl") => ctl::run("kvorum ctl", &raw[2..]),
             Some("utl") => utl::run("kvorum utl", &args[2..]),
             Some("bench") => bench::run(&args[2..]),
             _ => run(Cli::parse()),
@@ -77,7 +78,7 @@ fn main() {
 fn run(cli: Cli) -> i32 {
     match cli.command {
         Program::Server(own) => server::process::serve(&own.words),
-        Program::Ctl(own) => ctl::run("kvorum ctl", &own.words),
+        Program::Ctl(own) => ctl::run("kvorum ctl", &own.words.iter().map(Into::into).collect::<Vec<_>>()),
         Program::Utl(own) => utl::run("kvorum utl", &own.words),
         Program::Bench(own) => bench::run(&own.words),
         Program::Dev { members, data_dir, port } => match server::dev::run(&Dev { members, data_dir, port }) {

@@ -21,6 +21,7 @@ pub const DEL: Command = Command {
     name: "del",
     usage: "del [options] <key> [range_end]",
     group: KEYS,
+    raw: true,
     short: "Removes a key or a range of keys [key, range_end)",
     flags: &[
         Flag::switch("from-key", "the key and all keys after it"),

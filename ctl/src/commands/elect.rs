@@ -12,6 +12,7 @@ use crate::{
     exit::{ERROR, Failure, Outcome},
     flags::Flag,
     print::{Format, Printer},
+    raw,
 };
 
 /// Seconds after which the leadership of one that is gone ends.
@@ -22,6 +23,7 @@ pub const ELECT: Command = Command {
     name: "elect",
     usage: "elect <election-name> [proposal]",
     group: CONCURRENCY,
+    raw: true,
     short: "Stands for election, or watches one",
     flags: &[Flag::switch("listen", "only watch who leads").short('l')],
     run: Some(run),
@@ -54,7 +56,7 @@ fn run(call: &Call) -> Outcome {
 
 async fn observe(client: &Client, name: &str, form: Printer) -> Outcome {
     let mut stop = Stop::new()?;
-    let mut observer = client.election_observe(name);
+    let mut observer = client.election_observe(raw::bytes(name));
     loop {
         let kv = tokio::select! {
             kv = observer.next() => kv?,
@@ -76,9 +78,9 @@ async fn observe(client: &Client, name: &str, form: Printer) -> Outcome {
 async fn campaign(client: &Client, name: &str, proposal: &str, form: Printer) -> Outcome {
     let mut stop = Stop::new()?;
     let session = Session::new(client, TTL).await?;
-    let election = Election::new(&session, name.as_bytes().to_vec());
+    let election = Election::new(&session, raw::bytes(name));
     let leadership = tokio::select! {
-        leadership = election.campaign(proposal.as_bytes().to_vec()) => leadership?,
+        leadership = election.campaign(raw::bytes(proposal)) => leadership?,
         () = stop.wait() => {
             session.close().await?;
             return Err(Failure::new(ERROR, "context canceled"));

@@ -17,6 +17,7 @@ use crate::{
     exit::{BAD_FEATURE, Failure, Outcome},
     flags::{self, Flag},
     print::{Answer, Format, Out, Printer, fields, json, protobuf, simple},
+    raw,
 };
 
 /// The row of the table.
@@ -24,6 +25,7 @@ pub const GET: Command = Command {
     name: "get",
     usage: "get [options] <key> [range_end]",
     group: KEYS,
+    raw: true,
     short: "Shows a key or a range of keys",
     flags: FLAGS,
     run: Some(run),
@@ -126,12 +128,12 @@ pub(super) fn request(call: &Call) -> Outcome<RangeRequest> {
 /// The keys that the arguments and `--prefix` or `--from-key` name.
 pub(super) fn key_range(call: &Call, key: &str) -> Outcome<KeyRange> {
     let open = call.switch("prefix") || call.switch("from-key");
-    let key = key.as_bytes().to_vec();
+    let key = raw::bytes(key);
     match call.arg(1) {
         Some(_) if open => Err(Failure::bad_args(
             "too many arguments, only accept one argument when `--prefix` or `--from-key` is set",
         )),
-        Some(end) => Ok(KeyRange { key: key.into(), range_end: end.as_bytes().to_vec().into() }),
+        Some(end) => Ok(KeyRange { key: key.into(), range_end: raw::bytes(end).into() }),
         None if call.switch("prefix") => Ok(client::prefix(key)),
         None if open => Ok(client::from_key(key)),
         None => Ok(client::key(key)),

@@ -12,6 +12,7 @@ use crate::{
     exit::{ERROR, Failure, Outcome},
     flags::Flag,
     print::Printer,
+    raw,
 };
 
 /// Seconds, if `--ttl` says nothing of use.
@@ -22,6 +23,7 @@ pub const LOCK: Command = Command {
     name: "lock",
     usage: "lock <lockname> [exec-command arg1 arg2 ...]",
     group: CONCURRENCY,
+    raw: true,
     short: "Takes a lock and holds it, or runs a command under it",
     flags: &[Flag::int("ttl", "10", "seconds after which the lock of a holder that is gone falls")],
     run: Some(run_lock),
@@ -41,7 +43,7 @@ fn run_lock(call: &Call) -> Outcome {
 async fn hold(client: &Client, name: &str, ttl: i64, program: &[String], form: Printer) -> Outcome {
     let mut stop = Stop::new()?;
     let session = Session::new(client, ttl).await?;
-    let mutex = Mutex::new(&session, name.as_bytes().to_vec());
+    let mutex = Mutex::new(&session, raw::bytes(name));
     let held = tokio::select! {
         held = mutex.lock() => held?,
         () = stop.wait() => {
@@ -50,7 +52,7 @@ async fn hold(client: &Client, name: &str, ttl: i64, program: &[String], form: P
         }
     };
     if !program.is_empty() {
-        let key = String::from_utf8_lossy(held.key()).into_owned();
+        let key = raw::text(held.key());
         let env = [("ETCD_LOCK_KEY", key), ("ETCD_LOCK_REV", held.revision().to_string())];
         let done = run::run(program, &env).await;
         let unlocked = held.unlock().await;

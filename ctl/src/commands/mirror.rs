@@ -36,6 +36,7 @@ const PAGE: i64 = 1000;
 /// The row of the table.
 pub const MAKE_MIRROR: Command = Command {
     name: "make-mirror",
+    raw: true,
     usage: "make-mirror [options] <destination>",
     group: UTILITY,
     short: "Copies keys to another cluster, and goes on with each change",
@@ -77,8 +78,8 @@ fn run(call: &Call) -> Outcome {
     let mirror = Mirror {
         here,
         there,
-        prefix: prefix.as_bytes().to_vec(),
-        to: to.as_bytes().to_vec(),
+        prefix: crate::raw::bytes(prefix),
+        to: crate::raw::bytes(to),
         most: usize::try_from(call.uint("max-txn-ops")).unwrap_or(usize::MAX).max(1),
         written: AtomicU64::new(0),
         bar: progress::keys(call, COPYING),

@@ -64,6 +64,8 @@ pub struct Command {
     pub variables: &'static [&'static str],
     /// Tables of commands below it.
     pub subs: &'static [&'static [Command]],
+    /// Its words may be any bytes: keys, values, files.
+    pub raw: bool,
     /// What it does; none if it only has commands below it.
     pub run: Option<fn(&Call) -> Outcome>,
 }
@@ -82,6 +84,7 @@ impl Command {
         shared: &[],
         variables: &[],
         subs: &[],
+        raw: false,
         run: None,
     };
 

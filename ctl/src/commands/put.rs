@@ -10,6 +10,7 @@ use crate::{
     exit::{Failure, Outcome},
     flags::Flag,
     print::{Answer, Out, fields, json, protobuf, simple},
+    raw,
 };
 
 /// The row of the table.
@@ -17,6 +18,7 @@ pub const PUT: Command = Command {
     name: "put",
     usage: "put [options] <key> <value> (<value> can also be given from stdin)",
     group: KEYS,
+    raw: true,
     short: "Stores a value under a key",
     long: "
 Stores a value under a key.
@@ -60,13 +62,13 @@ pub(super) fn request(call: &Call, input: impl FnOnce() -> Outcome<Vec<u8>>) -> 
     }
     let value = match call.arg(1) {
         _ if ignore_value => Vec::new(),
-        Some(value) => value.as_bytes().to_vec(),
+        Some(value) => raw::bytes(value),
         None => input()?,
     };
     let lease = lease_id(call.text("lease"))
         .map_err(|reason| Failure::bad_args(format!("bad lease ID ({reason}), expecting ID in Hex")))?;
     Ok(PutRequest {
-        key: key.as_bytes().to_vec().into(),
+        key: raw::bytes(key).into(),
         value: value.into(),
         lease,
         prev_kv: call.switch("prev-kv"),

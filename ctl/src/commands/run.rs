@@ -5,12 +5,15 @@ use std::{io, os::unix::process::ExitStatusExt, process::ExitStatus};
 
 use tokio::process::Command;
 
+use crate::raw;
+
 /// Runs a program to its end, with more in its environment. It shares standard
 /// input, output and error with this one.
 pub async fn run(words: &[String], env: &[(&str, String)]) -> Result<(), Unwell> {
     let (program, args) = words.split_first().expect("the caller has looked");
-    let variables = env.iter().map(|(name, value)| (*name, value.as_str()));
-    match Command::new(program).args(args).envs(variables).status().await {
+    let variables = env.iter().map(|(name, value)| (*name, raw::os(value)));
+    let (program, args) = (program, args.iter().map(|arg| raw::os(arg)));
+    match Command::new(raw::os(program)).args(args).envs(variables).status().await {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(Unwell::Ended(status)),
         Err(error) => Err(Unwell::NotStarted(program.clone(), error)),

@@ -16,6 +16,7 @@ use crate::{
     flags::{self, Flag, quote},
     help,
     print::{Answer, Out, fields, json, protobuf},
+    raw,
 };
 
 /// The row of the table.
@@ -79,8 +80,9 @@ fn read(input: &mut impl BufRead, interactive: bool) -> Outcome<TxnRequest> {
 fn part<T>(input: &mut impl BufRead, mut take: impl FnMut(&str) -> Outcome<T>) -> Outcome<Vec<T>> {
     let mut taken = Vec::new();
     loop {
-        let mut line = String::new();
-        input.read_line(&mut line).map_err(|e| Failure::new(INVALID_INPUT, e.to_string()))?;
+        let mut bytes = Vec::new();
+        input.read_until(b'\n', &mut bytes).map_err(|e| Failure::new(INVALID_INPUT, e.to_string()))?;
+        let line = raw::text(&bytes);
         if !line.ends_with('\n') {
             return Err(Failure::new(INVALID_INPUT, "EOF"));
         }
@@ -104,7 +106,7 @@ fn compare(line: &str) -> Outcome<Compare> {
         "ver" | "version" => (CompareTarget::Version, TargetUnion::Version(number()?)),
         "c" | "create" => (CompareTarget::Create, TargetUnion::CreateRevision(number()?)),
         "m" | "mod" => (CompareTarget::Mod, TargetUnion::ModRevision(number()?)),
-        "val" | "value" => (CompareTarget::Value, TargetUnion::Value(value.clone().into_bytes().into())),
+        "val" | "value" => (CompareTarget::Value, TargetUnion::Value(raw::bytes(&value).into())),
         "lease" => {
             let id = put::lease_id(&value).map_err(|reason| malformed(&format!(" (bad lease ID: {reason})")))?;
             (CompareTarget::Lease, TargetUnion::Lease(id))
@@ -121,7 +123,7 @@ fn compare(line: &str) -> Outcome<Compare> {
     Ok(Compare {
         result: result.into(),
         target: target.into(),
-        key: key.into_bytes().into(),
+        key: raw::bytes(&key).into(),
         range_end: Default::default(),
         target_union: Some(operand),
     })

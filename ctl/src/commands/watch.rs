@@ -1,5 +1,7 @@
 //! `watch`.
 
+use std::{io::BufRead, os::unix::ffi::OsStrExt};
+
 use client::{
     Client, KeyRange, Watcher,
     wire::{
@@ -15,6 +17,7 @@ use crate::{
     exit::{BAD_ARGS, ERROR, Failure, INTERRUPTED, INVALID_INPUT, Outcome, error_text},
     flags::{self, Flag, quote},
     print::{Answer, Out, Printer, fields, json, protobuf, simple},
+    raw,
 };
 
 /// Names the key, so that the command line need not.
@@ -27,6 +30,7 @@ pub const WATCH: Command = Command {
     name: "watch",
     usage: "watch [options] [key or prefix] [range_end] [--] [exec-command arg1 arg2 ...]",
     group: KEYS,
+    raw: true,
     short: "Shows what happens to keys",
     flags: &[
         Flag::switch("interactive", "read watches from standard input").short('i'),
@@ -53,8 +57,8 @@ struct Asked {
 }
 
 fn run_watch(call: &Call) -> Outcome {
-    let key = std::env::var(KEY).unwrap_or_default();
-    let end = std::env::var(RANGE_END).unwrap_or_default();
+    let variable = |name| raw::text(std::env::var_os(name).unwrap_or_default().as_bytes());
+    let (key, end) = (variable(KEY), variable(RANGE_END));
     if call.switch("interactive") {
         let client = call.connect()?.with_request_timeout(None);
         let form = call.printer()?;
@@ -87,9 +91,9 @@ fn asked(call: &Call, env: (&str, &str)) -> Result<Asked, String> {
     let prefix = call.switch("prefix");
     let range = match end {
         Some(_) if prefix => return Err("`range_end` and `--prefix` are mutually exclusive".to_owned()),
-        Some(end) => KeyRange { key: key.as_bytes().to_vec().into(), range_end: end.as_bytes().to_vec().into() },
-        None if prefix => client::prefix(key.as_bytes().to_vec()),
-        None => client::key(key.as_bytes().to_vec()),
+        Some(end) => KeyRange { key: raw::bytes(key).into(), range_end: raw::bytes(end).into() },
+        None if prefix => client::prefix(raw::bytes(key)),
+        None => client::key(raw::bytes(key)),
     };
     let request = WatchCreateRequest {
         start_revision: call.int("rev"),
@@ -228,9 +232,9 @@ fn start(client: &Client, asked: Asked, form: Printer, ended: UnboundedSender<Ou
 fn stdin_lines() -> UnboundedReceiver<String> {
     let (sender, receiver) = unbounded_channel();
     std::thread::spawn(move || {
-        for line in std::io::stdin().lines() {
+        for line in std::io::stdin().lock().split(b'\n') {
             let Ok(line) = line else { return };
-            if sender.send(line).is_err() {
+            if sender.send(raw::text(line.strip_suffix(b"\r").unwrap_or(&line))).is_err() {
                 return;
             }
         }

@@ -1,6 +1,8 @@
 //! Lines that are typed or piped in, taken apart: requests of a transaction and
 //! of an interactive watch.
 
+use crate::raw;
+
 /// The words of a line: runs without white space, `"quoted with \n escapes"`,
 /// `'quoted as it is'`. A quote that is not closed is passed over.
 pub fn split(line: &str) -> Vec<String> {
@@ -34,8 +36,7 @@ pub fn split(line: &str) -> Vec<String> {
 }
 
 /// A text in Go's double quotes at the start of a line, and what comes after
-/// it. `None` if there is none. Escapes of bytes that are no text become the
-/// replacement character.
+/// it. `None` if there is none.
 pub fn unquote(text: &str) -> Option<(String, &str)> {
     let mut rest = text.strip_prefix('"')?;
     let mut bytes = Vec::new();
@@ -43,9 +44,11 @@ pub fn unquote(text: &str) -> Option<(String, &str)> {
         let next = rest.chars().next()?;
         rest = &rest[next.len_utf8()..];
         match next {
-            '"' => return Some((String::from_utf8_lossy(&bytes).into_owned(), rest)),
+            '"' => return Some((raw::text(&bytes), rest)),
             '\n' => return None,
             '\\' => rest = escape(rest, &mut bytes)?,
+            // Go takes only text between quotes as it is.
+            other if raw::marked(other).is_some() => bytes.extend_from_slice("\u{fffd}".as_bytes()),
             other => bytes.extend_from_slice(other.encode_utf8(&mut [0; 4]).as_bytes()),
         }
     }

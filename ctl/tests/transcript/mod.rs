@@ -8,7 +8,7 @@ use std::{
     collections::BTreeMap,
     ffi::OsString,
     io::{Read, Write},
-    os::unix::ffi::OsStringExt,
+    os::unix::ffi::{OsStrExt, OsStringExt},
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     thread::JoinHandle,
@@ -68,21 +68,41 @@ pub fn parse(line: &str) -> Case {
         }
     }
     if let Some((words, input)) = rest.split_once(" < ") {
-        case.input = raw(&input.replace("\\n", "\n"));
+        case.input = raw(input);
         rest = words;
     }
     case.words = shell_words(rest).iter().map(|word| OsString::from_vec(raw(word))).collect();
     case
 }
 
-/// The bytes of a text in which `\xff` is one of them.
+/// The bytes of a text in which `\xff` is one of them, `\n` ends a line and
+/// `\\` is a backslash.
 fn raw(text: &str) -> Vec<u8> {
-    let mut pieces = text.split("\\x");
-    let mut bytes = pieces.next().unwrap_or_default().as_bytes().to_vec();
-    for piece in pieces {
-        bytes.push(u8::from_str_radix(&piece[..2], 16).expect("two digits behind \\x"));
-        bytes.extend_from_slice(&piece.as_bytes()[2..]);
+    let mut bytes = Vec::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('\\') {
+        bytes.extend_from_slice(before.as_bytes());
+        let taken = match after.as_bytes().first() {
+            Some(b'x') => {
+                bytes.push(u8::from_str_radix(&after[1..3], 16).expect("two digits behind x"));
+                3
+            }
+            Some(b'n') => {
+                bytes.push(b'\n');
+                1
+            }
+            Some(b'\\') => {
+                bytes.push(b'\\');
+                1
+            }
+            _ => {
+                bytes.push(b'\\');
+                0
+            }
+        };
+        rest = &after[taken..];
     }
+    bytes.extend_from_slice(rest.as_bytes());
     bytes
 }
 
@@ -205,7 +225,12 @@ impl Run {
 
     /// A word with the values of its names.
     fn named(&self, word: &OsString, file: &str) -> OsString {
-        let Some(text) = word.to_str() else { return word.clone() };
+        let Some(text) = word.to_str() else {
+            // Names are for text; a file may have any name.
+            let bytes = word.as_bytes();
+            let ours = bytes.strip_prefix(b"%FILE%").map(|rest| [file.as_bytes(), rest].concat());
+            return OsString::from_vec(ours.unwrap_or_else(|| bytes.to_vec()));
+        };
         let text = text.replace("%FILE%", file);
         self.kept.iter().fold(text, |text, (name, value)| text.replace(name, value)).into()
     }

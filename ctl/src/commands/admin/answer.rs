@@ -11,7 +11,7 @@ use crate::{
 /// A line for people; header and bytes for the other forms.
 pub struct Said<'a, M> {
     /// For people.
-    pub line: String,
+    pub line: Vec<u8>,
     /// Of the response.
     pub header: Option<&'a ResponseHeader>,
     /// The response.
@@ -22,8 +22,8 @@ pub struct Said<'a, M> {
 
 impl<'a, M> Said<'a, M> {
     /// An answer of users and roles: it has the form `fields`.
-    pub fn new(line: String, header: Option<&'a ResponseHeader>, message: &'a M) -> Said<'a, M> {
-        Said { line, header, message, fields: true }
+    pub fn new(line: impl Into<Vec<u8>>, header: Option<&'a ResponseHeader>, message: &'a M) -> Said<'a, M> {
+        Said { line: line.into(), header, message, fields: true }
     }
 }
 

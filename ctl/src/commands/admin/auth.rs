@@ -5,8 +5,10 @@ use client::{Error, KeyRange, wire::etcdserverpb::AuthStatusResponse};
 use crate::{
     call::Call,
     commands::{AUTH, Command},
+    connect::no_text,
     exit::{Failure, Outcome},
     print::{Answer, Out, json, protobuf},
+    raw,
 };
 
 /// The row of the table.
@@ -117,12 +119,20 @@ pub fn range(call: &Call, key: &str, end: Option<&str>) -> Outcome<KeyRange> {
             return Err(Failure::bad_args(format!("unexpected endkey argument with --{name} flag")));
         }
     }
-    let key = key.as_bytes().to_vec();
+    let key = raw::bytes(key);
     Ok(match (prefix, from_key, end) {
         (true, ..) => client::prefix(key),
         (_, true, _) => client::from_key(key),
-        (.., end) => KeyRange { key: key.into(), range_end: end.unwrap_or_default().as_bytes().to_vec().into() },
+        (.., end) => KeyRange { key: key.into(), range_end: raw::bytes(end.unwrap_or_default()).into() },
     })
+}
+
+/// That a word is text, where the protocol has text.
+///
+/// # Errors
+/// Go's words.
+pub fn text(word: &str) -> Outcome {
+    if raw::is_text(word) { Ok(()) } else { Err(no_text()) }
 }
 
 /// Whether a request was refused for want of a permission.

@@ -217,7 +217,7 @@ impl Bar {
     fn finish(&self, elapsed: Duration) {
         self.show(self.total, elapsed);
         if self.shown {
-            complain!();
+            complain!("");
         }
     }
 }

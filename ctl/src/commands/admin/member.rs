@@ -6,12 +6,12 @@ use client::wire::etcdserverpb::{
 };
 use prost::Message;
 
-use super::gofmt;
+use super::{auth, gofmt};
 use crate::{
     call::Call,
     commands::{CLUSTER, Command},
     exit::{BAD_FEATURE, ERROR, Failure, Outcome},
-    flags::Flag,
+    flags::{self, Flag},
     print::{Answer, Out, fields, json, protobuf, quote, table},
 };
 
@@ -30,6 +30,7 @@ pub const MEMBER: Command = Command {
                 Flag::switch("learner", "the new member receives everything and does not vote"),
                 Flag::text("peer-urls", "", "where other members will reach the new one, separated by commas"),
             ],
+            raw: true,
             run: Some(add),
             ..Command::NONE
         },
@@ -62,6 +63,7 @@ In the form \"simple\" a line has: ID, Status, Name, Peer Addrs, Client Addrs, I
             usage: "update <memberID> [options]",
             short: "Changes where other members reach one",
             flags: &[Flag::text("peer-urls", "", "where other members will reach it, separated by commas")],
+            raw: true,
             run: Some(update),
             ..Command::NONE
         },
@@ -96,8 +98,8 @@ fn settings(out: &mut Out, name: &str, member: &Member, members: &[Member]) {
         founders.extend(other.peer_urls.iter().map(|url| format!("{name}={url}")));
     }
     out.line("");
-    out.line(format!("ETCD_NAME={}", quote(name.as_bytes())));
-    out.line(format!("ETCD_INITIAL_CLUSTER=\"{}\"", founders.join(",")));
+    out.line(format!("ETCD_NAME={}", flags::quote(name)));
+    out.line(format!("ETCD_INITIAL_CLUSTER={}", flags::quote(&founders.join(","))));
     out.line(format!("ETCD_INITIAL_ADVERTISE_PEER_URLS=\"{}\"", member.peer_urls.join(",")));
     out.line("ETCD_INITIAL_CLUSTER_STATE=\"existing\"");
 }
@@ -175,7 +177,7 @@ fn check_urls(urls: &[String]) -> Outcome {
             _ => return wrong(format!("URL scheme must be http, https, unix, or unixs: {url}")),
         }
     }
-    Ok(())
+    urls.iter().try_for_each(|url| auth::text(url))
 }
 
 fn has_port(authority: &str) -> bool {

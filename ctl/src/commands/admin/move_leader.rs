@@ -40,6 +40,6 @@ fn run(call: &Call) -> Outcome {
         return Err(Failure::new(BAD_ARGS, format!("no leader endpoint given at [{}]", endpoints.join(" "))));
     };
     let response = call.timed(leader.move_leader(target))?;
-    let line = format!("Leadership transferred from {id:x} to {target:x}");
+    let line = format!("Leadership transferred from {id:x} to {target:x}").into_bytes();
     call.print(&Said { line, header: response.header.as_ref(), message: &response, fields: false })
 }

@@ -12,6 +12,7 @@ use crate::{
     exit::{Failure, Outcome},
     flags::Flag,
     print::{Answer, Out, fields, json, protobuf, quote},
+    raw,
 };
 
 /// The row of the table.
@@ -51,6 +52,7 @@ pub const ROLE: Command = Command {
                 Flag::switch("from-key", "the key and all keys after it"),
                 Flag::switch("prefix", "all keys that begin like this"),
             ],
+            raw: true,
             run: Some(grant),
             ..Command::NONE
         },
@@ -62,6 +64,7 @@ pub const ROLE: Command = Command {
                 Flag::switch("from-key", "the key and all keys after it"),
                 Flag::switch("prefix", "all keys that begin like this"),
             ],
+            raw: true,
             run: Some(revoke),
             ..Command::NONE
         },
@@ -117,6 +120,7 @@ fn grant(call: &Call) -> Outcome {
     };
     let range = auth::range(call, key, rest.first().map(String::as_str))?;
     let client = call.connect()?;
+    auth::text(name)?;
     let response = call.timed(client.role_grant_permission(name, allowed, range))?;
     call.print(&Said::new(format!("Role {name} updated"), response.header.as_ref(), &response))
 }
@@ -130,18 +134,19 @@ fn revoke(call: &Call) -> Outcome {
     let range = auth::range(call, key, rest.first().map(String::as_str))?;
     let end = range.range_end.clone();
     let client = call.connect()?;
+    auth::text(name)?;
     let response = call.timed(client.role_revoke_permission(name, range))?;
     let mut out = Out { bytes: Vec::new(), hex: false };
     out.bytes.extend_from_slice(b"Permission of ");
     match &end[..] {
-        b"" => out.bytes.extend_from_slice(format!("key {key}").as_bytes()),
+        b"" => out.bytes.extend_from_slice(&raw::bytes(&format!("key {key}"))),
         end => {
             out.bytes.extend_from_slice(b"range ");
-            bounds(&mut out, key.as_bytes(), end);
+            bounds(&mut out, &raw::bytes(key), end);
         }
     }
     out.bytes.extend_from_slice(format!(" is revoked from role {name}").as_bytes());
-    let line = String::from_utf8_lossy(&out.bytes).into_owned();
+    let line = out.bytes;
     call.print(&Said::new(line, response.header.as_ref(), &response))
 }
 

@@ -48,6 +48,7 @@ pub const SNAPSHOT: Command = Command {
 The file is complete once the command has ended well; until then its name has
 `.part` at its end.",
         examples: EXAMPLES,
+        raw: true,
         run: Some(run),
         ..Command::NONE
     }]],
@@ -71,7 +72,7 @@ fn run(call: &Call) -> Outcome {
     let client = call.connect().map_err(|failure| failure.with_code(INTERRUPTED))?.with_request_timeout(None);
     let bar = progress::bytes(call, "saving");
     let version = call.block_on(save(&client, Path::new(path), &options.endpoints[0], &bar))?;
-    crate::say(&format!("Snapshot saved at {path}\n"))?;
+    crate::write(&crate::raw::bytes(&format!("Snapshot saved at {path}\n")))?;
     if version.is_empty() { Ok(()) } else { crate::say(&format!("Server version {version}\n")) }
 }
 
@@ -86,22 +87,24 @@ fn note(bar: &ProgressBar, caller: &str, message: &str, fields: &[(&str, &str)])
 /// whole and on the disk. Says the version of the storage.
 async fn save(client: &Client, path: &Path, endpoint: &str, bar: &ProgressBar) -> Outcome<String> {
     let begin = Instant::now();
-    let part = format!("{}.part", path.display());
+    let mut part = path.as_os_str().to_owned();
+    part.push(".part");
+    let (file_name, part) = (Path::new(&part), Path::new(&part).display().to_string());
     let no_file = |verb: &str, error: std::io::Error| {
         Failure::new(INTERRUPTED, format!("could not open {part} ({verb} {part}: {})", go_reason(&error)))
     };
-    let mut file = create(Path::new(&part)).map_err(|e| no_file("open", e))?;
+    let mut file = create(file_name).map_err(|e| no_file("open", e))?;
     note(bar, CALLER, "created temporary db file", &[("path", &part)]);
     let received = receive(client, &mut file, endpoint, bar).await;
     bar.finish_and_clear();
     let (version, bytes) = received.inspect_err(|_| {
-        let _ = fs::remove_file(&part);
+        let _ = fs::remove_file(file_name);
     })?;
     let took = gofmt::duration(begin.elapsed());
     let (size, version_text) = (gofmt::size(bytes), version.as_str());
     let fields = [("endpoint", endpoint), ("size", &size), ("took", &took), ("etcd-version", version_text)];
     note(bar, CALLER, "fetched snapshot", &fields);
-    fs::rename(&part, path).and_then(|()| settle(path)).map_err(|e| {
+    fs::rename(file_name, path).and_then(|()| settle(path)).map_err(|e| {
         let path = path.display();
         Failure::new(
             INTERRUPTED,
