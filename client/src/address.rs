@@ -22,6 +22,8 @@ pub(crate) enum Target {
     /// A host without brackets, and its port.
     Tcp(String, u16),
     Unix(PathBuf),
+    /// No address, and why; only [`Address::any`] makes one.
+    Nowhere(String),
 }
 
 impl Address {
@@ -69,13 +71,36 @@ impl Address {
         }
     }
 
+    /// Reads any text as etcd's client does: path, query and user of a URL are
+    /// passed over, no host is this one, and what is no address is an endpoint
+    /// that is never reached.
+    pub fn any(given: &str, tls: bool) -> Address {
+        let read = match given.split_once("://") {
+            Some((scheme, rest)) if ["http", "https"].contains(&scheme.to_ascii_lowercase().as_str()) => {
+                let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+                let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+                Address::parse(&format!("{}://{}", scheme.to_ascii_lowercase(), here(host)), tls)
+            }
+            None if given.contains('/') && !given.starts_with("unix") => {
+                Err(Error::Endpoint { endpoint: given.to_owned(), reason: "a path without a scheme".to_owned() })
+            }
+            _ => Address::parse(&here(given), tls),
+        };
+        match read {
+            Ok(address) => Address { text: given.to_owned(), ..address },
+            Err(error) => {
+                Address { text: given.to_owned(), target: Target::Nowhere(error.to_string()), encrypted: false }
+            }
+        }
+    }
+
     /// What requests say of where they go.
     pub fn origin(&self) -> Uri {
         let scheme = if self.encrypted { "https" } else { "http" };
         let authority = match &self.target {
             Target::Tcp(host, port) if host.contains(':') => format!("[{host}]:{port}"),
             Target::Tcp(host, port) => format!("{host}:{port}"),
-            Target::Unix(_) => "localhost".to_owned(),
+            Target::Unix(_) | Target::Nowhere(_) => "localhost".to_owned(),
         };
         format!("{scheme}://{authority}").parse().expect("it was an authority when it was read")
     }
@@ -84,8 +109,17 @@ impl Address {
     pub fn host(&self) -> &str {
         match &self.target {
             Target::Tcp(host, _) => host,
-            Target::Unix(_) => "localhost",
+            Target::Unix(_) | Target::Nowhere(_) => "localhost",
         }
+    }
+}
+
+/// A port alone is one of this host.
+fn here(authority: &str) -> String {
+    if authority.starts_with(':') && !authority.starts_with("::") {
+        format!("localhost{authority}")
+    } else {
+        authority.to_owned()
     }
 }
 
@@ -116,6 +150,28 @@ mod tests {
             ("localhost:2379", false, "http://localhost:2379 http://localhost:2379/ localhost"),
         ] {
             assert_eq!(read(given, tls), wanted, "{given}");
+        }
+    }
+
+    #[test]
+    fn any_text_is_an_endpoint_to_who_wants_it() {
+        for (given, wanted) in [
+            ("a:1", "http://a:1/"),
+            ("HTTP://me@a:1/path?q#f", "http://a:1/"),
+            ("https://a:1?q", "https://a:1/"),
+            (":1", "http://localhost:1/"),
+            ("http://:1", "http://localhost:1/"),
+            ("unix://e.sock", "http://localhost/"),
+            ("[::1]:2", "http://[::1]:2/"),
+        ] {
+            let address = Address::any(given, false);
+            assert!(!matches!(address.target, Target::Nowhere(_)), "{given}: {address:?}");
+            assert_eq!((address.text.as_str(), address.origin().to_string().as_str()), (given, wanted));
+        }
+        for given in ["", "a", "::1", "a:1/", "http://", "http://a", "unix://", "ftp://a:1", "a b:1", " a:1", "a:x"] {
+            let address = Address::any(given, true);
+            assert!(matches!(address.target, Target::Nowhere(_)), "{given}: {address:?}");
+            assert_eq!(address.text, given);
         }
     }
 

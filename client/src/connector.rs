@@ -60,6 +60,7 @@ impl Dialer {
                 socket.set_nodelay(true)?;
                 self.encrypt(socket).await
             }
+            Target::Nowhere(reason) => Err(io::Error::other(reason.clone())),
             Target::Unix(path) => self.encrypt(UnixStream::connect(path).await?).await,
         }
     }

@@ -66,8 +66,11 @@ pub(crate) struct Connection {
 impl Endpoints {
     pub fn new(options: &Options) -> Result<Endpoints> {
         let tls = options.tls.as_ref();
-        let addresses: Vec<Address> =
-            options.endpoints.iter().map(|e| Address::parse(e.trim(), tls.is_some())).collect::<Result<_>>()?;
+        let read = |given: &String| match options.any_endpoint {
+            true => Ok(Address::any(given, tls.is_some())),
+            false => Address::parse(given.trim(), tls.is_some()),
+        };
+        let addresses: Vec<Address> = options.endpoints.iter().map(read).collect::<Result<_>>()?;
         if addresses.is_empty() {
             return Err(Error::Endpoint { endpoint: String::new(), reason: "none was given".to_owned() });
         }

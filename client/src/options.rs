@@ -12,6 +12,10 @@ pub struct Options {
     /// `host:port`, or a URL with `http`, `https`, `unix` or `unixs`. Without a
     /// scheme the connection is encrypted exactly if [`Options::tls`] is given.
     pub endpoints: Vec<String>,
+    /// Take any text for an endpoint, as etcd's own client does: path, query and
+    /// user of a URL are passed over, and what is no address is an endpoint that
+    /// is never reached. Without this such a text is refused, with a reason.
+    pub any_endpoint: bool,
     /// For one connection to be made, with everything that belongs to it.
     pub dial_timeout: Duration,
     /// For a unary request, with everything that is done to get it answered.
@@ -49,6 +53,7 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             endpoints: vec!["127.0.0.1:2379".to_owned()],
+            any_endpoint: false,
             dial_timeout: Duration::from_secs(2),
             request_timeout: Some(Duration::from_secs(10)),
             keepalive_time: PING_FLOOR,

@@ -78,6 +78,7 @@ pub fn options(call: &Call) -> Outcome<Options> {
     };
     Ok(Options {
         endpoints,
+        any_endpoint: !call.is_ours(),
         dial_timeout: call.duration("dial-timeout"),
         request_timeout: Some(call.duration("command-timeout")),
         keepalive_time: call.duration("keepalive-time"),

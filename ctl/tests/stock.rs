@@ -29,7 +29,7 @@ use std::{
     process::Command,
 };
 
-use live::{ours, programs, start};
+use live::{ours, programs, start, start_at};
 use transcript::{Run, compare, files, skeleton};
 
 #[test]
@@ -54,6 +54,31 @@ fn our_server_makes_no_difference() {
         let (one, other) = (start(&folder.join("etcd"), None), start(&server, Some("server")));
         let stock = Run::on_port(&folder.join("etcdctl"), one.port);
         let found = compare(&cases, stock, Run::on_port(&ours(), other.port), true);
+        differences.extend(found.into_iter().map(|text| format!("{file}: {text}")));
+    }
+    assert!(differences.is_empty(), "{} differences\n{}", differences.len(), differences.join("\n"));
+}
+
+/// The files in `addresses` speak of one server that listens in three places.
+#[test]
+fn endpoints_are_read_as_the_stock_tool_reads_them() {
+    let Some(folder) = programs() else { return };
+    if std::net::TcpListener::bind("[::1]:0").is_err() {
+        return;
+    }
+    let mut differences = Vec::new();
+    for (file, cases) in files("addresses") {
+        let place = tempfile::tempdir().expect("a folder");
+        let run = |program: &Path, name: &str| {
+            let socket = format!("{}/{name}:1", place.path().display());
+            let server = start_at(&folder.join("etcd"), None, &["http://[::1]:PORT", &format!("unix://{socket}")]);
+            let mut run = Run::on_port(program, server.port);
+            run.kept.insert("$SOCK".to_owned(), socket);
+            (server, run)
+        };
+        let (_one, stock) = run(&folder.join("etcdctl"), "one");
+        let (_other, own) = run(&ours(), "other");
+        let found = compare(&cases, stock, own, false);
         differences.extend(found.into_iter().map(|text| format!("{file}: {text}")));
     }
     assert!(differences.is_empty(), "{} differences\n{}", differences.len(), differences.join("\n"));

@@ -38,8 +38,15 @@ fn free_port() -> u16 {
 
 /// A cluster of one.
 pub fn start(program: &Path, sub: Option<&str>) -> Server {
+    start_at(program, sub, &[])
+}
+
+/// A cluster of one that listens in more places; `PORT` in them is its port.
+pub fn start_at(program: &Path, sub: Option<&str>, more: &[&str]) -> Server {
     let (port, peer) = (free_port(), format!("http://127.0.0.1:{}", free_port()));
-    let client = format!("http://127.0.0.1:{port}");
+    let own = format!("http://127.0.0.1:{port}");
+    let more = more.iter().map(|url| url.replace("PORT", &port.to_string()));
+    let client = [own].into_iter().chain(more).collect::<Vec<_>>().join(",");
     let server = spawn(program, sub, "m1", port, &[&client, &peer, ADVERTISED, &format!("m1={ADVERTISED}")]);
     server.wait(program);
     server
@@ -107,7 +114,8 @@ fn spawn(program: &Path, sub: Option<&str>, name: &str, port: u16, urls: &[&str;
     let mut command = Command::new(program);
     command
         .args(sub)
-        .args(["--name", name, "--listen-client-urls", urls[0], "--advertise-client-urls", urls[0]])
+        .args(["--name", name, "--listen-client-urls", urls[0]])
+        .args(["--advertise-client-urls", urls[0].split(',').next().unwrap_or_default()])
         .args(["--listen-peer-urls", urls[1], "--initial-advertise-peer-urls", urls[2]])
         .args(["--initial-cluster", urls[3]]);
     launch(command, format!("127.0.0.1:{port}"), port)

@@ -62,16 +62,18 @@ fn run(call: &Call) -> Outcome {
     let [path] = &call.args[..] else {
         return Err(Failure::bad_args("snapshot save expects one argument <filename>"));
     };
-    let options = call.options()?;
-    if options.endpoints.len() != 1 {
-        let text =
-            format!("snapshot must be requested to one selected node, not multiple [{}]", options.endpoints.join(" "));
+    call.prepare()?;
+    let typed = call.list("endpoints");
+    let nobody = typed.is_empty() && call.text("discovery-srv").is_empty();
+    let endpoints = if nobody { typed } else { call.options()?.endpoints };
+    let [endpoint] = &endpoints[..] else {
+        let text = format!("snapshot must be requested to one selected node, not multiple [{}]", endpoints.join(" "));
         return Err(Failure::new(INTERRUPTED, text));
-    }
+    };
     // It takes as long as it takes.
     let client = call.connect().map_err(|failure| failure.with_code(INTERRUPTED))?.with_request_timeout(None);
     let bar = progress::bytes(call, "saving");
-    let version = call.block_on(save(&client, Path::new(path), &options.endpoints[0], &bar))?;
+    let version = call.block_on(save(&client, Path::new(path), endpoint, &bar))?;
     crate::write(&crate::raw::bytes(&format!("Snapshot saved at {path}\n")))?;
     if version.is_empty() { Ok(()) } else { crate::say(&format!("Server version {version}\n")) }
 }

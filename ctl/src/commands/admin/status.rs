@@ -15,6 +15,9 @@ use crate::{
 /// Asks one endpoint after the other.
 pub fn run(call: &Call) -> Outcome {
     let endpoints = asked(call)?;
+    if endpoints.is_empty() {
+        return call.print(&Statuses(Vec::new()));
+    }
     let client = call.connect()?;
     let (mut answers, mut failed) = (Vec::new(), None);
     for endpoint in endpoints {
