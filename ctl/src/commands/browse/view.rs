@@ -34,6 +34,8 @@ const ROWS_MAX: usize = 100_000;
 const AHEAD: usize = 50;
 /// Requests on the way at once.
 const AT_ONCE: usize = 4;
+/// Bytes of a name that are shown: keys can be as long as a request.
+const NAME_MAX: usize = 512;
 /// A narrower screen has no room for a value beside the names.
 const WIDE: u16 = 70;
 
@@ -319,10 +321,10 @@ impl Browser {
 
     fn headline(&self) -> String {
         let prefix = self.here.prefix();
-        let place = if prefix.is_empty() { "all keys".to_owned() } else { show::name(prefix) };
         let place = match (self.alone, self.here.chosen()) {
-            (true, Some(row)) => show::name(&row.key),
-            _ => place,
+            (true, Some(row)) => name(&row.key),
+            _ if prefix.is_empty() => "all keys".to_owned(),
+            _ => name(prefix),
         };
         let rows = match (self.here.level.is_whole(), self.is_full(), self.here.rows()) {
             (true, _, 1) => "1 row".to_owned(),
@@ -361,7 +363,7 @@ impl Browser {
                 (true, None) => "…".to_owned(),
                 (true, Some(count)) => count.to_string(),
             };
-            let cells = Cells::new([Line::from(show::name(&row.key[stem..])), Line::from(count).right_aligned()]);
+            let cells = Cells::new([Line::from(name(&row.key[stem..])), Line::from(count).right_aligned()]);
             if at == chosen { cells.style(Style::new().add_modifier(Modifier::REVERSED)) } else { cells }
         });
         let table = Table::new(cells, [Constraint::Min(0), Constraint::Length(10)]);
@@ -407,6 +409,14 @@ impl Browser {
         ];
         let lines = value.shown.lines.iter().skip(self.scroll).take(height);
         head.into_iter().chain(lines.cloned()).collect()
+    }
+}
+
+/// As much of a name as a screen needs.
+fn name(bytes: &[u8]) -> String {
+    match bytes.get(..NAME_MAX) {
+        Some(beginning) => format!("{}…", show::name(beginning)),
+        None => show::name(bytes),
     }
 }
 

@@ -252,3 +252,13 @@ fn no_screen_is_too_small() {
         browser.alone = true;
     }
 }
+
+#[test]
+fn names_as_long_as_a_request_are_cut() {
+    let long = "k".repeat(1 << 20);
+    let below = format!("{long}/x");
+    let (mut store, mut browser) = (Store::of(&[(&long, "v"), (&below, "w")]), browser(""));
+    settle(&mut browser, &mut store, 80, 6);
+    press(&mut browser, "j⏎");
+    assert!(settle(&mut browser, &mut store, 2_000, 6).starts_with(&format!("{}…  1 row", "k".repeat(NAME_MAX))));
+}
