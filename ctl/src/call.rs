@@ -132,7 +132,7 @@ impl Call {
                 complain!("{}={value}", env::variable(flag));
             }
         }
-        Format::of(self.text("write-out")).map(drop)
+        Format::of(self.text("write-out"), self.is_ours()).map(drop)
     }
 
     /// The options of the client that the flags describe.
@@ -192,7 +192,7 @@ impl Call {
     /// See [`Format::of`].
     pub fn printer(&self) -> Outcome<Printer> {
         self.prepare()?;
-        Ok(Printer { format: Format::of(self.text("write-out"))?, hex: self.switch("hex") })
+        Ok(Printer { format: Format::of(self.text("write-out"), self.is_ours())?, hex: self.switch("hex") })
     }
 
     /// Prints an answer in the form that the flags ask for.

@@ -42,8 +42,13 @@ pub const GLOBAL_OURS: &[Flag] = &{
         all[at] = GLOBAL[at];
         at += 1;
     }
+    all[GLOBAL.len() - 1] = WRITE_OUT;
     all
 };
+
+/// `--write-out`, the last of [`GLOBAL`], with one form more.
+const WRITE_OUT: Flag =
+    Flag::text("write-out", "simple", "form of the output: fields, json, protobuf, simple, table, yaml").short('w');
 
 /// `--hints`.
 pub const HINTS: Flag = Flag::switch("hints", "say what to try next below an error, even without a terminal");

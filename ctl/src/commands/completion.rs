@@ -33,6 +33,7 @@ const ASKED: &str = "ctl utl";
 const SHELLS: &[&str] = &["bash", "zsh", "fish", "powershell"];
 const PERMISSIONS: &[&str] = &["read", "readwrite", "write"];
 const FORMATS: &[&str] = &["fields", "json", "protobuf", "simple", "table"];
+const FORMATS_OURS: &[&str] = &["fields", "json", "protobuf", "simple", "table", "yaml"];
 
 /// The row of the table.
 pub const COMPLETION: Command = Command {
@@ -208,6 +209,7 @@ fn values(flag: &Flag, parsed: flags::Parsed, unfinished: &str) -> (Candidates, 
         return asked(parsed, names, unfinished);
     }
     let words: &[&str] = match flag.name {
+        "write-out" if is_ours(&parsed) => FORMATS_OURS,
         "write-out" => FORMATS,
         "order" => &["ASCEND", "DESCEND"],
         "sort-by" => &["CREATE", "KEY", "MODIFY", "VALUE", "VERSION"],

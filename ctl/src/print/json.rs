@@ -2,6 +2,8 @@
 //! of the proto files, numbers as numbers, bytes in base64, nothing that is
 //! zero.
 
+use std::cell::Cell;
+
 use base64::{Engine, prelude::BASE64_STANDARD};
 use client::wire::{
     etcdserverpb::ResponseHeader,
@@ -160,8 +162,27 @@ pub fn event(event: &Event) -> String {
         .finish()
 }
 
+/// The only field of the object that stands for bytes while they are marked.
+pub const MARK: &str = "!!binary";
+
+thread_local! {
+    static MARKED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What is rendered meanwhile tells bytes from texts: an object with the field
+/// [`MARK`] stands for them. It is for forms that are made of this one.
+pub fn marked<T>(render: impl FnOnce() -> T) -> T {
+    MARKED.set(true);
+    let rendered = render();
+    MARKED.set(false);
+    rendered
+}
+
 /// Bytes in base64.
 pub fn bytes(value: &[u8]) -> String {
+    if MARKED.get() {
+        return format!("{{\"{MARK}\":\"{}\"}}", BASE64_STANDARD.encode(value));
+    }
     format!("\"{}\"", BASE64_STANDARD.encode(value))
 }
 

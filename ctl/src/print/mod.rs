@@ -8,6 +8,7 @@ pub mod json;
 pub mod protobuf;
 pub mod simple;
 pub mod table;
+pub mod yaml;
 
 use crate::exit::{BAD_FEATURE, Failure, Outcome};
 
@@ -24,20 +25,23 @@ pub enum Format {
     Table,
     /// The bytes of the response message.
     Protobuf,
+    /// As JSON, with text in the place of base64. Only `kvorum ctl` has it.
+    Yaml,
 }
 
 impl Format {
-    /// The form with this name.
+    /// The form with this name, for the stock tool or for ours.
     ///
     /// # Errors
     /// If there is none.
-    pub fn of(name: &str) -> Outcome<Format> {
+    pub fn of(name: &str, ours: bool) -> Outcome<Format> {
         Ok(match name {
             "simple" => Format::Simple,
             "json" => Format::Json,
             "fields" => Format::Fields,
             "table" => Format::Table,
             "protobuf" => Format::Protobuf,
+            "yaml" if ours => Format::Yaml,
             _ => return Err(Failure::new(BAD_FEATURE, "unsupported output format")),
         })
     }
@@ -135,6 +139,7 @@ impl Printer {
             Format::Table => answer.table(&mut out)?,
             Format::Json => out.line(answer.json(self.hex)?),
             Format::Protobuf => out.bytes = answer.protobuf()?,
+            Format::Yaml => out.bytes.extend_from_slice(yaml::document(|| answer.json(self.hex))?.as_bytes()),
         }
         Ok(out.bytes)
     }

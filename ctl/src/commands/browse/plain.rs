@@ -63,7 +63,8 @@ impl Tree {
             Format::Json => Paper::Json { first: true },
             Format::Fields => return Err(unsupported("fields")),
             Format::Table => return Err(unsupported("table")),
-            _ => return Err(unsupported("protobuf")),
+            Format::Yaml => return Err(unsupported("yaml")),
+            Format::Protobuf => return Err(unsupported("protobuf")),
         };
         let all = client.range(self.plan.count(&self.plan.prefix, 0)).await?;
         let revision = all.header.unwrap_or_default().revision;
