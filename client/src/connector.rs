@@ -49,27 +49,29 @@ impl Dialer {
 
     async fn dial(self, tell: oneshot::Sender<io::Result<()>>) -> io::Result<TokioIo<Box<dyn Wire>>> {
         let late = || io::Error::new(io::ErrorKind::TimedOut, format!("no connection within {:?}", self.dial_timeout));
-        let wire = timeout(self.dial_timeout, self.socket()).await.map_err(|_| late())??;
+        let wire = timeout(self.dial_timeout, self.socket("h2")).await.map_err(|_| late())??;
         Ok(TokioIo::new(Box::new(Heard { wire, tell: Some(tell) })))
     }
 
-    async fn socket(&self) -> io::Result<Box<dyn Wire>> {
+    /// A connection for whoever speaks `protocol`, ALPN's name of it.
+    pub async fn socket(&self, protocol: &str) -> io::Result<Box<dyn Wire>> {
         match &self.address.target {
             Target::Tcp(host, port) => {
                 let socket = TcpStream::connect((host.as_str(), *port)).await?;
                 socket.set_nodelay(true)?;
-                self.encrypt(socket).await
+                self.encrypt(socket, protocol).await
             }
             Target::Nowhere(reason) => Err(io::Error::other(reason.clone())),
-            Target::Unix(path) => self.encrypt(UnixStream::connect(path).await?).await,
+            Target::Unix(path) => self.encrypt(UnixStream::connect(path).await?, protocol).await,
         }
     }
 
-    async fn encrypt(&self, wire: impl Wire + 'static) -> io::Result<Box<dyn Wire>> {
+    async fn encrypt(&self, wire: impl Wire + 'static, protocol: &str) -> io::Result<Box<dyn Wire>> {
         let Some(handshake) = &self.handshake else {
             return Ok(Box::new(wire));
         };
-        let config = handshake.config().map_err(io::Error::other)?;
+        let mut config = handshake.config().map_err(io::Error::other)?;
+        config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
         let name = handshake.name(self.address.host()).map_err(io::Error::other)?;
         Ok(Box::new(TlsConnector::from(Arc::new(config)).connect(name, wire).await?))
     }

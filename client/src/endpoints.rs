@@ -88,6 +88,11 @@ impl Endpoints {
         self.list.iter().map(|one| one.address.clone()).collect()
     }
 
+    /// How connections to the first endpoint are made.
+    pub fn dialer(&self) -> &Dialer {
+        &self.list[0].dialer
+    }
+
     /// Why there is no connection after all this time.
     pub fn why(&self) -> String {
         let why = |one: &Arc<One>| match one.lock().why.as_str() {

@@ -81,10 +81,12 @@ mod connector;
 mod discovery;
 mod endpoints;
 mod error;
+
 mod kv;
 mod lease;
 mod maintenance;
 mod options;
+mod page;
 mod range;
 mod resume;
 mod services;

@@ -53,7 +53,7 @@ impl Handshake {
         } else {
             builder.with_root_certificates(Arc::clone(&self.roots))
         };
-        let mut config = match (&self.tls.cert, &self.tls.key) {
+        Ok(match (&self.tls.cert, &self.tls.key) {
             (None, None) => builder.with_no_client_auth(),
             (Some(cert), Some(key)) => {
                 let chain = certificates(cert)?;
@@ -63,9 +63,7 @@ impl Handshake {
                     .map_err(|e| setup(format!("{} with {}", cert.display(), key.display()), &e))?
             }
             _ => return Err(setup("TLS", &"a certificate and its key are only of use together")),
-        };
-        config.alpn_protocols = vec![b"h2".to_vec()];
-        Ok(config)
+        })
     }
 
     /// The name that the certificate of this host has to have.

@@ -3,6 +3,8 @@
 // Not every test uses everything.
 #![allow(dead_code)]
 
+pub mod certs;
+
 use std::{
     collections::BTreeMap,
     io::{Read, Write},
@@ -91,6 +93,30 @@ pub fn start_three(program: &Path, sub: Option<&str>) -> Vec<Server> {
         .collect();
     servers.iter().for_each(|server| server.wait(program));
     servers
+}
+
+/// A cluster of one real etcd with the certificate `server` of this authority;
+/// it wants one of its clients, too.
+pub fn start_encrypted(etcd: &Path, authority: &certs::Authority) -> Server {
+    let (port, peer) = (free_port(), format!("http://127.0.0.1:{}", free_port()));
+    let client = format!("https://127.0.0.1:{port}");
+    let mut command = Command::new(etcd);
+    for (flag, file) in [("--trusted-ca-file", "ca.pem"), ("--cert-file", "server.pem"), ("--key-file", "server.key")] {
+        command.arg(flag).arg(authority.file(file));
+    }
+    command
+        .args([
+            "--client-cert-auth",
+            "--name",
+            "m1",
+            "--listen-client-urls",
+            &client,
+            "--advertise-client-urls",
+            &client,
+        ])
+        .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+        .args(["--initial-cluster", &format!("m1={peer}")]);
+    launch(command, format!("127.0.0.1:{port}"), port)
 }
 
 impl Server {

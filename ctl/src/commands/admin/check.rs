@@ -326,13 +326,13 @@ fn datascale(call: &Call) -> Outcome {
     refuse_what_is_there(call, &client, prefix, "")?;
     let clients = clients(call, writers)?;
     let endpoint = client.options().endpoints.first().cloned().unwrap_or_default();
-    let before = memory::resident(call, &endpoint)?;
+    let before = memory::resident(call, &client, &endpoint)?;
     println!(
         "Start data scale check for work load [{pairs} key-value pairs, {VALUE} bytes per key-value, {writers} concurrent clients]."
     );
     let bar = Bar::new(pairs);
     let report = call.block_on(write(&clients, prefix, End::Count(pairs), 0, &bar));
-    let after = memory::resident(call, &endpoint)?;
+    let after = memory::resident(call, &client, &endpoint)?;
     let revision = clean_up(call, &client, prefix);
     tidy(call, &client, revision)?;
     if !report.say_errors() {

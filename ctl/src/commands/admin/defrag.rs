@@ -38,7 +38,7 @@ fn run(call: &Call) -> Outcome {
         match done {
             Ok(_) => {
                 crate::say(&format!("Finished defragmenting etcd member[{endpoint}]. took {took}\n"))?;
-                ours |= call.is_ours() && memory::is_kvorum(call, &endpoint);
+                ours |= call.is_ours() && memory::is_kvorum(call, &client, &endpoint);
             }
             Err(failure @ Failure::Text { code, .. }) if code != ERROR => return Err(failure),
             Err(failure) => {

@@ -129,7 +129,7 @@ async fn ask(client: &Client, endpoint: String, limit: Duration) -> Answer {
     };
     let page = async {
         let begin = SystemTime::now();
-        let page = tokio::time::timeout(patience, memory::answer(&endpoint)).await.ok()?.ok()?;
+        let page = tokio::time::timeout(patience, memory::answer(client, &endpoint)).await.ok()?.ok()?;
         Some((page, begin, SystemTime::now()))
     };
     let (said, page) = future::join(said, page).await;

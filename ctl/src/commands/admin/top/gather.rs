@@ -72,7 +72,7 @@ async fn sample(client: &Client, name: String, endpoint: String, limit: Duration
     };
     let latency = begin.elapsed();
     let page = match &status {
-        Ok(_) => tokio::time::timeout(limit, memory::page(&endpoint)).await.ok().and_then(Result::ok),
+        Ok(_) => tokio::time::timeout(limit, memory::page(client, &endpoint)).await.ok().and_then(Result::ok),
         Err(_) => None,
     };
     let value = |name| page.as_deref().and_then(|page| memory::value(page, name));
