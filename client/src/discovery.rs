@@ -4,9 +4,10 @@ use std::net::SocketAddr;
 
 use hickory_resolver::{
     Resolver, TokioResolver,
-    config::{NameServerConfig, ResolverConfig},
+    config::{NameServerConfig, ResolverConfig, ResolverOpts},
     net::runtime::TokioRuntimeProvider,
     proto::rr::{RData, RecordType},
+    system_conf::read_system_conf,
 };
 
 use crate::{Error, Result};
@@ -31,9 +32,9 @@ impl Discovery {
     /// # Errors
     /// [`Error::Discovery`] if neither kind has a record.
     pub async fn endpoints(&self) -> Result<Vec<String>> {
-        let resolver = self.resolver().map_err(|reason| Error::Discovery { reason })?;
-        let encrypted = self.service(&resolver, "etcd-client-ssl", "https").await;
-        let plain = self.service(&resolver, "etcd-client", "http").await;
+        let (resolver, asked) = self.resolver().map_err(|reason| Error::Discovery { reason })?;
+        let encrypted = self.service(&resolver, &asked, "etcd-client-ssl", "https").await;
+        let plain = self.service(&resolver, &asked, "etcd-client", "http").await;
         match (encrypted, plain) {
             (Err(encrypted), Err(plain)) => {
                 Err(Error::Discovery { reason: format!("dns lookup errors: {encrypted} and {plain}") })
@@ -42,32 +43,40 @@ impl Discovery {
         }
     }
 
-    fn resolver(&self) -> std::result::Result<TokioResolver, String> {
-        let builder = match self.resolver {
-            None => Resolver::builder_tokio().map_err(|e| format!("the system's resolver configuration: {e}"))?,
+    /// Who is asked, and at which address first.
+    fn resolver(&self) -> std::result::Result<(TokioResolver, String), String> {
+        let (config, options) = match self.resolver {
+            None => read_system_conf().map_err(|e| format!("the system's resolver configuration: {e}"))?,
             Some(address) => {
                 let mut server = NameServerConfig::udp_and_tcp(address.ip());
                 for connection in &mut server.connections {
                     connection.port = address.port();
                 }
-                let config = ResolverConfig::from_parts(None, Vec::new(), vec![server]);
-                Resolver::builder_with_config(config, TokioRuntimeProvider::default())
+                (ResolverConfig::from_parts(None, Vec::new(), vec![server]), ResolverOpts::default())
             }
         };
-        builder.build().map_err(|e| e.to_string())
+        let first = config.name_servers().first();
+        let port = first.and_then(|server| server.connections.first()).map_or(53, |connection| connection.port);
+        let asked = first.map_or(String::new(), |server| format!(" on {}", SocketAddr::new(server.ip, port)));
+        let mut builder = Resolver::builder_with_config(config, TokioRuntimeProvider::default());
+        *builder.options_mut() = options;
+        Ok((builder.build().map_err(|e| e.to_string())?, asked))
     }
 
+    /// On failure, what Go's resolver says.
     async fn service(
         &self,
         resolver: &TokioResolver,
+        asked: &str,
         service: &str,
         scheme: &str,
     ) -> std::result::Result<Vec<String>, String> {
         let suffix = if self.service_name.is_empty() { String::new() } else { format!("-{}", self.service_name) };
-        let service = format!("{service}{suffix}");
-        let name = format!("_{service}._tcp.{}.", self.domain.trim_end_matches('.'));
-        let failed = |reason: String| format!("error querying DNS SRV records for _{service} {reason}");
-        let lookup = resolver.lookup(name, RecordType::SRV).await.map_err(|e| failed(e.to_string()))?;
+        let name = format!("_{service}{suffix}._tcp.{}", self.domain);
+        let failed = |reason: &str| format!("lookup {name}{asked}: {reason}");
+        let none = "no such host";
+        let answer = resolver.lookup(format!("{}.", name.trim_end_matches('.')), RecordType::SRV).await;
+        let lookup = answer.map_err(|e| if e.is_no_records_found() { failed(none) } else { failed(&e.to_string()) })?;
         let mut found: Vec<(u16, u16, String)> = Vec::new();
         for record in lookup.answers() {
             if let RData::SRV(srv) = &record.data {
@@ -77,7 +86,7 @@ impl Discovery {
             }
         }
         if found.is_empty() {
-            return Err(failed("no record".to_owned()));
+            return Err(failed(none));
         }
         found.sort();
         Ok(found.into_iter().map(|(_, _, endpoint)| endpoint).collect())

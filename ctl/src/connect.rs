@@ -1,5 +1,7 @@
 //! From global flags to a client.
 
+use std::net::SocketAddr;
+
 use client::{Client, Credentials, Discovery, Options, Tls};
 
 use crate::{
@@ -112,7 +114,7 @@ fn endpoints(call: &Call) -> Outcome<Vec<String>> {
     let mut found = Vec::new();
     if !domain.is_empty() {
         let service_name = call.text("discovery-srv-name").to_owned();
-        let discovery = Discovery { domain: domain.to_owned(), service_name, resolver: None };
+        let discovery = Discovery { domain: domain.to_owned(), service_name, resolver: resolver()? };
         found = call.block_on(discovery.endpoints())?;
     }
     if !call.switch("insecure-discovery") {
@@ -128,6 +130,17 @@ fn endpoints(call: &Call) -> Outcome<Vec<String>> {
         found = call.list("endpoints").iter().map(|endpoint| endpoint.trim().to_owned()).collect();
     }
     Ok(found)
+}
+
+/// Names the server to ask for SRV records, `address:port`, instead of those that
+/// the system asks.
+const RESOLVER: &str = "KVORUM_RESOLVER";
+
+fn resolver() -> Outcome<Option<SocketAddr>> {
+    let Some(named) = std::env::var_os(RESOLVER).filter(|value| !value.is_empty()) else { return Ok(None) };
+    let address = named.to_str().and_then(|text| text.parse().ok());
+    let wrong = || Failure::new(ERROR, format!("{RESOLVER}={} is not address:port", named.display()));
+    address.ok_or_else(wrong).map(Some)
 }
 
 fn tls(call: &Call) -> Option<Tls> {
