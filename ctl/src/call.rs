@@ -10,7 +10,7 @@ use crate::{
     exit::{ERROR, Failure, Outcome},
     flags::{self, Flag, Parsed, Values},
     help,
-    print::{Answer, Format, Printer},
+    print::{Answer, Format, Printer, look::Look},
     raw,
 };
 
@@ -132,6 +132,7 @@ impl Call {
                 complain!("{}={value}", env::variable(flag));
             }
         }
+        self.look()?;
         Format::of(self.text("write-out"), self.is_ours()).map(drop)
     }
 
@@ -192,7 +193,12 @@ impl Call {
     /// See [`Format::of`].
     pub fn printer(&self) -> Outcome<Printer> {
         self.prepare()?;
-        Ok(Printer { format: Format::of(self.text("write-out"), self.is_ours())?, hex: self.switch("hex") })
+        let format = Format::of(self.text("write-out"), self.is_ours())?;
+        Ok(Printer { format, hex: self.switch("hex"), look: self.look()? })
+    }
+
+    fn look(&self) -> Outcome<Look> {
+        if self.is_ours() { Look::ours(self.text("color")) } else { Ok(Look::default()) }
     }
 
     /// Prints an answer in the form that the flags ask for.

@@ -38,19 +38,23 @@ pub const GLOBAL: &[Flag] = &[
 
 /// Of them, and those that only `kvorum ctl` has.
 pub const GLOBAL_OURS: &[Flag] = &{
-    let mut all = [HINTS; GLOBAL.len() + 1];
+    let mut all = [HINTS; GLOBAL.len() + 2];
     let mut at = 0;
     while at < GLOBAL.len() {
         all[at] = GLOBAL[at];
         at += 1;
     }
     all[GLOBAL.len() - 1] = WRITE_OUT;
+    all[GLOBAL.len()] = COLOR;
     all
 };
 
 /// `--write-out`, the last of [`GLOBAL`], with one form more.
 const WRITE_OUT: Flag =
     Flag::text("write-out", "simple", "form of the output: fields, json, protobuf, simple, table, yaml").short('w');
+
+/// `--color`.
+const COLOR: Flag = Flag::text("color", "auto", "colours: auto (on a terminal, unless NO_COLOR is set), always, never");
 
 /// `--hints`.
 pub const HINTS: Flag = Flag::switch("hints", "say what to try next below an error, even without a terminal");

@@ -226,7 +226,7 @@ mod tests {
             lease: 255,
         };
         let response = RangeResponse { header: Some(header), kvs: vec![kv], more: true, count: 9 };
-        let printer = Printer { format, hex };
+        let printer = Printer { format, hex, look: Default::default() };
         let bytes = printer.render(&Got { response: &response, value_only: false }).expect("a form");
         String::from_utf8_lossy(&bytes).into_owned()
     }
@@ -256,7 +256,7 @@ mod tests {
     #[test]
     fn a_form_that_is_not_there_is_refused() {
         let response = RangeResponse::default();
-        let printer = Printer { format: Format::Table, hex: false };
+        let printer = Printer { format: Format::Table, hex: false, look: Default::default() };
         let failure = printer.render(&Got { response: &response, value_only: false });
         assert_eq!(failure, Err(Failure::new(BAD_FEATURE, "table not supported as output format")));
     }

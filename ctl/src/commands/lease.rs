@@ -12,7 +12,13 @@ use crate::{
     call::Call,
     exit::{BAD_CONNECTION, ERROR, Failure, Outcome},
     flags::{self, Flag},
-    print::{Answer, Format, Out, fields, json, protobuf},
+    print::{
+        Answer, Format, Out, fields, json,
+        look::{Paint, seconds},
+        protobuf,
+        table::{self, Cell},
+        unsupported,
+    },
 };
 
 /// The row of the table.
@@ -142,6 +148,12 @@ impl Answer for LeaseGrantResponse {
         Ok(())
     }
 
+    fn table(&self, out: &mut Out) -> Outcome {
+        ours_only(out)?;
+        table::draw(out, &["ID", "TTL"], &[vec![format!("{:016x}", self.id), seconds(self.ttl)]]);
+        Ok(())
+    }
+
     fn fields(&self, out: &mut Out) -> Outcome {
         fields::header(out, self.header.as_ref());
         fields::lease(out, "ID", self.id);
@@ -194,6 +206,13 @@ impl Answer for LeaseLeasesResponse {
         Ok(())
     }
 
+    fn table(&self, out: &mut Out) -> Outcome {
+        ours_only(out)?;
+        let rows: Vec<Vec<String>> = self.leases.iter().map(|lease| vec![format!("{:016x}", lease.id)]).collect();
+        table::draw(out, &["ID"], &rows);
+        Ok(())
+    }
+
     fn fields(&self, out: &mut Out) -> Outcome {
         fields::header(out, self.header.as_ref());
         for lease in &self.leases {
@@ -234,6 +253,16 @@ impl Answer for Revoked {
     }
 }
 
+/// The stock tool has no tables of leases.
+fn ours_only(out: &Out) -> Outcome {
+    if out.look.ours { Ok(()) } else { Err(unsupported("table")) }
+}
+
+/// When the lease had its whole time for the last time.
+fn renewed(lease: &LeaseTimeToLiveResponse) -> String {
+    format!("{} ago", seconds(lease.granted_ttl.saturating_sub(lease.ttl)))
+}
+
 /// What is left of a lease.
 struct Left {
     response: LeaseTimeToLiveResponse,
@@ -254,7 +283,35 @@ impl Answer for Left {
             line.extend_from_slice(&keys.join(&b' '));
             line.extend_from_slice(b"])");
         }
+        if out.look.is_seen() {
+            line.extend_from_slice(
+                format!("; ends in {}, renewed {}", seconds(*ttl), renewed(&self.response)).as_bytes(),
+            );
+        }
         out.line(line);
+        Ok(())
+    }
+
+    fn table(&self, out: &mut Out) -> Outcome {
+        ours_only(out)?;
+        let LeaseTimeToLiveResponse { id, ttl, granted_ttl, keys, .. } = &self.response;
+        let gone = *ttl == -1;
+        let left = if gone { "expired".to_owned() } else { seconds(*ttl) };
+        let renewed = if gone { String::new() } else { renewed(&self.response) };
+        let soon = !gone && *ttl * 5 < *granted_ttl;
+        let paint = if gone { Paint::Bad } else { Paint::Warn };
+        let mut row: Vec<Cell> = vec![
+            format!("{id:016x}").into(),
+            Cell::painted(left, paint, gone || soon),
+            seconds(*granted_ttl).into(),
+            renewed.into(),
+        ];
+        let mut headers = vec!["ID", "left", "granted", "renewed"];
+        if self.keys {
+            headers.push("keys");
+            row.push(String::from_utf8_lossy(&keys.join(&b' ')).into_owned().into());
+        }
+        table::draw_cells(out, &headers, &[row]);
         Ok(())
     }
 

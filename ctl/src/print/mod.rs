@@ -5,6 +5,7 @@
 
 pub mod fields;
 pub mod json;
+pub mod look;
 pub mod protobuf;
 pub mod simple;
 pub mod table;
@@ -48,12 +49,14 @@ impl Format {
 }
 
 /// What a form writes into.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Out {
     /// Goes to standard output.
     pub bytes: Vec<u8>,
     /// `--hex`.
     pub hex: bool,
+    /// What people see.
+    pub look: look::Look,
 }
 
 impl Out {
@@ -116,6 +119,8 @@ pub struct Printer {
     pub format: Format,
     /// `--hex`.
     pub hex: bool,
+    /// What people see.
+    pub look: look::Look,
 }
 
 impl Printer {
@@ -132,7 +137,7 @@ impl Printer {
     /// # Errors
     /// If the answer has no such form.
     pub fn render(&self, answer: &(impl Answer + ?Sized)) -> Outcome<Vec<u8>> {
-        let mut out = Out { bytes: Vec::new(), hex: self.hex };
+        let mut out = Out { bytes: Vec::new(), hex: self.hex, look: self.look };
         match self.format {
             Format::Simple => answer.simple(&mut out)?,
             Format::Fields => answer.fields(&mut out)?,

@@ -6,7 +6,13 @@ use crate::{
     call::Call,
     commands::{CLUSTER, Command},
     exit::{Failure, Outcome},
-    print::{Answer, Out, fields, json, protobuf},
+    print::{
+        Answer, Out, fields, json,
+        look::Paint,
+        protobuf,
+        table::{self, Cell},
+        unsupported,
+    },
 };
 
 /// The row of the table.
@@ -72,8 +78,26 @@ impl Answer for AlarmResponse {
             if member.alarm != 0 {
                 parts.push(format!("alarm:{}", name(member.alarm)));
             }
-            out.line(parts.join("  "));
+            out.line(out.look.paint(Paint::Bad, &parts.join("  ")));
         }
+        Ok(())
+    }
+
+    fn table(&self, out: &mut Out) -> Outcome {
+        // The stock tool has no such form.
+        if !out.look.ours {
+            return Err(unsupported("table"));
+        }
+        let row = |member: &AlarmMember| {
+            let means = match AlarmType::try_from(member.alarm) {
+                Ok(AlarmType::Nospace) => "out of room: nothing that needs some is written",
+                Ok(AlarmType::Corrupt) => "its data differs from the others'",
+                _ => "",
+            };
+            let id = format!("{:x}", member.member_id);
+            vec![id.into(), Cell::painted(name(member.alarm), Paint::Bad, true), means.to_owned().into()]
+        };
+        table::draw_cells(out, &["member ID", "alarm", "means"], &self.alarms.iter().map(row).collect::<Vec<_>>());
         Ok(())
     }
 

@@ -16,7 +16,11 @@ use crate::{
     commands::{Command, PEOPLE},
     exit::{Failure, Outcome},
     flags::Flag,
-    print::{Answer, Out, json, table},
+    print::{
+        Answer, Out, json,
+        look::{Look, Paint, tame},
+        table,
+    },
 };
 use facts::{Facts, name, unstarted};
 use findings::{Finding, Level};
@@ -251,35 +255,49 @@ fn finding_json(finding: &Finding) -> String {
         .finish()
 }
 
+/// Of what stands below the level of a finding.
+const INDENT: usize = 9;
+
 /// What was found, for people.
-fn lines_of(finding: &Finding) -> Vec<String> {
-    let mut lines = vec![format!("{:<8} {}  [{}]", finding.level.word().to_uppercase(), finding.text, finding.code)];
+fn lines_of(finding: &Finding, look: Look) -> Vec<String> {
+    let paint = match finding.level {
+        Level::Error => Paint::Bad,
+        Level::Warning => Paint::Warn,
+        Level::Note => Paint::Note,
+    };
+    let shown = |text: &str| if look.is_seen() { tame(text) } else { text.to_owned() };
+    let level = look.paint(paint, &format!("{:<8}", finding.level.word().to_uppercase()));
+    let mut lines = look.fold(&format!("{}  [{}]", shown(&finding.text), finding.code), INDENT);
+    lines[0] = format!("{level} {}", lines[0].trim_start());
     if !finding.advice.is_empty() {
-        lines.push(format!("         {}", finding.advice));
+        lines.extend(look.fold(&shown(&finding.advice), INDENT));
     }
-    lines.extend(finding.commands.iter().map(|command| format!("           {command}")));
+    lines.extend(finding.commands.iter().map(|command| format!("           {}", shown(command))));
     lines
 }
 
 impl Answer for Report {
     fn simple(&self, out: &mut Out) -> Outcome {
+        // Names and reasons are those of servers.
+        let shown = |out: &Out, text: &str| if out.look.is_seen() { tame(text) } else { text.to_owned() };
         if !self.facts.up().is_empty() {
-            out.line(self.summary());
-            self.member_lines().iter().for_each(|line| out.line(line));
+            out.line(shown(out, &self.summary()));
+            self.member_lines().iter().for_each(|line| out.line(shown(out, line)));
             out.line("");
         }
         for finding in &self.findings {
-            lines_of(finding).iter().for_each(|line| out.line(line));
+            lines_of(finding, out.look).iter().for_each(|line| out.line(line));
             out.line("");
         }
         for (heading, lines) in [("As it should be:", &self.well), ("Not looked at:", &self.unchecked)] {
             if !lines.is_empty() {
-                out.line(heading);
-                lines.iter().for_each(|what| out.line(format!("  {what}")));
+                out.line(out.look.paint(Paint::Head, heading));
+                lines.iter().for_each(|what| out.line(format!("  {}", shown(out, what))));
                 out.line("");
             }
         }
-        out.line(self.totals());
+        let paint = [Paint::Good, Paint::Warn, Paint::Bad][usize::try_from(self.exit_code()).expect("0, 1 or 2")];
+        out.line(out.look.paint(paint, &self.totals()));
         Ok(())
     }
 

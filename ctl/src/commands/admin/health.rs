@@ -9,7 +9,12 @@ use super::{alarm, auth, endpoint, gofmt};
 use crate::{
     call::Call,
     exit::{ERROR, Failure, Outcome, error_text},
-    print::{Answer, Format, Out, fields, json, quote, table},
+    print::{
+        Answer, Format, Out, fields, json,
+        look::Paint,
+        quote,
+        table::{self, Cell},
+    },
 };
 
 /// Asks all endpoints at once; they stand in the order in which they answered.
@@ -107,8 +112,16 @@ impl Answer for Checks {
     }
 
     fn table(&self, out: &mut Out) -> Outcome {
-        let row = |c: &Check| vec![c.endpoint.clone(), c.well().to_string(), c.took.clone(), c.error.clone()];
-        table::draw(out, &["endpoint", "health", "took", "error"], &self.0.iter().map(row).collect::<Vec<_>>());
+        let row = |c: &Check| {
+            let health = if c.well() { Paint::Good } else { Paint::Bad };
+            vec![
+                c.endpoint.clone().into(),
+                Cell::painted(c.well().to_string(), health, true),
+                c.took.clone().into(),
+                Cell::painted(c.error.clone(), Paint::Bad, true),
+            ]
+        };
+        table::draw_cells(out, &["endpoint", "health", "took", "error"], &self.0.iter().map(row).collect::<Vec<_>>());
         Ok(())
     }
 

@@ -12,7 +12,12 @@ use crate::{
     commands::{CLUSTER, Command},
     exit::{BAD_FEATURE, ERROR, Failure, Outcome},
     flags::{self, Flag},
-    print::{Answer, Out, fields, json, protobuf, quote, table},
+    print::{
+        Answer, Out, fields, json,
+        look::Paint,
+        protobuf, quote,
+        table::{self, Cell},
+    },
 };
 
 /// The row of the table.
@@ -280,7 +285,13 @@ impl Answer for MemberListResponse {
 
     fn table(&self, out: &mut Out) -> Outcome {
         let headers = ["ID", "Status", "Name", "Peer Addrs", "Client Addrs", "Is Learner"];
-        table::draw(out, &headers, &self.members.iter().map(row).collect::<Vec<_>>());
+        let cells = |member: &Member| {
+            let mut cells: Vec<Cell> = row(member).into_iter().map(Cell::from).collect();
+            cells[1].paint = member.name.is_empty().then_some(Paint::Warn);
+            cells[5].paint = member.is_learner.then_some(Paint::Note);
+            cells
+        };
+        table::draw_cells(out, &headers, &self.members.iter().map(cells).collect::<Vec<_>>());
         Ok(())
     }
 
@@ -321,7 +332,7 @@ mod tests {
     #[test]
     fn the_settings_name_everybody_in_the_order_of_the_members() {
         let other = Member { id: 1, name: "m0".to_owned(), peer_urls: vec!["http://a:1".to_owned()], ..learner() };
-        let mut out = Out { bytes: Vec::new(), hex: false };
+        let mut out = Out::default();
         settings(&mut out, "nm", &learner(), &[other, learner()]);
         let text = String::from_utf8(out.bytes).unwrap();
         assert_eq!(

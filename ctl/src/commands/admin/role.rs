@@ -136,7 +136,7 @@ fn revoke(call: &Call) -> Outcome {
     let client = call.connect()?;
     auth::text(name)?;
     let response = call.timed(client.role_revoke_permission(name, range))?;
-    let mut out = Out { bytes: Vec::new(), hex: false };
+    let mut out = Out::default();
     out.bytes.extend_from_slice(b"Permission of ");
     match &end[..] {
         b"" => out.bytes.extend_from_slice(&raw::bytes(&format!("key {key}"))),
@@ -272,7 +272,7 @@ mod tests {
         ];
         for (key, end, line) in cases {
             let perm = Permission { key: key.to_vec().into(), range_end: end.to_vec().into(), ..Default::default() };
-            let mut out = Out { bytes: Vec::new(), hex: false };
+            let mut out = Out::default();
             keys(&mut out, &perm);
             assert_eq!(out.bytes, line);
         }

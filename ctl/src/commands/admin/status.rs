@@ -9,7 +9,12 @@ use super::{
 use crate::{
     call::Call,
     exit::{ERROR, Failure, Outcome},
-    print::{Answer, Out, fields, json, quote, table},
+    print::{
+        Answer, Out, fields, json,
+        look::Paint,
+        quote,
+        table::{self, Cell},
+    },
 };
 
 /// Asks one endpoint after the other.
@@ -62,6 +67,9 @@ const COLUMNS: [&str; 16] = [
     "downgrade enabled",
 ];
 
+/// Entries not yet applied that are worth a colour.
+const SLOW: u64 = 1_000;
+
 /// How much of a database is free, in percent; a part in use is rounded down.
 fn free(size: i64, in_use: i64) -> i64 {
     let used = in_use.checked_mul(100).and_then(|percents| percents.checked_div(size)).unwrap_or(100);
@@ -99,6 +107,33 @@ impl Status {
             downgrade.target_version,
             downgrade.enabled.to_string(),
         ]
+    }
+
+    /// The row with what its colours say.
+    fn cells(&self) -> Vec<Cell> {
+        let response = &self.response;
+        let share = |bytes: i64, percent: i128| {
+            let quota = i128::from(response.db_size_quota);
+            quota > 0 && i128::from(bytes) * 100 >= quota * percent
+        };
+        let behind = response.raft_index.saturating_sub(response.raft_applied_index);
+        let mut cells: Vec<Cell> = self.row().into_iter().map(Cell::from).collect();
+        let mut paint = |column: &str, paint: Paint, if_so: bool| {
+            let at = COLUMNS.iter().position(|name| *name == column).expect("there is this column");
+            if if_so {
+                cells[at].paint = Some(paint);
+            }
+        };
+        paint("db size", Paint::Warn, share(response.db_size, 80));
+        paint("in use", Paint::Warn, share(response.db_size_in_use, 80));
+        paint("in use", Paint::Bad, share(response.db_size_in_use, 95));
+        paint("is leader", Paint::Good, response.header.as_ref().is_some_and(|h| h.member_id == response.leader));
+        paint("is leader", Paint::Bad, response.leader == 0);
+        paint("is learner", Paint::Note, response.is_learner);
+        paint("raft applied index", Paint::Warn, behind >= SLOW);
+        paint("errors", Paint::Bad, true);
+        paint("downgrade enabled", Paint::Warn, self.downgrade().enabled);
+        cells
     }
 
     fn fields(&self, out: &mut Out) {
@@ -160,7 +195,7 @@ impl Answer for Statuses {
     }
 
     fn table(&self, out: &mut Out) -> Outcome {
-        table::draw(out, &COLUMNS, &self.0.iter().map(Status::row).collect::<Vec<_>>());
+        table::draw_cells(out, &COLUMNS, &self.0.iter().map(Status::cells).collect::<Vec<_>>());
         Ok(())
     }
 
@@ -174,7 +209,7 @@ mod tests {
     use client::wire::etcdserverpb::ResponseHeader;
 
     use super::*;
-    use crate::print::{Format, Printer};
+    use crate::print::{Format, Printer, look::Look};
 
     #[test]
     fn free_space_is_a_whole_percentage() {
@@ -209,7 +244,7 @@ mod tests {
     }
 
     fn shown(answer: &Statuses, format: Format) -> String {
-        String::from_utf8(Printer { format, hex: false }.render(answer).unwrap()).unwrap()
+        String::from_utf8(Printer { format, hex: false, look: Look::default() }.render(answer).unwrap()).unwrap()
     }
 
     #[test]

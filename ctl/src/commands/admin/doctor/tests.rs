@@ -11,7 +11,7 @@ use client::wire::etcdserverpb::{
 };
 
 use super::{
-    Report,
+    Look, Report,
     facts::{Answer, Facts, Metrics, Refusal},
     findings::Level,
     lines_of,
@@ -173,7 +173,8 @@ fn report(case: &str) -> Report {
 }
 
 fn told(report: &Report, well: bool) -> String {
-    let mut lines: Vec<String> = report.findings.iter().flat_map(lines_of).collect();
+    let mut lines: Vec<String> =
+        report.findings.iter().flat_map(|finding| lines_of(finding, Look::default())).collect();
     lines.extend(report.well.iter().filter(|_| well).map(|what| format!("well: {what}")));
     lines.extend(report.unchecked.iter().map(|what| format!("unchecked: {what}")));
     lines.push(format!("exit {}", report.exit_code()));
@@ -216,7 +217,7 @@ fn every_finding_has_a_case() {
 #[test]
 fn the_page_says_who_is_there_first() {
     let report = report("m1\nm2 down=Connection_refused\nm3 learner index=10");
-    let mut out = crate::print::Out { bytes: Vec::new(), hex: false };
+    let mut out = crate::print::Out::default();
     crate::print::Answer::simple(&report, &mut out).unwrap();
     let text = String::from_utf8(out.bytes).unwrap();
     let head: Vec<&str> = text.lines().take(5).collect();
