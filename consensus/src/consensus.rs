@@ -60,14 +60,17 @@ impl Consensus {
     /// # Panics
     /// If the configuration or what was restored contradicts itself.
     pub fn new(config: Config, restored: Restored) -> Consensus {
-        let Restored { mut hard, conf, applied, applied_term, entries, boundary } = restored;
-        let last = entries.last().map_or(boundary.0, |entry| entry.index);
-        assert!(boundary.0 <= applied && applied <= last, "applied {applied} is not in the log");
+        let Restored { mut hard, conf, applied, applied_term, entries, boundary, terms } = restored;
+        let cut = entries.first().map_or(applied, |entry| entry.index - 1);
+        let last = entries.last().map_or(cut, |entry| entry.index);
+        assert!(boundary.0 <= cut && cut <= applied && applied <= last, "applied {applied} is not in the log");
         hard.commit = hard.commit.max(applied);
         assert_eq!(hard.commit, applied, "the log is applied up to the durable commit first");
-        let newest = entries.last().map_or(boundary.1, |entry| entry.term);
+        let newest = terms.last().map_or(boundary.1, |(_, term)| *term);
+        let newest = entries.last().map_or(newest, |entry| entry.term);
         hard.term = hard.term.max(newest);
-        let cache = LogCache::new(hard, &conf, boundary, entries, applied, config.cache_bytes);
+        let terms = std::iter::once(boundary).chain(terms).collect();
+        let cache = LogCache::new(hard, &conf, terms, cut, entries, applied, config.cache_bytes);
         assert_eq!(cache.term_at(applied), Some(applied_term), "term of applied entry {applied}");
         let logger = slog::Logger::root(slog::Discard, slog::o!());
         let raw = RawNode::new(&crate_config(&config, applied), cache, &logger)
@@ -483,7 +486,17 @@ impl Consensus {
         assert!(!open, "a config entry at or below {index} is not settled");
         self.applied = index;
         self.call(|raw| raw.advance_apply_to(index));
-        self.raw.mut_store().set_applied(index);
+        let next = self.missed_by_followers();
+        self.raw.mut_store().set_applied(index, next.into_iter());
+    }
+
+    /// For each follower of this leader, the first entry that it may miss.
+    fn missed_by_followers(&self) -> Vec<u64> {
+        if self.raw.raft.state != StateRole::Leader {
+            return Vec::new();
+        }
+        let others = self.raw.raft.prs().iter().filter(|(id, _)| **id != self.raw.raft.id);
+        others.map(|(_, progress)| progress.matched + 1).collect()
     }
 
     /// Old entries from the log, as asked by [`Turn::fetch`]; none: the log no longer has them.

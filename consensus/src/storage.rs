@@ -1,7 +1,7 @@
 //! What the crate may read: the log in memory, and the newest snapshot.
 //!
-//! Entries above applied are always here. Below that a tail is kept for followers, capped in bytes;
-//! what fell out of it is still in the log on disk and comes back through a fetch, which the crate
+//! Entries above applied are always here. Below that a tail is kept for followers that miss it, capped in
+//! bytes; what fell out of it is still in the log on disk and comes back through a fetch, which the crate
 //! can wait for only when it sends appends. Every other read is a hit, by assertion. Terms are kept
 //! for the whole log as runs, since terms change rarely.
 
@@ -14,6 +14,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// What an entry weighs beside its data.
 const ENTRY_OVERHEAD: u64 = 64;
+/// Applied entries kept though no follower is known to miss them (bytes): a new leader does not know
+/// yet who misses what.
+const KEPT: u64 = 1 << 20;
 
 pub(crate) struct LogCache {
     initial: RaftState,
@@ -54,10 +57,12 @@ struct Pending {
 }
 
 impl LogCache {
+    /// `terms`: as the field; `entries` begin behind `cut`.
     pub fn new(
         hard: HardState,
         conf: &ConfState,
-        boundary: (u64, u64),
+        terms: VecDeque<(u64, u64)>,
+        cut: u64,
         entries: Vec<Entry>,
         applied: u64,
         cap: u64,
@@ -66,18 +71,18 @@ impl LogCache {
         (theirs.term, theirs.vote, theirs.commit) = (hard.term, hard.vote, hard.commit);
         let mut cache = LogCache {
             initial: RaftState::new(theirs, conf_into(conf)),
-            terms: VecDeque::from([boundary]),
+            terms,
             entries: VecDeque::new(),
-            first_cached: boundary.0 + 1,
+            first_cached: cut + 1,
             bytes: 0,
             cap,
-            applied: boundary.0,
+            applied: cut,
             wishes: RefCell::default(),
             offered: None,
             conf_index: 0,
         };
         cache.append(entries.iter().map(entry_into).collect());
-        cache.set_applied(applied);
+        cache.set_applied(applied, [].into_iter());
         cache
     }
 
@@ -122,19 +127,24 @@ impl LogCache {
         }
     }
 
-    pub fn set_applied(&mut self, applied: u64) {
+    /// `next`: for each follower, the first entry that it may miss. One that misses more than is
+    /// held is fed from the disk; nothing is kept for its sake.
+    pub fn set_applied(&mut self, applied: u64, next: impl Iterator<Item = u64>) {
         assert!(applied >= self.applied);
         self.applied = applied;
-        self.evict();
-    }
-
-    fn evict(&mut self) {
+        let missed = next.filter(|next| *next >= self.first_cached).min().unwrap_or(u64::MAX);
         self.shrink(self.cap);
+        self.forget(KEPT.min(self.cap), missed);
     }
 
     /// Forgets applied entries, oldest first, while more than `bytes` are held.
     pub fn shrink(&mut self, bytes: u64) {
-        while self.bytes > bytes && self.first_cached <= self.applied && self.forget_first() {}
+        self.forget(bytes, u64::MAX);
+    }
+
+    fn forget(&mut self, bytes: u64, below: u64) {
+        let below = below.min(self.applied + 1);
+        while self.bytes > bytes && self.first_cached < below && self.forget_first() {}
     }
 
     fn forget_first(&mut self) -> bool {

@@ -33,10 +33,13 @@ pub struct Restored {
     pub applied: u64,
     /// Term of the entry at `applied`.
     pub applied_term: u64,
-    /// Every entry that the log has, contiguous, behind `boundary`.
+    /// Entries of the log, contiguous to its end: at least those above `applied`.
     pub entries: Vec<Entry>,
-    /// (index, term) of the entry before `entries[0]`: checkpoint position or log cut.
+    /// (index, term) of the entry before the first one in the log: checkpoint position or log cut.
     pub boundary: (u64, u64),
+    /// (first index, term) of each run of one term between the two, ascending: entries that the log
+    /// has and nobody needs in memory.
+    pub terms: Vec<(u64, u64)>,
 }
 
 /// Everything that is ready at the end of a driver's turn.

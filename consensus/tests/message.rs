@@ -102,6 +102,7 @@ fn member() -> Consensus {
             applied_term: 1,
             entries: vec![entry(2, 1), entry(3, 2), entry(4, 2)],
             boundary: (1, 1),
+            terms: vec![],
         },
     )
 }

@@ -94,7 +94,7 @@ impl Default for Budgets {
             uncommitted: 64 << 20,
             commands: 64 << 20,
             unapplied: 64 << 20,
-            event_ring: 32 << 20,
+            event_ring: 8 << 20,
             unwritten: 1 << 20,
             unwritten_most: 64 << 20,
             whole_answer_items: 4_000,

@@ -42,14 +42,15 @@ pub fn offline(files: &Arc<dyn Files>, id: Identity, options: LogOptions) -> Res
     if needs_restart(&content, store.applied()) {
         restart_log(&mut log, &mut content, store.applied())?;
     }
-    let replayed = replay(&mut store, &content, &**files)?;
+    let entries = content.entries.len() as u64;
+    let replayed = replay(&mut store, &mut content, &**files, None)?.count;
     Ok(Offline {
         store,
         manifest: loaded.manifest,
         passed_over: loaded.passed_over,
         torn: content.torn,
         healed: content.healed,
-        entries: content.entries.len() as u64,
+        entries,
         replayed,
     })
 }

@@ -76,20 +76,22 @@ impl Node {
         if needs_restart(&content, store.applied()) {
             restart_log(&mut log, &mut content, store.applied())?;
         }
-        let applied = replay(&mut store, &content, &**files)?;
-        out.push(Output::Note {
-            level: Level::Info,
-            text: format!(
-                "recovered revision {} at entry {} (checkpoint {}, {applied} entries replayed)",
-                store.revision(),
-                store.applied().index,
-                loaded.manifest.index,
-            ),
-        });
         // What the log holds beyond the checkpoint counts: else a member that restarts often would never take one.
         let beyond = content.entries.partition_point(|entry| entry.index <= loaded.manifest.index);
         let grown = log_bytes(&content.entries[beyond..]);
-        let consensus = Consensus::new(consensus_config(&config), restored(content, &store));
+        let unwritten = Unwritten { id, most: config.budgets.unwritten as u64 };
+        let replayed = replay(&mut store, &mut content, &**files, Some(unwritten))?;
+        out.push(Output::Note {
+            level: Level::Info,
+            text: format!(
+                "recovered revision {} at entry {} (checkpoint {}, {} entries replayed)",
+                store.revision(),
+                store.applied().index,
+                loaded.manifest.index,
+                replayed.count,
+            ),
+        });
+        let consensus = Consensus::new(consensus_config(&config), restored(content, replayed.terms, &store));
         let rows = loaded.manifest.index_files.iter().map(|file| file.len).sum();
         let mut node = Node::assemble(config, consensus, store, (loaded.manifest.index, rows));
         node.checkpoints.log_grew(grown);
@@ -129,19 +131,64 @@ pub(crate) fn restart_log(log: &mut Log, content: &mut LogContent, applied: Posi
     Ok(())
 }
 
-/// Applies the log up to the durable commit; returns how many entries.
-pub(crate) fn replay(store: &mut Store, content: &LogContent, files: &dyn Files) -> Result<u64, Fault> {
-    let mut count = 0;
-    for entry in &content.entries {
-        let applied = store.applied();
-        if entry.index <= applied.index || entry.index > content.hard.commit {
-            continue;
+pub(crate) struct Replayed {
+    pub(crate) count: u64,
+    /// Of the entries that are not in memory any more, as in [`Restored`].
+    pub(crate) terms: Vec<(u64, u64)>,
+}
+
+/// Records of the replay are written on the way, as beside traffic, or all kept in memory.
+pub(crate) struct Unwritten {
+    id: Identity,
+    /// Bytes in memory before they are written.
+    most: u64,
+}
+
+impl Unwritten {
+    fn write(&self, store: &mut Store, files: &dyn Files) -> Result<(), Fault> {
+        if store.unwritten_bytes() < self.most {
+            return Ok(());
         }
-        assert_eq!(entry.index, applied.index + 1, "the log goes on where the state ends");
-        apply_again(store, entry, files)?;
-        count += 1;
+        for store::Extent { segment, offset, parts, seals, .. } in store.unwritten(usize::MAX) {
+            let upto = records::write(files, self.id, segment, offset, &parts)?;
+            if seals {
+                records::seal(files, segment, upto)?;
+            }
+            store.written(segment, upto, seals);
+        }
+        Ok(())
     }
-    Ok(count)
+}
+
+/// Applies the log up to the durable commit. Of what is applied, `content` keeps nothing.
+pub(crate) fn replay(
+    store: &mut Store,
+    content: &mut LogContent,
+    files: &dyn Files,
+    mut unwritten: Option<Unwritten>,
+) -> Result<Replayed, Fault> {
+    let (mut replayed, mut term) = (Replayed { count: 0, terms: Vec::new() }, content.boundary.1);
+    let upto = content.hard.commit.max(store.applied().index);
+    let mut entries = std::mem::take(&mut content.entries).into_iter().peekable();
+    while let Some(entry) = entries.next_if(|entry| entry.index <= upto) {
+        let applied = store.applied();
+        if entry.index > applied.index {
+            assert_eq!(entry.index, applied.index + 1, "the log goes on where the state ends");
+            apply_again(store, &entry, files)?;
+            replayed.count += 1;
+            match unwritten.as_ref().map_or(Ok(()), |unwritten| unwritten.write(store, files)) {
+                // They stay in memory, and are written when there is room.
+                Err(fault) if fault.is_full() => unwritten = None,
+                other => other?,
+            }
+        }
+        if entry.term > term {
+            term = entry.term;
+            replayed.terms.push((entry.index, term));
+        }
+    }
+    content.entries = entries.collect();
+    Ok(replayed)
 }
 
 fn apply_again(store: &mut Store, entry: &Entry, files: &dyn Files) -> Result<(), Fault> {
@@ -165,7 +212,7 @@ fn apply_again(store: &mut Store, entry: &Entry, files: &dyn Files) -> Result<()
     }
 }
 
-fn restored(content: LogContent, store: &Store) -> Restored {
+fn restored(content: LogContent, terms: Vec<(u64, u64)>, store: &Store) -> Restored {
     let applied = store.applied();
     Restored {
         hard: HardState { commit: content.hard.commit.max(applied.index), ..content.hard },
@@ -174,6 +221,7 @@ fn restored(content: LogContent, store: &Store) -> Restored {
         applied_term: applied.term,
         entries: content.entries,
         boundary: content.boundary,
+        terms,
     }
 }
 

@@ -86,7 +86,7 @@ impl Limits {
             uncommitted: part(64, two),
             commands: part(64, two),
             unapplied: part(64, two),
-            event_ring: part(32, 2 * MIB),
+            event_ring: part(8, 2 * MIB),
             unwritten: part(64, 4 * MIB),
             connections: (10_000 * (memory / MIB) / 4096).clamp(1_000, 10_000),
         }

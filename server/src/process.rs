@@ -206,7 +206,10 @@ fn start(args: &[String], given: &Given, options: Options) -> Result<(), Failed>
     let config = node_config(&options, identity, boot);
     let store_config = store::Config { segment_bytes: config.segment_bytes };
     let mut first = Vec::new();
-    let (mut node, wal) = Node::recover(config, &files, &mut first)
+    // On a thread that ends: the allocator gives what a living one does not use to nobody else.
+    let recovered = std::thread::scope(|scope| scope.spawn(|| Node::recover(config, &files, &mut first)).join());
+    let (mut node, wal) = recovered
+        .expect("a panic ends the process")
         .map_err(|fault| failed("the data directory cannot be used")(fault.to_string()))?;
     let members = members(&mut node, &mut first);
     log::info(

@@ -135,13 +135,19 @@ impl Cluster {
             max_uncommitted_bytes: 4000,
             cache_bytes,
         };
+        // What is applied may come back as its terms alone.
+        let (old, entries): (Vec<_>, Vec<_>) = disk.entries.iter().cloned().partition(|entry| entry.index <= applied);
+        let mut terms: Vec<(u64, u64)> = old.iter().map(|entry| (entry.index, entry.term)).collect();
+        terms.dedup_by_key(|(_, term)| *term);
+        terms.retain(|(_, term)| *term > disk.base.term);
         let restored = Restored {
             hard: disk.hard,
             conf,
             applied,
             applied_term,
-            entries: disk.entries.clone(),
+            entries,
             boundary: (disk.base.index, disk.base.term),
+            terms,
         };
         member.live = Some(Consensus::new(config, restored));
         self.say(format!("{id} starts at {applied}"));

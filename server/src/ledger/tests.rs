@@ -17,7 +17,7 @@ fn bounds_follow_the_memory_and_never_refuse_one_large_request() {
         (usual.json_requests, 32),
         (usual.entry_cache, 64),
         (usual.peer_send, 16),
-        (usual.event_ring, 32),
+        (usual.event_ring, 8),
     ];
     for (bytes, mib) in table {
         assert_eq!(bytes, mib << 20);
