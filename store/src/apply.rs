@@ -123,6 +123,14 @@ impl Batch {
         if self.is_empty() { self.main - 1 } else { self.main }
     }
 
+    fn push(&mut self, event: Event) {
+        // Most revisions have one event, and it is kept for a while: no room for four.
+        if self.events.capacity() == 0 {
+            self.events.reserve_exact(1);
+        }
+        self.events.push(event);
+    }
+
     fn next_rev(&self) -> Rev {
         Rev { main: self.main, sub: self.events.len() as i64 }
     }
@@ -570,7 +578,7 @@ impl Store {
             Some(before) if create < rev.main => self.shown_before(put.key, before, rev.main),
             _ => None,
         };
-        batch.events.push(Event { tombstone: false, key, record, revision: rev, create, prev });
+        batch.push(Event { tombstone: false, key, record, revision: rev, create, prev });
         before.filter(|_| put.prev_kv)
     }
 
@@ -615,7 +623,7 @@ impl Store {
         let key = before.key.clone();
         self.leases.attach(&key, before.lease, 0);
         let prev = self.shown_before(&before.key, before, rev.main);
-        batch.events.push(Event { tombstone: true, key, record, revision: rev, create: 0, prev });
+        batch.push(Event { tombstone: true, key, record, revision: rev, create: 0, prev });
     }
 }
 
