@@ -185,6 +185,29 @@ fn words_and_flags_are_completed_in_each_shell() {
 }
 
 #[test]
+fn the_scripts_know_the_programs_that_there_are() {
+    let main = Path::new(env!("CARGO_MANIFEST_DIR")).join("../kvorum/src/main.rs");
+    let main = std::fs::read_to_string(main).expect("the binary has a main file");
+    let (_, list) = main.split_once("enum Program {").expect("a list of programs");
+    let (list, _) = list.split_once("\n}").expect("its end");
+    let name = |line: &str| {
+        let variant = line.strip_prefix("    ")?;
+        let end = variant.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(variant.len());
+        variant.starts_with(|c: char| c.is_ascii_uppercase()).then(|| variant[..end].to_lowercase())
+    };
+    let mut programs: Vec<String> = list.lines().filter_map(name).collect();
+    programs.sort();
+    let program = live::ours().with_file_name("kvorum-ctl");
+    for shell in ["bash", "zsh", "fish", "powershell"] {
+        let output = Command::new(&program).args(["completion", shell]).output().expect("it ends");
+        let script = String::from_utf8_lossy(&output.stdout).into_owned();
+        let programs = programs.join(" ");
+        assert!(script.contains(&programs), "the script for {shell} does not offer {programs}");
+        assert!(!script.contains("@BINARY@") && !script.contains("@SUBS@"), "{script}");
+    }
+}
+
+#[test]
 fn nobody_waits_for_a_server_that_does_not_answer_or_is_asked_for_a_password() {
     // It takes connections, and says nothing.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback has room");
