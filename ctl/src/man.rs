@@ -5,7 +5,7 @@ use roff::{Inline, Roff, bold, italic, roman};
 
 use crate::{
     commands::Command,
-    connect, env,
+    env,
     flags::{Flag, HELP, Kind},
     help,
 };
@@ -148,7 +148,7 @@ fn program(roff: &mut Roff, command: &'static Command) {
     flags(roff, "OPTIONS", command.shared.iter(), command.name);
     section(roff, "ENVIRONMENT");
     prose(roff, "Every option of the program can come from the environment; the command line must not say it too.");
-    for flag in connect::GLOBAL {
+    for flag in command.shared {
         entry(roff, [bold(env::variable(flag))], &format!("--{}", flag.name));
     }
     section(roff, "EXIT STATUS");

@@ -145,6 +145,8 @@ fn browsed(port: u16) {
     let json = said(port, &["browse", "-w", "json", "--depth", "0", "--limit", "1", "--sizes"]);
     let expected = r#"{"revision":254,"prefix":"","count":253,"rows":[{"name":"/","key":"Lw==","branch":true,"count":252,"rows":[{"name":"registry/","key":"L3JlZ2lzdHJ5Lw==","branch":true,"count":252,"rows":[{"name":"config","key":"L3JlZ2lzdHJ5L2NvbmZpZw==","size":27}],"more":true}]}],"more":true}"#;
     assert_eq!(json, format!("{expected}\n"));
+    let yaml = said(port, &["browse", "-w", "yaml", "--limit", "1"]);
+    assert!(yaml.starts_with("---\nrevision: 254\n") && yaml.contains("key: /\n"), "{yaml}");
     let none = said(port, &["browse", "nothing", "-w", "json"]);
     assert_eq!(none, "{\"revision\":254,\"prefix\":\"bm90aGluZw==\",\"count\":0,\"rows\":[]}\n");
 }

@@ -24,7 +24,7 @@ use crate::{
     call::Call,
     exit::{BAD_FEATURE, Failure, Outcome},
     flags::{self, Flag},
-    print::Format,
+    print::{Format, yaml},
 };
 
 /// The row of the table.
@@ -35,7 +35,7 @@ pub const BROWSE: Command = Command {
     short: "Walks through the keys as a tree",
     long: "Walks through the keys as a tree, cut at each separator. On a terminal it has the
 whole screen; piped, or with --plain, it writes the tree as lines, or as JSON
-with -w json. All reads are of one revision, and what is below a branch is
+with -w json or yaml. All reads are of one revision, and what is below a branch is
 counted, not read.
 Keys: arrows or hjkl move, Enter opens, Backspace goes up, / filters the names,
 x shows bytes, r reads anew, q ends.",
@@ -46,7 +46,7 @@ x shows bytes, r reads anew, q ends.",
   kvorum ctl browse /registry/ --plain --depth 2
 
   # Largest branches first
-  kvorum ctl browse /registry/ -w json | jq '.rows | sort_by(-.count)[] | {name, count}'",
+  kvorum ctl browse /registry/ -w json | jq '[.rows[] | select(.branch)] | sort_by(-.count)[] | {name, count}'",
     flags: &[
         Flag::text("consistency", "l", "Linearizable(l) or Serializable(s)"),
         Flag::int("depth", "1", "levels to write (0: all); with --plain"),
@@ -115,7 +115,19 @@ fn run(call: &Call) -> Outcome {
         Err(_) => Err(Failure::bad_args(format!("--{name} must not be negative"))),
     };
     let tree = plain::Tree { plan, depth: bound("depth")?, limit: bound("limit")?, sizes: call.switch("sizes") };
-    call.block_on(tree.write(&client, format))
+    if format == Format::Yaml {
+        let document = yaml::document(|| {
+            let mut json = String::new();
+            let mut keep = |piece: &str| {
+                json.push_str(piece);
+                Ok(())
+            };
+            call.block_on(tree.write(&client, format, &mut keep))?;
+            Ok(json)
+        });
+        return crate::say(&document?);
+    }
+    call.block_on(tree.write(&client, format, &mut crate::say))
 }
 
 /// Whether a read failed because its revision is gone.

@@ -211,6 +211,7 @@ fn values(flag: &Flag, parsed: flags::Parsed, unfinished: &str) -> (Candidates, 
     let words: &[&str] = match flag.name {
         "write-out" if is_ours(&parsed) => FORMATS_OURS,
         "write-out" => FORMATS,
+        "color" if is_ours(&parsed) => &["always", "auto", "never"],
         "order" => &["ASCEND", "DESCEND"],
         "sort-by" => &["CREATE", "KEY", "MODIFY", "VALUE", "VERSION"],
         "consistency" => &["l", "s"],

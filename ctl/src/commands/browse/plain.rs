@@ -33,6 +33,9 @@ pub struct Tree {
     pub sizes: bool,
 }
 
+/// Where the text goes.
+type Out<'o> = &'o mut dyn FnMut(&str) -> Outcome;
+
 /// A row, and what was asked about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Known {
@@ -52,18 +55,18 @@ struct Open {
 }
 
 impl Tree {
-    /// Reads and writes.
+    /// Reads, and writes lines or JSON piece by piece.
     ///
     /// # Errors
-    /// If a read fails, the revision is compacted away meanwhile, or standard
+    /// If there is no such form, a read fails, the revision is compacted away meanwhile, or standard
     /// output is closed.
-    pub async fn write(&self, client: &Client, format: Format) -> Outcome {
+    pub async fn write(&self, client: &Client, format: Format, out: Out<'_>) -> Outcome {
         let mut paper = match format {
             Format::Simple => Paper::Lines,
-            Format::Json => Paper::Json { first: true },
+            // YAML is made of the JSON.
+            Format::Json | Format::Yaml => Paper::Json { first: true },
             Format::Fields => return Err(unsupported("fields")),
             Format::Table => return Err(unsupported("table")),
-            Format::Yaml => return Err(unsupported("yaml")),
             Format::Protobuf => return Err(unsupported("protobuf")),
         };
         let all = client.range(self.plan.count(&self.plan.prefix, 0)).await?;
@@ -71,7 +74,7 @@ impl Tree {
         if revision == 0 {
             return Err(Failure::new(ERROR, "the answer does not say of which revision it is"));
         }
-        crate::say(&paper.begin(&self.plan.prefix, revision, amount(all.count)))?;
+        out(&paper.begin(&self.plan.prefix, revision, amount(all.count)))?;
         let mut path = vec![self.open(&self.plan.prefix)];
         loop {
             let depth = path.len();
@@ -82,18 +85,18 @@ impl Tree {
             }
             let Some(known) = here.rows.pop_front() else {
                 if here.cut || here.level.is_whole() {
-                    crate::say(&paper.end(depth, here.cut))?;
+                    out(&paper.end(depth, here.cut))?;
                     path.pop();
                 }
                 continue;
             };
             let opens = known.row.branch && depth < self.depth;
-            crate::say(&paper.row(depth, here.level.stem(), &known, opens))?;
+            out(&paper.row(depth, here.level.stem(), &known, opens))?;
             if opens {
                 path.push(self.open(&known.row.key));
             }
         }
-        crate::say("\n".repeat(usize::from(format == Format::Json)).as_str())
+        if format == Format::Simple { Ok(()) } else { out("\n") }
     }
 
     fn open(&self, prefix: &[u8]) -> Open {
