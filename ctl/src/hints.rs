@@ -74,6 +74,13 @@ const TABLE: &[(&[&str], Says)] = &[
         This("if the server speaks TLS, write https:// in --endpoints and give --cacert"),
     ),
     (
+        &["handshakefailure", "handshake failure"],
+        This(
+            "the server and this tool have no way of encryption in common; etcd's --auto-tls has certificates that can \
+             only be believed: --insecure-skip-tls-verify, for tests",
+        ),
+    ),
+    (
         &["no connection in time", "no connection within"],
         This("the host does not answer: check the address in --endpoints and firewalls; --dial-timeout waits longer"),
     ),

@@ -236,10 +236,10 @@ impl Report {
 
 /// Whose server it is, as far as its metrics can be read.
 fn server(answer: &facts::Answer) -> &'static str {
-    match answer.metrics {
-        Some(metrics) if metrics.kvorum => "kvorum",
-        Some(_) => "etcd",
-        None => "",
+    match &answer.metrics {
+        Ok(metrics) if metrics.kvorum => "kvorum",
+        Ok(_) => "etcd",
+        Err(_) => "",
     }
 }
 

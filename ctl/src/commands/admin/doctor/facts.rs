@@ -37,8 +37,8 @@ pub struct Answer {
     /// How far its clock is ahead of ours, in milliseconds, give or take one
     /// second.
     pub clock: Option<i64>,
-    /// What its metrics say, if they can be read.
-    pub metrics: Option<Metrics>,
+    /// What its metrics say, or why they cannot be read.
+    pub metrics: Result<Metrics, String>,
 }
 
 /// Why a read did not come back.
@@ -71,7 +71,7 @@ impl Answer {
 
     /// Whether the server is known to be ours.
     pub fn is_kvorum(&self) -> bool {
-        self.metrics.is_some_and(|metrics| metrics.kvorum)
+        self.metrics.as_ref().is_ok_and(|metrics| metrics.kvorum)
     }
 }
 

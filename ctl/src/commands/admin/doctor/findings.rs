@@ -121,7 +121,6 @@ pub fn findings(facts: &Facts) -> Vec<Finding> {
 pub fn unchecked(facts: &Facts) -> Vec<String> {
     let mut left = Vec::new();
     let up = facts.up();
-    let names = |members: Vec<String>| members.join(", ");
     if up.is_empty() {
         return left;
     }
@@ -132,13 +131,17 @@ pub fn unchecked(facts: &Facts) -> Vec<String> {
         left.push("whether all have the same keys: --hash=false".to_owned());
     }
     for (member, answer, _) in &up {
-        if let Some(Err(reason)) = &answer.hash {
+        // A learner may refuse; it has no say in what is right anyway.
+        if let Some(Err(reason)) = &answer.hash
+            && !member.is_learner
+        {
             left.push(format!("the hash of {}: {reason}", name(member)));
         }
     }
-    let blind: Vec<String> = up.iter().filter(|(_, a, _)| a.metrics.is_none()).map(|(m, ..)| name(m)).collect();
-    if !blind.is_empty() {
-        left.push(format!("clock, disk and elections of {}: /metrics cannot be read without TLS", names(blind)));
+    for (member, answer, _) in &up {
+        if let Err(reason) = &answer.metrics {
+            left.push(format!("clock, disk and elections of {}: its /metrics cannot be read: {reason}", name(member)));
+        }
     }
     left
 }
@@ -692,7 +695,7 @@ fn urls(facts: &Facts, found: &mut Vec<Finding>) {
 
 fn versions(facts: &Facts, found: &mut Vec<Finding>) {
     let mut versions: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    let (up, known) = (facts.up(), facts.up().iter().all(|(_, answer, _)| answer.metrics.is_some()));
+    let (up, known) = (facts.up(), facts.up().iter().all(|(_, answer, _)| answer.metrics.is_ok()));
     for (member, answer, status) in up {
         let whose = match (known, answer.is_kvorum()) {
             (false, _) => "",
@@ -732,7 +735,10 @@ fn clocks(facts: &Facts, found: &mut Vec<Finding>) {
 
 fn disks(facts: &Facts, found: &mut Vec<Finding>) {
     for (member, answer, _) in facts.up() {
-        let Some(flush) = answer.metrics.and_then(|m| m.flush).filter(|flush| *flush >= SLOW_FLUSH) else { continue };
+        let Some(flush) = answer.metrics.as_ref().ok().and_then(|m| m.flush).filter(|flush| *flush >= SLOW_FLUSH)
+        else {
+            continue;
+        };
         let text = format!(
             "{} takes {:.0} ms on average to bring its log to the disk; less than 10 ms is wanted.",
             name(&member),
@@ -748,7 +754,7 @@ fn disks(facts: &Facts, found: &mut Vec<Finding>) {
 
 fn elections(facts: &Facts, found: &mut Vec<Finding>) {
     for (member, answer, _) in facts.up() {
-        let Some((changes, seconds)) = answer.metrics.and_then(|m| m.leader_changes) else { continue };
+        let Some((changes, seconds)) = answer.metrics.as_ref().ok().and_then(|m| m.leader_changes) else { continue };
         let hours = (seconds / 3600.0).max(1.0);
         if changes < 4.0 || changes / hours < 1.0 {
             continue;
@@ -765,7 +771,7 @@ fn elections(facts: &Facts, found: &mut Vec<Finding>) {
 
 fn descriptors(facts: &Facts, found: &mut Vec<Finding>) {
     for (member, answer, _) in facts.up() {
-        let Some((open, most)) = answer.metrics.and_then(|m| m.descriptors) else { continue };
+        let Some((open, most)) = answer.metrics.as_ref().ok().and_then(|m| m.descriptors) else { continue };
         if most > 0.0 && open >= most * 0.8 {
             let text = format!("{} has {open:.0} of {most:.0} file descriptors open.", name(&member));
             found.push(

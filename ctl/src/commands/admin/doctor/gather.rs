@@ -129,8 +129,9 @@ async fn ask(client: &Client, endpoint: String, limit: Duration) -> Answer {
     };
     let page = async {
         let begin = SystemTime::now();
-        let page = tokio::time::timeout(patience, memory::answer(client, &endpoint)).await.ok()?.ok()?;
-        Some((page, begin, SystemTime::now()))
+        let late = |_| format!("no answer within {}", super::super::gofmt::duration(patience));
+        let page = tokio::time::timeout(patience, memory::answer(client, &endpoint)).await.map_err(late)??;
+        Ok((page, begin, SystemTime::now()))
     };
     let (said, page) = future::join(said, page).await;
     let (status, took, read) = match said {
@@ -140,8 +141,8 @@ async fn ask(client: &Client, endpoint: String, limit: Duration) -> Answer {
     Answer {
         read,
         hash: None,
-        clock: page.as_ref().and_then(|((head, _), begin, end)| clock(head, *begin, *end)),
-        metrics: page.as_ref().map(|((_, body), _, end)| metrics(body, *end)),
+        clock: page.as_ref().ok().and_then(|((head, _), begin, end)| clock(head, *begin, *end)),
+        metrics: page.map(|((_, body), _, end)| metrics(&body, end)),
         endpoint,
         status,
         took,
