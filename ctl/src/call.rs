@@ -1,6 +1,12 @@
 //! One run of one command: its words, and what they give access to.
 
-use std::{cell::OnceCell, ffi::OsString, future::Future, os::unix::ffi::OsStrExt, time::Duration};
+use std::{
+    cell::{OnceCell, RefCell},
+    ffi::OsString,
+    future::Future,
+    os::unix::ffi::OsStrExt,
+    time::Duration,
+};
 
 use client::{Client, Options};
 use tokio::runtime::Runtime;
@@ -28,7 +34,7 @@ pub struct Call {
     typed: Values,
     /// What was typed and what the environment says; set by [`Call::prepare`].
     prepared: OnceCell<Values>,
-    options: OnceCell<Options>,
+    options: RefCell<Option<Options>>,
     runtime: OnceCell<Runtime>,
 }
 
@@ -41,7 +47,7 @@ impl Call {
             before_dash: parsed.before_dash,
             typed: parsed.values,
             prepared: OnceCell::new(),
-            options: OnceCell::new(),
+            options: RefCell::new(None),
             runtime: OnceCell::new(),
         }
     }
@@ -143,11 +149,18 @@ impl Call {
     pub fn options(&self) -> Outcome<Options> {
         self.prepare()?;
         // Once: a password may have to be asked for.
-        if self.options.get().is_none() {
-            let options = connect::options(self)?;
-            self.options.set(options).expect("was empty");
+        if let Some(options) = &*self.options.borrow() {
+            return Ok(options.clone());
         }
-        Ok(self.options.get().expect("just set").clone())
+        let options = connect::options(self)?;
+        self.options.replace(Some(options.clone()));
+        Ok(options)
+    }
+
+    /// Reads the flags anew when options are wanted again: where the stock tool
+    /// makes two clients, it asks for the password twice.
+    pub fn forget_options(&self) {
+        self.options.replace(None);
     }
 
     /// The client that the flags describe; if they name a user, it has signed in.

@@ -66,6 +66,15 @@ const DEFAULT_REQUEST_BYTES: usize = 2 << 20;
 /// # Errors
 /// Flags that contradict each other or say nothing.
 pub fn options(call: &Call) -> Outcome<Options> {
+    let options = options_of_nobody(call)?;
+    Ok(Options { user: user(call)?, ..options })
+}
+
+/// The same without the user, whose password may have to be asked for.
+///
+/// # Errors
+/// See [`options`].
+pub fn options_of_nobody(call: &Call) -> Outcome<Options> {
     for name in ["cert", "key", "cacert"] {
         if call.changed(name) && call.text(name).is_empty() {
             return Err(Failure::bad_args(format!("empty string is passed to --{name} option")));
@@ -97,7 +106,6 @@ pub fn options(call: &Call) -> Outcome<Options> {
         max_send_bytes: bytes("max-request-bytes", DEFAULT_REQUEST_BYTES),
         max_recv_bytes: bytes("max-recv-bytes", usize::MAX),
         tls: tls(call),
-        user: user(call)?,
         token: Some(call.text("auth-jwt-token")).filter(|t| !t.is_empty()).map(str::to_owned),
         ..Options::default()
     })

@@ -30,7 +30,7 @@ struct Terminal {
     screen: Arc<Mutex<String>>,
     keyboard: Box<dyn Write + Send>,
     child: Box<dyn portable_pty::Child + Send + Sync>,
-    _master: Box<dyn portable_pty::MasterPty + Send>,
+    master: Box<dyn portable_pty::MasterPty + Send>,
 }
 
 impl Terminal {
@@ -55,7 +55,7 @@ impl Terminal {
                 shown.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..count]));
             }
         });
-        Terminal { screen, keyboard, child, _master: pair.master }
+        Terminal { screen, keyboard, child, master: pair.master }
     }
 
     fn shows(&self, text: &str) {
@@ -130,6 +130,83 @@ fn a_person_types_a_transaction_and_watches() {
     held.types("\x03");
     assert_eq!(held.ends(), 0);
     assert_eq!(answer(&one, &["get", "l", "--prefix"]), "", "the lock is free again");
+}
+
+/// What a person is asked, and what comes of it, without the log of the client.
+fn asked(program: &Path, port: u16, words: &[&str], answers: &[&str]) -> (String, u32) {
+    let mut terminal = Terminal::of(program, port, words);
+    let said = |terminal: &Terminal| terminal.screen.lock().unwrap().len();
+    let mut seen = 0;
+    for answer in answers {
+        // Somebody asks, and does not show what is typed.
+        until(&format!("{words:?} asks before {answer:?}"), || {
+            let echo = terminal.master.get_termios().is_some_and(|modes| modes.local_flags.bits() & ECHO != 0);
+            !echo && terminal.screen.lock().unwrap()[seen..].ends_with(": ")
+        });
+        seen = said(&terminal);
+        terminal.types(answer);
+    }
+    let code = terminal.ends();
+    // What it said last may still be on its way.
+    let mut last = 0;
+    until("the rest", || {
+        let now = said(&terminal);
+        std::mem::replace(&mut last, now) == now && now > 0
+    });
+    let screen = terminal.screen.lock().unwrap().clone();
+    let lines = screen.lines().filter(|line| !line.starts_with('{')).map(|line| {
+        let line = line.replace(&port.to_string(), "PORT");
+        line.split(" took").next().unwrap_or_default().to_owned() + "\n"
+    });
+    (lines.collect(), code)
+}
+
+/// Of the terminal's modes: what is typed is shown.
+const ECHO: u32 = 0o10;
+
+#[test]
+fn passwords_are_asked_for_as_the_stock_tool_asks() {
+    let Some(folder) = programs() else { return };
+    let (one, other) = (start(&folder.join("etcd"), None), start(&folder.join("etcd"), None));
+    let steps: &[(&str, &[&str])] = &[
+        ("user add ann", &["pw\r", "pw\r"]),
+        ("user add bob", &["pw\r", "other\r"]),
+        ("user add bob", &["\r"]),
+        ("user add bob", &["pw\r", "\r"]),
+        ("user add bob", &["\x04"]),
+        ("user add bob", &["pq\x7fw\r", "pw\r"]),
+        ("user add cid", &["\x03"]),
+        ("user add cid", &["pw\r", "\x03"]),
+        ("user add ann", &["pw\r", "pw\r"]),
+        ("user passwd ann", &["new\r", "new\r"]),
+        ("user passwd ann", &["new\r", "x\r"]),
+        ("user passwd nobody", &["new\r", "new\r"]),
+        ("user add root", &["r\r", "r\r"]),
+        ("auth enable", &[]),
+        ("get a --user ann", &["new\r"]),
+        ("get a --user root", &["r\r"]),
+        ("get a --user root", &["wrong\r"]),
+        ("get a --user root", &["\r"]),
+        ("get a --user root", &["\x03"]),
+        ("endpoint health --user root", &["r\r"]),
+        ("endpoint health --cluster --user root", &["r\r", "r\r"]),
+        ("endpoint hashkv --cluster --user root", &["r\r", "wrong\r"]),
+        ("endpoint status --cluster --user root", &["wrong\r", "wrong\r"]),
+        ("endpoint health --cluster --user root", &["wrong\r", "wrong\r"]),
+        ("defrag --cluster --user root", &["r\r", "r\r"]),
+        ("user add dan --user root", &["d\r", "d\r", "r\r"]),
+        ("user passwd dan --user root", &["e\r", "e\r", "wrong\r"]),
+        ("user add eve --user root", &["d\r", "e\r"]),
+        ("user add fay:pw --user root", &["r\r"]),
+        ("make-mirror 127.0.0.1:1 --dest-user root --user root --dial-timeout 300ms", &["r\r"]),
+        ("lock a --user root -- true", &["r\r"]),
+        ("check perf --user nobody", &["r\r"]),
+    ];
+    for (line, answers) in steps {
+        let words: Vec<&str> = line.split(' ').collect();
+        let expected = asked(&folder.join("etcdctl"), one.port, &words, answers);
+        assert_eq!(asked(&ours(), other.port, &words, answers), expected, "{line} {answers:?}");
+    }
 }
 
 /// Our program in the background, with what it has said so far.

@@ -66,6 +66,7 @@ fn run(call: &Call) -> Outcome {
             "`--dest-prefix` and `--no-dest-prefix` cannot be set at the same time, choose one",
         ));
     }
+    call.prepare()?;
     let there = connect::client(destination_options(call, destination)?)?.with_request_timeout(None);
     call.sign_in(&there)?;
     let here = call.connect()?.with_request_timeout(None);
@@ -121,7 +122,7 @@ fn destination_options(call: &Call, destination: &str) -> Outcome<Options> {
         tls: encrypted.then_some(tls),
         user,
         token: None,
-        ..call.options()?
+        ..connect::options_of_nobody(call)?
     })
 }
 

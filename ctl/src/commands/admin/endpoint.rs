@@ -68,6 +68,10 @@ pub fn asked(call: &Call) -> Outcome<Vec<String>> {
         let as_typed = !call.is_ours() && call.text("discovery-srv").is_empty();
         return if as_typed { Ok(call.list("endpoints")) } else { Ok(call.options()?.endpoints) };
     }
+    let ask_again = !call.is_ours() && call.options().is_ok();
+    if ask_again {
+        call.forget_options();
+    }
     let client = call.connect().map_err(|failure| failure.with_code(ERROR))?;
     let prefix = "failed to fetch endpoints from etcd cluster member list: ";
     let listed: MemberListResponse = call.timed(client.member_list()).map_err(|failure| match failure {

@@ -85,7 +85,6 @@ fn one_name<'c>(call: &'c Call, what: &str) -> Outcome<&'c str> {
 
 fn add(call: &Call) -> Outcome {
     let word = one_name(call, "add")?;
-    let client = call.connect()?;
     let given = call.text("new-user-password");
     let (name, password) = if call.switch("no-password") {
         (word, String::new())
@@ -105,6 +104,7 @@ fn add(call: &Call) -> Outcome {
         options: Some(UserAddOptions { no_password: call.switch("no-password") }),
         ..Default::default()
     };
+    let client = call.connect()?;
     let response = call.timed(client.user_add_with(request))?;
     call.print(&Said::new(format!("User {name} created"), response.header.as_ref(), &response))
 }
@@ -142,8 +142,8 @@ fn delete(call: &Call) -> Outcome {
 
 fn passwd(call: &Call) -> Outcome {
     let name = one_name(call, "passwd")?;
-    let client = call.connect()?;
     let password = new_password(call, name)?;
+    let client = call.connect()?;
     let response = call.timed(client.user_change_password(name, password))?;
     call.print(&Said::new("Password updated".to_owned(), response.header.as_ref(), &response))
 }
