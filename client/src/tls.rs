@@ -4,12 +4,15 @@ use std::{path::Path, sync::Arc};
 
 use rustls::{
     ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
-    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature},
+    client::{
+        WebPkiServerVerifier,
+        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    },
+    crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature},
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject},
 };
 
-use crate::{Error, Result, Tls};
+use crate::{Error, Result, Tls, named::Named, p521};
 
 /// Where systems keep whom they trust.
 const SYSTEM: [&str; 4] = [
@@ -24,19 +27,21 @@ const SYSTEM: [&str; 4] = [
 pub(crate) struct Handshake {
     tls: Tls,
     roots: Arc<RootCertStore>,
+    /// Those that were named as trusted.
+    named: Arc<Vec<CertificateDer<'static>>>,
     server_name: Option<ServerName<'static>>,
 }
 
 impl Handshake {
     /// Reads all files once, so that a wrong one is told of at once.
     pub fn new(tls: &Tls) -> Result<Handshake> {
-        let roots = match &tls.ca {
-            _ if tls.insecure_skip_verify => RootCertStore::empty(),
-            Some(file) => named_roots(file)?,
-            None => system_roots(),
+        let (roots, named) = match &tls.ca {
+            _ if tls.insecure_skip_verify => (RootCertStore::empty(), Vec::new()),
+            Some(file) => (named_roots(file)?, certificates(file)?),
+            None => (system_roots(), Vec::new()),
         };
         let server_name = tls.server_name.as_deref().map(server_name).transpose()?;
-        let handshake = Handshake { tls: tls.clone(), roots: Arc::new(roots), server_name };
+        let handshake = Handshake { tls: tls.clone(), roots: Arc::new(roots), named: Arc::new(named), server_name };
         handshake.config()?;
         Ok(handshake)
     }
@@ -44,14 +49,17 @@ impl Handshake {
     /// A configuration with the certificate and the key that the files hold
     /// now: they are renewed under a running client.
     pub fn config(&self) -> Result<ClientConfig> {
-        let provider = Arc::new(ring::default_provider());
+        let provider = Arc::new(p521::provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .map_err(|e| setup("TLS", &e))?;
         let builder = if self.tls.insecure_skip_verify {
             builder.dangerous().with_custom_certificate_verifier(Arc::new(Anyone(provider)))
         } else {
-            builder.with_root_certificates(Arc::clone(&self.roots))
+            let webpki = WebPkiServerVerifier::builder_with_provider(Arc::clone(&self.roots), provider);
+            let webpki = webpki.build().map_err(|e| setup("trusted certificates", &e))?;
+            let named = Named { webpki, certificates: Arc::clone(&self.named) };
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(named))
         };
         Ok(match (&self.tls.cert, &self.tls.key) {
             (None, None) => builder.with_no_client_auth(),
@@ -112,12 +120,8 @@ fn setup(what: impl std::fmt::Display, reason: &dyn std::fmt::Display) -> Error 
     Error::Setup { what: what.to_string(), reason: reason.to_string() }
 }
 
-/// The scheme of the certificates that etcd makes for itself (`--auto-tls`).
-/// `ring` cannot check it; whoever asks for no verification reaches those too.
-const UNCHECKED: SignatureScheme = SignatureScheme::ECDSA_NISTP521_SHA512;
-
 /// Believes that anyone is who they say; only that they hold the key of the
-/// certificate they show is checked, where it can be.
+/// certificate they show is checked.
 #[derive(Debug)]
 struct Anyone(Arc<CryptoProvider>);
 
@@ -139,9 +143,6 @@ impl ServerCertVerifier for Anyone {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
-        if dss.scheme == UNCHECKED {
-            return Ok(HandshakeSignatureValid::assertion());
-        }
         verify_tls12_signature(message, cert, dss, &self.0.signature_verification_algorithms)
     }
 
@@ -151,15 +152,10 @@ impl ServerCertVerifier for Anyone {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
-        if dss.scheme == UNCHECKED {
-            return Ok(HandshakeSignatureValid::assertion());
-        }
         verify_tls13_signature(message, cert, dss, &self.0.signature_verification_algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        let mut schemes = self.0.signature_verification_algorithms.supported_schemes();
-        schemes.push(UNCHECKED);
-        schemes
+        self.0.signature_verification_algorithms.supported_schemes()
     }
 }

@@ -117,6 +117,30 @@ async fn a_server_is_believed_if_its_certificate_fits() {
     refused(put(&https, Some(elsewhere)).await, "not valid for name");
 }
 
+/// Etcd's own certificates say that they are an authority's.
+#[tokio::test]
+async fn a_certificate_that_is_named_itself_is_believed_while_it_lasts() {
+    let ours = Authority::new();
+    let issue = |file: &str, last_year: i32| {
+        let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.not_after = rcgen::date_time_ymd(last_year, 1, 1);
+        let key = KeyPair::generate().unwrap();
+        std::fs::write(ours.file(&format!("{file}.pem")), params.self_signed(&key).unwrap().pem()).unwrap();
+        std::fs::write(ours.file(&format!("{file}.key")), key.serialize_pem()).unwrap();
+        Tls { ca: Some(ours.file(&format!("{file}.pem"))), ..Tls::default() }
+    };
+    let (itself, other, old) = (issue("itself", 4000), issue("other", 4000), issue("old", 2020));
+    let server = Fake::on("127.0.0.1:0", Some(ours.acceptor("itself", false)), answers).await;
+    let https = format!("https://{}", server.endpoint);
+    put(&https, Some(itself.clone())).await.unwrap();
+    refused(put(&https, Some(other)).await, "CaUsedAsEndEntity");
+    let elsewhere = Tls { server_name: Some("web.test".to_owned()), ..itself };
+    refused(put(&https, Some(elsewhere)).await, "not valid for name");
+    let server = Fake::on("127.0.0.1:0", Some(ours.acceptor("old", false)), answers).await;
+    refused(put(&format!("https://{}", server.endpoint), Some(old)).await, "expired");
+}
+
 #[tokio::test]
 async fn a_client_shows_its_certificate_and_a_new_one_when_it_is_renewed() {
     let ours = Authority::new();

@@ -24,7 +24,7 @@ pub struct Server {
     /// Where it serves clients.
     pub port: u16,
     address: String,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 impl Drop for Server {
@@ -98,11 +98,17 @@ pub fn start_three(program: &Path, sub: Option<&str>) -> Vec<Server> {
 /// A cluster of one real etcd with the certificate `server` of this authority;
 /// it wants one of its clients, too.
 pub fn start_encrypted(etcd: &Path, authority: &certs::Authority) -> Server {
+    let files = ["ca.pem", "server.pem", "server.key"].map(|name| authority.file(name));
+    start_with_files(etcd, &files)
+}
+
+/// The same with these files: who vouches for clients, certificate, key.
+pub fn start_with_files(etcd: &Path, files: &[PathBuf; 3]) -> Server {
     let (port, peer) = (free_port(), format!("http://127.0.0.1:{}", free_port()));
     let client = format!("https://127.0.0.1:{port}");
     let mut command = Command::new(etcd);
-    for (flag, file) in [("--trusted-ca-file", "ca.pem"), ("--cert-file", "server.pem"), ("--key-file", "server.key")] {
-        command.arg(flag).arg(authority.file(file));
+    for (flag, file) in ["--trusted-ca-file", "--cert-file", "--key-file"].iter().zip(files) {
+        command.arg(flag).arg(file);
     }
     command
         .args([
@@ -119,7 +125,25 @@ pub fn start_encrypted(etcd: &Path, authority: &certs::Authority) -> Server {
     launch(command, format!("127.0.0.1:{port}"), port)
 }
 
+/// A cluster of one real etcd that encrypts with a certificate of its own making
+/// (`--auto-tls`).
+pub fn start_auto_tls(etcd: &Path) -> Server {
+    let (port, peer) = (free_port(), format!("http://127.0.0.1:{}", free_port()));
+    let client = format!("https://127.0.0.1:{port}");
+    let mut command = Command::new(etcd);
+    command
+        .args(["--auto-tls", "--name", "m1", "--listen-client-urls", &client, "--advertise-client-urls", &client])
+        .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+        .args(["--initial-cluster", &format!("m1={peer}")]);
+    launch(command, format!("127.0.0.1:{port}"), port)
+}
+
 impl Server {
+    /// A file of its data directory.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join("data").join(name)
+    }
+
     /// Kills it as a crash would.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
@@ -158,7 +182,7 @@ fn launch(mut command: Command, address: String, port: u16) -> Server {
         .stderr(Stdio::null())
         .spawn()
         .expect("the server starts");
-    Server { child, port, address, _dir: dir }
+    Server { child, port, address, dir }
 }
 
 /// Client and peer port of each member of a [`Cluster`].
