@@ -64,7 +64,8 @@ pub struct Limits {
 #[derive(Debug)]
 pub struct WatchStream {
     limits: Limits,
-    watches: BTreeMap<i64, Watch>,
+    /// Most streams have one: a node of the tree has room for eleven, so they are boxed.
+    watches: BTreeMap<i64, Box<Watch>>,
     /// Names of joins that are asked for or live, and whose they are.
     joins: BTreeMap<i64, i64>,
     next_join: i64,
@@ -233,18 +234,18 @@ impl WatchStream {
         }
     }
 
-    /// 10 ms went by.
-    pub fn tick(&mut self, out: &mut Vec<StreamOut>) {
-        if self.ended {
+    /// So many times 10 ms went by.
+    pub fn ticks(&mut self, count: u32, out: &mut Vec<StreamOut>) {
+        if self.ended || count == 0 {
             return;
         }
-        self.history_waits = self.history_waits.saturating_sub(1);
+        self.history_waits = self.history_waits.saturating_sub(count);
         self.history_rests = self.history_waits > 0;
-        if self.leader.tick() {
+        if self.leader.ticks(count) {
             self.end(Refusal::NoLeader, out);
             return;
         }
-        self.progress_ticks += 1;
+        self.progress_ticks = self.progress_ticks.saturating_add(count);
         if self.progress_ticks >= self.limits.progress_interval_ticks {
             self.progress_ticks = 0;
             self.ask_periodic_progress(out);
@@ -269,6 +270,11 @@ impl WatchStream {
     /// False: nothing waits for the transport, so that what it took need be told only by and by.
     pub fn is_pressed(&self) -> bool {
         self.outbox.is_pressed()
+    }
+
+    /// The stream waits for a tick to go on.
+    pub fn rests(&self) -> bool {
+        self.history_rests
     }
 
     /// From now on the stream may hold so much. True: that is another bound than before.
@@ -310,7 +316,7 @@ impl WatchStream {
             progress_notify: request.progress_notify,
             quiet: true,
         };
-        self.watches.insert(id, watch);
+        self.watches.insert(id, Box::new(watch));
         self.outbox.control(Response {
             header_revision: self.seen,
             watch_id: id,
@@ -665,11 +671,11 @@ impl Watch {
 
 impl Leader {
     /// True when the last of the checks failed.
-    fn tick(&mut self) -> bool {
+    fn ticks(&mut self, count: u32) -> bool {
         if self.check_ticks == 0 {
             return false;
         }
-        self.ticks += 1;
+        self.ticks = self.ticks.saturating_add(count);
         if self.ticks >= self.check_ticks {
             self.ticks = 0;
             self.missed = if self.known { 0 } else { self.missed + 1 };

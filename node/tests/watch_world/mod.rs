@@ -136,7 +136,7 @@ impl World {
     }
 
     pub fn tick(&mut self, who: usize) {
-        self.act(who, |stream, out| stream.tick(out));
+        self.act(who, |stream, out| stream.ticks(1, out));
     }
 
     pub fn tell(&mut self, who: usize, message: ToStream) {

@@ -196,8 +196,9 @@ async fn answer(edge: Edge, door: Door, request: Request<Incoming>) -> Result<Re
     Ok(match request.version() == Version::HTTP_2 && grpc::is_grpc(request.headers()) {
         true => grpc::serve(edge, request).await,
         false if door == Door::Grpc => pages::not_grpc(),
-        false if door == Door::Metrics => pages::serve_metrics(&edge, &request).await,
-        false => pages::serve(edge, request).await,
+        // Apart: a gRPC call reserves no room for what a page keeps.
+        false if door == Door::Metrics => Box::pin(pages::serve_metrics(&edge, &request)).await,
+        false => Box::pin(pages::serve(edge, request)).await,
     })
 }
 

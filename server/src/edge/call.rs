@@ -113,6 +113,41 @@ fn mix(mut x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
+/// Counts how a call ended; one that is dropped was cancelled by its client.
+pub struct Tally {
+    edge: Edge,
+    index: usize,
+    begun: std::time::Instant,
+    ended: bool,
+}
+
+impl Tally {
+    pub fn new(edge: &Edge, method: &Method) -> Tally {
+        Tally { edge: edge.clone(), index: method.index, begun: std::time::Instant::now(), ended: false }
+    }
+
+    pub fn end(&mut self, result: &Result<(), Status>) {
+        self.ended_with(result.as_ref().err().map_or(Code::Ok, |status| status.code));
+    }
+
+    fn ended_with(&mut self, code: Code) {
+        self.ended = true;
+        let calls = &self.edge.metrics().calls[self.index];
+        calls.handled(code).inc();
+        if let Some(seconds) = &calls.seconds {
+            seconds.observe(self.begun.elapsed().as_secs_f64());
+        }
+    }
+}
+
+impl Drop for Tally {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.ended_with(Code::Canceled);
+        }
+    }
+}
+
 /// Bytes held by one request that is not whole yet.
 struct Held {
     edge: Edge,
@@ -299,6 +334,7 @@ pub struct Call {
     pub requests: Requests,
     pub reply: Reply,
     pub received: prometheus::IntCounter,
+    pub tally: Tally,
 }
 
 impl Call {

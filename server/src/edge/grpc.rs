@@ -1,6 +1,6 @@
 //! From an HTTP request to a call and back: gRPC over HTTP/2.
 
-use super::call::{Call, Edge, Requests};
+use super::call::{Call, Edge, Requests, Tally};
 use super::handlers;
 use super::methods::Method;
 use super::reply::{self, Body, Driver, Queue, Reply, Speech};
@@ -103,33 +103,6 @@ pub fn refused(status: &Status) -> Response<Body> {
     response
 }
 
-/// Counts how a call ended; one that is dropped was cancelled by its client.
-struct Tally {
-    edge: Edge,
-    index: usize,
-    begun: std::time::Instant,
-    ended: bool,
-}
-
-impl Tally {
-    fn end(&mut self, code: Code) {
-        self.ended = true;
-        let calls = &self.edge.metrics().calls[self.index];
-        calls.handled(code).inc();
-        if let Some(seconds) = &calls.seconds {
-            seconds.observe(self.begun.elapsed().as_secs_f64());
-        }
-    }
-}
-
-impl Drop for Tally {
-    fn drop(&mut self) {
-        if !self.ended {
-            self.end(Code::Canceled);
-        }
-    }
-}
-
 /// A call ready to run.
 pub struct Begun {
     edge: Edge,
@@ -156,15 +129,10 @@ pub fn begin(
     calls.started.inc();
     let reply = Reply::new(queue.clone(), speech, method.wire, calls.sent.clone());
     let received = calls.received.clone();
-    let mut tally = Tally { edge: edge.clone(), index: method.index, begun: std::time::Instant::now(), ended: false };
-    let call = Call { edge: edge.clone(), metadata, deadline, requests, reply, received };
-    let method = method.clone();
+    let tally = Tally::new(&edge, method);
+    let call = Call { edge: edge.clone(), metadata, deadline, requests, reply, received, tally };
     let alone = method.wire.rpc == Rpc::Watch;
-    let driver: Driver = Box::pin(async move {
-        let result = handlers::handle(&method, call).await;
-        tally.end(result.as_ref().err().map_or(Code::Ok, |status| status.code));
-        result
-    });
+    let driver = handlers::handle(method.clone(), call);
     Begun { edge, queue, speech, driver, alone }
 }
 

@@ -2,52 +2,80 @@
 
 use super::call::Call;
 use super::methods::Method;
+use super::reply::Driver;
 use super::status::{self, Status};
 use super::{backup, cluster, health, kv, lease, maintenance, range, watch};
+use std::future::Future;
+use std::pin::Pin;
 use wire::{Kind, Rpc};
 
 /// Longest client version that is counted under its own name.
 const VERSION_CHARS: usize = 8;
 
 /// Serves one call to its end. An error is the status the client sees.
-pub async fn handle(method: &Method, mut call: Call) -> Result<(), Status> {
-    check(method, &call)?;
-    if !method.is_unary() {
-        call.reply.open();
-    }
-    let call = &mut call;
+///
+/// Methods that are busy and those that are not are apart, and each of the latter is a box of its
+/// own size: no call reserves room for what another method keeps.
+pub fn handle(method: Method, call: Call) -> Driver {
     match method.wire.rpc {
-        Rpc::Range => range::range(call).await,
-        Rpc::Put => kv::put(call).await,
-        Rpc::Txn => kv::txn(call).await,
-        _ => Box::pin(handle_rarer(method, call)).await,
+        Rpc::Range | Rpc::Put | Rpc::Txn => Box::pin(busy(method, call)),
+        _ => Box::pin(rarer(method, call)),
     }
 }
 
-/// Apart, so that a call of the busy methods reserves no room for what the others keep.
-async fn handle_rarer(method: &Method, call: &mut Call) -> Result<(), Status> {
+async fn busy(method: Method, mut call: Call) -> Result<(), Status> {
+    let call = &mut call;
+    let result = match check(&method, call) {
+        Ok(()) => match method.wire.rpc {
+            Rpc::Range => range::range(call).await,
+            Rpc::Put => kv::put(call).await,
+            _ => kv::txn(call).await,
+        },
+        Err(refused) => Err(refused),
+    };
+    call.tally.end(&result);
+    result
+}
+
+async fn rarer(method: Method, mut call: Call) -> Result<(), Status> {
+    let result = match check(&method, &call) {
+        Ok(()) => {
+            if !method.is_unary() {
+                call.reply.open();
+            }
+            serve(&method, &mut call).await
+        }
+        Err(refused) => Err(refused),
+    };
+    call.tally.end(&result);
+    result
+}
+
+type Serving<'a> = Pin<Box<dyn Future<Output = Result<(), Status>> + Send + 'a>>;
+
+fn serve<'a>(method: &Method, call: &'a mut Call) -> Serving<'a> {
     match method.wire.rpc {
-        Rpc::RangeStream => range::range_stream(call).await,
-        Rpc::DeleteRange => kv::delete_range(call).await,
-        Rpc::Compact => kv::compact(call).await,
-        Rpc::Watch => watch::watch(call).await,
-        Rpc::LeaseGrant => lease::grant(call).await,
-        Rpc::LeaseRevoke => lease::revoke(call).await,
-        Rpc::LeaseKeepAlive => lease::keep_alive(call).await,
-        Rpc::LeaseTimeToLive => lease::time_to_live(call).await,
-        Rpc::LeaseLeases => lease::leases(call).await,
-        Rpc::MemberList => cluster::member_list(call).await,
-        Rpc::Alarm => maintenance::alarm(call).await,
-        Rpc::Status => maintenance::status(call).await,
-        Rpc::Defragment => maintenance::defragment(call).await,
-        Rpc::Hash => maintenance::hash(call).await,
-        Rpc::HashKV => maintenance::hash_kv(call).await,
-        Rpc::Snapshot => backup::snapshot(call).await,
-        Rpc::MoveLeader => maintenance::move_leader(call).await,
-        Rpc::HealthCheck => health::check(call).await,
-        Rpc::HealthList => health::list(call).await,
-        Rpc::HealthWatch => health::watch(call).await,
-        _ => Err(Status::not_served(method.wire.path)),
+        Rpc::RangeStream => Box::pin(range::range_stream(call)),
+        Rpc::DeleteRange => Box::pin(kv::delete_range(call)),
+        Rpc::Compact => Box::pin(kv::compact(call)),
+        Rpc::Watch => Box::pin(watch::watch(call)),
+        Rpc::LeaseGrant => Box::pin(lease::grant(call)),
+        Rpc::LeaseRevoke => Box::pin(lease::revoke(call)),
+        Rpc::LeaseKeepAlive => Box::pin(lease::keep_alive(call)),
+        Rpc::LeaseTimeToLive => Box::pin(lease::time_to_live(call)),
+        Rpc::LeaseLeases => Box::pin(lease::leases(call)),
+        Rpc::MemberList => Box::pin(cluster::member_list(call)),
+        Rpc::Alarm => Box::pin(maintenance::alarm(call)),
+        Rpc::Status => Box::pin(maintenance::status(call)),
+        Rpc::Defragment => Box::pin(maintenance::defragment(call)),
+        Rpc::Hash => Box::pin(maintenance::hash(call)),
+        Rpc::HashKV => Box::pin(maintenance::hash_kv(call)),
+        Rpc::Snapshot => Box::pin(backup::snapshot(call)),
+        Rpc::MoveLeader => Box::pin(maintenance::move_leader(call)),
+        Rpc::HealthCheck => Box::pin(health::check(call)),
+        Rpc::HealthList => Box::pin(health::list(call)),
+        Rpc::HealthWatch => Box::pin(health::watch(call)),
+        _ => Box::pin(std::future::ready(Err(Status::not_served(method.wire.path)))),
     }
 }
 

@@ -14,7 +14,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 use store::{Located, record};
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::{Instant, Sleep};
 use wire::Code;
 
 /// What a stream may hold, at least, when the streams together are over their budget: its
@@ -22,8 +22,11 @@ use wire::Code;
 const LEAST_BUFFER: usize = 16 << 10;
 /// What gRPC allows beyond a request: responses above it are split if the watch asked for that.
 const FRAGMENT_OVERHEAD: u64 = 512 << 10;
-/// A stream looks at the clock ten times in a progress interval, and between these bounds.
-const CLOCK_BOUNDS: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
+/// A stream looks at the clock ten times in a progress interval and once in an election timeout,
+/// between these bounds: thousands of streams that do nothing shall cost nothing.
+const CLOCK_BOUNDS: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
+/// Sooner, while the stream waits for a tick.
+const SOON: Duration = Duration::from_millis(250);
 
 /// Messages of the core that a stream takes in before it looks at anything else.
 const MOST_AT_ONCE: usize = 64;
@@ -37,7 +40,8 @@ struct Session {
     asking: Option<Asking>,
     /// What the transport holds: (place in its stream where it ends, bytes charged).
     on_the_way: VecDeque<(u64, usize)>,
-    clock: tokio::time::Interval,
+    clock: Pin<Box<Sleep>>,
+    pace: Duration,
     ticked: Instant,
     /// As last told to the ledger.
     held: u64,
@@ -69,15 +73,15 @@ impl Session {
         if call.wants_leader() {
             stream.require_leader(ticks(settings.election));
         }
-        let mut clock = tokio::time::interval((interval / 10).clamp(CLOCK_BOUNDS.0, CLOCK_BOUNDS.1));
-        clock.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        let pace = (interval / 10).min(settings.election).clamp(CLOCK_BOUNDS.0, CLOCK_BOUNDS.1);
         Session {
             stream,
             core,
             link,
             asking: None,
             on_the_way: VecDeque::new(),
-            clock,
+            clock: Box::pin(tokio::time::sleep(pace)),
+            pace,
             ticked: Instant::now(),
             held: 0,
         }
@@ -86,10 +90,20 @@ impl Session {
     /// Ticks for the time that went by, in the light of whether a leader is known now.
     fn tick(&mut self, out: &mut Vec<StreamOut>) {
         self.stream.core(ToStream::Leader { known: self.core.leader() != 0 }, out);
-        let tick = Duration::from_millis(TICK_MS);
-        while self.ticked.elapsed() >= tick {
-            self.ticked += tick;
-            self.stream.tick(out);
+        let now = Instant::now();
+        let count = u32::try_from((now - self.ticked).as_millis() / u128::from(TICK_MS)).unwrap_or(u32::MAX);
+        self.ticked += Duration::from_millis(TICK_MS) * count;
+        self.stream.ticks(count, out);
+        self.clock.as_mut().reset(now + self.pace);
+    }
+
+    /// A stream that waits for a tick looks at the clock soon.
+    fn hurry(&mut self) {
+        if self.stream.rests() && SOON < self.pace {
+            let soon = Instant::now() + SOON;
+            if self.clock.deadline() > soon {
+                self.clock.as_mut().reset(soon);
+            }
         }
     }
 
@@ -183,7 +197,7 @@ pub async fn watch(call: &mut Call) -> Result<(), Status> {
             },
             history = answered(&mut session.asking) => session.stream.history(history, &mut out),
             () = call.reply.taken(oldest.map_or(0, |(end, _)| end)), if oldest.is_some() => {}
-            _ = session.clock.tick() => session.tick(&mut out),
+            () = session.clock.as_mut() => session.tick(&mut out),
             _ = &mut stopped, if !told_to_stop => {
                 told_to_stop = true;
                 session.stream.end(Refusal::Stopped, &mut out);
@@ -192,6 +206,7 @@ pub async fn watch(call: &mut Call) -> Result<(), Status> {
         session.sent(call.reply.taken_upto(), &mut out);
         carry_out(call, &mut session, &mut out).await?;
         session.settle();
+        session.hurry();
     }
 }
 
