@@ -5,18 +5,30 @@ use crate::urls::Url;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
 
+/// Connections that wait to be accepted. After a failover all clients come at once; one that finds
+/// the queue full tries again a second later, then after two, then four. The system bounds it
+/// further (`net.core.somaxconn`).
+const BACKLOG: i32 = 4096;
+
 /// Binds one URL as etcd does: `localhost` is the IPv4 loopback where there is one, an
 /// unspecified address is every address of both families. The error names the URL.
 pub fn bind(url: &Url) -> io::Result<TcpListener> {
     let addresses = candidates(url)?;
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in addresses {
-        match TcpListener::bind(address) {
+        match listen(address) {
             Ok(listener) => return Ok(listener),
             Err(error) => last = error,
         }
     }
     Err(io::Error::new(last.kind(), format!("listen tcp {}: bind: {}", url.address(), reason(&last))))
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let listener = TcpListener::bind(address)?;
+    // The standard library listens with a queue of 128.
+    rustix::net::listen(&listener, BACKLOG)?;
+    Ok(listener)
 }
 
 /// The system's words as etcd has them: without the number, and beginning small.
@@ -53,6 +65,17 @@ mod tests {
         assert_eq!(preferred(parse(&["0.0.0.0:1"])), parse(&["[::]:1", "0.0.0.0:1"]));
         let empty = candidates(&Url::parse("http://:1").expect("good")).expect("resolves");
         assert_eq!(empty, parse(&["[::]:1", "0.0.0.0:1"]));
+    }
+
+    #[test]
+    fn a_storm_of_clients_waits_in_the_queue() {
+        let listener = listen("127.0.0.1:0".parse().expect("good")).expect("listens");
+        let address = listener.local_addr().expect("bound");
+        let soon = std::time::Duration::from_millis(500);
+        let come =
+            |n| std::net::TcpStream::connect_timeout(&address, soon).unwrap_or_else(|e| panic!("client {n}: {e}"));
+        let clients: Vec<_> = (0..400).map(come).collect();
+        drop(clients);
     }
 
     #[test]
