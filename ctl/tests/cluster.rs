@@ -27,7 +27,7 @@ use live::{Cluster, ours, programs};
 use transcript::{Case, Run, Said, difference, files, parse};
 
 /// Members that a case file may name.
-const NAMED: usize = 6;
+const NAMED: usize = 10;
 
 /// A cluster while a file is run on it.
 struct Stage {
