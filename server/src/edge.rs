@@ -18,6 +18,7 @@ mod backup;
 pub mod call;
 pub mod cluster;
 pub mod codec;
+mod cork;
 pub mod frames;
 pub mod gateway;
 pub mod grpc;

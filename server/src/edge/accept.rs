@@ -4,6 +4,7 @@
 //! `--listen-metrics-urls`.
 
 use super::call::Edge;
+use super::cork::{Cork, Spares};
 use super::reply::Body;
 use super::{grpc, http as pages};
 use http::{Request, Response, Version};
@@ -56,6 +57,7 @@ pub enum Door {
 pub async fn serve(listener: TcpListener, edge: Edge, door: Door) {
     let mut stopping = edge.core().stopping();
     let mut pause = PAUSES.0;
+    let spares = Spares::default();
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -64,7 +66,7 @@ pub async fn serve(listener: TcpListener, edge: Edge, door: Door) {
         match accepted {
             Ok((socket, _)) => {
                 pause = PAUSES.0;
-                admit(socket, &edge, door);
+                admit(socket, &spares, &edge, door);
             }
             Err(error) if is_the_clients(&error) => {}
             Err(_) => {
@@ -93,7 +95,7 @@ impl Drop for Open {
     }
 }
 
-fn admit(socket: TcpStream, edge: &Edge, door: Door) {
+fn admit(socket: TcpStream, spares: &Spares, edge: &Edge, door: Door) {
     let metrics = edge.metrics();
     let most = i64::try_from(edge.core().ledger().limits.connections).unwrap_or(i64::MAX);
     if metrics.connections.get() >= most {
@@ -103,27 +105,33 @@ fn admit(socket: TcpStream, edge: &Edge, door: Door) {
     metrics.connections.inc();
     let open = Open(metrics.connections.clone());
     let edge = edge.for_connection();
+    let spares = spares.clone();
     tokio::spawn(async move {
         let _open = open;
         // Small answers must not wait for the acknowledgement of the one before. A socket
         // on which this fails is broken, which reading it will tell.
         let _ = socket.set_nodelay(true);
         // Whatever ends a connection concerns its client alone; calls have their own tally.
-        let _ = connection(socket, edge, door).await;
+        let _ = connection(socket, spares, edge, door).await;
     });
 }
 
 /// Any byte stream: a plain socket today, TLS over one tomorrow.
-async fn connection<S>(mut socket: S, edge: Edge, door: Door) -> Result<(), Box<dyn std::error::Error + Send + Sync>>
+async fn connection<S>(
+    mut socket: S,
+    spares: Spares,
+    edge: Edge,
+    door: Door,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let first = tokio::time::timeout(FIRST_WORDS, first_words(&mut socket)).await??;
     let h2 = first == PREFACE;
-    let io = TokioIo::new(Rewound { first, at: 0, socket });
+    let socket = Rewound { first, at: 0, socket };
     match (h2, door) {
-        (true, Door::All | Door::Grpc) => over_http2(io, edge, door).await,
-        (false, Door::All | Door::Http | Door::Metrics) => over_http1(io, edge, door).await,
+        (true, Door::All | Door::Grpc) => over_http2(socket, spares, edge, door).await,
+        (false, Door::All | Door::Http | Door::Metrics) => over_http1(TokioIo::new(socket), edge, door).await,
         // As etcd: the connection is closed.
         (true, Door::Http | Door::Metrics) | (false, Door::Grpc) => Ok(()),
     }
@@ -144,7 +152,7 @@ async fn first_words<S: AsyncRead + Unpin>(socket: &mut S) -> io::Result<Vec<u8>
 
 type Served = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
-async fn over_http2<S>(io: TokioIo<Rewound<S>>, edge: Edge, door: Door) -> Served
+async fn over_http2<S>(socket: Rewound<S>, spares: Spares, edge: Edge, door: Door) -> Served
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -164,14 +172,16 @@ where
     let mut stopping = edge.core().stopping();
     let account = edge.account().clone();
     let service = service_fn(move |request| answer(edge.clone(), door, request));
-    let connection = builder.serve_connection(io, service);
+    let (cork, pauses) = Cork::new(socket, &spares);
+    let connection = builder.serve_connection(TokioIo::new(cork), service);
     tokio::pin!(connection);
     tokio::select! {
-        ended = connection.as_mut() => return Ok(ended?),
+        ended = pauses.run(connection.as_mut()) => return Ok(ended?),
         () = account.cut() => return Ok(()),
-        _ = stopping.wait_for(|stopping| *stopping) => connection.as_mut().graceful_shutdown(),
+        _ = stopping.wait_for(|stopping| *stopping) => {}
     }
-    Ok(connection.await?)
+    connection.as_mut().graceful_shutdown();
+    Ok(pauses.run(connection).await?)
 }
 
 async fn over_http1<S>(io: TokioIo<Rewound<S>>, edge: Edge, door: Door) -> Served

@@ -1,0 +1,240 @@
+//! Joins what HTTP/2 writes piece by piece into few writes to the socket.
+//!
+//! h2 hands each DATA frame of 256 bytes or more to the socket by itself and flushes it, whatever
+//! follows. A revision that a hundred watches of one connection see would be a hundred writes. Here
+//! small writes are gathered while the connection's task is at work, and leave when it pauses
+//! ([`Pauses`]). Large ones pass through, with what was gathered before them.
+
+use std::future::Future;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Writes from this size on are not copied.
+const LARGE: usize = 8 << 10;
+/// Gathered bytes that are written without waiting for the pause.
+const MOST: usize = 64 << 10;
+/// Spare buffers kept, for all connections of a listener: few tasks are at work at one time.
+const SPARES: usize = 8;
+
+/// Buffers that no connection uses at the moment. A connection at rest has none.
+#[derive(Clone, Default)]
+pub struct Spares(Arc<Mutex<Vec<Vec<u8>>>>);
+
+impl Spares {
+    fn take(&self) -> Vec<u8> {
+        lock(&self.0).pop().unwrap_or_else(|| Vec::with_capacity(MOST))
+    }
+
+    fn give(&self, mut buffer: Vec<u8>) {
+        buffer.clear();
+        let mut spares = lock(&self.0);
+        if buffer.capacity() >= MOST && spares.len() < SPARES {
+            spares.push(buffer);
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+struct Inner<S> {
+    socket: S,
+    spares: Spares,
+    /// Gathered, and how much of it was written.
+    gathered: Vec<u8>,
+    written: usize,
+}
+
+impl<S: AsyncWrite + Unpin> Inner<S> {
+    fn waiting(&self) -> usize {
+        self.gathered.len() - self.written
+    }
+
+    /// Writes all that was gathered.
+    fn poll_out(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.waiting() > 0 {
+            match Pin::new(&mut self.socket).poll_write(cx, &self.gathered[self.written..]) {
+                Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                Poll::Ready(Ok(count)) => self.written += count,
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        self.written = 0;
+        if self.gathered.capacity() > 0 {
+            self.spares.give(std::mem::take(&mut self.gathered));
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_take(&mut self, cx: &mut Context<'_>, parts: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let len: usize = parts.iter().map(|part| part.len()).sum();
+        if self.waiting() + len > MOST || len >= LARGE {
+            std::task::ready!(self.poll_out(cx))?;
+            if len >= LARGE {
+                return Pin::new(&mut self.socket).poll_write_vectored(cx, parts);
+            }
+        }
+        if self.gathered.capacity() == 0 {
+            self.gathered = self.spares.take();
+        }
+        for part in parts {
+            self.gathered.extend_from_slice(part);
+        }
+        Poll::Ready(Ok(len))
+    }
+}
+
+/// A stream whose small writes wait until [`Pauses`] lets them go.
+pub struct Cork<S>(Arc<Mutex<Inner<S>>>);
+
+impl<S> Cork<S> {
+    pub fn new(socket: S, spares: &Spares) -> (Cork<S>, Pauses<S>) {
+        let inner = Inner { socket, spares: spares.clone(), gathered: Vec::new(), written: 0 };
+        let inner = Arc::new(Mutex::new(inner));
+        (Cork(inner.clone()), Pauses(inner))
+    }
+}
+
+/// The other end of a [`Cork`].
+pub struct Pauses<S>(Arc<Mutex<Inner<S>>>);
+
+impl<S: AsyncWrite + Unpin> Pauses<S> {
+    /// Runs `connection`, which writes to the cork: whenever it pauses or ends, what it wrote goes out.
+    pub async fn run<F: Future>(&self, mut connection: Pin<&mut F>) -> F::Output {
+        std::future::poll_fn(|cx| {
+            let polled = connection.as_mut().poll(cx);
+            // A write that fails is told to the connection by its next one, or by its next read.
+            let _ = lock(&self.0).poll_out(cx);
+            polled
+        })
+        .await
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Cork<S> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut lock(&self.0).socket).poll_read(cx, buf)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Cork<S> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        lock(&self.0).poll_take(cx, &[IoSlice::new(buf)])
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        lock(&self.0).poll_take(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    /// The pause of the connection's task is the flush.
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut inner = lock(&self.0);
+        std::task::ready!(inner.poll_out(cx))?;
+        Pin::new(&mut inner.socket).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::VecDeque;
+    use std::task::Waker;
+
+    /// A socket that takes so many bytes a write, then is full.
+    #[derive(Default)]
+    struct Socket {
+        room: VecDeque<usize>,
+        writes: Vec<Vec<u8>>,
+    }
+
+    impl AsyncWrite for Socket {
+        fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+            let Some(room) = self.room.pop_front() else { return Poll::Pending };
+            let taken = buf.len().min(room);
+            self.writes.push(buf[..taken].to_vec());
+            Poll::Ready(Ok(taken))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    fn writes(cork: &Cork<Socket>) -> Vec<usize> {
+        lock(&cork.0).socket.writes.iter().map(Vec::len).collect()
+    }
+
+    fn room(cork: &Cork<Socket>, room: &[usize]) {
+        lock(&cork.0).socket.room.extend(room);
+    }
+
+    fn write(cork: &mut Cork<Socket>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(cork).poll_write(&mut Context::from_waker(Waker::noop()), bytes)
+    }
+
+    fn pause(cork: &Cork<Socket>) {
+        let (pauses, mut pending) = (Pauses(cork.0.clone()), std::future::pending::<()>());
+        let mut running = std::pin::pin!(pauses.run(Pin::new(&mut pending)));
+        assert!(running.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    }
+
+    #[test]
+    fn small_writes_go_out_together_when_the_task_pauses() {
+        let spares = Spares::default();
+        let (mut cork, _) = Cork::new(Socket::default(), &spares);
+        room(&cork, &[usize::MAX; 2]);
+        for n in 0..10u8 {
+            assert!(matches!(write(&mut cork, &[n; 1000]), Poll::Ready(Ok(1000))));
+        }
+        assert!(writes(&cork).is_empty());
+        pause(&cork);
+        assert_eq!(writes(&cork), [10_000]);
+        assert_eq!(lock(&cork.0).socket.writes[0][9_999], 9);
+        assert_eq!(lock(&cork.0).gathered.capacity(), 0, "a connection at rest holds no buffer");
+        assert_eq!(lock(&spares.0).len(), 1);
+        pause(&cork);
+        assert_eq!(writes(&cork), [10_000]);
+    }
+
+    #[test]
+    fn order_is_kept_through_large_writes_and_a_full_socket() {
+        let (mut cork, _) = Cork::new(Socket::default(), &Spares::default());
+        assert!(matches!(write(&mut cork, &[1; 100]), Poll::Ready(Ok(100))));
+        assert!(write(&mut cork, &[2; LARGE]).is_pending(), "what came first must go first");
+        room(&cork, &[60, 40, usize::MAX]);
+        assert!(matches!(write(&mut cork, &[2; LARGE]), Poll::Ready(Ok(LARGE))));
+        assert_eq!(writes(&cork), [60, 40, LARGE]);
+        room(&cork, &[]);
+        for _ in 0..MOST / 1024 {
+            assert!(write(&mut cork, &[3; 1024]).is_ready());
+        }
+        assert!(write(&mut cork, &[4; 1]).is_pending(), "no more than that is gathered");
+        pause(&cork);
+        room(&cork, &[usize::MAX; 3]);
+        assert!(write(&mut cork, &[4; 1]).is_ready());
+        let mut shut = || Pin::new(&mut cork).poll_shutdown(&mut Context::from_waker(Waker::noop()));
+        assert!(shut().is_ready(), "the last bytes go before the end");
+        assert_eq!(writes(&cork), [60, 40, LARGE, MOST, 1]);
+    }
+}
