@@ -76,8 +76,7 @@ const TABLE: &[(&[&str], Says)] = &[
     (
         &["handshakefailure", "handshake failure"],
         This(
-            "the server and this tool have no way of encryption in common; etcd's --auto-tls has certificates that can \
-             only be believed: --insecure-skip-tls-verify, for tests",
+            "the server and this tool have no version, cipher or curve of TLS in common: look at what the server allows",
         ),
     ),
     (
