@@ -64,20 +64,47 @@ impl<S: AsyncWrite + Unpin> Inner<S> {
                 Poll::Pending => return Poll::Pending,
             }
         }
+        self.all_written();
+        Poll::Ready(Ok(()))
+    }
+
+    fn all_written(&mut self) {
         self.written = 0;
         if self.gathered.capacity() > 0 {
             self.spares.give(std::mem::take(&mut self.gathered));
         }
-        Poll::Ready(Ok(()))
+    }
+
+    /// Writes `parts` behind what was gathered, in one go.
+    fn poll_through(&mut self, cx: &mut Context<'_>, parts: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        loop {
+            let waiting = self.waiting();
+            if waiting == 0 {
+                return Pin::new(&mut self.socket).poll_write_vectored(cx, parts);
+            }
+            let first = [IoSlice::new(&self.gathered[self.written..])];
+            let all: Vec<IoSlice<'_>> = first.into_iter().chain(parts.iter().copied()).collect();
+            let count = std::task::ready!(Pin::new(&mut self.socket).poll_write_vectored(cx, &all))?;
+            match count.checked_sub(waiting) {
+                None if count == 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                None => self.written += count,
+                Some(taken) => {
+                    self.all_written();
+                    if taken > 0 {
+                        return Poll::Ready(Ok(taken));
+                    }
+                }
+            }
+        }
     }
 
     fn poll_take(&mut self, cx: &mut Context<'_>, parts: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         let len: usize = parts.iter().map(|part| part.len()).sum();
-        if self.waiting() + len > MOST || len >= LARGE {
+        if len >= LARGE {
+            return self.poll_through(cx, parts);
+        }
+        if self.waiting() + len > MOST {
             std::task::ready!(self.poll_out(cx))?;
-            if len >= LARGE {
-                return Pin::new(&mut self.socket).poll_write_vectored(cx, parts);
-            }
         }
         if self.gathered.capacity() == 0 {
             self.gathered = self.spares.take();
@@ -172,6 +199,15 @@ mod tests {
             Poll::Ready(Ok(taken))
         }
 
+        fn poll_write_vectored(
+            self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+            bufs: &[IoSlice<'_>],
+        ) -> Poll<io::Result<usize>> {
+            let whole = bufs.iter().flat_map(|part| part.iter().copied()).collect::<Vec<u8>>();
+            self.poll_write(cx, &whole)
+        }
+
         fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
             Poll::Ready(Ok(()))
         }
@@ -222,9 +258,11 @@ mod tests {
         let (mut cork, _) = Cork::new(Socket::default(), &Spares::default());
         assert!(matches!(write(&mut cork, &[1; 100]), Poll::Ready(Ok(100))));
         assert!(write(&mut cork, &[2; LARGE]).is_pending(), "what came first must go first");
-        room(&cork, &[60, 40, usize::MAX]);
+        room(&cork, &[60, 1040]);
+        assert!(matches!(write(&mut cork, &[2; LARGE]), Poll::Ready(Ok(1000))), "the rest of the first and some");
+        room(&cork, &[usize::MAX]);
         assert!(matches!(write(&mut cork, &[2; LARGE]), Poll::Ready(Ok(LARGE))));
-        assert_eq!(writes(&cork), [60, 40, LARGE]);
+        assert_eq!(writes(&cork), [60, 1040, LARGE]);
         room(&cork, &[]);
         for _ in 0..MOST / 1024 {
             assert!(write(&mut cork, &[3; 1024]).is_ready());
@@ -235,6 +273,6 @@ mod tests {
         assert!(write(&mut cork, &[4; 1]).is_ready());
         let mut shut = || Pin::new(&mut cork).poll_shutdown(&mut Context::from_waker(Waker::noop()));
         assert!(shut().is_ready(), "the last bytes go before the end");
-        assert_eq!(writes(&cork), [60, 40, LARGE, MOST, 1]);
+        assert_eq!(writes(&cork), [60, 1040, LARGE, MOST, 1]);
     }
 }
