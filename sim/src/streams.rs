@@ -203,7 +203,7 @@ impl Sim {
                     Heard::Core(message) => stream.stream.core(message, &mut out),
                     Heard::Client(message) => stream.stream.client(message, published, &mut out),
                     Heard::History(answer) => stream.stream.history(answer, &mut out),
-                    Heard::Tick => stream.stream.tick(&mut out),
+                    Heard::Tick => stream.stream.ticks(1, &mut out),
                 }
             }
         });
