@@ -206,8 +206,12 @@ impl Target {
         Ok(Dial { endpoints, stream_window: self.stream_window })
     }
 
+    /// Whose costs are read. `KVORUM_BENCH_SPINNERS` (process ids, comma separated) names processes
+    /// that only keep the CPUs from halting, which `cargo xtask bench --awake` starts.
     pub fn watched(&self) -> Watched {
-        Watched { pids: self.pids.clone(), disk: self.disk.clone() }
+        let spinners = std::env::var("KVORUM_BENCH_SPINNERS").unwrap_or_default();
+        let spinners = spinners.split(',').filter_map(|pid| pid.parse().ok()).collect();
+        Watched { pids: self.pids.clone(), disk: self.disk.clone(), spinners }
     }
 }
 

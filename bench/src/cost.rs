@@ -64,7 +64,7 @@ pub struct Sample {
 struct Machine {
     busy: f64,
     stolen: f64,
-    /// Of them, by this process.
+    /// Of them, by this process and by those that only spin.
     own: f64,
 }
 
@@ -91,6 +91,8 @@ pub struct Watched {
     pub pids: Vec<u32>,
     /// A path on the disk of the servers.
     pub disk: Option<PathBuf>,
+    /// Processes that only keep the CPUs from halting: their time is not counted as anybody's.
+    pub spinners: Vec<u32>,
 }
 
 impl Watched {
@@ -101,7 +103,7 @@ impl Watched {
     pub fn sample(&self) -> Result<Sample, String> {
         let processes = self.pids.iter().map(|pid| process(*pid)).collect::<Result<_, _>>()?;
         let disk = self.disk.as_deref().and_then(device);
-        Ok(Sample { processes, disk, machine: machine() })
+        Ok(Sample { processes, disk, machine: machine(&self.spinners) })
     }
 }
 
@@ -147,7 +149,7 @@ impl Sample {
     }
 }
 
-fn machine() -> Machine {
+fn machine(spinners: &[u32]) -> Machine {
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
     let per_second = rustix::param::clock_ticks_per_second() as f64;
     // cpu user nice system idle iowait irq softirq steal …
@@ -158,7 +160,9 @@ fn machine() -> Machine {
     Machine {
         busy: at(0) + at(1) + at(2) + at(5) + at(6),
         stolen: at(7),
-        own: own.tv_sec as f64 + own.tv_nsec as f64 / 1e9,
+        own: own.tv_sec as f64
+            + own.tv_nsec as f64 / 1e9
+            + spinners.iter().filter_map(|pid| process(*pid).ok()).map(|spinner| spinner.cpu).sum::<f64>(),
     }
 }
 
@@ -268,11 +272,11 @@ mod tests {
         let before = process(std::process::id()).expect("we run");
         assert!(before.rss > 1 << 20 && before.threads >= 1 && before.peak > 1 << 20, "{before:?}");
         let file = tempfile::NamedTempFile::new().expect("a file");
-        let watched = Watched { pids: vec![std::process::id()], disk: Some(file.path().into()) };
+        let watched = Watched { pids: vec![std::process::id()], disk: Some(file.path().into()), ..Watched::default() };
         let first = watched.sample().expect("we run");
         fs::write(file.path(), vec![1; 1 << 20]).expect("written");
         let costs = watched.sample().expect("we run").since(&first).servers;
         assert!(costs[0].write_calls >= 1, "{costs:?}");
-        assert!(Watched { pids: vec![u32::MAX], disk: None }.sample().is_err(), "no such process");
+        assert!(Watched { pids: vec![u32::MAX], ..Watched::default() }.sample().is_err(), "no such process");
     }
 }

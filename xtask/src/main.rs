@@ -52,6 +52,13 @@ enum Task {
     },
     /// kvorum and the real etcd under the same load, in turns: a table, JSON and a page.
     Bench(bench::Args),
+    /// Keeps one CPU from halting; `bench --awake` starts it.
+    #[command(hide = true)]
+    Spin {
+        cpu: usize,
+        /// The process whose end is also this one's.
+        parent: u32,
+    },
     /// Everything that must pass before a change lands.
     Ci(ci::Args),
 }
@@ -80,6 +87,7 @@ async fn run(task: Task) -> Result<()> {
         Task::Clients(args) => clients::clients(&args).await,
         Task::Sim { args } => ci::sim(&args),
         Task::Bench(args) => bench::bench(&args).await,
+        Task::Spin { cpu, parent } => bench::awake::spin(cpu, parent),
         Task::Ci(args) => ci::ci(&args).await,
     }
 }

@@ -5,6 +5,7 @@
 //! smallest and the largest run. Every result is written down at once: a comparison that was
 //! stopped goes on with `--resume`.
 
+pub mod awake;
 mod chart;
 mod page;
 mod result;
@@ -58,6 +59,11 @@ pub struct Args {
     /// Where the members keep their data: it decides which disk is measured [default: in `out`].
     #[arg(long)]
     pub data: Option<PathBuf>,
+    /// Keep every CPU from halting while it is measured, with a spinning process of the lowest
+    /// priority on each: a lone client's latency on a virtual machine then shows the server, and not
+    /// how long the hypervisor takes to wake a CPU.
+    #[arg(long)]
+    pub awake: bool,
     /// Go on with the results in `out` instead of beginning anew.
     #[arg(long)]
     pub resume: bool,
@@ -127,9 +133,17 @@ pub async fn bench(args: &Args) -> Result<()> {
     std::fs::create_dir_all(&args.out)?;
     let data = args.data.clone().unwrap_or_else(|| args.out.clone());
     std::fs::create_dir_all(&data)?;
-    let mut journal = Journal::open(&args.out.join("results.jsonl"), args.resume)?;
-    let bench = run::Bench { generator, data, seconds: args.seconds(), warm_up: args.warm_up() };
+    let mut journal = Journal::open(&args.out.join("results.jsonl"), args.resume, args.awake)?;
+    let spinners = args.awake.then(awake::Spinners::start).transpose()?;
+    let bench = run::Bench {
+        generator,
+        data,
+        seconds: args.seconds(),
+        warm_up: args.warm_up(),
+        spinners: spinners.as_ref().map_or_else(Vec::new, awake::Spinners::pids),
+    };
     let failed = all(args, &rows, &sides, &bench, &mut journal).await?;
+    drop(spinners);
     report(args, &sides, &journal)?;
     if failed > 0 {
         bail!("{failed} runs failed or counted errors; they are named above and in the results");
@@ -212,12 +226,13 @@ fn machine(args: &Args) -> String {
         .find_map(|line| line.strip_prefix("MemTotal:")?.trim().split_once(' ')?.0.parse().ok())
         .unwrap_or(0.0);
     format!(
-        "{cpus} CPUs ({model}), {:.0} GiB, Linux {}; {} s measured, {} s warm-up, {} runs a side",
+        "{cpus} CPUs ({model}), {:.0} GiB, Linux {}; {} s measured, {} s warm-up, {} runs a side; CPUs {}",
         memory / 1024.0 / 1024.0,
         read("/proc/sys/kernel/osrelease").trim(),
         args.seconds(),
         args.warm_up(),
-        args.repeats()
+        args.repeats(),
+        awake::mode(args.awake)
     )
 }
 

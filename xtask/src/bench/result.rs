@@ -58,19 +58,20 @@ impl Entry {
         }
     }
 
-    fn json(&self) -> Value {
+    fn json(&self, awake: bool) -> Value {
         let Key { row, members, repeat, side } = &self.key;
         json!({
-            "row": row, "members": members, "repeat": repeat, "side": side,
+            "row": row, "members": members, "repeat": repeat, "side": side, "awake": awake,
             "figures": self.figures, "report": self.report, "error": self.error,
         })
     }
 
-    fn parse(line: &str) -> Option<Entry> {
+    /// An entry, and whether it was measured with CPUs kept awake.
+    fn parse(line: &str) -> Option<(Entry, bool)> {
         let value: Value = serde_json::from_str(line).ok()?;
         let number = |name: &str| value[name].as_u64().map(|n| n as usize);
         let figures = value["figures"].as_object()?;
-        Some(Entry {
+        let entry = Entry {
             key: Key {
                 row: value["row"].as_str()?.into(),
                 members: number("members")?,
@@ -80,7 +81,8 @@ impl Entry {
             figures: figures.iter().filter_map(|(name, v)| Some((name.clone(), v.as_f64()?))).collect(),
             report: value["report"].clone(),
             error: value["error"].as_str().map(str::to_owned),
-        })
+        };
+        Some((entry, value["awake"].as_bool().unwrap_or(false)))
     }
 }
 
@@ -99,19 +101,27 @@ fn errors(report: &Value) -> Option<String> {
 pub struct Journal {
     file: File,
     pub entries: Vec<Entry>,
+    /// Whether the CPUs were kept from halting: of all entries alike.
+    pub awake: bool,
 }
 
 impl Journal {
     /// # Errors
-    /// If the file cannot be made, or a line of it is no result.
-    pub fn open(path: &Path, resume: bool) -> Result<Journal> {
+    /// If the file cannot be made, a line of it is no result, or one was measured in the other mode.
+    pub fn open(path: &Path, resume: bool, awake: bool) -> Result<Journal> {
         let mut entries = Vec::new();
         if resume && path.exists() {
             let text = std::fs::read_to_string(path)?;
             for (at, line) in text.lines().enumerate() {
                 // A run that was killed may have left half a line, as the last one.
                 match Entry::parse(line) {
-                    Some(entry) => entries.push(entry),
+                    Some((_, was)) if was != awake => anyhow::bail!(
+                        "{}:{}: measured with{} --awake; the two modes do not mix: choose another --out",
+                        path.display(),
+                        at + 1,
+                        if was { "" } else { "out" }
+                    ),
+                    Some((entry, _)) => entries.push(entry),
                     None if at + 1 == text.lines().count() => {}
                     None => anyhow::bail!("{}:{}: no result; remove the line", path.display(), at + 1),
                 }
@@ -119,9 +129,9 @@ impl Journal {
         }
         let mut file = File::create(path).with_context(|| path.display().to_string())?;
         for entry in &entries {
-            writeln!(file, "{}", entry.json())?;
+            writeln!(file, "{}", entry.json(awake))?;
         }
-        Ok(Journal { file, entries })
+        Ok(Journal { file, entries, awake })
     }
 
     /// A run that failed is not a result: it is made again.
@@ -131,7 +141,7 @@ impl Journal {
 
     pub fn add(&mut self, entry: Entry) -> Result<()> {
         self.entries.retain(|old| old.key != entry.key);
-        writeln!(self.file, "{}", entry.json())?;
+        writeln!(self.file, "{}", entry.json(self.awake))?;
         self.file.flush()?;
         self.entries.push(entry);
         Ok(())
@@ -169,19 +179,21 @@ mod tests {
         let path = dir.path().join("results.jsonl");
         let key = |repeat| Key { row: "put".into(), members: 3, repeat, side: "etcd".into() };
         let figures = BTreeMap::from([("ops/s".to_owned(), 5.0)]);
-        let mut journal = Journal::open(&path, true).expect("a new file");
+        let mut journal = Journal::open(&path, true, false).expect("a new file");
         journal.add(Entry::of(key(0), Ok((figures.clone(), Value::Null)))).expect("written");
         journal.add(Entry::of(key(1), Ok((figures, json!({"errors_total": 2, "errors": {"x": 2}}))))).expect("written");
         let mut text = std::fs::read_to_string(&path).expect("a file");
         text.push_str("{\"row\": \"pu");
         std::fs::write(&path, text).expect("written");
 
-        let again = Journal::open(&path, true).expect("half a line at the end is no harm");
+        let again = Journal::open(&path, true, false).expect("half a line at the end is no harm");
         assert_eq!(again.entries.len(), 2);
         assert!(again.has(&key(0)));
         assert!(!again.has(&key(1)), "a run with errors is made again");
         assert_eq!(again.entries[0].figures["ops/s"], 5.0);
-        assert!(Journal::open(&path, false).expect("anew").entries.is_empty());
+        let mixed = Journal::open(&path, true, true).expect_err("another mode").to_string();
+        assert!(mixed.contains("measured without --awake"), "{mixed}");
+        assert!(Journal::open(&path, false, false).expect("anew").entries.is_empty());
     }
 
     #[test]

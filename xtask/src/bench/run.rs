@@ -24,6 +24,8 @@ pub struct Bench {
     pub data: PathBuf,
     pub seconds: u64,
     pub warm_up: u64,
+    /// Processes that keep the CPUs awake: their time is nobody's.
+    pub spinners: Vec<u32>,
 }
 
 type Figures = BTreeMap<String, f64>;
@@ -78,6 +80,9 @@ impl Cluster<'_> {
         for pid in self.members.iter().filter_map(Server::pid) {
             command.args(["--pid", &pid.to_string()]);
         }
+        let spinners: Vec<String> = self.bench.spinners.iter().map(u32::to_string).collect();
+        // Not by a flag: a generator of yesterday would refuse it.
+        command.env("KVORUM_BENCH_SPINNERS", spinners.join(","));
         if let Some(seconds) = seconds {
             command.args(["--warm-up", &format!("{}s", self.bench.warm_up)]);
             // Some rows need a time of their own, whatever the form.

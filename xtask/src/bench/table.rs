@@ -64,6 +64,8 @@ pub struct Part {
 pub struct Summary {
     pub sides: Vec<String>,
     pub parts: Vec<Part>,
+    /// Whether the CPUs were kept from halting.
+    pub awake: bool,
     /// CPUs that others used while it was measured, at most.
     pub others: f64,
 }
@@ -80,12 +82,12 @@ impl Summary {
             parts.extend(sizes.into_iter().map(|members| part(journal, row, members, &sides)));
         }
         let others = journal.entries.iter().filter_map(|e| e.figures.get("others' CPUs")).copied().fold(0.0, f64::max);
-        Summary { sides, parts, others }
+        Summary { sides, parts, awake: journal.awake, others }
     }
 
     /// For the terminal.
     pub fn text(&self) -> String {
-        let mut out = String::new();
+        let mut out = format!("CPUs {}.\n", super::awake::mode(self.awake));
         let _ = write!(out, "{:<18} {:>2}  {:<20}", "row", "n", "figure");
         for side in &self.sides {
             let _ = write!(out, " {side:>28}");
@@ -143,7 +145,7 @@ impl Summary {
                 })
             })
             .collect();
-        json!({"sides": self.sides, "others_cpus_at_most": self.others, "rows": parts})
+        json!({"sides": self.sides, "awake": self.awake, "cpus": super::awake::mode(self.awake), "others_cpus_at_most": self.others, "rows": parts})
     }
 }
 
