@@ -107,6 +107,15 @@ pub enum Row {
         #[command(flatten)]
         fan: Fan,
     },
+    /// Mixed load for long, at a fixed rate (500 a second unless --rate says otherwise): writes, swaps,
+    /// reads, lists by pages, leases that are renewed and that end, watchers, compactions. Says what
+    /// grows, what becomes slower, and whether an event was lost. Ctrl-C ends it with what it has.
+    Soak {
+        #[command(flatten)]
+        load: Load,
+        #[command(flatten)]
+        soak: Mixed,
+    },
     /// No load at all: what a server costs that has nothing to do.
     Idle(Target),
     /// What the machine itself can do: bare messages over loopback, bare flushes on the disk.
@@ -121,6 +130,17 @@ pub struct Fan {
     /// Connections they share.
     #[arg(long, default_value_t = 10)]
     pub watch_conns: usize,
+}
+
+/// What the soak alone takes.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct Mixed {
+    /// Watchers of all keys, each of which must be told of every write once and in order.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
+    pub watchers: u64,
+    /// Time between compactions [default: five minutes, and a tenth of a shorter run].
+    #[arg(long, value_parser = duration, value_name = "TIME")]
+    pub compact_every: Option<Duration>,
 }
 
 /// Order in which keys are used.
@@ -254,4 +274,15 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     };
     let number: f64 = number.parse().map_err(|_| format!("{text:?} is no time, such as 10s or 500ms"))?;
     Duration::try_from_secs_f64(number * scale).map_err(|e| e.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
 }

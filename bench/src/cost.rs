@@ -113,6 +113,16 @@ impl Sample {
         self.processes.iter().map(|process| process.anonymous as f64).sum()
     }
 
+    /// CPU seconds of all watched processes.
+    pub fn cpu(&self) -> f64 {
+        self.processes.iter().map(|process| process.cpu).sum()
+    }
+
+    /// Bytes resident of all watched processes.
+    pub fn resident(&self) -> u64 {
+        self.processes.iter().map(|process| process.rss).sum()
+    }
+
     /// What happened between `before` and this.
     pub fn since(&self, before: &Sample) -> Costs {
         let servers: Vec<ProcessCost> = self
@@ -208,6 +218,28 @@ impl Watched {
             })
             .sum()
     }
+}
+
+/// Bytes that a folder with all below it occupies on its disk; nothing if it is none, or holds more
+/// files than a server's does. Files may vanish meanwhile.
+pub fn folder_bytes(folder: &Path) -> Option<u64> {
+    const MOST: usize = 100_000;
+    let (mut folders, mut files, mut sum) = (vec![folder.to_owned()], 0, 0);
+    if !fs::metadata(folder).ok()?.is_dir() {
+        return None;
+    }
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            files += 1;
+            match entry.metadata() {
+                _ if files > MOST => return None,
+                Ok(meta) if meta.is_dir() => folders.push(entry.path()),
+                Ok(meta) => sum += meta.blocks() * 512,
+                Err(_) => {}
+            }
+        }
+    }
+    Some(sum)
 }
 
 /// Makes the peak of a process's resident memory start anew; whether that was allowed.

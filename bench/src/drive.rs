@@ -6,7 +6,7 @@ use crate::h2::{Begin, Event, Tx};
 use crate::net::{Dial, Net};
 use hdrhistogram::Histogram;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use wire::Rpc;
 
@@ -38,10 +38,24 @@ pub trait Source: Send {
         Ok(())
     }
 
+    /// Notes that a call has ended, well or not.
+    fn ended(&mut self, _client: u32, _ended: Ended) {}
+
     /// How much of an answer's message must be kept to be judged; `usize::MAX` for all.
     fn keep(&self) -> usize {
         256
     }
+}
+
+/// How a call ended. Times count from the beginning of the window; before it they are 0.
+#[derive(Clone, Copy, Debug)]
+pub struct Ended {
+    pub good: bool,
+    /// When it was due or begun, if that was within the window.
+    pub due: Option<Duration>,
+    pub at: Duration,
+    /// Latency in microseconds, at least 1.
+    pub us: u64,
 }
 
 /// How a run goes.
@@ -143,6 +157,8 @@ impl Seen {
 pub struct Live {
     pub done: AtomicU64,
     pub errors: AtomicU64,
+    /// Set from outside: the run ends now instead of at its time.
+    pub stop: AtomicBool,
 }
 
 /// Runs the plan with one source per thread. `during` runs beside it on the calling thread, from
@@ -257,6 +273,9 @@ impl<S: Source> Worker<'_, S> {
             if cpu_at_start.is_none() && now >= self.from {
                 cpu_at_start = Some((now, thread_cpu()));
             }
+            if self.live.stop.load(Ordering::Relaxed) && self.until.is_none_or(|until| now < until) {
+                self.until = Some(now);
+            }
             let over = self.until.is_some_and(|until| now >= until);
             if over && measured_until.is_none() {
                 measured_until = Some((now, thread_cpu()));
@@ -355,6 +374,15 @@ impl<S: Source> Worker<'_, S> {
                 if code == 0 && bad.is_none() {
                     bad = self.source.complete(client).err();
                 }
+                self.source.ended(
+                    client,
+                    Ended {
+                        good: code == 0 && bad.is_none(),
+                        due: self.in_window(since).then(|| since - self.from),
+                        at: now.saturating_duration_since(self.from),
+                        us: ((now - since).as_micros() as u64).max(1),
+                    },
+                );
                 if code != 0 || bad.is_some() {
                     self.failed(now, code, bad.unwrap_or(text));
                     self.sick.push_back((now + PENALTY, client));

@@ -22,6 +22,7 @@ mod net;
 mod report;
 mod rows;
 mod run;
+mod stop;
 
 use args::{Cli, Row};
 use clap::Parser;
@@ -75,6 +76,7 @@ fn row(row: &Row) -> Result<bool, String> {
         Row::KeepAlive(load) => rows::lease::keep_alive(load),
         Row::Compact { load, history } => rows::compact::compact(load, *history),
         Row::Pods { load, fan } => rows::pods::pods(load, fan_out(*fan, 0)),
+        Row::Soak { load, soak } => rows::soak::soak(load, soak),
         Row::Idle(target) => rows::rest::idle(target),
         Row::Bound(target) => rows::bound::bound(target),
     }

@@ -2,6 +2,7 @@
 
 use crate::cost::{Costs, DiskCost, Others, ProcessCost};
 use crate::drive::{Bucket, Latencies, Seen};
+use crate::rows::soak::Soak;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -82,6 +83,8 @@ pub struct Report {
     pub line_tenths: Vec<Tenth>,
     /// Bytes resident, all servers together, about once a second of the window.
     pub rss_line: Vec<u64>,
+    /// Of the row of that name.
+    pub soak: Option<Soak>,
     /// Numbers of this row alone, named with their units.
     pub figures: BTreeMap<String, f64>,
     pub remarks: Vec<String>,
@@ -137,7 +140,12 @@ impl Report {
         self.calls(&mut out);
         self.failures(&mut out);
         self.spent(&mut out);
-        for (name, value) in &self.figures {
+        self.kinds(&mut out);
+        // Latencies of kinds stand above.
+        let kinds: Vec<&str> = self.soak.iter().flat_map(|soak| soak.kinds.keys().copied()).collect();
+        let above =
+            |name: &String| kinds.iter().any(|kind| name.strip_prefix(kind).is_some_and(|n| n.starts_with(' ')));
+        for (name, value) in self.figures.iter().filter(|(name, _)| !above(name)) {
             line(&mut out, name, &figure(*value));
         }
         for remark in &self.remarks {
@@ -179,6 +187,15 @@ impl Report {
                 if self.generator_is_full() { ": the generator itself is the limit" } else { "" }
             );
             line(out, "generator", &text);
+        }
+    }
+
+    fn kinds(&self, out: &mut String) {
+        for (name, l) in self.soak.iter().flat_map(|soak| &soak.kinds) {
+            let text = [("p50", l.p50_us), ("p99", l.p99_us), ("p99.9", l.p999_us), ("max", l.max_us)]
+                .map(|(name, us)| format!("{name} {}", millis(us)))
+                .join("  ");
+            line(out, name, &format!("{:>9} x  {text}", l.count));
         }
     }
 

@@ -4,6 +4,7 @@
 use std::{
     fs::{self, File},
     net::TcpListener,
+    os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::atomic::{AtomicU16, Ordering},
@@ -37,6 +38,8 @@ pub struct Program {
     pub path: PathBuf,
     /// `server` for a kvorum that is not called `etcd`.
     pub first: Vec<String>,
+    /// In a group of processes of its own: what is typed at the terminal does not reach it.
+    pub own_group: bool,
 }
 
 impl Program {
@@ -50,7 +53,7 @@ impl Program {
             _ => vec!["server".to_owned()],
         };
         let path = path.canonicalize().with_context(|| path.display().to_string())?;
-        Ok(Program { path, first })
+        Ok(Program { path, first, own_group: false })
     }
 }
 
@@ -92,6 +95,9 @@ impl Server {
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log);
+        if spec.program.own_group {
+            command.process_group(0);
+        }
         let child = command.spawn().with_context(|| format!("starting {}", spec.program.path.display()))?;
         self.child = Some(child);
         Ok(())

@@ -58,6 +58,12 @@ pub fn key(out: &mut Vec<u8>, prefix: &str, number: u64) {
     out.extend_from_slice(&digits);
 }
 
+/// The number of a key that [`key`] made; 0 for others.
+pub fn number_of(key: &[u8]) -> u64 {
+    let digits = key.last_chunk::<12>().and_then(|digits| std::str::from_utf8(digits).ok());
+    digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
+}
+
 /// The first key behind all that begin with `prefix`.
 pub fn end_of(prefix: &str) -> Vec<u8> {
     let mut end = prefix.as_bytes().to_vec();
@@ -119,6 +125,8 @@ mod tests {
             String::from_utf8(out).expect("ASCII")
         };
         assert_eq!(text(1_234), "/p/000000001234");
+        assert_eq!(number_of(text(1_234).as_bytes()), 1_234);
+        assert_eq!(number_of(b"short"), 0);
         assert_eq!(text(0).len(), text(u64::from(u32::MAX)).len());
         assert_eq!(end_of("/p/"), b"/p0");
         assert_eq!(end_of("\u{7f}"), [0x80]);

@@ -7,6 +7,7 @@ pub mod lease;
 pub mod list;
 pub mod pods;
 pub mod rest;
+pub mod soak;
 pub mod unary;
 pub mod watch;
 mod watchers;

@@ -1,6 +1,6 @@
 //! Watchers: each checks that what it is told goes forward, and together they measure how late.
 
-use super::keys::{end_of, stamped};
+use super::keys::{end_of, number_of, stamped};
 use crate::drive::{Latencies, latencies};
 use crate::h2::{Begin, Event};
 use crate::message::{self, Fields, Value};
@@ -19,6 +19,15 @@ pub struct Watch<'a> {
     pub from_revision: i64,
 }
 
+/// One event, for a row that looks at each.
+#[derive(Clone, Copy, Debug)]
+pub struct Heard {
+    pub revision: i64,
+    /// The number at the end of the key that was deleted.
+    pub deleted: Option<u64>,
+    pub at: Instant,
+}
+
 /// What all watchers together have been told.
 #[derive(Debug)]
 pub struct Told {
@@ -31,6 +40,8 @@ pub struct Told {
     pub last_event: Option<Instant>,
     /// Lag counts for values sent from here on.
     pub count_from: Option<Instant>,
+    /// Every event, for a row that takes them from here.
+    pub heard: Option<Vec<Heard>>,
     /// Newest revision each watcher has been told of.
     last: Vec<i64>,
 }
@@ -73,6 +84,7 @@ impl Watchers {
             first_delete: None,
             last_event: None,
             count_from: None,
+            heard: None,
             last: vec![0; watch.count as usize],
         };
         let mut watchers = Watchers { net, streams, told };
@@ -126,9 +138,10 @@ impl Told {
     fn event(&mut self, tag: u64, at: Instant, event: &[u8]) {
         let deleted = message::number_of(event, 1) == 1;
         let kv = message::bytes_of(event, 2).unwrap_or_default();
-        let (mut revision, mut value) = (0, &[][..]);
+        let (mut revision, mut key, mut value) = (0, &[][..], &[][..]);
         for field in Fields(kv) {
             match field {
+                (1, Value::Bytes(bytes)) => key = bytes,
                 (3, Value::Number(n)) => revision = n as i64,
                 (5, Value::Bytes(bytes)) => value = bytes,
                 _ => {}
@@ -142,6 +155,9 @@ impl Told {
             self.wrong("an event that goes back or comes twice");
         }
         self.last_event = Some(at);
+        if let Some(heard) = &mut self.heard {
+            heard.push(Heard { revision, deleted: deleted.then(|| number_of(key)), at });
+        }
         if deleted {
             self.deletes += 1;
             self.first_delete.get_or_insert(at);
@@ -177,6 +193,7 @@ mod tests {
             first_delete: None,
             last_event: None,
             count_from: Some(Instant::now()),
+            heard: None,
             last: vec![0; 1],
         }
     }

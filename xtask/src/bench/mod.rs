@@ -47,10 +47,10 @@ pub struct Args {
     /// Print the rows and end.
     #[arg(long)]
     pub list: bool,
-    /// Runs of each row and side [default: 5, in the short form 2].
+    /// Runs of each row and side [default: 5, in the short form 2; of a soak 1].
     #[arg(long)]
     pub repeats: Option<usize>,
-    /// Seconds that are measured [default: 30, in the short form 3].
+    /// Seconds that are measured [default: 30, in the short form 3; of a soak a day].
     #[arg(long)]
     pub seconds: Option<u64>,
     /// Where results.jsonl, results.json and index.html go.
@@ -84,7 +84,7 @@ impl Args {
 
     fn rows(&self) -> Result<Vec<&'static Row>> {
         let named = |row: &&Row| match self.rows.as_slice() {
-            [] => !self.short || !row.short.is_empty(),
+            [] => !matches!(row.run, rows::Run::Soak(_)) && (!self.short || !row.short.is_empty()),
             wanted => wanted.iter().any(|name| named_by(row, name)),
         };
         for name in &self.rows {
@@ -120,7 +120,8 @@ pub struct Side {
 pub async fn bench(args: &Args) -> Result<()> {
     let rows = args.rows()?;
     if args.list {
-        for row in rows {
+        let all = |row: &&Row| args.rows.is_empty() && !args.short || rows.iter().any(|r| r.name == row.name);
+        for row in ROWS.iter().filter(all) {
             println!("{:<18} {}{}", row.name, row.what, if row.short.is_empty() { " (long form)" } else { "" });
         }
         return Ok(());
@@ -140,6 +141,7 @@ pub async fn bench(args: &Args) -> Result<()> {
         data,
         seconds: args.seconds(),
         warm_up: args.warm_up(),
+        soak: Duration::from_secs(args.seconds.unwrap_or(24 * 3600)),
         spinners: spinners.as_ref().map_or_else(Vec::new, awake::Spinners::pids),
     };
     let failed = all(args, &rows, &sides, &bench, &mut journal).await?;
@@ -183,14 +185,12 @@ async fn all(
 ) -> Result<usize> {
     let mut work = Vec::new();
     for row in rows {
-        if matches!(row.run, rows::Run::Missing) {
-            println!("{}: {}: not built yet", row.name, row.what);
-            continue;
-        }
         // The short form leaves out sizes, unless the row was asked for by name.
         let sizes = if args.short && args.rows.is_empty() { row.short } else { row.members };
         for members in args.members.iter().copied().filter(|m| sizes.contains(m)) {
-            for repeat in 0..args.repeats() {
+            // Nobody wants five days of it by accident.
+            let once = matches!(row.run, rows::Run::Soak(_)) && args.repeats.is_none();
+            for repeat in 0..if once { 1 } else { args.repeats() } {
                 work.extend(sides.iter().map(|side| (*row, members, repeat, side)));
             }
         }
@@ -205,12 +205,18 @@ async fn all(
         let left = begin.elapsed().as_secs_f64() / (at.max(1) as f64) * (total - at) as f64;
         print!("[{}/{total}, {:.0} s left] {} of {members} {}: ", at + 1, left, row.name, side.name);
         std::io::stdout().flush()?;
-        let result = tokio::time::timeout(Duration::from_secs(1800), bench.one(row, members, side)).await;
-        let result = result.unwrap_or_else(|_| Err(anyhow::anyhow!("no result after half an hour")));
+        let own_time = if matches!(row.run, rows::Run::Soak(_)) { bench.soak } else { Duration::ZERO };
+        let result = tokio::time::timeout(Duration::from_secs(1800) + own_time, bench.one(row, members, side)).await;
+        let result = result.unwrap_or_else(|_| Err(anyhow::anyhow!("no result half an hour after its time")));
+        let interrupted = matches!(&result, Ok((_, report)) if report["soak"]["interrupted"] == true);
         let entry = result::Entry::of(key, result);
         println!("{}", entry.line(row));
         failed += usize::from(entry.failed());
         journal.add(entry)?;
+        if interrupted {
+            println!("interrupted: the runs that were left are not made");
+            break;
+        }
     }
     Ok(failed)
 }

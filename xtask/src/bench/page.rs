@@ -187,9 +187,22 @@ fn charts(out: &mut String, summary: &Summary, part: &Part, journal: &Journal) {
         let points = line.into_iter().flatten().enumerate();
         Series { side, points: points.filter_map(|(at, b)| Some((at as f64 + 1.0, b.as_f64()? / 1e6))).collect() }
     };
+    let soak = |side: usize, field: &str, scale: f64| {
+        let line = last(side).and_then(|report| report["soak"]["points"].as_array());
+        let point = |point: &Value| Some((point["seconds"].as_f64()? / 60.0, point[field].as_f64()? / scale));
+        Series { side, points: line.into_iter().flatten().filter_map(point).collect() }
+    };
+    let anonymous = |side: usize| soak(side, "anonymous_bytes", 1e6);
+    let disk = |side: usize| soak(side, "disk_bytes", 1e6);
+    let late = |side: usize| soak(side, "p99_us", 1e3);
     type Line<'a> = &'a dyn Fn(usize) -> Series;
-    let lines: [(&str, Line<'_>); 2] =
-        [("calls/s, over seconds (one run)", &tenths), ("resident MB, over seconds (one run)", &memory)];
+    let lines: [(&str, Line<'_>); 5] = [
+        ("calls/s, over seconds (one run)", &tenths),
+        ("resident MB, over seconds (one run)", &memory),
+        ("anonymous MB, over minutes (one run)", &anonymous),
+        ("MB on the disk, over minutes (one run)", &disk),
+        ("p99 of all calls, ms, over minutes (one run)", &late),
+    ];
     for (title, line) in lines {
         let series: Vec<Series> = (0..summary.sides.len()).map(line).collect();
         if series.iter().any(|s| s.points.len() > 2) {

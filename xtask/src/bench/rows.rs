@@ -13,8 +13,8 @@ pub enum Run {
     MoveLeader,
     /// Deletion of all keys, compaction, defragmentation under an open loop of puts.
     Space,
-    /// Not built yet: printed as such.
-    Missing,
+    /// `kvorum bench` with these words, for a day; Ctrl-C ends it with what it has.
+    Soak(&'static [&'static str]),
     /// A follower is away while these words run, and comes back.
     Behind(&'static [&'static str]),
 }
@@ -59,7 +59,7 @@ impl Row {
     }
 }
 
-use Run::{Behind, Failover, Load, Missing, MoveLeader, Restart, Space};
+use Run::{Behind, Failover, Load, MoveLeader, Restart, Soak, Space};
 
 const ONE: &[usize] = &[1];
 const BOTH: &[usize] = &[1, 3];
@@ -78,6 +78,24 @@ const RESTARTS: &[&str] = &["restart s", "restart CPU s", "RSS MB", "anonymous M
 const MEMORY: &[&str] = &["RSS MB", "anonymous MB", "peak MB"];
 const GAPS: &[&str] = &["gap ms", "failed calls", "max ms"];
 const SPACES: &[&str] = &["filled MB", "emptied MB", "defragmented MB", "defragmentation ms", "gap ms", "p99 ms"];
+const SOAKS: &[&str] = &[
+    "put p50 ms",
+    "put p99 ms",
+    "swap p99 ms",
+    "get p99 ms",
+    "page p99 ms",
+    "gap ms",
+    "failed calls",
+    "us/op first tenth",
+    "us/op last tenth",
+    "anonymous MB at the beginning",
+    "anonymous MB at the end",
+    "anonymous MB grown per hour",
+    "disk MB at the end",
+    "disk MB grown per hour",
+    "writes told to all watchers",
+    "leases ended",
+];
 const BOUNDS: &[&str] = &["echo/s", "echo p50 ms", "fdatasync/s", "fdatasync p50 ms", "fdatasync p99 ms"];
 const IDLE: &[&str] = &["idle CPU ms per s", "idle flushes per s", "idle switches per s", "RSS MB"];
 
@@ -373,7 +391,12 @@ pub const ROWS: &[Row] = &[
         &["catch-up s", "all CPU s", "ops/s"],
     )
     .members(MANY),
-    Row::new("soak", "24 hours of mixed load", Missing, &["-"]),
+    Row::new(
+        "soak",
+        "24 hours of mixed load, 500 calls/s due; only if named with --rows",
+        Soak(&["soak", "--clients", "500", "--conns", "6"]),
+        SOAKS,
+    ),
 ];
 
 /// Whether more of a figure is better.

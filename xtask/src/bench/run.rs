@@ -3,8 +3,9 @@
 use super::Side;
 use super::rows::{Row, Run};
 use crate::raw::Raw;
-use crate::server::{self, Server};
+use crate::server::{self, Program, Server};
 use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -24,6 +25,8 @@ pub struct Bench {
     pub data: PathBuf,
     pub seconds: u64,
     pub warm_up: u64,
+    /// How long a soak goes.
+    pub soak: Duration,
     /// Processes that keep the CPUs awake: their time is nobody's.
     pub spinners: Vec<u32>,
 }
@@ -44,11 +47,10 @@ impl Bench {
     pub async fn one(&self, row: &Row, members: usize, side: &Side) -> Result<(Figures, Value)> {
         let dir = tempfile::Builder::new().prefix("run-").tempdir_in(&self.data)?;
         let flags: Vec<String> = FLAGS.iter().map(|flag| (*flag).to_owned()).collect();
-        let mut cluster = Cluster {
-            bench: self,
-            members: server::cluster(&side.program, members, dir.path(), &flags)?,
-            dir: dir.path(),
-        };
+        // Ctrl-C at a terminal goes to the whole group of processes, and a soak goes on without.
+        let program = Program { own_group: matches!(row.run, Run::Soak(_)), ..side.program.clone() };
+        let mut cluster =
+            Cluster { bench: self, members: server::cluster(&program, members, dir.path(), &flags)?, dir: dir.path() };
         for member in &mut cluster.members {
             member.ready(READY).await?;
         }
@@ -64,7 +66,7 @@ impl Bench {
             Run::Failover => cluster.failover(true).await,
             Run::MoveLeader => cluster.failover(false).await,
             Run::Space => cluster.space().await,
-            Run::Missing => bail!("not built yet"),
+            Run::Soak(words) => cluster.soak(words).await,
             Run::Behind(words) => cluster.behind(words).await,
         }
     }
@@ -97,6 +99,27 @@ impl Cluster<'_> {
     async fn load(&self, words: &[&str], seconds: Option<u64>) -> Result<Value> {
         let child = self.command(words, seconds).spawn().context("the generator does not start")?;
         answer(child).await
+    }
+
+    /// Mixed load for long; an interrupt ends it early, with the results so far.
+    async fn soak(self, words: &[&str]) -> Result<(Figures, Value)> {
+        let seconds = self.bench.soak.as_secs();
+        let mut command = self.command(words, Some(seconds));
+        // It is told of the interrupt by us, not by the terminal: otherwise twice.
+        let child = command.process_group(0).spawn().context("the generator does not start")?;
+        let pid = child.id().and_then(|pid| Pid::from_raw(pid.try_into().ok()?));
+        let mut answer = std::pin::pin!(answer(child));
+        let report = tokio::select! {
+            report = &mut answer => report?,
+            interrupt = tokio::signal::ctrl_c() => {
+                interrupt?;
+                if let Some(pid) = pid {
+                    kill_process(pid, Signal::INT)?;
+                }
+                answer.await?
+            }
+        };
+        Ok((figures(&report), report))
     }
 
     /// All members at once are killed and started again.
