@@ -168,7 +168,8 @@ impl Node {
         while self.lessor.expiring.len() + EXPIRE_BATCH <= EXPIRING_MOST {
             let mut batch = Vec::new();
             while batch.len() < EXPIRE_BATCH {
-                let due = self.lessor.due.first().filter(|(deadline, _)| *deadline <= clock);
+                // The tick in which a lease was granted or renewed had begun before: one more must pass.
+                let due = self.lessor.due.first().filter(|(deadline, _)| *deadline < clock);
                 let Some((_, lease)) = due.copied() else { break };
                 self.lessor.forget(lease);
                 if let Some(found) = self.store.lease(lease) {
