@@ -73,6 +73,10 @@ impl Node {
             // The files are those of another state already.
             return self.refuse(waiter, Refusal::Timeout, out);
         }
+        if self.store.cluster_version().is_empty() {
+            // Nothing was ever written by this cluster's leader as far as is known here.
+            return self.refuse(waiter, Refusal::NotCapable, out);
+        }
         let export = Box::new(self.store.export());
         let pin = self.store.pin(export.compacted);
         let until = export.revision.saturating_add(1);

@@ -320,6 +320,8 @@ pub enum Refusal {
     /// A sorted range would keep so many bytes; more than was granted.
     SortNeeds(u64),
     Stopped,
+    /// No leader has set the cluster's version yet, as far as this member knows.
+    NotCapable,
     BadLeaderTransferee,
     LeaderTransferTimeout,
     /// The user was wrong, found before the log (quota, compacted reads, …).

@@ -295,8 +295,12 @@ impl Node {
         }
     }
 
-    /// Serves every read whose index is applied.
+    /// Serves every read whose index is applied. None before the cluster has its version: who got
+    /// an answer may count on everything that a cluster has once (etcd: `not capable` until then).
     pub(crate) fn serve_reads(&mut self, out: &mut Vec<Output>) {
+        if self.store.cluster_version().is_empty() {
+            return;
+        }
         let applied = self.store.applied().index;
         while let Some(entry) = self.reads.reached.first_entry() {
             if *entry.key() > applied {

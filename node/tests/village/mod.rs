@@ -49,6 +49,8 @@ pub struct Village {
     uncommitted: u64,
     /// Bytes of entries kept in memory; 0: few.
     cache: u64,
+    /// Disks hang from the first start on.
+    hung: bool,
     next: Waiter,
     boots: u64,
     told: String,
@@ -64,7 +66,15 @@ impl Village {
         match words.as_slice() {
             ["cache", bytes] => self.cache = bytes.parse().expect("bytes"),
             ["uncommitted", bytes] => self.uncommitted = bytes.parse().expect("bytes"),
-            ["start", count] => self.start(count.parse().expect("a number")),
+            ["start", count] => {
+                self.found(count.parse().expect("a number"));
+                (0..300).for_each(|_| self.tick());
+            }
+            ["found", count] => self.found(count.parse().expect("a number")),
+            ["found", count, "hung"] => {
+                self.hung = true;
+                self.found(count.parse().expect("a number"));
+            }
             ["ticks", count] => (0..count.parse().expect("a number")).for_each(|_| self.tick()),
             ["cut", a, b] => self.cut_wire(a, b),
             ["long", a, b, ticks] => {
@@ -100,6 +110,7 @@ impl Village {
                 self.do_queued(id.parse().expect("id"), count.parse().expect("count"), last);
             }
             ["slow", id] => self.houses.get_mut(&id.parse().expect("id")).expect("member").slow = true,
+            ["flush", id, count] => self.flush(id.parse().expect("id"), count.parse().expect("count")),
             ["free", id] => self.free(id.parse().expect("id")),
             ["stop", id] => {
                 let id = id.parse().expect("id");
@@ -112,7 +123,8 @@ impl Village {
         self.told.clone()
     }
 
-    fn start(&mut self, count: u64) {
+    /// Members as they are before their first tick.
+    fn found(&mut self, count: u64) {
         let members: Vec<Member> = (1..=count)
             .map(|id| Member {
                 id,
@@ -129,7 +141,6 @@ impl Village {
                 .expect("an empty disk");
             self.open(id, files, config);
         }
-        (0..300).for_each(|_| self.tick());
     }
 
     fn config(&mut self, id: u64) -> Config {
@@ -162,7 +173,7 @@ impl Village {
             files,
             config,
             down: false,
-            hung: false,
+            hung: self.hung,
             slow,
             kept: Vec::new(),
             stalled: Vec::new(),
@@ -179,6 +190,19 @@ impl Village {
         self.open(id, files, config);
         let revision = self.houses[&id].node.status().revision;
         let _ = writeln!(self.told, "{id}: back at revision {revision}");
+    }
+
+    /// A hung disk does its next jobs, and hangs again.
+    fn flush(&mut self, id: u64, count: usize) {
+        for _ in 0..count {
+            let kept = &mut self.houses.get_mut(&id).expect("member").kept;
+            if kept.is_empty() {
+                break;
+            }
+            let (job, work) = kept.remove(0);
+            self.work(id, job, work);
+        }
+        self.deliver();
     }
 
     fn free(&mut self, id: u64) {

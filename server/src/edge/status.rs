@@ -115,6 +115,7 @@ impl From<Refusal> for Status {
             }
             Refusal::TooManyRequests | Refusal::SortNeeds(_) => TOO_MANY_REQUESTS,
             Refusal::Stopped => STOPPED,
+            Refusal::NotCapable => Status::new(Code::FailedPrecondition, "etcdserver: not capable"),
             Refusal::BadLeaderTransferee => Status::new(Code::FailedPrecondition, "etcdserver: bad leader transferee"),
             Refusal::LeaderTransferTimeout => {
                 Status::new(Code::Unknown, "etcdserver: request timed out, leader transfer took too long")
@@ -142,6 +143,7 @@ mod tests {
             (Refusal::NoLeader.into(), 14, "etcdserver: no leader"),
             (Refusal::NotLeader.into(), 9, "etcdserver: not leader"),
             (Refusal::TooManyRequests.into(), 2, "etcdserver: too many requests"),
+            (Refusal::NotCapable.into(), 9, "etcdserver: not capable"),
             (Refusal::Timeout.into(), 14, "etcdserver: request timed out"),
             (Refusal::LeaderTransferTimeout.into(), 2, "etcdserver: request timed out, leader transfer took too long"),
         ];
