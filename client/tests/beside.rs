@@ -16,7 +16,7 @@ use client::{
     key, prefix,
     wire::{Code, etcdserverpb::AlarmType},
 };
-use real::{Cluster, programs, said};
+use real::{Cluster, PATIENCE, programs, said};
 use tokio::time::timeout;
 
 fn user(name: &str, password: &str) -> Option<Credentials> {
@@ -68,7 +68,7 @@ async fn users_and_their_tokens() {
     cluster.ready(&early).await;
     assert_eq!(&ann.get("open/a").await.unwrap().unwrap().value[..], b"1");
     early.put("open/b", "3").await.unwrap();
-    let batch = timeout(Duration::from_secs(20), watcher.next()).await.unwrap().unwrap();
+    let batch = timeout(PATIENCE, watcher.next()).await.unwrap().unwrap();
     assert_eq!(&batch.events[0].kv.as_ref().unwrap().key[..], b"open/b");
 
     // Another password ends the token; the client has only the old one.
@@ -166,7 +166,7 @@ async fn locks_and_elections_with_the_stock_tool_and_the_services() {
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert!(!waiting.is_finished());
     interrupt(&tool);
-    let held = timeout(Duration::from_secs(10), waiting).await.unwrap().unwrap().unwrap();
+    let held = timeout(PATIENCE, waiting).await.unwrap().unwrap().unwrap();
     assert!(held.revision() > its.create_revision);
     assert_eq!(&held.key()[..], format!("job/{:x}", session.lease()).as_bytes());
     tool.wait().unwrap();

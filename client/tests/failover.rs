@@ -17,7 +17,7 @@ use client::{
     key, prefix,
     wire::etcdserverpb::{PutRequest, RequestOp, TxnRequest, WatchCreateRequest, request_op::Request},
 };
-use real::{Cluster, programs};
+use real::{Cluster, PATIENCE, programs};
 use tokio::{task::JoinHandle, time::timeout};
 
 const ROUNDS: usize = 3;
@@ -60,9 +60,8 @@ async fn nothing_is_missed_and_nothing_happens_twice() {
         cluster.ready(&work.client).await;
     }
     work.stop.store(true, Ordering::SeqCst);
-    let end = Duration::from_secs(30);
     for (name, task) in [("watch", watched), ("lease", leased), ("lock", locked), ("election", elected)] {
-        timeout(end, task).await.unwrap_or_else(|_| panic!("{name} does not end")).unwrap();
+        timeout(PATIENCE, task).await.unwrap_or_else(|_| panic!("{name} does not end")).unwrap();
     }
 }
 

@@ -47,8 +47,7 @@ fn live<F: Future<Output = ()>>(name: &str, test: impl FnOnce(Client, String, Ve
         }
         let space = format!("{name}-{}/", std::process::id());
         client.delete(prefix(space.clone())).await.unwrap();
-        let limit = Duration::from_secs(30);
-        tokio::time::timeout(limit, test(client, space, servers)).await.expect("the test takes too long");
+        tokio::time::timeout(4 * real::PATIENCE, test(client, space, servers)).await.expect("the test takes too long");
     });
 }
 

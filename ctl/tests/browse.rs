@@ -12,9 +12,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use live::PATIENCE;
 use portable_pty::{CommandBuilder, PtySize, native_pty_system};
-
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Our program under its own name, which cargo has built beside us.
 fn ours() -> PathBuf {

@@ -18,13 +18,14 @@ mod live;
 mod transcript;
 
 use std::{
+    collections::BTreeMap,
     path::{Path, PathBuf},
     process::Command,
     time::{Duration, Instant},
 };
 
 use live::{Cluster, ours, programs};
-use transcript::{Case, Run, Said, difference, files, parse};
+use transcript::{Case, Run, Said, difference, files, masked, parse};
 
 /// Members that a case file may name.
 const NAMED: usize = 10;
@@ -143,6 +144,18 @@ fn show(cases: &[Case], said: &[Said]) {
     if std::env::var_os("KVORUM_TEST_SHOW").is_some() {
         let spoken = cases.iter().filter(|case| case.deed.is_none());
         spoken.zip(said).for_each(|(case, said)| println!("{}\n{said:#?}", case.text));
+    }
+}
+
+#[test]
+fn an_id_is_masked_whatever_its_length() {
+    let kept = |id: &str| BTreeMap::from([("$N".to_owned(), id.to_owned())]);
+    for id in ["8e9e05c52164694d", " e9e05c52164694d"] {
+        let said = format!("Member {id} added to cluster 8e9e05c52164694d");
+        assert_eq!(masked(&said, &BTreeMap::new()), "Member # added to cluster #\n");
+        let own = id.trim();
+        assert_eq!(masked(&said.replace("8e9e05c52164694d", own), &kept(own)).matches("$N").count(), 2);
+        assert_eq!(masked(&format!("│ {own:<16} │ started │"), &kept(own)), "│ $N │ started │\n");
     }
 }
 

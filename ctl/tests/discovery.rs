@@ -14,7 +14,7 @@ use hickory_proto::{
     op::{Message, MessageType, OpCode, ResponseCode},
     rr::{Name, RData, Record, RecordType, rdata::SRV},
 };
-use live::{certs::Authority, ours, programs, start, start_encrypted};
+use live::{PATIENCE, certs::Authority, ours, programs, start, start_encrypted};
 
 /// Answers queries for these SRV records, name, port and target, for as long as
 /// the test runs; what it does not have does not exist.
@@ -114,7 +114,7 @@ fn who_wants_encryption_wants_the_certificate_of_the_domain() {
 }
 
 fn until_it_serves(mut serves: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + PATIENCE;
     while !serves() {
         assert!(Instant::now() < deadline, "the server does not serve");
         std::thread::sleep(Duration::from_millis(50));

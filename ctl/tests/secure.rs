@@ -5,10 +5,7 @@
 mod live;
 mod transcript;
 
-use std::{
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::path::Path;
 
 use live::{Server, certs::Authority, ours, programs, start_auto_tls, start_encrypted, start_with_files};
 use transcript::{Run, difference, parse};
@@ -30,14 +27,6 @@ fn differences(folder: &Path, server: &Server, names: &[(&str, &Path)], lines: &
     found
 }
 
-fn listens(server: &Server) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while std::net::TcpStream::connect(("127.0.0.1", server.port)).is_err() {
-        assert!(Instant::now() < deadline, "the server does not listen");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
 #[test]
 fn certificates_of_an_authority() {
     let Some(folder) = programs() else { return };
@@ -46,8 +35,8 @@ fn certificates_of_an_authority() {
     authority.issue("client", &["ann"]);
     other.issue("client", &["ann"]);
     std::fs::write(authority.file("empty.pem"), "").expect("written");
-    let server = start_encrypted(&folder.join("etcd"), &authority);
-    listens(&server);
+    let mut server = start_encrypted(&folder.join("etcd"), &authority);
+    server.listens();
     let found = differences(
         &folder,
         &server,
@@ -86,8 +75,8 @@ fn certificates_of_an_authority() {
 fn certificates_of_etcd_s_own_making() {
     let Some(folder) = programs() else { return };
     let etcd = folder.join("etcd");
-    let maker = start_auto_tls(&etcd);
-    listens(&maker);
+    let mut maker = start_auto_tls(&etcd);
+    maker.listens();
     let (cert, key) = (maker.file("fixtures/client/cert.pem"), maker.file("fixtures/client/key.pem"));
     let other = Authority::new();
     let names: [(&str, &Path); 3] = [("$CERT", &cert), ("$KEY", &key), ("$OTHERCA", &other.file("ca.pem"))];
@@ -103,8 +92,8 @@ fn certificates_of_etcd_s_own_making() {
          get a --insecure-transport=false --command-timeout 300ms",
     );
     // It is not made to be a client's: the server does not take it.
-    let strict = start_with_files(&etcd, &[cert.clone(), cert.clone(), key.clone()]);
-    listens(&strict);
+    let mut strict = start_with_files(&etcd, &[cert.clone(), cert.clone(), key.clone()]);
+    strict.listens();
     found.extend(differences(
         &folder,
         &strict,

@@ -9,13 +9,12 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{Arc, Mutex},
+    thread::JoinHandle,
     time::{Duration, Instant},
 };
 
-use live::{Server, ours, programs, start, start_three};
+use live::{PATIENCE, Server, ours, programs, start, start_three};
 use portable_pty::{CommandBuilder, PtySize, native_pty_system};
-
-const PATIENCE: Duration = Duration::from_secs(30);
 
 fn until(what: &str, mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
@@ -28,6 +27,8 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
 /// Our program at a terminal.
 struct Terminal {
     screen: Arc<Mutex<String>>,
+    /// Ends with the program, when all that it said is on the screen.
+    reader: JoinHandle<()>,
     keyboard: Box<dyn Write + Send>,
     child: Box<dyn portable_pty::Child + Send + Sync>,
     master: Box<dyn portable_pty::MasterPty + Send>,
@@ -49,13 +50,13 @@ impl Terminal {
         let keyboard = pair.master.take_writer().expect("writable");
         let screen = Arc::new(Mutex::new(String::new()));
         let shown = Arc::clone(&screen);
-        std::thread::spawn(move || {
+        let reader = std::thread::spawn(move || {
             let mut bytes = [0; 4096];
             while let Ok(count @ 1..) = reader.read(&mut bytes) {
                 shown.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..count]));
             }
         });
-        Terminal { screen, keyboard, child, master: pair.master }
+        Terminal { screen, reader, keyboard, child, master: pair.master }
     }
 
     fn shows(&self, text: &str) {
@@ -148,11 +149,7 @@ fn asked(program: &Path, port: u16, words: &[&str], answers: &[&str]) -> (String
     }
     let code = terminal.ends();
     // What it said last may still be on its way.
-    let mut last = 0;
-    until("the rest", || {
-        let now = said(&terminal);
-        std::mem::replace(&mut last, now) == now && now > 0
-    });
+    until("the rest", || terminal.reader.is_finished());
     let screen = terminal.screen.lock().unwrap().clone();
     let lines = screen.lines().filter(|line| !line.starts_with('{')).map(|line| {
         let line = line.replace(&port.to_string(), "PORT");

@@ -13,11 +13,9 @@ use bolt::Db;
 use client::wire::etcdserverpb::PutRequest;
 use client::{Client, key, prefix};
 use live::ops::put_request;
-use live::{Member, Spec, block_on, client_of};
+use live::{Member, PATIENCE, Spec, block_on, client_of};
 use store::Rev;
 use store::hash::HashKv;
-
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The file that `etcdctl snapshot save` would write, digest checked.
 async fn save(client: &Client) -> Vec<u8> {

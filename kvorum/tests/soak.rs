@@ -2,7 +2,7 @@
 
 mod live;
 
-use live::{Alone, is_other};
+use live::{Alone, PATIENCE, is_other};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::process::{Command, Output, Stdio};
@@ -50,12 +50,13 @@ fn an_interrupt_ends_it_with_what_it_has() {
     let alone = Alone::new(&[]);
     let mut child = soak(&alone, "100s").spawn().expect("starts");
     let pid = Pid::from_raw(child.id() as i32).expect("a process");
-    let until = Instant::now() + Duration::from_secs(20);
+    let until = Instant::now() + PATIENCE;
     let begun = || {
         let count = async { alone.client().range(client::prefix("/bench/swaps/")).await };
         live::block_on(count).expect("counts").count > 0
     };
-    while !begun() && Instant::now() < until {
+    while !begun() {
+        assert!(Instant::now() < until, "it does not begin");
         assert_eq!(child.try_wait().expect("a child"), None, "it ended at once");
         std::thread::sleep(Duration::from_millis(50));
     }

@@ -6,11 +6,15 @@ use std::{
     net::TcpListener,
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
-    time::Duration,
+    sync::atomic::{AtomicU16, Ordering},
+    time::{Duration, Instant},
 };
 
 use client::{Client, Options};
 use tempfile::TempDir;
+
+/// No start or election takes longer, even on a machine that does much else.
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The folder of the programs; without it a test has nothing to do.
 pub fn programs(test: &str) -> Option<PathBuf> {
@@ -36,8 +40,21 @@ struct Member {
     child: Option<Child>,
 }
 
+/// A port of loopback that nobody listens on, below those of outgoing connections: until the
+/// member is there, and while it is down, no connection of another test may take it.
 fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    const LOW: u16 = 10000;
+    const COUNT: u16 = 4_000;
+    let first = u16::try_from(std::process::id().wrapping_mul(1583) % u32::from(COUNT)).unwrap();
+    loop {
+        let step = NEXT.fetch_add(1, Ordering::Relaxed);
+        assert!(step < COUNT, "no free port on 127.0.0.1 from {LOW} on");
+        let port = LOW + (first + step) % COUNT;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 impl Cluster {
@@ -95,7 +112,8 @@ impl Cluster {
 
     /// Waits until the whole cluster answers.
     pub async fn ready(&self, client: &Client) {
-        for _ in 0..400 {
+        let until = Instant::now() + PATIENCE;
+        while Instant::now() < until {
             let mut well = 0;
             for endpoint in self.endpoints() {
                 let one = client.single(&endpoint).unwrap().with_request_timeout(Some(Duration::from_secs(2)));
@@ -111,7 +129,8 @@ impl Cluster {
 
     /// Which member leads.
     pub async fn leader(&self, client: &Client) -> usize {
-        for _ in 0..400 {
+        let until = Instant::now() + PATIENCE;
+        while Instant::now() < until {
             for (at, member) in self.members.iter().enumerate() {
                 if member.child.is_none() {
                     continue;

@@ -11,8 +11,12 @@ use std::{
     net::{TcpListener, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::atomic::{AtomicU16, Ordering},
     time::{Duration, Instant},
 };
+
+/// Nothing that must come takes longer, even on a machine that does much else.
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Ids are made of this address: with the same one they are the same. Nobody
 /// connects to it.
@@ -34,8 +38,21 @@ impl Drop for Server {
     }
 }
 
+/// A port of loopback that nobody listens on, below those of outgoing connections: until the
+/// server is there, no connection of another test may take it.
 fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("loopback has room").port()
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    const LOW: u16 = 14000;
+    const COUNT: u16 = 6_000;
+    let first = u16::try_from(std::process::id().wrapping_mul(4799) % u32::from(COUNT)).expect("below the count");
+    loop {
+        let step = NEXT.fetch_add(1, Ordering::Relaxed);
+        assert!(step < COUNT, "no free port on 127.0.0.1 from {LOW} on");
+        let port = LOW + (first + step) % COUNT;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 /// A cluster of one.
@@ -49,7 +66,7 @@ pub fn start_at(program: &Path, sub: Option<&str>, more: &[&str]) -> Server {
     let own = format!("http://127.0.0.1:{port}");
     let more = more.iter().map(|url| url.replace("PORT", &port.to_string()));
     let client = [own].into_iter().chain(more).collect::<Vec<_>>().join(",");
-    let server = spawn(program, sub, "m1", port, &[&client, &peer, ADVERTISED, &format!("m1={ADVERTISED}")]);
+    let mut server = spawn(program, sub, "m1", port, &[&client, &peer, ADVERTISED, &format!("m1={ADVERTISED}")]);
     server.wait(program);
     server
 }
@@ -83,7 +100,7 @@ pub fn start_three(program: &Path, sub: Option<&str>) -> Vec<Server> {
     let ports: Vec<(u16, u16)> = (0..3).map(|_| (free_port(), free_port())).collect();
     let peers: Vec<String> = ports.iter().enumerate().map(|(i, p)| format!("m{i}=http://127.0.0.1:{}", p.1)).collect();
     let peers = peers.join(",");
-    let servers: Vec<Server> = ports
+    let mut servers: Vec<Server> = ports
         .iter()
         .enumerate()
         .map(|(i, (port, peer))| {
@@ -91,7 +108,7 @@ pub fn start_three(program: &Path, sub: Option<&str>) -> Vec<Server> {
             spawn(program, sub, &format!("m{i}"), *port, &[&client, &peer, &peer, &peers])
         })
         .collect();
-    servers.iter().for_each(|server| server.wait(program));
+    servers.iter_mut().for_each(|server| server.wait(program));
     servers
 }
 
@@ -150,12 +167,33 @@ impl Server {
         let _ = self.child.wait();
     }
 
-    fn wait(&self, program: &Path) {
-        let deadline = Instant::now() + Duration::from_secs(20);
+    fn wait(&mut self, program: &Path) {
+        let deadline = Instant::now() + PATIENCE;
         while !healthy(&self.address) {
-            assert!(Instant::now() < deadline, "{} does not serve", program.display());
+            assert!(Instant::now() < deadline, "{} does not serve\n{}", program.display(), self.log());
+            if let Some(status) = self.child.try_wait().expect("it can be asked") {
+                panic!("{} ended with {status}\n{}", program.display(), self.log());
+            }
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    /// Waits until it takes connections.
+    pub fn listens(&mut self) {
+        let deadline = Instant::now() + PATIENCE;
+        while TcpStream::connect(&self.address).is_err() {
+            assert!(Instant::now() < deadline, "the server does not listen\n{}", self.log());
+            if let Some(status) = self.child.try_wait().expect("it can be asked") {
+                panic!("the server ended with {status}\n{}", self.log());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// What it has said.
+    fn log(&self) -> String {
+        let bytes = std::fs::read(self.dir.path().join("log")).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
     }
 }
 
@@ -174,12 +212,13 @@ fn spawn(program: &Path, sub: Option<&str>, name: &str, port: u16, urls: &[&str;
 /// Starts a server in a folder of its own.
 fn launch(mut command: Command, address: String, port: u16) -> Server {
     let dir = tempfile::tempdir().expect("a folder");
+    let log = std::fs::File::create(dir.path().join("log")).expect("a log");
     let child = command
         .arg("--data-dir")
         .arg(dir.path().join("data"))
         .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
+        .stdout(log.try_clone().expect("a second handle"))
+        .stderr(log)
         .spawn()
         .expect("the server starts");
     Server { child, port, address, dir }
@@ -203,7 +242,7 @@ impl Cluster {
         for at in 0..3 {
             cluster.launch(at, &founders.join(","), "new");
         }
-        cluster.servers.values().for_each(|server| server.wait(program));
+        cluster.servers.values_mut().for_each(|server| server.wait(program));
         cluster
     }
 

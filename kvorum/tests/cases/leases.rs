@@ -6,7 +6,7 @@ use client::wire::{Code, etcdserverpb::PutRequest};
 use client::{Client, Error};
 
 use crate::live::ops::put_request;
-use crate::live::refused;
+use crate::live::{PATIENCE, refused};
 use crate::with_shared;
 
 const NOT_FOUND: &str = "etcdserver: requested lease not found";
@@ -32,11 +32,14 @@ fn an_unknown_lease_is_told_in_three_ways() {
 #[test]
 fn a_lease_is_granted_once_and_revoked_once() {
     with_shared(|client| async move {
-        let granted = client.lease_grant(60, 0x0a11).await.unwrap();
-        assert_eq!((granted.id, granted.ttl), (0x0a11, 60));
+        let begin = Instant::now();
+        let granted = client.lease_grant(600, 0x0a11).await.unwrap();
+        assert_eq!((granted.id, granted.ttl), (0x0a11, 600));
         refused(client.lease_grant(60, 0x0a11).await, Code::FailedPrecondition, "etcdserver: lease already exists");
         let left = client.lease_time_to_live(0x0a11, false).await.unwrap();
-        assert!(left.granted_ttl == 60 && (58..=60).contains(&left.ttl), "{left:?}");
+        // Seconds that have not passed are left.
+        let least = 599 - begin.elapsed().as_secs() as i64;
+        assert!(left.granted_ttl == 600 && (least..=600).contains(&left.ttl), "{left:?}");
         assert!(client.leases().await.unwrap().leases.iter().any(|lease| lease.id == 0x0a11));
         client.lease_revoke(0x0a11).await.unwrap();
         refused(client.lease_revoke(0x0a11).await, Code::NotFound, NOT_FOUND);
@@ -108,21 +111,19 @@ fn a_revoke_deletes_all_its_keys_in_one_revision() {
 }
 
 #[test]
-fn a_key_of_two_seconds_is_gone_between_two_and_three() {
+fn a_key_of_two_seconds_is_gone_after_two_and_soon() {
     with_shared(|client| async move {
         let begin = Instant::now();
         let lease = client.lease_grant(2, 0).await.unwrap().id;
+        let granted = Instant::now();
         put_under(&client, "short/a", lease).await;
-        while begin.elapsed() < Duration::from_millis(1900) {
-            assert!(client.get("short/a").await.unwrap().is_some(), "gone after {:?}", begin.elapsed());
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
         while client.get("short/a").await.unwrap().is_some() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         let took = begin.elapsed();
-        // The lease began behind `begin`.
-        assert!(took >= Duration::from_secs(2) && took < Duration::from_secs(3), "gone after {took:?}");
+        // The lease began behind `begin`; what is left to the machine is when we hear of its end.
+        assert!(took >= Duration::from_secs(2), "gone after {took:?}");
+        assert!(granted.elapsed() < Duration::from_secs(2) + PATIENCE, "gone after {took:?}");
         refused(client.lease_revoke(lease).await, Code::NotFound, NOT_FOUND);
     });
 }
@@ -130,13 +131,14 @@ fn a_key_of_two_seconds_is_gone_between_two_and_three() {
 #[test]
 fn a_lease_that_is_renewed_stays() {
     with_shared(|client| async move {
-        let lease = client.lease_grant(2, 0).await.unwrap().id;
+        // Long enough for a machine that is busy between two renewals.
+        let lease = client.lease_grant(6, 0).await.unwrap().id;
         put_under(&client, "renewed/a", lease).await;
         let mut alive = client.keep_alive(lease);
         let begin = Instant::now();
-        while begin.elapsed() < Duration::from_millis(3500) {
-            assert_eq!(alive.renew().await, Ok(2));
-            tokio::time::sleep(Duration::from_millis(500)).await;
+        while begin.elapsed() < Duration::from_millis(7500) {
+            assert_eq!(alive.renew().await, Ok(6));
+            tokio::time::sleep(Duration::from_millis(200)).await;
         }
         assert!(client.get("renewed/a").await.unwrap().is_some());
         client.lease_revoke(lease).await.unwrap();

@@ -10,8 +10,8 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tonic::{Request, Status, Streaming, client::Grpc, transport::Endpoint};
 use tonic_prost::ProstCodec;
 
-/// Until an answer that must come has not come.
-const PATIENCE: Duration = Duration::from_secs(5);
+use super::PATIENCE;
+
 /// How long a silence is listened to.
 const SILENCE: Duration = Duration::from_millis(400);
 

@@ -8,9 +8,7 @@ use std::time::{Duration, Instant};
 use client::Client;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::live::{self, block_on, free_port, run_to_end};
-
-const PATIENCE: Duration = Duration::from_secs(20);
+use crate::live::{self, PATIENCE, block_on, free_port, run_to_end};
 
 fn dev(data_dir: &Path, port: u16, members: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kvorum"));

@@ -10,6 +10,10 @@ use serde_json::Value;
 
 use crate::live::{Alone, block_on, is_other, refused, shell_code};
 
+/// Supervisors send SIGKILL after this long at the earliest. The member gives itself a second and
+/// a half of it, on a machine that lets it run.
+const IN_TIME: Duration = Duration::from_secs(10);
+
 #[test]
 fn signals_end_it_in_time_with_their_status() {
     for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130)] {
@@ -17,7 +21,7 @@ fn signals_end_it_in_time_with_their_status() {
         block_on(async { alone.client().put("a", "x").await.expect("puts") });
         let (status, took) = alone.member.stop(signal);
         assert_eq!(shell_code(status), Some(code), "{status}");
-        assert!(took < Duration::from_millis(1500), "{took:?}");
+        assert!(took < IN_TIME, "{took:?}");
     }
 }
 
@@ -37,7 +41,7 @@ fn an_open_connection_does_not_hold_up_the_stop() {
     });
     let (status, took) = alone.member.stop(Signal::TERM);
     assert_eq!(shell_code(status), Some(143));
-    assert!(took < Duration::from_millis(1500), "{took:?}");
+    assert!(took < IN_TIME, "{took:?}");
     drop(watching);
 }
 

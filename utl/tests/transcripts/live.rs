@@ -6,6 +6,7 @@ use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 fn programs() -> Option<PathBuf> {
@@ -44,6 +45,26 @@ pub fn stock() -> Result<(), String> {
     if wrong.is_empty() { Ok(()) } else { Err(wrong) }
 }
 
+/// A port of loopback that nobody listens on, below those of outgoing connections: until the
+/// server is there, no connection of another test may take it.
+fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    const LOW: u16 = 6000;
+    const COUNT: u16 = 4_000;
+    let first = u16::try_from(std::process::id().wrapping_mul(1583) % u32::from(COUNT)).expect("below the count");
+    loop {
+        let step = NEXT.fetch_add(1, Ordering::Relaxed);
+        assert!(step < COUNT, "no free port on 127.0.0.1 from {LOW} on");
+        let port = LOW + (first + step) % COUNT;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+/// No start takes longer, even on a machine that does much else.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// A server that ends with its owner.
 struct Server {
     child: Child,
@@ -53,11 +74,7 @@ struct Server {
 impl Server {
     /// A member on free ports of loopback, once it answers.
     fn start(program: &Path, first: Option<&str>, stock: &Path, dir: &Path, data: &str) -> Result<Server, String> {
-        let free = || {
-            let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-            listener.local_addr().expect("bound").port()
-        };
-        let (client, peer) = (free(), free());
+        let (client, peer) = (free_port(), free_port());
         let endpoint = format!("127.0.0.1:{client}");
         let url = format!("http://{endpoint}");
         let mut command = Command::new(program);
@@ -68,7 +85,7 @@ impl Server {
         let server = Server { child, endpoint };
         let since = Instant::now();
         while server.ctl(stock, &["endpoint", "health", "--command-timeout=200ms"]).is_err() {
-            if since.elapsed() > Duration::from_secs(20) {
+            if since.elapsed() > PATIENCE {
                 return Err(format!("{} does not answer on {data}", program.display()));
             }
         }
