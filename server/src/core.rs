@@ -354,7 +354,7 @@ mod tests {
         let (core, end, _task) = pair();
         let thread = std::thread::spawn(move || {
             let mut batch = Batch::default();
-            end.take(Some(Instant::now() + Duration::from_secs(5)), &mut batch);
+            end.take(Some(Instant::now() + Duration::from_secs(60)), &mut batch);
             let Some(ToCore::Ask { answer, runtime, .. }) = batch.urgent.pop() else {
                 panic!("one urgent question was asked")
             };
@@ -362,7 +362,7 @@ mod tests {
             assert!(end.runtimes[runtime].send(vec![Delivery::Answer(answer, asked)]).is_ok());
             end
         });
-        let asked = core.ask(Request::Barrier, Duration::from_secs(5)).await;
+        let asked = core.ask(Request::Barrier, Duration::from_secs(60)).await;
         assert!(matches!(asked, Asked { revision: 9, term: 3, answer: Answer::Barrier }));
         thread.join().expect("the core's part ends");
     }
@@ -370,8 +370,9 @@ mod tests {
     #[tokio::test]
     async fn a_dropped_question_is_cancelled() {
         let (core, end, _task) = pair();
-        let asking = core.ask(Request::Leases, Duration::from_secs(5));
-        tokio::select! { _ = asking => panic!("nobody answers"), _ = tokio::time::sleep(Duration::from_millis(10)) => {} }
+        let asking = core.ask(Request::Leases, Duration::from_secs(60));
+        // Once it has been asked, in this order.
+        tokio::select! { biased; _ = asking => panic!("nobody answers"), () = std::future::ready(()) => {} }
         let mut batch = Batch::default();
         end.take(None, &mut batch);
         assert!(matches!(

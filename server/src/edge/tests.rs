@@ -36,6 +36,9 @@ enum Told {
     Closed,
 }
 
+/// What must come does so within this time, even on a machine that does much else.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 struct Stage {
     address: SocketAddr,
     core: Core,
@@ -157,13 +160,14 @@ impl Stage {
 
     /// What the core was told next.
     async fn told(&self) -> Told {
-        for _ in 0..500 {
+        let until = Instant::now() + PATIENCE;
+        loop {
             match self.told.try_recv() {
                 Ok(told) => return told,
                 Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
             }
+            assert!(Instant::now() < until, "the core was told nothing");
         }
-        panic!("the core was told nothing")
     }
 }
 
@@ -306,15 +310,22 @@ async fn what_is_wrong_with_a_request_is_told_before_the_core_is_asked() {
 
 #[tokio::test]
 async fn a_client_that_resets_its_call_cancels_the_question() {
-    let stage = stage(Settings::default(), |_| None).await;
+    let (tell, mut asked) = tokio::sync::mpsc::unbounded_channel();
+    let stage = stage(Settings::default(), move |_| {
+        tell.send(()).expect("the test listens");
+        None
+    })
+    .await;
     let calling = stage.send("/etcdserverpb.KV/Put", framed(&put_request(b"a", b"1")), &[]);
-    assert!(tokio::time::timeout(Duration::from_millis(300), calling).await.is_err());
+    // The core has the question when the client goes away.
+    tokio::select! { _ = calling => panic!("nobody answers"), _ = asked.recv() => {} }
     assert_eq!(stage.told().await, Told::Cancel { timed_out: false });
 }
 
 #[tokio::test]
 async fn deadlines_are_told_by_what_they_interrupt() {
-    let stage = stage(Settings::default(), |_| None).await;
+    // The member's own deadline is two minutes from here.
+    let stage = stage(Settings { election: PATIENCE, ..Settings::default() }, |_| None).await;
     let soon = &[("grpc-timeout", "50m")];
     let begun = Instant::now();
     let (_, end) = stage.call("/etcdserverpb.KV/Put", &put_request(b"a", b"1"), soon).await;
@@ -323,7 +334,7 @@ async fn deadlines_are_told_by_what_they_interrupt() {
     let range = pb::RangeRequest { key: Bytes::from_static(b"a"), ..Default::default() }.encode_to_vec();
     let (_, end) = stage.call("/etcdserverpb.KV/Range", &range, soon).await;
     assert_eq!(end, (4, "context deadline exceeded".into()));
-    assert!(begun.elapsed() < Duration::from_secs(3), "the client's deadline counts, not the member's");
+    assert!(begun.elapsed() < PATIENCE, "the client's deadline counts, not the member's");
     assert_eq!(stage.told().await, Told::Cancel { timed_out: false });
 }
 

@@ -110,7 +110,7 @@ async fn a_read_waits_until_the_client_takes_what_it_asked_for() {
     let ledger = small();
     let account = Account::new(&ledger);
     let places = account.hold(What::Places, 390);
-    let first = tokio::time::timeout(std::time::Duration::from_secs(5), account.read(300)).await;
+    let first = tokio::time::timeout(std::time::Duration::from_secs(60), account.read(300)).await;
     let mut first = first.expect("what handlers hold does not stop them");
     let waits = tokio::spawn({
         let account = account.clone();
