@@ -295,8 +295,8 @@ impl Store {
         if !put.ignore_value && !put.ignore_lease {
             return Ok(kept);
         }
-        let entry = self.keys.get(put.key).filter(|entry| !entry.latest.is_tombstone());
-        let before = entry.ok_or(Error::KeyNotFound)?.latest;
+        let entry = self.keys.get(put.key).filter(|entry| entry.is_live());
+        let before = entry.ok_or(Error::KeyNotFound)?.latest();
         if put.ignore_lease {
             kept.lease = Some(before.lease);
         }
@@ -550,7 +550,9 @@ impl Store {
     /// Executes a checked put. Returns the version before, if asked for.
     pub(crate) fn write_put(&mut self, batch: &mut Batch, put: &PutRequest<'_>, kept: Kept) -> Option<Item> {
         let rev = batch.next_rev();
-        let before = self.get(put.key);
+        let found = self.keys.find(put.key);
+        let entry = found.map(|found| self.keys.entry(found)).filter(|entry| entry.is_live());
+        let before = entry.map(|entry| self.item(put.key, &entry.latest()));
         let lease = kept.lease.unwrap_or(put.lease);
         let kv = KeyValueRef {
             key: put.key,
@@ -570,7 +572,7 @@ impl Store {
             sub: u32::try_from(rev.sub).expect("below 2^32 changes in a transaction"),
             handle,
         };
-        self.keys.push(put.key, version);
+        self.keys.push(put.key, found, version);
         let key = before.as_ref().map_or_else(|| Key::from(put.key), |before| before.key.clone());
         let create = kv.create;
         self.leases.attach(&key, before.as_ref().map_or(0, |before| before.lease), lease);
@@ -586,8 +588,8 @@ impl Store {
     pub(crate) fn write_delete(&mut self, batch: &mut Batch, range: &KeyRange, prev_kv: bool) -> Reply {
         let mut found: Vec<Item> = Vec::new();
         self.keys.scan(range, |key, entry| {
-            if !entry.latest.is_tombstone() {
-                found.push(self.item(key, &entry.latest));
+            if entry.is_live() {
+                found.push(self.item(key, &entry.latest()));
             }
             true
         });
@@ -619,7 +621,7 @@ impl Store {
             sub: u32::try_from(rev.sub).expect("below 2^32 changes in a transaction"),
             handle,
         };
-        self.keys.push(&before.key, version);
+        self.keys.push(&before.key, self.keys.find(&before.key), version);
         let key = before.key.clone();
         self.leases.attach(&key, before.lease, 0);
         let prev = self.shown_before(&before.key, before, rev.main);

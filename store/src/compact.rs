@@ -10,14 +10,9 @@ use std::collections::BTreeSet;
 /// at or below it, and a tombstone strictly below it. (A tombstone exactly at it is kept: a watch
 /// from there on must still see the delete.)
 pub fn dead_versions(entry: &Entry, compacted: i64) -> usize {
-    let older = entry.older();
-    let superseded = match older.first() {
-        None => 0,
-        Some(_) if entry.latest.main <= compacted => older.len(),
-        Some(_) => older.partition_point(|version| version.main <= compacted).saturating_sub(1),
-    };
-    let next = older.get(superseded).unwrap_or(&entry.latest);
-    superseded + usize::from(next.is_tombstone() && next.main < compacted)
+    let superseded = entry.upto(compacted).saturating_sub(1);
+    let next = &entry.kept()[superseded];
+    superseded + usize::from(next.is_tombstone() && next.main() < compacted)
 }
 
 /// A revision that must stay readable. Given back by [`Store::unpin`].

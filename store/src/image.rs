@@ -195,7 +195,7 @@ impl Block {
         out.extend_from_slice(key);
         put_varint(out, count as u64);
         for version in versions() {
-            put_version(out, version);
+            put_version(out, &version);
         }
         self.keys += 1;
         true
@@ -308,12 +308,13 @@ impl Loader {
         if self.keys > 0 && *self.last_key >= *key {
             return Err("keys do not ascend".into());
         }
-        let ascending = entry.older().iter().zip(entry.versions().skip(1)).all(|(a, b)| a.rev() < b.rev());
-        if !ascending || entry.latest.main > self.store.revision {
+        let ascending = entry.versions().zip(entry.versions().skip(1)).all(|(a, b)| a.rev() < b.rev());
+        let latest = entry.latest();
+        if !ascending || latest.main > self.store.revision {
             return Err("versions do not ascend up to the revision".into());
         }
-        if !self.store.leases.load_key(key, entry.latest.lease) {
-            return Err(format!("a key on lease {:x}, which the head does not have", entry.latest.lease));
+        if !self.store.leases.load_key(key, latest.lease) {
+            return Err(format!("a key on lease {:x}, which the head does not have", latest.lease));
         }
         self.last_key.clear();
         self.last_key.extend_from_slice(key);
@@ -384,15 +385,14 @@ impl<'a> Varints<'a> {
         let (key, rest) = self.rest.split_at(len.ok_or("a key is cut short")?);
         self.rest = rest;
         let count = self.next()?;
-        let mut older = Vec::new();
-        for _ in 1..count {
-            older.push(self.version()?);
-        }
-        if count == 0 {
-            return Err("a key without versions".into());
-        }
-        let latest = self.version()?;
-        let entry = Entry::new(key, latest, older);
+        let entry = match count {
+            0 => return Err("a key without versions".into()),
+            1 => Entry::new(key.len(), &[self.version()?]),
+            _ => {
+                let versions = (0..count).map(|_| self.version()).collect::<Result<Vec<_>, _>>()?;
+                Entry::new(key.len(), &versions)
+            }
+        };
         for version in entry.versions() {
             let least = crate::record::HEADER + version.without_value(key).encoded_len();
             if (version.handle.len as usize) < least {

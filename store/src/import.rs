@@ -149,10 +149,10 @@ impl Import {
         }
         self.take_tables(tables, leases);
         let keys = std::mem::take(&mut self.keys);
-        for (key, mut older) in keys {
-            let latest = older.pop().expect("a key has versions");
+        for (key, versions) in keys {
+            let latest = versions.last().expect("a key has versions");
             assert!(self.store.leases.load_key(&key, latest.lease), "orphans were adopted");
-            self.store.keys.load(&key, Entry::new(&key, latest, older));
+            self.store.keys.load(&key, Entry::new(key.len(), &versions));
         }
         self.store.keys.loaded();
         while !self.store.sweep(10_000) {}

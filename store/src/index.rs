@@ -1,11 +1,11 @@
 //! Which versions of which keys exist, and where their records lie. Every question of
 //! *which version* is answered here, from memory.
 
+use crate::packed::Packed;
 use crate::record::{self, KeyValueRef};
 use crate::tree::Tree;
 use crate::{Handle, KeyRange, Rev};
 use std::collections::VecDeque;
-use std::num::NonZeroU32;
 use std::ops::Bound;
 
 /// One version of a key. A tombstone has version, create and lease 0.
@@ -62,65 +62,102 @@ impl Version {
 
 /// All kept versions of one key. The key itself is in the tree alone.
 #[derive(Clone, Debug)]
-pub struct Entry {
-    /// Bytes of the key and one: an entry that may be missing takes no more room so.
-    key_len_and_one: NonZeroU32,
-    pub latest: Version,
-    /// Ascending, all before `latest`. Few keys have any, so it costs one word.
-    #[allow(clippy::box_collection)]
-    older: Option<Box<Vec<Version>>>,
+pub struct Entry(Kept);
+
+/// Few keys have more than one version at a time, so those that do pay for it.
+#[derive(Clone, Debug)]
+enum Kept {
+    One(Packed),
+    Many(Box<History>),
 }
 
-const _: () = assert!(size_of::<Option<Entry>>() == 64);
+#[derive(Clone, Debug)]
+struct History {
+    /// Bytes of the key: what its versions cost must be known without it.
+    key_len: usize,
+    /// Two at least, in revision order.
+    versions: Vec<Packed>,
+}
+
+const _: () = assert!(size_of::<Option<Entry>>() == 24);
 
 impl Entry {
+    /// Of versions in revision order.
+    ///
     /// # Panics
-    /// If the key is longer than 32 bits can say.
-    pub fn new(key: &[u8], latest: Version, older: Vec<Version>) -> Entry {
-        let key_len_and_one = u32::try_from(key.len() + 1).ok().and_then(NonZeroU32::new).expect("keys are short");
-        Entry { key_len_and_one, latest, older: (!older.is_empty()).then(|| Box::new(older)) }
-    }
-
-    pub fn key_len(&self) -> usize {
-        self.key_len_and_one.get() as usize - 1
-    }
-
-    pub fn older(&self) -> &[Version] {
-        self.older.as_ref().map_or(&[], |older| older)
+    /// If there is none.
+    pub fn new(key_len: usize, versions: &[Version]) -> Entry {
+        match versions {
+            [] => panic!("an entry has a version"),
+            [one] => Entry(Kept::One(Packed::new(*one))),
+            many => {
+                let versions = many.iter().map(|version| Packed::new(*version)).collect();
+                Entry(Kept::Many(Box::new(History { key_len, versions })))
+            }
+        }
     }
 
     /// Every kept version, oldest first.
-    pub fn versions(&self) -> impl DoubleEndedIterator<Item = &Version> {
-        self.older().iter().chain(std::iter::once(&self.latest))
+    pub(crate) fn kept(&self) -> &[Packed] {
+        match &self.0 {
+            Kept::One(version) => std::slice::from_ref(version),
+            Kept::Many(history) => &history.versions,
+        }
+    }
+
+    fn newest(&self) -> &Packed {
+        self.kept().last().expect("an entry has a version")
+    }
+
+    pub fn latest(&self) -> Version {
+        self.newest().get()
+    }
+
+    /// Whether the key exists at the newest revision.
+    pub fn is_live(&self) -> bool {
+        !self.newest().is_tombstone()
+    }
+
+    /// Every kept version, oldest first.
+    pub fn versions(&self) -> impl DoubleEndedIterator<Item = Version> {
+        self.kept().iter().map(Packed::get)
+    }
+
+    /// How many of the kept versions came at or before `revision`.
+    pub fn upto(&self, revision: i64) -> usize {
+        self.kept().partition_point(|version| version.main() <= revision)
     }
 
     /// The newest version at or below `revision`, tombstones included.
-    pub fn at(&self, revision: i64) -> Option<&Version> {
-        if self.latest.main <= revision {
-            return Some(&self.latest);
-        }
-        let upto = self.older().partition_point(|version| version.main <= revision);
-        upto.checked_sub(1).map(|i| &self.older()[i])
+    pub fn at(&self, revision: i64) -> Option<Version> {
+        let upto = self.upto(revision);
+        upto.checked_sub(1).map(|i| self.kept()[i].get())
     }
 
-    fn supersede(&mut self, version: Version) {
-        let before = std::mem::replace(&mut self.latest, version);
-        self.older.get_or_insert_default().push(before);
-    }
-
-    fn drop_older(&mut self, most: usize) {
-        let Some(older) = &mut self.older else { return };
-        older.drain(..most);
-        if older.is_empty() {
-            self.older = None;
-        } else if older.capacity() > 4 * older.len() {
-            older.shrink_to_fit();
+    fn supersede(&mut self, key_len: usize, version: Version) {
+        let version = Packed::new(version);
+        match &mut self.0 {
+            Kept::Many(history) => history.versions.push(version),
+            Kept::One(before) => {
+                let history = History { key_len, versions: vec![before.clone(), version] };
+                self.0 = Kept::Many(Box::new(history));
+            }
         }
     }
 
-    /// The version just before the one at `rev`.
-    pub fn before(&self, rev: Rev) -> Option<&Version> {
-        self.versions().rev().find(|version| version.rev() < rev)
+    /// Drops the `most` oldest, but for the newest, and tells `freed` of each and of the key's length.
+    fn drop_oldest(&mut self, most: usize, mut freed: impl FnMut(Version, usize)) {
+        let Kept::Many(history) = &mut self.0 else { return };
+        let History { key_len, versions } = &mut **history;
+        let most = most.min(versions.len() - 1);
+        for version in versions.drain(..most) {
+            freed(version.get(), *key_len);
+        }
+        if versions.len() == 1 {
+            self.0 = Kept::One(versions.pop().expect("one is left"));
+        } else if versions.capacity() > 4 * versions.len() {
+            versions.shrink_to_fit();
+        }
     }
 }
 
@@ -131,7 +168,10 @@ struct Slab {
     free: Vec<u32>,
 }
 
-const BLOCK: usize = 1024;
+/// Entries of a block: a little less than 16 KiB of them, so that with what an allocator may add for
+/// itself or for alignment a block still fits its class of that size.
+const BLOCK: usize = (16 << 10) / size_of::<Option<Entry>>();
+const _: () = assert!(BLOCK * size_of::<Option<Entry>>() + 15 <= 16 << 10);
 
 impl Slab {
     fn slot(&mut self, number: u32) -> &mut Option<Entry> {
@@ -159,9 +199,25 @@ impl Slab {
         u32::try_from(before + block.len() - 1).expect("below 2^32 keys")
     }
 
+    fn entry(&mut self, number: u32) -> &mut Entry {
+        self.slot(number).as_mut().expect("the index points to entries")
+    }
+
     fn remove(&mut self, number: u32) {
         *self.slot(number) = None;
         self.free.push(number);
+    }
+}
+
+/// The entry of a key that [`Keys::find`] found; good until the index changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found(u32);
+
+/// Gives back the room of a queue that was long and is short now, seldom enough that it costs nothing.
+fn give_back<T>(queue: &mut VecDeque<T>) {
+    const KEPT: usize = 1024;
+    if queue.capacity() > KEPT && queue.len() < queue.capacity() / 8 {
+        queue.shrink_to((2 * queue.len()).max(KEPT));
     }
 }
 
@@ -192,7 +248,16 @@ impl Keys {
     }
 
     pub fn get(&self, key: &[u8]) -> Option<&Entry> {
-        self.tree.get(key).map(|number| self.slab.get(number))
+        self.find(key).map(|found| self.entry(found))
+    }
+
+    /// Which entry is that of `key`, for a caller that asks it and then adds to it.
+    pub fn find(&self, key: &[u8]) -> Option<Found> {
+        self.tree.get(key).map(Found)
+    }
+
+    pub fn entry(&self, Found(number): Found) -> &Entry {
+        self.slab.get(number)
     }
 
     /// Keys of the range whose newest version is not a tombstone, without visiting them.
@@ -218,18 +283,18 @@ impl Keys {
         }
     }
 
-    /// Adds the newest version of `key`.
-    pub fn push(&mut self, key: &[u8], version: Version) {
+    /// Adds the newest version of `key`. `found`: what [`Keys::find`] says of it now.
+    pub fn push(&mut self, key: &[u8], found: Option<Found>, version: Version) {
         self.versions += 1;
         self.live_bytes += version.cost(key.len());
-        let number = match self.tree.get(key) {
-            Some(number) => {
+        let number = match found {
+            Some(Found(number)) => {
                 self.supersede(number, key, version);
                 number
             }
             None => {
                 assert!(!version.is_tombstone(), "a key that does not exist is not deleted");
-                let number = self.slab.add(Entry::new(key, version, Vec::new()));
+                let number = self.slab.add(Entry::new(key.len(), &[version]));
                 self.tree.insert(key, number, true);
                 number
             }
@@ -240,20 +305,20 @@ impl Keys {
     }
 
     fn supersede(&mut self, number: u32, key: &[u8], version: Version) {
-        let entry = self.slab.slot(number).as_mut().expect("the index points to entries");
-        assert!(entry.latest.rev() < version.rev(), "versions come in revision order");
-        match (entry.latest.is_tombstone(), version.is_tombstone()) {
-            (true, true) => panic!("a key that does not exist is not deleted again"),
-            (was_dead, is_dead) if was_dead != is_dead => self.tree.set_live(key, was_dead),
+        let entry = self.slab.entry(number);
+        assert!(entry.latest().rev() < version.rev(), "versions come in revision order");
+        match (entry.is_live(), !version.is_tombstone()) {
+            (false, false) => panic!("a key that does not exist is not deleted again"),
+            (was_live, is_live) if was_live != is_live => self.tree.set_live(key, is_live),
             _ => {}
         }
-        entry.supersede(version);
+        entry.supersede(key.len(), version);
         self.superseded.push_back((version.main, number));
     }
 
     /// Takes in a whole entry of an image. [`Keys::loaded`] must follow the last one.
     pub fn load(&mut self, key: &[u8], entry: Entry) {
-        let live = !entry.latest.is_tombstone();
+        let live = entry.is_live();
         for version in entry.versions() {
             self.versions += 1;
             self.live_bytes += version.cost(key.len());
@@ -277,9 +342,11 @@ impl Keys {
     pub fn sweep_one(&mut self, level: i64, freed: &mut impl FnMut(Handle)) -> bool {
         if self.superseded.front().is_some_and(|(main, _)| *main <= level) {
             let (_, number) = self.superseded.pop_front().expect("looked at just now");
+            give_back(&mut self.superseded);
             self.drop_superseded(number, level, freed);
         } else if self.tombstones.front().is_some_and(|(main, ..)| *main < level) {
             let (_, number, key) = self.tombstones.pop_front().expect("looked at just now");
+            give_back(&mut self.tombstones);
             self.drop_tombstone(number, &key, level, freed);
         } else {
             return false;
@@ -303,13 +370,12 @@ impl Keys {
     fn drop_superseded(&mut self, number: u32, level: i64, freed: &mut impl FnMut(Handle)) {
         let Some(entry) = self.slab.slot(number).as_mut() else { return };
         // A dead tombstone that is the newest version is dropped with its key, by its own visit.
-        let dead = crate::compact::dead_versions(entry, level).min(entry.older().len());
-        for version in &entry.older()[..dead] {
+        let dead = crate::compact::dead_versions(entry, level);
+        entry.drop_oldest(dead, |version, key_len| {
             self.versions -= 1;
-            self.live_bytes -= version.cost(entry.key_len());
+            self.live_bytes -= version.cost(key_len);
             freed(version.handle);
-        }
-        entry.drop_older(dead);
+        });
     }
 
     /// The key goes with its last version, if that is still this tombstone or another dead one.
@@ -322,11 +388,42 @@ impl Keys {
         if crate::compact::dead_versions(entry, level) == 0 {
             return;
         }
-        assert!(entry.older().is_empty() && entry.latest.is_tombstone(), "only a tombstone dies as the newest version");
+        assert!(entry.kept().len() == 1 && !entry.is_live(), "only a tombstone dies as the newest version");
+        let latest = entry.latest();
         self.versions -= 1;
-        self.live_bytes -= entry.latest.cost(key.len());
-        freed(entry.latest.handle);
+        self.live_bytes -= latest.cost(key.len());
+        freed(latest.handle);
         self.tree.remove(key);
         self.slab.remove(number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn version(main: i64) -> Version {
+        let handle = Handle { segment: 1, offset: 4096, len: 64 };
+        Version { main, create: 2, version: main - 1, lease: 0, sub: 0, handle }
+    }
+
+    #[test]
+    fn a_sweep_gives_back_what_a_long_history_took() {
+        let mut keys = Keys::default();
+        let last = 20_000;
+        for main in 2..=last {
+            let found = keys.find(b"key");
+            keys.push(b"key", found, version(main));
+        }
+        assert_eq!(keys.versions(), last as u64 - 1);
+        assert!(keys.superseded.capacity() >= keys.superseded.len() && keys.superseded.len() == last as usize - 2);
+        let mut freed = 0;
+        while keys.sweep_one(last, &mut |_| freed += 1) {}
+        assert_eq!((keys.versions(), freed), (1, last - 2));
+        assert_eq!(keys.live_bytes(), version(last).cost(3));
+        assert!(keys.superseded.capacity() <= 1024, "{}", keys.superseded.capacity());
+        let entry = keys.get(b"key").expect("its newest version stays");
+        assert!(matches!(entry.0, Kept::One(_)), "a lone version takes no more than its place");
+        assert_eq!(entry.latest(), version(last));
     }
 }

@@ -28,6 +28,7 @@ pub mod import;
 pub mod index;
 pub mod lease;
 pub mod order;
+mod packed;
 mod protobuf;
 pub mod range;
 pub mod record;

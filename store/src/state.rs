@@ -188,14 +188,14 @@ impl Store {
     /// The newest version of a key.
     pub fn get(&self, key: &[u8]) -> Option<Item> {
         let entry = self.keys.get(key)?;
-        (!entry.latest.is_tombstone()).then(|| self.item(key, &entry.latest))
+        entry.is_live().then(|| self.item(key, &entry.latest()))
     }
 
     /// The version of a key that a reader at `revision` sees.
     pub fn get_at(&self, key: &[u8], revision: i64) -> Option<Item> {
         let entry = self.keys.get(key)?;
         let version = entry.at(revision).filter(|version| !version.is_tombstone())?;
-        Some(self.item(key, version))
+        Some(self.item(key, &version))
     }
 
     /// Where the version of a key just before main revision `main` lies: what `prev_kv` of an event shows.
@@ -205,7 +205,7 @@ impl Store {
         let dead = crate::compact::dead_versions(entry, self.compacted);
         let alive = entry.versions().skip(dead).take_while(|version| version.main < main);
         let version = alive.last().filter(|version| !version.is_tombstone())?;
-        Some(self.located(version))
+        Some(self.located(&version))
     }
 
     pub(crate) fn item(&self, key: &[u8], version: &crate::index::Version) -> Item {

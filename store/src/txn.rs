@@ -4,7 +4,7 @@
 
 use crate::apply::{Batch, Kept, Stop, value_in};
 use crate::command::{self, Compare, DeleteRangeRequest, Operand, PutRequest, RangeRequest, RequestOp, TxnRequest};
-use crate::index::{Entry, Version};
+use crate::index::Version;
 use crate::state::Store;
 use crate::{Error, Handle, KeyRange, OpReply, Query, RangeReply, Reply};
 use bytes::Bytes;
@@ -172,12 +172,12 @@ impl Store {
     fn holds(&self, compare: &Compare<'_>, values: Values<'_>) -> Result<bool, Stop> {
         let range = compare.range();
         let (mut found, mut all) = (false, Ok(true));
-        self.keys.scan(&range, |_, entry| {
-            if entry.latest.is_tombstone() {
+        self.keys.scan(&range, |key, entry| {
+            if !entry.is_live() {
                 return true;
             }
             found = true;
-            all = holds_for(compare, entry, values);
+            all = holds_for(compare, key.len(), &entry.latest(), values);
             matches!(all, Ok(true))
         });
         if found {
@@ -189,23 +189,23 @@ impl Store {
 
 const VALUE: i32 = 3;
 
-fn holds_for(compare: &Compare<'_>, entry: &Entry, values: Values<'_>) -> Result<bool, Stop> {
+fn holds_for(compare: &Compare<'_>, key_len: usize, latest: &Version, values: Values<'_>) -> Result<bool, Stop> {
     if compare.target != VALUE {
-        return Ok(satisfied(compare.result, compare_numbers(compare, Some(&entry.latest))));
+        return Ok(satisfied(compare.result, compare_numbers(compare, Some(latest))));
     }
     let operand = match compare.operand {
         Operand::Value(value) => value,
         _ => b"",
     };
     // different lengths: unequal, whatever the bytes are
-    let same_length = entry.latest.value_len(entry.key_len()) == operand.len();
+    let same_length = latest.value_len(key_len) == operand.len();
     match compare.result {
         EQUAL if !same_length => return Ok(false),
         NOT_EQUAL if !same_length => return Ok(true),
         EQUAL | GREATER | LESS | NOT_EQUAL => {}
         _ => return Ok(true),
     }
-    let value = values(entry.latest.handle)?;
+    let value = values(latest.handle)?;
     Ok(satisfied(compare.result, value[..].cmp(operand)))
 }
 

@@ -173,9 +173,9 @@ impl Store {
         self.keys.scan_after(&range, after.as_deref(), |key, entry| {
             let version = entry.at(walk.revision).filter(|version| !version.is_tombstone());
             if let Some(version) = version
-                && walk.take(version)
+                && walk.take(&version)
             {
-                each(key, version);
+                each(key, &version);
             }
             seen += 1;
             if seen == most {
