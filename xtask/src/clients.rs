@@ -61,7 +61,7 @@ fn build_clients() -> Result<()> {
 
 async fn ready(members: &mut [Server]) -> Result<()> {
     for member in members {
-        member.ready(Duration::from_secs(30)).await?;
+        member.ready(Duration::from_secs(60)).await?;
     }
     Ok(())
 }
@@ -83,7 +83,7 @@ async fn at_work(program: &Program, seconds: u64) -> Result<()> {
         working.push((name, child));
     }
     tokio::time::sleep(Duration::from_secs(seconds / 3)).await;
-    let leader = leader_of(&endpoints)?;
+    let leader = leader_of(&endpoints).await?;
     println!("kill -9 of {}, which leads", members[leader].spec.name);
     members[leader].kill();
     tokio::time::sleep(Duration::from_secs(seconds / 3)).await;
@@ -115,8 +115,19 @@ async fn at_work(program: &Program, seconds: u64) -> Result<()> {
     Ok(())
 }
 
-/// Position of the leader among `endpoints`, as the stock tool sees it.
-fn leader_of(endpoints: &[String]) -> Result<usize> {
+/// Position of the leader among `endpoints`, as soon as there is one.
+async fn leader_of(endpoints: &[String]) -> Result<usize> {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        match leader_now(endpoints) {
+            Err(_) if Instant::now() < deadline => tokio::time::sleep(Duration::from_millis(50)).await,
+            found => return found,
+        }
+    }
+}
+
+/// The same, as the stock tool sees it now.
+fn leader_now(endpoints: &[String]) -> Result<usize> {
     let output = etcdctl(&endpoints.join(","), &["endpoint", "status", "-w", "json"], None)?;
     let status: serde_json::Value = serde_json::from_slice(&output.stdout).context("endpoint status -w json")?;
     let leads = |one: &serde_json::Value| one["Status"]["leader"] == one["Status"]["header"]["member_id"];

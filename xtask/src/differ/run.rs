@@ -15,7 +15,7 @@ use super::{
     plant::Plant,
     side::Side,
     step::Step,
-    watches::{BARRIER, Story},
+    watches::{BARRIER, PATIENCE, Story},
 };
 use crate::server::Program;
 
@@ -139,7 +139,7 @@ impl Run {
         right.send(request.encode_to_vec().into());
         match &request.request_union {
             Some(RequestUnion::CreateRequest(create)) => {
-                let wait = Duration::from_secs(3);
+                let wait = PATIENCE;
                 join!(
                     left.until(wait, |s| s.controls > left_controls),
                     right.until(wait, |s| s.controls > right_controls),
@@ -151,13 +151,13 @@ impl Run {
             Some(RequestUnion::CancelRequest(_)) => {
                 let answered = left.until(Duration::from_millis(60), |s| s.controls > left_controls).await;
                 if answered {
-                    right.until(Duration::from_secs(3), |s| s.controls > right_controls).await;
+                    right.until(PATIENCE, |s| s.controls > right_controls).await;
                 }
             }
             _ => {
                 let answered = left.until(Duration::from_millis(60), |s| s.progress > left_progress).await;
                 if answered {
-                    right.until(Duration::from_secs(3), |s| s.progress > right_progress).await;
+                    right.until(PATIENCE, |s| s.progress > right_progress).await;
                 }
             }
         }
@@ -179,7 +179,7 @@ impl Run {
                 let tell = |reached| format!("stream {number}: the barrier {left_at} came: {reached}");
                 return Some((Step::Settle, tell(l), tell(r)));
             }
-            let deadline = Instant::now() + Duration::from_secs(3);
+            let deadline = Instant::now() + PATIENCE;
             loop {
                 // The locks must not be held while more is waited for.
                 let parted = Story::parting(&left.story(), &right.story());

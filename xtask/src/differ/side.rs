@@ -40,7 +40,7 @@ impl Side {
     pub async fn start(program: &Program, dir: &Path, extra: &[String]) -> Result<Side> {
         std::fs::create_dir_all(dir)?;
         let mut server = server::cluster(program, 1, dir, extra)?.remove(0);
-        server.ready(Duration::from_secs(30)).await?;
+        server.ready(Duration::from_secs(60)).await?;
         let raw = Raw::connect(&server.endpoint()).await?;
         let status: pb::StatusResponse =
             raw.call(Rpc::Status, &pb::StatusRequest {}).await.context("asking for the status")?;

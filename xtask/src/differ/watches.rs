@@ -62,6 +62,9 @@ pub struct Story {
     ended: bool,
 }
 
+/// What must come does so within this time, even on a machine that does much else.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
 impl WatchStream {
     /// Opens a stream and waits until it tells of the barrier key.
     pub async fn open(raw: &Raw, own: &Own, compacted: i64, planted: &Planted) -> WatchStream {
@@ -74,7 +77,7 @@ impl WatchStream {
         let request = pb::WatchRequest { request_union: Some(RequestUnion::CreateRequest(sentinel)) };
         bidi.send(request.encode_to_vec().into());
         let stream = WatchStream { bidi, story };
-        stream.until(Duration::from_secs(5), |s| s.ready).await;
+        stream.until(PATIENCE, |s| s.ready).await;
         stream
     }
 
@@ -88,7 +91,7 @@ impl WatchStream {
 
     /// Waits until the barrier's revision has come.
     pub async fn reach(&self, revision: i64) -> bool {
-        self.until(Duration::from_secs(5), |s| s.sentinel >= revision).await
+        self.until(PATIENCE, |s| s.sentinel >= revision).await
     }
 
     /// Waits until the story is so, or the stream has ended.

@@ -72,7 +72,7 @@ pub async fn kill_loop(args: &Args) -> Result<()> {
 
 async fn rounds(args: &Args, members: &mut [Server]) -> Result<()> {
     for member in members.iter_mut() {
-        member.ready(Duration::from_secs(30)).await?;
+        member.ready(Duration::from_secs(60)).await?;
     }
     let world = Arc::new(World::new(members.iter().map(Server::endpoint).collect(), WATCHERS));
     let work = start(&world, args.seed);
