@@ -9,13 +9,12 @@ use std::{
 };
 
 use client::{Client, Options};
+use cobra::{Flag, Values};
 use tokio::runtime::Runtime;
 
 use crate::{
     connect, env,
     exit::{ERROR, Failure, Outcome},
-    flags::{self, Flag, Parsed, Values},
-    help,
     print::{Answer, Format, Printer, look::Look},
     raw,
 };
@@ -40,7 +39,7 @@ pub struct Call {
 
 impl Call {
     /// A call of what was parsed.
-    pub fn new(parsed: Parsed) -> Call {
+    pub fn new(parsed: crate::commands::Parsed) -> Call {
         Call {
             path: parsed.path,
             args: parsed.args,
@@ -67,8 +66,16 @@ impl Call {
         self.args.get(at).map(String::as_str)
     }
 
+    /// The arguments, if there are as many as are wanted.
+    ///
+    /// # Errors
+    /// The text, if there are more or fewer.
+    pub fn exactly<const N: usize>(&self, otherwise: &str) -> Outcome<&[String; N]> {
+        self.args.as_slice().try_into().map_err(|_| Failure::bad_args(otherwise))
+    }
+
     fn flag(&self, name: &str) -> &'static Flag {
-        flags::known(&self.path).into_iter().find(|f| f.name == name).unwrap_or_else(|| panic!("no flag --{name}"))
+        cobra::flag(&self.path, name)
     }
 
     fn values(&self) -> &Values {
@@ -82,7 +89,7 @@ impl Call {
 
     /// A switch.
     pub fn switch(&self, name: &str) -> bool {
-        flags::parse_bool(self.text(name)).expect("checked when it was read")
+        self.values().switch(self.flag(name))
     }
 
     /// A text.
@@ -92,17 +99,17 @@ impl Call {
 
     /// A signed number.
     pub fn int(&self, name: &str) -> i64 {
-        flags::parse_int(self.text(name)).expect("checked when it was read")
+        self.values().int(self.flag(name))
     }
 
     /// An unsigned number.
     pub fn uint(&self, name: &str) -> u64 {
-        flags::parse_uint(self.text(name)).expect("checked when it was read")
+        self.values().uint(self.flag(name))
     }
 
     /// A duration.
     pub fn duration(&self, name: &str) -> Duration {
-        flags::parse_duration(self.text(name)).expect("checked when it was read")
+        self.values().duration(self.flag(name))
     }
 
     /// A list.
@@ -130,7 +137,7 @@ impl Call {
         self.prepared.set(values).expect("was empty");
         if self.switch("debug") {
             for flag in self.path[0].shared {
-                let value = if flag.kind == flags::Kind::List {
+                let value = if flag.kind == cobra::Kind::List {
                     format!("[{}]", self.list(flag.name).join(","))
                 } else {
                     self.text(flag.name).to_owned()
@@ -254,11 +261,6 @@ impl Call {
                 .build()
                 .expect("the system has room for one runtime")
         })
-    }
-
-    /// The help of the command.
-    pub fn help(&self) -> String {
-        help::help(&self.path)
     }
 }
 

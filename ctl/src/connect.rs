@@ -3,11 +3,11 @@
 use std::net::SocketAddr;
 
 use client::{Client, Credentials, Discovery, Options, Tls};
+use cobra::Flag;
 
 use crate::{
     call::Call,
     exit::{BAD_ARGS, BAD_CONNECTION, ERROR, Failure, Outcome},
-    flags::Flag,
     raw,
 };
 
@@ -33,7 +33,9 @@ pub const GLOBAL: &[Flag] = &[
     Flag::int("max-request-bytes", "0", "largest request in bytes (0: 2 MiB)"),
     Flag::text("password", "", "password of --user"),
     Flag::text("user", "", "username[:password]; a password that is missing is asked for"),
-    Flag::text("write-out", "simple", "form of the output: fields, json, protobuf, simple, table").short('w'),
+    Flag::text("write-out", "simple", "form of the output: fields, json, protobuf, simple, table")
+        .short('w')
+        .choices(&["fields", "json", "protobuf", "simple", "table"]),
 ];
 
 /// Of them, and those that only `kvorum ctl` has.
@@ -51,10 +53,13 @@ pub const GLOBAL_OURS: &[Flag] = &{
 
 /// `--write-out`, the last of [`GLOBAL`], with one form more.
 const WRITE_OUT: Flag =
-    Flag::text("write-out", "simple", "form of the output: fields, json, protobuf, simple, table, yaml").short('w');
+    Flag::text("write-out", "simple", "form of the output: fields, json, protobuf, simple, table, yaml")
+        .short('w')
+        .choices(&["fields", "json", "protobuf", "simple", "table", "yaml"]);
 
 /// `--color`.
-const COLOR: Flag = Flag::text("color", "auto", "colours: auto (on a terminal, unless NO_COLOR is set), always, never");
+const COLOR: Flag = Flag::text("color", "auto", "colours: auto (on a terminal, unless NO_COLOR is set), always, never")
+    .choices(&["always", "auto", "never"]);
 
 /// `--hints`.
 pub const HINTS: Flag = Flag::switch("hints", "say what to try next below an error, even without a terminal");
@@ -133,7 +138,7 @@ fn endpoints(call: &Call) -> Outcome<Vec<String>> {
         found.retain(|endpoint| {
             let encrypted = !endpoint.starts_with("http://");
             if !encrypted {
-                complain!("ignoring discovered insecure endpoint {}", crate::flags::quote(endpoint));
+                complain!("ignoring discovered insecure endpoint {}", cobra::quote(endpoint));
             }
             encrypted
         });

@@ -1,8 +1,9 @@
 //! `ETCDCTL_*`: every flag of the program can come from the environment, once.
 
+use cobra::{Flag, Values};
+
 use crate::{
     exit::{ERROR, Failure, Outcome},
-    flags::{Flag, Values},
     log,
 };
 

@@ -3,11 +3,12 @@
 
 use std::io::IsTerminal;
 
+use cobra::{Flag, Misread};
+
 use crate::{
-    commands::Command,
+    commands::{Command, Run},
     connect, env,
     exit::Failure,
-    flags::{self, Flag, Misread},
 };
 
 /// How a hint comes about.
@@ -196,10 +197,10 @@ pub fn wanted(root: &Command, words: &[String]) -> bool {
     }
     let said = |word: &String| match word.strip_prefix("--hints")? {
         "" => Some(true),
-        value => flags::parse_bool(value.strip_prefix('=')?).ok(),
+        value => cobra::go::parse_bool(value.strip_prefix('=')?).ok(),
     };
     let typed = words.iter().take_while(|word| *word != "--").filter_map(said).last();
-    let variable = || flags::parse_bool(&std::env::var(env::variable(&connect::HINTS)).ok()?).ok();
+    let variable = || cobra::go::parse_bool(&std::env::var(env::variable(&connect::HINTS)).ok()?).ok();
     typed.or_else(variable).unwrap_or_else(|| std::io::stderr().is_terminal())
 }
 
@@ -214,7 +215,7 @@ pub fn of_failure(program: &str, failure: &Failure) -> Option<String> {
 }
 
 /// The hint for words that are none of a command's.
-pub fn of_misread(misread: &Misread) -> Option<String> {
+pub fn of_misread(misread: &Misread<Run>) -> Option<String> {
     let text = misread.text.lines().next().unwrap_or_default();
     if let Some(word) = text.strip_prefix("unknown command \"") {
         return of_unknown_command(&misread.path, word.split('"').next()?);
@@ -262,7 +263,7 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
 /// one.
 pub fn of_unknown_command(path: &[&'static Command], word: &str) -> Option<String> {
     let (program, parent) = (path.first()?.name, path.last()?);
-    let words = crate::help::path_words(path);
+    let words = cobra::path_words(path);
     let word = word.to_lowercase();
     if path.len() == 1
         && let Some((_, here)) = ELSEWHERE.iter().find(|(there, _)| there.contains(&word.as_str()))
@@ -278,7 +279,7 @@ pub fn of_unknown_command(path: &[&'static Command], word: &str) -> Option<Strin
 
 /// The hint for a flag that a command does not have: the nearest one.
 pub fn of_unknown_flag(path: &[&'static Command], flag: &str) -> Option<String> {
-    let known: Vec<&'static Flag> = flags::known(path);
+    let known: Vec<&'static Flag> = cobra::known(path);
     let name = nearest(flag, known.iter().map(|f| f.name))?;
     Some(format!("the nearest flag is --{name}"))
 }
@@ -292,7 +293,7 @@ fn nearest<'n>(word: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n s
         letters
     };
     let letters = sorted(word);
-    let far = |name: &str| if sorted(name) == letters { 1 } else { flags::distance(word, name) };
+    let far = |name: &str| if sorted(name) == letters { 1 } else { cobra::distance(word, name) };
     let near = names.map(|name| (far(name), name)).min()?;
     let most = (letters.len().max(near.1.chars().count()) / 4).max(1);
     (near.0 <= most).then_some(near.1)

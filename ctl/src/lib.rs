@@ -5,7 +5,7 @@
 //! tool, word for word: commands, flags, variables, output forms, error lines,
 //! exit codes. Under `kvorum ctl` it has a few more commands for people.
 //!
-//! A command is a row of a table ([`commands`]) and a function of a [`call::Call`];
+//! The crate `cobra` reads the words. A command is a row of a table ([`commands`]) and a function of a [`call::Call`];
 //! what it has to say is an [`print::Answer`] with one form for each `--write-out`.
 //!
 //! It refuses: knowledge of the protocol beyond the crate `client`, state of
@@ -27,18 +27,16 @@ pub mod commands;
 pub mod connect;
 pub mod env;
 pub mod exit;
-pub mod flags;
-pub mod help;
 pub mod hints;
 pub mod log;
-pub mod man;
 pub mod print;
 pub mod progress;
-pub mod raw;
+pub mod screen;
 pub mod terminal;
 
 use std::{ffi::OsString, io::Write, os::unix::ffi::OsStrExt};
 
+pub use cobra::raw;
 use exit::{ERROR, Failure, Outcome};
 
 /// The name under which this is the stock tool and nothing more.
@@ -52,12 +50,12 @@ pub fn run(name: &str, args: &[OsString]) -> i32 {
         return ended(commands::complete(root, &args[1..], describe == "__complete"), &[root], false);
     }
     let hints = hints::wanted(root, args);
-    let parsed = match flags::parse(root, args) {
+    let parsed = match cobra::parse(root, args) {
         Ok(parsed) => parsed,
         Err(misread) => {
             complain!("Error: {}", misread.text);
             if misread.usage {
-                complain!("{}", help::usage(&misread.path));
+                complain!("{}", cobra::help::usage(&misread.path));
             } else {
                 complain!("Run '{} --help' for usage.", root.name);
             }
@@ -75,7 +73,7 @@ fn ended(outcome: Outcome, path: &[&'static commands::Command], hints: bool) -> 
     match &failure {
         Failure::Silent(_) | Failure::Told { .. } => {}
         Failure::Text { text, .. } => complain!("Error: {text}"),
-        Failure::Usage(text) => complain!("Error: {text}\n{}", help::usage(path)),
+        Failure::Usage(text) => complain!("Error: {text}\n{}", cobra::help::usage(path)),
     }
     hint(hints, || hints::of_failure(path[0].name, &failure));
     failure.code()
@@ -88,20 +86,19 @@ fn hint(wanted: bool, find: impl FnOnce() -> Option<String>) {
     }
 }
 
-fn perform(parsed: flags::Parsed, hints: bool) -> Outcome {
-    let wants_help = flags::parse_bool(parsed.values.last(&flags::HELP)).expect("checked when it was read");
+fn perform(parsed: commands::Parsed, hints: bool) -> Outcome {
+    let run = parsed.runnable().map_err(Failure::Usage)?;
+    let wants_help = parsed.values.switch(&cobra::HELP);
     let call = call::Call::new(parsed);
-    match call.path.last().and_then(|command| command.run) {
-        Some(run) if !wants_help => run(&call),
-        _ => {
-            say(&call.help())?;
-            // A word that should have been a sub-command.
-            if let (false, Some(word)) = (wants_help, call.arg(0)) {
-                hint(hints, || hints::of_unknown_command(&call.path, word));
-            }
-            Ok(())
-        }
+    if let Some(run) = run {
+        return run(&call);
     }
+    say(&cobra::help::help(&call.path))?;
+    // A word that should have been a sub-command.
+    if let (false, Some(word)) = (wants_help, call.arg(0)) {
+        hint(hints, || hints::of_unknown_command(&call.path, word));
+    }
+    Ok(())
 }
 
 /// Writes to standard output. A reader that has gone away ends the program

@@ -5,85 +5,51 @@
 mod live;
 
 use std::{
-    io::{Read, Write},
     path::{Path, PathBuf},
     process::Command,
-    sync::mpsc,
-    time::{Duration, Instant},
 };
 
-use live::PATIENCE;
-use portable_pty::{CommandBuilder, PtySize, native_pty_system};
+use live::person::Person;
+use portable_pty::CommandBuilder;
 
 /// Our program under its own name, which cargo has built beside us.
 fn ours() -> PathBuf {
     live::ours().with_file_name("kvorum-ctl")
 }
 
-/// The program at a terminal.
-struct Person {
-    screen: vt100::Parser,
-    pieces: mpsc::Receiver<Vec<u8>>,
-    keyboard: Box<dyn Write + Send>,
-    child: Box<dyn portable_pty::Child + Send + Sync>,
-    _master: Box<dyn portable_pty::MasterPty + Send>,
+fn sits_down(words: &[&str]) -> Person {
+    let mut command = CommandBuilder::new(ours());
+    command.args(words);
+    Person::starts(command, 80)
 }
 
-impl Person {
-    fn sits_down(words: &[&str]) -> Person {
-        let size = PtySize { rows: 24, cols: 80, pixel_width: 0, pixel_height: 0 };
-        let pair = native_pty_system().openpty(size).expect("a terminal");
-        let mut command = CommandBuilder::new(ours());
-        command.args(words);
-        let child = pair.slave.spawn_command(command).expect("it starts");
-        drop(pair.slave);
-        let mut reader = pair.master.try_clone_reader().expect("a reader");
-        let keyboard = pair.master.take_writer().expect("a writer");
-        let (send, pieces) = mpsc::channel();
-        std::thread::spawn(move || {
-            let mut piece = [0; 4096];
-            while let Ok(read @ 1..) = reader.read(&mut piece) {
-                if send.send(piece[..read].to_vec()).is_err() {
-                    return;
-                }
-            }
-        });
-        Person { screen: vt100::Parser::new(24, 80, 0), pieces, keyboard, child, _master: pair.master }
-    }
-
-    /// Waits until each of the texts is on the screen.
-    fn sees(&mut self, texts: &[&str]) {
-        let deadline = Instant::now() + PATIENCE;
-        while let Some(text) = texts.iter().find(|text| !self.screen.screen().contents().contains(**text)) {
-            assert!(Instant::now() < deadline, "no {text:?} on\n{}", self.screen.screen().contents());
-            if let Ok(piece) = self.pieces.recv_timeout(Duration::from_millis(100)) {
-                self.screen.process(&piece);
-            }
-        }
-    }
-
-    fn types(&mut self, keys: &str) {
-        self.keyboard.write_all(keys.as_bytes()).and_then(|()| self.keyboard.flush()).expect("typed");
-    }
-
-    fn leaves(mut self) {
-        assert!(self.screen.screen().alternate_screen());
-        self.types("q");
-        assert!(self.child.wait().expect("it ends").success());
-        while let Ok(piece) = self.pieces.recv_timeout(PATIENCE) {
-            self.screen.process(&piece);
-        }
-        assert!(!self.screen.screen().alternate_screen(), "the terminal is as it was");
-    }
+fn leaves(mut person: Person) {
+    assert!(person.has_given_screen());
+    person.types("q");
+    assert_eq!(person.ends(), 0);
+    assert!(person.has_terminal_back());
 }
+
+/// Nobody listens on this port.
+const DOWN: [&str; 5] = ["browse", "--endpoints", "127.0.0.1:1", "--command-timeout", "200ms"];
 
 #[test]
 fn a_cluster_that_is_down_is_told_and_q_ends_it() {
-    // Nobody listens on this port.
-    let mut person = Person::sits_down(&["browse", "--endpoints", "127.0.0.1:1", "--command-timeout", "200ms"]);
+    let mut person = sits_down(&DOWN);
     person.sees(&["all keys  reading…", "context deadline exceeded: press r to read again"]);
     person.types("r");
-    person.leaves();
+    leaves(person);
+}
+
+#[test]
+fn a_signal_ends_it_and_the_terminal_is_as_it_was() {
+    for (signal, code) in [("TERM", 143), ("HUP", 129)] {
+        let mut person = sits_down(&DOWN);
+        person.sees(&["press r to read again"]);
+        person.signals(signal);
+        assert_eq!(person.ends(), code, "{signal}");
+        assert!(person.has_terminal_back(), "{signal}");
+    }
 }
 
 fn ctl(port: u16, words: &[&str]) -> (bool, String, String) {
@@ -107,7 +73,7 @@ fn browsed(port: u16) {
     said(port, &["put", "/registry/config", r#"{"colour":{"name":"green"}}"#]);
     said(port, &["put", "zoo", "lion"]);
 
-    let mut person = Person::sits_down(&["browse", "--endpoints", &format!("127.0.0.1:{port}")]);
+    let mut person = sits_down(&["browse", "--endpoints", &format!("127.0.0.1:{port}")]);
     person.sees(&["all keys  2 rows  revision 253", "zoo", "251 keys begin like this"]);
     person.types("\r");
     person.sees(&["/  1 row", "registry/"]);
@@ -132,7 +98,7 @@ fn browsed(port: u16) {
     person.sees(&["revision 254", "p24x"]);
     person.types("h");
     person.sees(&["/registry/  2 rows", "config"]);
-    person.leaves();
+    leaves(person);
 
     let tree = "all keys  (253 keys, revision 254)\n  /  (252 keys)\n    registry/  (252 keys)\n  zoo  (4 B)\n";
     assert_eq!(said(port, &["browse", "--depth", "2", "--sizes"]), tree);

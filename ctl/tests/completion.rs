@@ -4,17 +4,10 @@
 
 mod live;
 
-use std::{
-    io::{Read, Write},
-    os::unix::fs::PermissionsExt,
-    path::Path,
-    process::Command,
-    sync::mpsc,
-    time::{Duration, Instant},
-};
+use std::{os::unix::fs::PermissionsExt, path::Path, process::Command, time::Instant};
 
-use live::PATIENCE;
-use portable_pty::{CommandBuilder, PtySize, native_pty_system};
+use live::{PATIENCE, person::Person};
+use portable_pty::CommandBuilder;
 
 const PROMPT: &str = "ready> ";
 
@@ -22,19 +15,8 @@ const PROMPT: &str = "ready> ";
 /// with their scripts loaded.
 struct Shell {
     name: String,
-    screen: vt100::Parser,
-    pieces: mpsc::Receiver<Vec<u8>>,
-    keyboard: Box<dyn Write + Send>,
-    child: Box<dyn portable_pty::Child + Send + Sync>,
-    _master: Box<dyn portable_pty::MasterPty + Send>,
+    person: Person,
     _home: tempfile::TempDir,
-}
-
-impl Drop for Shell {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 /// Programs under the names that people type.
@@ -76,9 +58,6 @@ impl Shell {
                 )
             }
         };
-        let pair = native_pty_system()
-            .openpty(PtySize { rows: 24, cols: 100, pixel_width: 0, pixel_height: 0 })
-            .expect("a terminal");
         let mut command = CommandBuilder::new(name);
         command.args(args);
         let path = std::env::var("PATH").unwrap_or_default();
@@ -87,54 +66,21 @@ impl Shell {
         command.env("TERM", "xterm");
         command.env("ETCDCTL_ENDPOINTS", format!("127.0.0.1:{port}"));
         command.cwd(home.path());
-        let child = pair.slave.spawn_command(command).expect("it starts");
-        drop(pair.slave);
-        let mut reader = pair.master.try_clone_reader().expect("a reader");
-        let keyboard = pair.master.take_writer().expect("a writer");
-        let (send, pieces) = mpsc::channel();
-        std::thread::spawn(move || {
-            let mut piece = [0; 4096];
-            while let Ok(read @ 1..) = reader.read(&mut piece) {
-                if send.send(piece[..read].to_vec()).is_err() {
-                    return;
-                }
-            }
-        });
-        let screen = vt100::Parser::new(24, 100, 0);
-        let mut shell =
-            Shell { name: name.to_owned(), screen, pieces, keyboard, child, _master: pair.master, _home: home };
-        shell.types(&format!("{setup}; clear; echo loaded\r"));
-        shell.sees(&["loaded\nready>"]);
+        let person = Person::starts(command, 100);
+        let mut shell = Shell { name: name.to_owned(), person, _home: home };
+        shell.person.types(&format!("{setup}; clear; echo loaded\r"));
+        shell.person.sees(&["loaded\nready>"]);
         shell.starts_anew();
         Some(shell)
-    }
-
-    fn types(&mut self, keys: &str) {
-        self.keyboard.write_all(keys.as_bytes()).and_then(|()| self.keyboard.flush()).expect("typed");
-    }
-
-    fn sees(&mut self, texts: &[&str]) {
-        let deadline = Instant::now() + PATIENCE;
-        while let Some(text) = texts.iter().find(|text| !self.screen.screen().contents().contains(**text)) {
-            assert!(
-                Instant::now() < deadline,
-                "no {text:?} on the screen of {}:\n{}",
-                self.name,
-                self.screen.screen().contents()
-            );
-            if let Ok(piece) = self.pieces.recv_timeout(Duration::from_millis(100)) {
-                self.screen.process(&piece);
-            }
-        }
     }
 
     /// Types half a line and a tab, and waits for the whole line. What comes
     /// behind it is typed, so that the end of the word is seen too.
     fn completes(&mut self, half: &str, whole: &str) {
-        self.types(&format!("{half}\t"));
-        self.sees(&[&format!("{PROMPT}{}", whole.trim_end())]);
-        self.types("Z");
-        self.sees(&[&format!("{PROMPT}{whole}Z")]);
+        self.person.types(&format!("{half}\t"));
+        self.person.sees(&[&format!("{PROMPT}{}", whole.trim_end())]);
+        self.person.types("Z");
+        self.person.sees(&[&format!("{PROMPT}{whole}Z")]);
         self.starts_anew();
     }
 
@@ -143,25 +89,15 @@ impl Shell {
     fn offers(&mut self, half: &str, texts: &[&str]) {
         // bash lists at the second tab.
         let tabs = if self.name == "bash" { "\t\t" } else { "\t" };
-        self.types(&format!("{half}{tabs}"));
-        self.sees(texts);
+        self.person.types(&format!("{half}{tabs}"));
+        self.person.sees(texts);
         self.starts_anew();
     }
 
     /// Throws the line away and clears the screen.
     fn starts_anew(&mut self) {
-        self.types("\x15\x0c");
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let contents = self.screen.screen().contents();
-            if contents.trim() == PROMPT.trim() {
-                return;
-            }
-            assert!(Instant::now() < deadline, "this is still on the screen of {}:\n{contents}", self.name);
-            if let Ok(piece) = self.pieces.recv_timeout(Duration::from_millis(100)) {
-                self.screen.process(&piece);
-            }
-        }
+        self.person.types("\x15\x0c");
+        self.person.waits("an empty screen", |person| person.contents().trim() == PROMPT.trim());
     }
 }
 

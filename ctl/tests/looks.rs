@@ -4,12 +4,12 @@
 mod live;
 
 use std::{
-    io::Read,
     path::{Path, PathBuf},
     process::Command,
 };
 
-use portable_pty::{CommandBuilder, PtySize, native_pty_system};
+use live::person::Person;
+use portable_pty::CommandBuilder;
 
 const WORDS: [&str; 7] = ["endpoint", "health", "-w", "table", "--endpoints=127.0.0.1:1", "--command-timeout", "200ms"];
 
@@ -19,21 +19,14 @@ fn ours() -> PathBuf {
 
 /// Everything that a terminal of 80 columns is sent.
 fn seen(program: &Path, words: &[&str], variables: &[(&str, &str)]) -> String {
-    let size = PtySize { rows: 24, cols: 80, pixel_width: 0, pixel_height: 0 };
-    let pair = native_pty_system().openpty(size).expect("a terminal");
     let mut command = CommandBuilder::new(program);
     command.args(words);
     command.env_remove("NO_COLOR");
     command.env("TERM", "xterm");
     variables.iter().for_each(|(name, value)| command.env(name, value));
-    let mut child = pair.slave.spawn_command(command).expect("it starts");
-    drop(pair.slave);
-    let mut reader = pair.master.try_clone_reader().expect("a reader");
-    let mut bytes = Vec::new();
-    // The end of a terminal is an error on some systems.
-    let _ = reader.read_to_end(&mut bytes);
-    child.wait().expect("it ends");
-    String::from_utf8_lossy(&bytes).into_owned()
+    let mut person = Person::starts(command, 80);
+    person.ends();
+    person.said()
 }
 
 /// Standard output and error, piped.

@@ -9,12 +9,11 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{Arc, Mutex},
-    thread::JoinHandle,
     time::{Duration, Instant},
 };
 
-use live::{PATIENCE, Server, ours, programs, start, start_three};
-use portable_pty::{CommandBuilder, PtySize, native_pty_system};
+use live::{PATIENCE, Server, ours, person::Person, programs, start, start_three};
+use portable_pty::CommandBuilder;
 
 fn until(what: &str, mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
@@ -24,57 +23,15 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Our program at a terminal.
-struct Terminal {
-    screen: Arc<Mutex<String>>,
-    /// Ends with the program, when all that it said is on the screen.
-    reader: JoinHandle<()>,
-    keyboard: Box<dyn Write + Send>,
-    child: Box<dyn portable_pty::Child + Send + Sync>,
-    master: Box<dyn portable_pty::MasterPty + Send>,
+fn open(port: u16, words: &[&str]) -> Person {
+    open_with(&ours(), port, words)
 }
 
-impl Terminal {
-    fn open(port: u16, words: &[&str]) -> Terminal {
-        Terminal::of(&ours(), port, words)
-    }
-
-    fn of(program: &Path, port: u16, words: &[&str]) -> Terminal {
-        let pair = native_pty_system().openpty(PtySize::default()).expect("a terminal");
-        let mut command = CommandBuilder::new(program);
-        command.args(words);
-        command.env("ETCDCTL_ENDPOINTS", format!("127.0.0.1:{port}"));
-        let child = pair.slave.spawn_command(command).expect("it starts");
-        drop(pair.slave);
-        let mut reader = pair.master.try_clone_reader().expect("readable");
-        let keyboard = pair.master.take_writer().expect("writable");
-        let screen = Arc::new(Mutex::new(String::new()));
-        let shown = Arc::clone(&screen);
-        let reader = std::thread::spawn(move || {
-            let mut bytes = [0; 4096];
-            while let Ok(count @ 1..) = reader.read(&mut bytes) {
-                shown.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..count]));
-            }
-        });
-        Terminal { screen, reader, keyboard, child, master: pair.master }
-    }
-
-    fn shows(&self, text: &str) {
-        until(&format!("{text:?} on the screen"), || self.screen.lock().unwrap().contains(text));
-    }
-
-    fn types(&mut self, text: &str) {
-        self.keyboard.write_all(text.as_bytes()).and_then(|()| self.keyboard.flush()).expect("typed");
-    }
-
-    fn ends(&mut self) -> u32 {
-        let mut code = None;
-        until("its end", || {
-            code = self.child.try_wait().expect("it can be asked").map(|status| status.exit_code());
-            code.is_some()
-        });
-        code.expect("waited for")
-    }
+fn open_with(program: &Path, port: u16, words: &[&str]) -> Person {
+    let mut command = CommandBuilder::new(program);
+    command.args(words);
+    command.env("ETCDCTL_ENDPOINTS", format!("127.0.0.1:{port}"));
+    Person::starts(command, 80)
 }
 
 fn ctl(endpoints: &str, words: &[&str]) -> Command {
@@ -95,39 +52,39 @@ fn a_person_types_a_transaction_and_watches() {
     let server = start(&folder.join("etcd"), None);
     let one = format!("127.0.0.1:{}", server.port);
 
-    let mut txn = Terminal::open(server.port, &["txn", "-i"]);
-    txn.shows("compares:\r\n");
+    let mut txn = open(server.port, &["txn", "-i"]);
+    txn.was_told("compares:\r\n");
     txn.types("version(\"k\") = \"0\"\r\r");
-    txn.shows("success requests (get, put, del):\r\n");
+    txn.was_told("success requests (get, put, del):\r\n");
     txn.types("put k v\r\r");
-    txn.shows("failure requests (get, put, del):\r\n");
+    txn.was_told("failure requests (get, put, del):\r\n");
     txn.types("get k\r\r");
-    txn.shows("SUCCESS\r\n\r\nOK\r\n");
+    txn.was_told("SUCCESS\r\n\r\nOK\r\n");
     assert_eq!(txn.ends(), 0);
 
-    let mut watch = Terminal::open(server.port, &["watch", "-i"]);
+    let mut watch = open(server.port, &["watch", "-i"]);
     watch.types("watch k --rev 2\r");
-    watch.shows("PUT\r\nk\r\nv\r\n");
+    watch.was_told("PUT\r\nk\r\nv\r\n");
     watch.types("progress\r");
-    watch.shows("progress notify: 2\r\n");
+    watch.was_told("progress notify: 2\r\n");
     watch.types("watch other -- echo ran\r");
     // Its place in the store is known once it is told of.
     watch.types("progress\r");
-    until("the second watch", || watch.screen.lock().unwrap().matches("progress notify").count() >= 3);
+    watch.waits("the second watch", |watch| watch.said().matches("progress notify").count() >= 3);
     answer(&one, &["put", "other", "x"]);
-    watch.shows("PUT\r\nother\r\nx\r\nran\r\n");
+    watch.was_told("PUT\r\nother\r\nx\r\nran\r\n");
     watch.types("\x04");
-    watch.shows("Error: error reading watch request line: EOF");
+    watch.was_told("Error: error reading watch request line: EOF");
     assert_eq!(watch.ends(), 3);
 
-    let mut lock = Terminal::open(server.port, &["lock", "l", "--", "sh", "-c", "read line; echo got $line; exit 9"]);
+    let mut lock = open(server.port, &["lock", "l", "--", "sh", "-c", "read line; echo got $line; exit 9"]);
     lock.types("words\r");
-    lock.shows("got words\r\n");
-    lock.shows("Error: exit status 9");
+    lock.was_told("got words\r\n");
+    lock.was_told("Error: exit status 9");
     assert_eq!(lock.ends(), 9);
 
-    let mut held = Terminal::open(server.port, &["lock", "l"]);
-    held.shows("l/");
+    let mut held = open(server.port, &["lock", "l"]);
+    held.was_told("l/");
     held.types("\x03");
     assert_eq!(held.ends(), 0);
     assert_eq!(answer(&one, &["get", "l", "--prefix"]), "", "the lock is free again");
@@ -135,31 +92,24 @@ fn a_person_types_a_transaction_and_watches() {
 
 /// What a person is asked, and what comes of it, without the log of the client.
 fn asked(program: &Path, port: u16, words: &[&str], answers: &[&str]) -> (String, u32) {
-    let mut terminal = Terminal::of(program, port, words);
-    let said = |terminal: &Terminal| terminal.screen.lock().unwrap().len();
+    let mut terminal = open_with(program, port, words);
     let mut seen = 0;
     for answer in answers {
         // Somebody asks, and does not show what is typed.
-        until(&format!("{words:?} asks before {answer:?}"), || {
-            let echo = terminal.master.get_termios().is_some_and(|modes| modes.local_flags.bits() & ECHO != 0);
-            !echo && terminal.screen.lock().unwrap()[seen..].ends_with(": ")
+        terminal.waits(&format!("a question of {words:?} before {answer:?}"), |terminal| {
+            !terminal.echoes() && terminal.said()[seen..].ends_with(": ")
         });
-        seen = said(&terminal);
+        seen = terminal.said().len();
         terminal.types(answer);
     }
     let code = terminal.ends();
-    // What it said last may still be on its way.
-    until("the rest", || terminal.reader.is_finished());
-    let screen = terminal.screen.lock().unwrap().clone();
+    let screen = terminal.said();
     let lines = screen.lines().filter(|line| !line.starts_with('{')).map(|line| {
         let line = line.replace(&port.to_string(), "PORT");
         line.split(" took").next().unwrap_or_default().to_owned() + "\n"
     });
     (lines.collect(), code)
 }
-
-/// Of the terminal's modes: what is typed is shown.
-const ECHO: u32 = 0o10;
 
 #[test]
 fn passwords_are_asked_for_as_the_stock_tool_asks() {
@@ -349,24 +299,23 @@ fn people_see_bars_and_the_stock_tool_s_users_do_not() {
     let dir = tempfile::tempdir().expect("a folder");
     let file = dir.path().join("a.db").to_string_lossy().into_owned();
     let save = ["snapshot", "save", &file];
-    let mut seen = Terminal::of(&people, here.port, &save);
-    ["saving", "█", "Snapshot saved at"].iter().for_each(|text| seen.shows(text));
+    let mut seen = open_with(&people, here.port, &save);
+    ["saving", "█", "Snapshot saved at"].iter().for_each(|text| seen.was_told(text));
     assert_eq!(seen.ends(), 0);
-    assert!(!seen.screen.lock().unwrap().contains("\"level\""));
-    let mut plain = Terminal::of(&ours(), here.port, &save);
-    ["\"level\":\"info\"", "Snapshot saved at"].iter().for_each(|text| plain.shows(text));
+    assert!(!seen.said().contains("\"level\""));
+    let mut plain = open_with(&ours(), here.port, &save);
+    ["\"level\":\"info\"", "Snapshot saved at"].iter().for_each(|text| plain.was_told(text));
     assert_eq!(plain.ends(), 0);
-    assert!(!plain.screen.lock().unwrap().contains("saving"));
+    assert!(!plain.said().contains("saving"));
     let piped = Command::new(&people).args(save).args(["--endpoints", &one]).output().expect("it ends");
     let err = String::from_utf8_lossy(&piped.stderr);
     assert!(piped.status.success() && err.contains("\"level\":\"info\"") && !err.contains("saving"), "{err}");
 
     let other = format!("127.0.0.1:{}", there.port);
-    let mut mirror = Terminal::of(&people, here.port, &["make-mirror", &other]);
-    mirror.shows("20 keys written");
+    let mut mirror = open_with(&people, here.port, &["make-mirror", &other]);
+    mirror.was_told("20 keys written");
     answer(&one, &["put", "k20", "v"]);
-    mirror.shows("21 keys written");
-    mirror.child.kill().expect("it runs");
-    mirror.child.wait().expect("it ends");
+    mirror.was_told("21 keys written");
+    drop(mirror);
     assert_eq!(answer(&other, &["get", "k", "--prefix", "--print-value-only"]).lines().count(), 21);
 }

@@ -4,67 +4,44 @@
 
 mod live;
 
-use std::{
-    io::{Read, Write},
-    path::{Path, PathBuf},
-    sync::mpsc,
-    time::{Duration, Instant},
-};
+use live::{certs::Authority, person::Person, programs, start_encrypted};
+use portable_pty::CommandBuilder;
 
-use live::{PATIENCE, certs::Authority, programs, start_encrypted};
-use portable_pty::{CommandBuilder, PtySize, native_pty_system};
-
-/// Our program under its own name, which cargo has built beside us.
-fn ours() -> PathBuf {
-    let me = std::env::current_exe().expect("this test is a file");
-    let example = me.parent().and_then(Path::parent).expect("target/<profile>/deps").join("examples/kvorum-ctl");
-    assert!(example.exists(), "{} is not built", example.display());
-    example
+fn top(columns: u16, words: &[&str]) -> Person {
+    let mut command = CommandBuilder::new(live::ours().with_file_name("kvorum-ctl"));
+    command.args(["top", "--interval", "200ms"]);
+    command.args(words);
+    Person::starts(command, columns)
 }
+
+/// Nobody listens on this port.
+const DOWN: [&str; 4] = ["--endpoints", "127.0.0.1:1", "--command-timeout", "200ms"];
 
 #[test]
 fn a_member_that_is_down_is_shown_and_q_ends_it() {
-    let size = PtySize { rows: 24, cols: 80, pixel_width: 0, pixel_height: 0 };
-    let pair = native_pty_system().openpty(size).expect("a terminal");
-    let mut command = CommandBuilder::new(ours());
-    // Nobody listens on this port.
-    command.args(["top", "--endpoints", "127.0.0.1:1", "--command-timeout", "200ms", "--interval", "200ms"]);
-    let mut child = pair.slave.spawn_command(command).expect("it starts");
-    drop(pair.slave);
-    let mut reader = pair.master.try_clone_reader().expect("a reader");
-    let mut writer = pair.master.take_writer().expect("a writer");
-    let (send, pieces) = mpsc::channel();
-    std::thread::spawn(move || {
-        let mut piece = [0; 4096];
-        while let Ok(read @ 1..) = reader.read(&mut piece) {
-            if send.send(piece[..read].to_vec()).is_err() {
-                return;
-            }
-        }
-    });
-    let mut screen = vt100::Parser::new(24, 80, 0);
-    let deadline = Instant::now() + PATIENCE;
-    // One round of drawing may come in several pieces, and the row above its end.
-    let drawn = |contents: &str| contents.contains("down") && contents.contains("Enter look into");
-    while !drawn(&screen.screen().contents()) {
-        assert!(Instant::now() < deadline, "{}", screen.screen().contents());
-        if let Ok(piece) = pieces.recv_timeout(Duration::from_millis(100)) {
-            screen.process(&piece);
-        }
-    }
-    let contents = screen.screen().contents();
+    let mut person = top(80, &DOWN);
+    // One round of drawing may come in several pieces.
+    person.sees(&["down", "Enter look into"]);
+    let contents = person.contents();
     assert!(contents.starts_with("0/1 up  leader nobody  term 0"), "{contents}");
     assert!(contents.contains("NAME         ROLE      LAG      LATENCY    WRITES/S  READS/S"), "{contents}");
     assert!(contents.trim_end().ends_with("q quit  s sort:NAME  r reverse  Enter look into"), "{contents}");
-    assert!(screen.screen().alternate_screen());
-    writer.write_all(b"q").expect("it reads keys");
-    let status = child.wait().expect("it ends");
-    assert!(status.success(), "{status:?}");
-    // The terminal ends with the program.
-    while let Ok(piece) = pieces.recv_timeout(PATIENCE) {
-        screen.process(&piece);
+    assert!(person.has_given_screen());
+    person.types("q");
+    assert_eq!(person.ends(), 0);
+    assert!(person.has_terminal_back());
+}
+
+#[test]
+fn a_signal_ends_it_and_the_terminal_is_as_it_was() {
+    for (signal, code) in [("TERM", 143), ("HUP", 129), ("INT", 130)] {
+        let mut person = top(80, &DOWN);
+        // One round of drawing may come in several pieces.
+        person.sees(&["down", "Enter look into"]);
+        person.signals(signal);
+        assert_eq!(person.ends(), code, "{signal}");
+        assert!(person.has_terminal_back(), "{signal}");
     }
-    assert!(!screen.screen().alternate_screen(), "the terminal is as it was");
 }
 
 #[test]
@@ -74,39 +51,16 @@ fn metrics_are_read_with_the_certificates_of_the_flags() {
     authority.issue("server", &["127.0.0.1"]);
     authority.issue("client", &["ann"]);
     let server = start_encrypted(&folder.join("etcd"), &authority);
-    let size = PtySize { rows: 24, cols: 160, pixel_width: 0, pixel_height: 0 };
-    let pair = native_pty_system().openpty(size).expect("a terminal");
-    let mut command = CommandBuilder::new(ours());
-    command.args(["top", "--interval", "200ms", "--endpoints", &format!("127.0.0.1:{}", server.port)]);
-    for (flag, file) in [("--cacert", "ca.pem"), ("--cert", "client.pem"), ("--key", "client.key")] {
-        command.args([flag, &authority.file(file).to_string_lossy()]);
-    }
-    let mut child = pair.slave.spawn_command(command).expect("it starts");
-    drop(pair.slave);
-    let mut reader = pair.master.try_clone_reader().expect("a reader");
-    let mut writer = pair.master.take_writer().expect("a writer");
-    let (send, pieces) = mpsc::channel();
-    std::thread::spawn(move || {
-        let mut piece = [0; 4096];
-        while let Ok(read @ 1..) = reader.read(&mut piece) {
-            if send.send(piece[..read].to_vec()).is_err() {
-                return;
-            }
-        }
-    });
-    let mut screen = vt100::Parser::new(24, 160, 0);
-    let deadline = Instant::now() + PATIENCE;
+    let [ca, cert, key] = ["ca.pem", "client.pem", "client.key"].map(|file| authority.file(file));
+    let [ca, cert, key] = [&ca, &cert, &key].map(|file| file.to_str().expect("a path of ours"));
+    let endpoint = format!("127.0.0.1:{}", server.port);
+    let mut person = top(160, &["--endpoints", &endpoint, "--cacert", ca, "--cert", cert, "--key", key]);
     // The whole row, memory and all, is there once two rounds have been made.
-    let whole = |contents: &str| {
+    person.waits("the whole row", |person| {
+        let contents = person.contents();
         let row = contents.lines().find(|line| line.starts_with("m1 ")).unwrap_or_default();
         row.contains("leader") && row.contains("MB") && !row.split_whitespace().any(|cell| cell == "-")
-    };
-    while !whole(&screen.screen().contents()) {
-        assert!(Instant::now() < deadline, "{}", screen.screen().contents());
-        if let Ok(piece) = pieces.recv_timeout(Duration::from_millis(100)) {
-            screen.process(&piece);
-        }
-    }
-    writer.write_all(b"q").expect("it reads keys");
-    assert!(child.wait().expect("it ends").success());
+    });
+    person.types("q");
+    assert_eq!(person.ends(), 0);
 }

@@ -6,7 +6,7 @@
 //! and the simulator's; the code in between is the same.
 //!
 //! ```text
-//! identity                 whose directory this is                                (mod identity)
+//! identity                 whose directory this is                                (mod identity, founding)
 //! log/%016x.log            the log: batches, each one write and one flush        (mod log)
 //! log/spare-%016x          written files waiting to become log files
 //! state/seg-%08x           records in revision order                             (mod records)
@@ -25,6 +25,7 @@ pub mod checkpoint;
 pub mod corrupt;
 mod fault;
 mod files;
+pub mod founding;
 mod header;
 pub mod identity;
 mod log;

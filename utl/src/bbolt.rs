@@ -1,10 +1,10 @@
 //! `bbolt check`: whether the pages of a bbolt file make a whole.
 
-use crate::cobra::{Call, Failure};
+use crate::call::{Call, Failure};
 use crate::etcd;
 
 pub fn check(call: &Call) -> Result<(), Failure> {
-    let db = etcd::open(call, &call.words[0])?;
+    let db = etcd::open(call, &call.args()[0])?;
     let findings = db.check();
     if findings.is_empty() {
         println!("OK");

@@ -1,96 +1,104 @@
 //! The table of commands: names, flags, defaults and help as the stock tool's.
 
-use crate::cobra::{Command, Flag, Kind, Seen, Words};
-use crate::{bbolt, cobra, completion, defrag, hashkv, man, migrate, restore, status, verify, version};
+use crate::call::{Call, Failure};
+use crate::{bbolt, defrag, hashkv, migrate, pages, restore, status, verify, version};
+use cobra::Flag;
 
-const fn flag(name: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Flag {
-    Flag { name, short: None, kind, default, required: false, ours: false, help }
+/// One command: a row of the table.
+pub type Command = cobra::Command<fn(&Call) -> Result<(), Failure>>;
+
+/// Words that were understood.
+pub type Parsed = cobra::Parsed<fn(&Call) -> Result<(), Failure>>;
+
+/// The program with this name.
+pub fn root(name: &str) -> &'static Command {
+    if name == crate::STOCK { &ETCDUTL } else { &KVORUM_UTL }
 }
 
-const fn required(flag: Flag) -> Flag {
-    Flag { required: true, ..flag }
-}
-
-const fn ours(flag: Flag) -> Flag {
-    Flag { ours: true, ..flag }
-}
-
-const PARENT: Command = Command {
-    name: "",
-    usage: "",
-    short: "",
-    flags: &[],
-    words: Words::Any,
-    seen: Seen::Always,
-    run: None,
-    children: &[],
+static ETCDUTL: Command = Command {
+    name: crate::STOCK,
+    shared: GLOBAL,
+    subs: &[&[Command { hidden: true, ..BBOLT }, COMPLETION, DEFRAG, HASHKV, HELP, MIGRATE, STOCK_SNAPSHOT, VERSION]],
+    ..Command::NONE
 };
 
-pub const ROOT: Command = Command {
-    name: "etcdutl",
-    children: &[BBOLT, COMPLETION, DEFRAG, HASHKV, HELP, MAN, MIGRATE, SNAPSHOT, VERIFY, VERSION],
-    ..PARENT
+static KVORUM_UTL: Command = Command {
+    name: "kvorum utl",
+    short: "Works on snapshots and data directories without a server",
+    shared: GLOBAL,
+    subs: &[&[BBOLT, COMPLETION, DEFRAG, HASHKV, HELP, MAN, MIGRATE, SNAPSHOT, VERIFY, VERSION]],
+    ..Command::NONE
 };
+
+/// Flags of every command.
+const GLOBAL: &[Flag] = &[
+    Flag::duration("timeout", "10s", "time to wait to obtain a file lock on db file, 0 to block indefinitely"),
+    Flag::text("write-out", "simple", "set the output format (fields, json, protobuf, simple, table)")
+        .short('w')
+        .choices(&["fields", "json", "protobuf", "simple", "table"]),
+];
 
 const BBOLT: Command = Command {
     name: "bbolt",
     short: "Looks at bbolt files",
-    seen: Seen::Ours,
-    children: &[Command {
+    subs: &[&[Command {
         name: "check",
         usage: "check <filename> [flags]",
         short: "Checks the pages of a bbolt file: OK, or what is wrong",
-        words: Words::Exactly(1),
+        words: Some(1),
         run: Some(bbolt::check),
-        ..PARENT
-    }],
-    ..PARENT
+        ..Command::NONE
+    }]],
+    ..Command::NONE
 };
 
 const COMPLETION: Command = Command {
     name: "completion",
     usage: "completion [bash|zsh|fish|powershell]",
     short: "Generate completion script",
-    words: Words::Exactly(1),
-    run: Some(completion::run),
-    ..PARENT
+    words: Some(1),
+    bare_usage: true,
+    choices: cobra::SHELLS,
+    run: Some(pages::completion),
+    ..Command::NONE
 };
 
 const DEFRAG: Command = Command {
     name: "defrag",
     usage: "defrag [flags]",
     short: "Defragments the storage of the etcd",
-    flags: &[required(flag("data-dir", Kind::Text, "", "Required. Defragments a data directory not in use by etcd."))],
+    flags: &[Flag::text("data-dir", "", "Required. Defragments a data directory not in use by etcd.").required()],
     run: Some(defrag::run),
-    ..PARENT
+    ..Command::NONE
 };
 
 const HASHKV: Command = Command {
     name: "hashkv",
     usage: "hashkv <filename> [flags]",
     short: "Prints the KV history hash of a given file",
-    flags: &[flag("rev", Kind::Int, "0", "maximum revision to hash (default: latest revision)")],
-    words: Words::Exactly(1),
+    flags: &[Flag::int("rev", "0", "maximum revision to hash (default: latest revision)")],
+    words: Some(1),
     run: Some(hashkv::run),
-    ..PARENT
+    ..Command::NONE
 };
 
 const HELP: Command = Command {
     name: "help",
     usage: "help [command] [flags]",
     short: "Help about any command",
-    run: Some(cobra::help),
-    ..PARENT
+    topics: true,
+    run: Some(pages::help),
+    ..Command::NONE
 };
 
 const MAN: Command = Command {
     name: "man",
     usage: "man [command] [flags]",
     short: "Writes the manual page of a command, or all pages to a directory",
-    flags: &[flag("out", Kind::Text, "", "directory for one file for each page")],
-    seen: Seen::OursAlone,
-    run: Some(man::run),
-    ..PARENT
+    flags: &[Flag::text("out", "", "directory for one file for each page")],
+    topics: true,
+    run: Some(pages::manual),
+    ..Command::NONE
 };
 
 const MIGRATE: Command = Command {
@@ -98,104 +106,97 @@ const MIGRATE: Command = Command {
     usage: "migrate [flags]",
     short: "Migrates schema of etcd data dir files to make them compatible with different etcd version",
     flags: &[
-        required(flag("data-dir", Kind::Text, "", "Path to the etcd data dir")),
-        flag(
-            "force",
-            Kind::Bool,
-            "false",
-            "Ignore migration failure and forcefully override storage version. Not recommended.",
-        ),
-        required(flag(
+        Flag::text("data-dir", "", "Path to the etcd data dir").required(),
+        Flag::switch("force", "Ignore migration failure and forcefully override storage version. Not recommended."),
+        Flag::text(
             "target-version",
-            Kind::Text,
             "",
             "Target etcd version to migrate contents of data dir. Minimal value 3.5. Format \"X.Y\" for example 3.6.",
-        )),
+        )
+        .required(),
     ],
     run: Some(migrate::run),
-    ..PARENT
+    ..Command::NONE
 };
 
-const SNAPSHOT: Command = Command {
-    name: "snapshot",
-    short: "Manages etcd node snapshots",
-    children: &[
-        Command {
-            name: "restore",
-            usage: "restore <filename> --data-dir {output dir} [options] [flags]",
-            short: "Restores an etcd member snapshot to an etcd directory",
-            flags: &[
-                flag("bump-revision", Kind::Uint, "0", "How much to increase the latest revision after restore"),
-                flag("data-dir", Kind::Text, "", "Path to the output data directory"),
-                ours(flag(
-                    "drop-auth",
-                    Kind::Bool,
-                    "false",
-                    "Restore a snapshot with authentication enabled, without its users and roles: open to everybody",
-                )),
-                flag(
-                    "initial-advertise-peer-urls",
-                    Kind::Text,
-                    "http://localhost:2380",
-                    "List of this member's peer URLs to advertise to the rest of the cluster",
-                ),
-                flag(
-                    "initial-cluster",
-                    Kind::Text,
-                    "default=http://localhost:2380",
-                    "Initial cluster configuration for restore bootstrap",
-                ),
-                flag(
-                    "initial-cluster-token",
-                    Kind::Text,
-                    "etcd-cluster",
-                    "Initial cluster token for the etcd cluster during restore bootstrap",
-                ),
-                flag(
-                    "initial-memory-map-size",
-                    Kind::Uint,
-                    "10737418240",
-                    "Initial memory map size of the database in bytes. It uses the default value if not defined or \
+/// Where it stands in them.
+const DROP_AUTH: usize = 2;
+
+const RESTORE_FLAGS: [Flag; 11] = [
+    Flag::uint("bump-revision", "0", "How much to increase the latest revision after restore"),
+    Flag::text("data-dir", "", "Path to the output data directory"),
+    Flag::switch(
+        "drop-auth",
+        "Restore a snapshot with authentication enabled, without its users and roles: open to everybody",
+    ),
+    Flag::text(
+        "initial-advertise-peer-urls",
+        "http://localhost:2380",
+        "List of this member's peer URLs to advertise to the rest of the cluster",
+    ),
+    Flag::text(
+        "initial-cluster",
+        "default=http://localhost:2380",
+        "Initial cluster configuration for restore bootstrap",
+    ),
+    Flag::text(
+        "initial-cluster-token",
+        "etcd-cluster",
+        "Initial cluster token for the etcd cluster during restore bootstrap",
+    ),
+    Flag::uint(
+        "initial-memory-map-size",
+        "10737418240",
+        "Initial memory map size of the database in bytes. It uses the default value if not defined or \
                      defined to 0",
-                ),
-                flag(
-                    "mark-compacted",
-                    Kind::Bool,
-                    "false",
-                    "Mark the latest revision after restore as the point of scheduled compaction (required if \
+    ),
+    Flag::switch(
+        "mark-compacted",
+        "Mark the latest revision after restore as the point of scheduled compaction (required if \
                      --bump-revision > 0, disallowed otherwise)",
-                ),
-                flag("name", Kind::Text, "default", "Human-readable name for this member"),
-                flag(
-                    "skip-hash-check",
-                    Kind::Bool,
-                    "false",
-                    "Ignore snapshot integrity hash value (required if copied from data directory)",
-                ),
-                flag("wal-dir", Kind::Text, "", "Path to the WAL directory (use --data-dir if none given)"),
-            ],
-            run: Some(restore::run),
-            ..PARENT
-        },
-        Command {
-            name: "status",
-            usage: "status <filename> [flags]",
-            short: "Gets backend snapshot status of a given file",
-            run: Some(status::run),
-            ..PARENT
-        },
-    ],
-    ..PARENT
+    ),
+    Flag::text("name", "default", "Human-readable name for this member"),
+    Flag::switch("skip-hash-check", "Ignore snapshot integrity hash value (required if copied from data directory)"),
+    Flag::text("wal-dir", "", "Path to the WAL directory (use --data-dir if none given)"),
+];
+
+const RESTORE: Command = Command {
+    name: "restore",
+    usage: "restore <filename> --data-dir {output dir} [options] [flags]",
+    short: "Restores an etcd member snapshot to an etcd directory",
+    flags: &RESTORE_FLAGS,
+    run: Some(restore::run),
+    ..Command::NONE
+};
+
+const STATUS: Command = Command {
+    name: "status",
+    usage: "status <filename> [flags]",
+    short: "Gets backend snapshot status of a given file",
+    run: Some(status::run),
+    ..Command::NONE
+};
+
+const SNAPSHOT: Command =
+    Command { name: "snapshot", short: "Manages etcd node snapshots", subs: &[&[RESTORE, STATUS]], ..Command::NONE };
+
+/// As it is under the stock name: what that tool has not is taken and not shown.
+const STOCK_SNAPSHOT: Command =
+    Command { subs: &[&[Command { flags: &STOCK_RESTORE_FLAGS, ..RESTORE }, STATUS]], ..SNAPSHOT };
+
+const STOCK_RESTORE_FLAGS: [Flag; 11] = {
+    let mut flags = RESTORE_FLAGS;
+    flags[DROP_AUTH] = flags[DROP_AUTH].hidden();
+    flags
 };
 
 const VERIFY: Command = Command {
     name: "verify",
     usage: "verify <data-dir> [flags]",
     short: "Reads every file of a stopped member's data directory and names what is damaged",
-    words: Words::Exactly(1),
-    seen: Seen::OursAlone,
+    words: Some(1),
     run: Some(verify::run),
-    ..PARENT
+    ..Command::NONE
 };
 
 const VERSION: Command = Command {
@@ -203,5 +204,5 @@ const VERSION: Command = Command {
     usage: "version [flags]",
     short: "Prints the version of etcdutl",
     run: Some(version::run),
-    ..PARENT
+    ..Command::NONE
 };

@@ -1,6 +1,6 @@
 //! `defrag`: an etcd's file without its free pages. A directory of kvorum has nothing to gain.
 
-use crate::cobra::{Call, Failure};
+use crate::call::{Call, Failure};
 use crate::etcd::backend;
 use crate::kvorum;
 use crate::print::{log, size};

@@ -1,6 +1,6 @@
 //! What etcd keeps in a bbolt file: which bucket holds what, and how it is written down.
 
-use crate::cobra::{Call, Failure};
+use crate::call::{Call, Failure};
 use bolt::{Db, Error, Source};
 use bytes::Bytes;
 use prost::Message;
@@ -64,6 +64,8 @@ pub fn open_held(path: &Path) -> Result<Db<DbFile>, Failure> {
 pub fn lock(call: &Call, file: &fs::File, operation: FlockOperation) -> Result<(), Failure> {
     let since = Instant::now();
     let timeout = call.duration("timeout");
+    // One that is less than none has run out; none at all is for ever.
+    let ends = !timeout.is_zero() || call.text("timeout").starts_with('-');
     loop {
         match rustix::fs::flock(file, operation) {
             Ok(()) => return Ok(()),
@@ -72,7 +74,7 @@ pub fn lock(call: &Call, file: &fs::File, operation: FlockOperation) -> Result<(
             Err(Errno::NOLCK | Errno::NOTSUP | Errno::NOSYS) => return Ok(()),
             Err(error) => return Err(Failure::new(go_text(&error.into()))),
         }
-        if timeout > 0 && since.elapsed() >= Duration::from_millis(timeout) {
+        if ends && since.elapsed() >= timeout {
             return Err(Failure::new("timeout"));
         }
         std::thread::sleep(Duration::from_millis(50));

@@ -1,6 +1,6 @@
 //! `hashkv`: etcd's hash over the history of keys, of a bbolt file or of a data directory of kvorum.
 
-use crate::cobra::{Call, Failure};
+use crate::call::{Call, Failure};
 use crate::etcd;
 use crate::kvorum;
 use crate::print::{Column, Form};
@@ -17,12 +17,12 @@ pub struct Hash {
 }
 
 pub fn run(call: &Call) -> Result<(), Failure> {
-    let (path, revision) = (&call.words[0], call.int("rev"));
+    let (path, revision) = (&call.args()[0], call.int("rev"));
+    let form = Form::of(call)?;
     let hash = match kvorum::is_data_dir(Path::new(path)) {
         true => kvorum::open(Path::new(path))?.hash(revision)?,
         false => of_file(call, path, revision)?,
     };
-    let form = Form::of(call)?;
     let number =
         |json, fields, table, value: i64| Column { json, fields, table, value: value.into(), shown: value.to_string() };
     let row = [

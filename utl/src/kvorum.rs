@@ -1,7 +1,7 @@
 //! A data directory of kvorum whose member is stopped, read with the code that a member starts
 //! with and without a change to it.
 
-use crate::cobra::Failure;
+use crate::call::Failure;
 use crate::directory::Frozen;
 use crate::etcd::go_text;
 use crate::hashkv::{Hash, keep, revision_of};

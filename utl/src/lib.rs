@@ -10,18 +10,16 @@
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `cobra`, `commands` | the command line as the stock tool reads it; the table of commands |
-//! | `complete` | what can follow the words so far, for the shells' scripts |
+//! | `call`, `commands` | one run of one command; the table of commands, which the crate `cobra` reads |
 //! | `print`, `progress`, `hints` | output forms, log lines; what people get |
 //! | `etcd`, `wal`, `initial_cluster` | what is where in an etcd's files; who the members are |
 //! | `directory`, `kvorum` | data directories: a new one, one that stays as it is |
-//! | `restore`, `status`, `hashkv`, `bbolt`, `defrag`, `migrate`, `verify`, `completion`, `man`, `version` | one command each |
+//! | `restore`, `status`, `hashkv`, `bbolt`, `defrag`, `migrate`, `verify`, `version` | one command each |
+//! | `pages` | `help`, `man`, `completion`: what is made from the table |
 
 mod bbolt;
-mod cobra;
+mod call;
 mod commands;
-mod complete;
-mod completion;
 mod defrag;
 mod directory;
 mod etcd;
@@ -29,8 +27,8 @@ mod hashkv;
 mod hints;
 mod initial_cluster;
 mod kvorum;
-mod man;
 mod migrate;
+mod pages;
 mod print;
 mod progress;
 mod restore;
@@ -42,15 +40,17 @@ mod wal;
 
 use std::io::IsTerminal;
 
+/// The name under which this is the stock tool and nothing more.
+const STOCK: &str = "etcdutl";
+
 /// Runs the program called `name` (`etcdutl` or `kvorum utl`) with the words after its name;
 /// the exit code is etcdutl's.
 pub fn run(name: &str, args: &[String]) -> i32 {
-    if let Some(word @ ("__complete" | "__completeNoDesc")) = args.first().map(String::as_str)
-        && name != "etcdutl"
-    {
-        print!("{}", complete::answer(&commands::ROOT, &args[1..], word == "__complete"));
+    let root = commands::root(name);
+    if let Some(word @ ("__complete" | "__completeNoDesc")) = args.first().map(String::as_str) {
+        pages::complete(root, &args[1..], word == "__complete");
         return 0;
     }
     let terminal = std::io::stdout().is_terminal() && std::io::stderr().is_terminal();
-    cobra::main(name, &commands::ROOT, args, terminal)
+    call::main(root, args, terminal)
 }

@@ -1,7 +1,7 @@
 //! `migrate`: the storage version of an etcd's file, one minor version at a time. A directory of
 //! kvorum has none, and no etcd can open it.
 
-use crate::cobra::{Call, Failure};
+use crate::call::{Call, Failure};
 use crate::etcd::{self, backend};
 use crate::kvorum;
 use crate::print::log;
@@ -32,7 +32,7 @@ pub fn run(call: &Call) -> Result<(), Failure> {
     let path = backend(dir);
     let held = exclusive(call, &path)?;
     match migrate(call, &held, &path, target) {
-        Err(Failure::Plain { text, .. }) if call.bool("force") => force(&held, &path, target, &text),
+        Err(Failure::Plain { text, .. }) if call.switch("force") => force(&held, &path, target, &text),
         done => done,
     }
 }

@@ -1,6 +1,6 @@
 //! Output forms: simple, json, fields, table. One answer is one row of named values.
 
-use crate::cobra::{Call, Failure};
+use crate::call::{Call, Failure};
 use serde_json::Value;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,15 +4,16 @@
 //! step: a restore that was interrupted leaves a directory that a member refuses. One that
 //! fails removes what it made.
 
-use crate::cobra::{Call, Failure};
+use crate::call::{Call, Failure};
 use crate::directory::New;
 use crate::etcd::{self, Content, DbFile, go_text};
-use crate::initial_cluster::{Founding, founding};
+use crate::initial_cluster::founding;
 use crate::print::{count, log, size};
 use crate::progress::bar;
 use crate::{status, wal};
 use bolt::Db;
 use consensus::HardState;
+use disk::founding::Founding;
 use disk::{Fault, Files, Identity, Log, LogOptions, checkpoint, identity, records};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
@@ -41,11 +42,11 @@ struct Plan<'a> {
 }
 
 pub fn run(call: &Call) -> Result<(), Failure> {
-    let [file] = &call.words[..] else {
+    let [file] = call.args() else {
         return Err(Failure::bad_arguments("snapshot restore requires exactly one argument"));
     };
     let bump = call.uint("bump-revision");
-    if (bump > 0) != call.bool("mark-compacted") {
+    if (bump > 0) != call.switch("mark-compacted") {
         return Err(Failure::bad_arguments("--mark-compacted required if --revision-bump > 0"));
     }
     let name = call.text("name");
@@ -80,7 +81,7 @@ impl Plan<'_> {
         let db = self.open()?;
         self.warn_of_missing_entries(&db)?;
         let auth = etcd::auth(&db)?;
-        if auth.enabled && !self.call.bool("drop-auth") {
+        if auth.enabled && !self.call.switch("drop-auth") {
             return Err(Failure::new(format!(
                 "the snapshot has authentication enabled ({} users, {} roles), and this version of kvorum keeps no \
                  users and roles: everybody could read and write everything; --drop-auth restores without them",
@@ -136,7 +137,7 @@ impl Plan<'_> {
                 self.file
             )));
         }
-        let skip = self.call.bool("skip-hash-check");
+        let skip = self.call.switch("skip-hash-check");
         if !bolt::digest_follows(len) && !skip {
             return Err(Failure::new("snapshot missing hash but --skip-hash-check=false"));
         }

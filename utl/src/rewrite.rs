@@ -1,6 +1,6 @@
 //! A bbolt file written anew, page by page, beside the old one, and put in its place.
 
-use crate::cobra::{Call, Failure};
+use crate::call::{Call, Failure};
 use crate::etcd::{self, go_text};
 use bolt::{Db, Planner, Source, Writer};
 use bytes::Bytes;

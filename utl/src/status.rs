@@ -1,6 +1,6 @@
 //! `snapshot status`: what a snapshot file holds, behind a check of the whole file.
 
-use crate::cobra::{Call, Failure};
+use crate::call::{Call, Failure};
 use crate::etcd;
 use crate::print::{Column, Form, size};
 use bolt::{Db, Source};
@@ -21,7 +21,7 @@ pub struct Status {
 }
 
 pub fn run(call: &Call) -> Result<(), Failure> {
-    let [file] = &call.words[..] else {
+    let [file] = call.args() else {
         return Err(Failure::bad_arguments("snapshot status requires exactly one argument"));
     };
     let db = etcd::open(call, file)?;

@@ -4,7 +4,7 @@
 //! A torn tail of the log is no damage: a kill in the middle of a write leaves one, and nothing in
 //! it was acknowledged. Files that no checkpoint names do not count either.
 
-use crate::cobra::{Call, Failure};
+use crate::call::{Call, Failure};
 use crate::directory::Frozen;
 use crate::etcd::go_text;
 use crate::hashkv::Hash;
@@ -51,7 +51,7 @@ struct Verify {
 }
 
 pub fn run(call: &Call) -> Result<(), Failure> {
-    let dir = &call.words[0];
+    let dir = &call.args()[0];
     let frozen = Frozen::open(Path::new(dir)).map_err(|error| Failure::new(format!("{dir}: {}", go_text(&error))))?;
     let total = sizes(&frozen).iter().map(|(_, bytes)| bytes).sum();
     let mut verify = Verify {

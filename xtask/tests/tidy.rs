@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Which of our crates each crate may use (normal dependencies; tests are free).
-const FLOORS: [(&str, &[&str]); 14] = [
+const FLOORS: [(&str, &[&str]); 15] = [
     ("consensus", &[]),
     ("store", &[]),
     ("wire", &[]),
@@ -15,8 +15,9 @@ const FLOORS: [(&str, &[&str]); 14] = [
     ("bolt", &[]),
     ("server", &["bolt", "consensus", "disk", "node", "store", "wire"]),
     ("client", &["wire"]),
-    ("ctl", &["client", "wire"]),
-    ("utl", &["bolt", "consensus", "disk", "node", "store", "wire"]),
+    ("cobra", &[]),
+    ("ctl", &["client", "cobra", "wire"]),
+    ("utl", &["bolt", "cobra", "consensus", "disk", "node", "store", "wire"]),
     ("bench", &["client", "wire"]),
     ("kvorum", &["bench", "client", "ctl", "server", "utl"]),
     ("sim", &["consensus", "disk", "node", "store"]),

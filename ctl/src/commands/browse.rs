@@ -18,12 +18,12 @@ mod view;
 use std::io::IsTerminal;
 
 use client::wire::etcdserverpb::RangeRequest;
+use cobra::Flag;
 
 use super::{Command, PEOPLE};
 use crate::{
     call::Call,
     exit::{BAD_FEATURE, Failure, Outcome},
-    flags::{self, Flag},
     print::{Format, yaml},
 };
 
@@ -48,7 +48,7 @@ x shows bytes, r reads anew, q ends.",
   # Largest branches first
   kvorum ctl browse /registry/ -w json | jq '[.rows[] | select(.branch)] | sort_by(-.count)[] | {name, count}'",
     flags: &[
-        Flag::text("consistency", "l", "Linearizable(l) or Serializable(s)"),
+        Flag::text("consistency", "l", "Linearizable(l) or Serializable(s)").choices(&["l", "s"]),
         Flag::int("depth", "1", "levels to write (0: all); with --plain"),
         Flag::int("limit", "1000", "rows to write of each level (0: all); with --plain"),
         Flag::switch("plain", "write lines, even to a terminal"),
@@ -95,7 +95,7 @@ fn run(call: &Call) -> Outcome {
     let serializable = match call.text("consistency") {
         "l" => false,
         "s" => true,
-        other => return Err(Failure::new(BAD_FEATURE, format!("unknown consistency flag {}", flags::quote(other)))),
+        other => return Err(Failure::new(BAD_FEATURE, format!("unknown consistency flag {}", cobra::quote(other)))),
     };
     if call.text("separator").is_empty() {
         return Err(Failure::bad_args("--separator must not be empty"));

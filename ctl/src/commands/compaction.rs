@@ -4,12 +4,12 @@ use client::wire::{
     Rpc,
     etcdserverpb::{CompactionRequest, CompactionResponse},
 };
+use cobra::Flag;
 
 use super::{Command, KEYS};
 use crate::{
     call::Call,
     exit::{ERROR, Failure, Outcome},
-    flags::{self, Flag},
 };
 
 /// The row of the table.
@@ -24,10 +24,8 @@ pub const COMPACTION: Command = Command {
 };
 
 fn run(call: &Call) -> Outcome {
-    let [revision] = call.args.as_slice() else {
-        return Err(Failure::bad_args("compaction command needs 1 argument"));
-    };
-    let revision = flags::parse_decimal(revision).map_err(|reason| Failure::new(ERROR, reason))?;
+    let [revision] = call.exactly("compaction command needs 1 argument")?;
+    let revision = cobra::go::parse_decimal(revision).map_err(|reason| Failure::new(ERROR, reason))?;
     let request = CompactionRequest { revision, physical: call.switch("physical") };
     let client = call.connect()?;
     let _: CompactionResponse = call.timed(client.call(Rpc::Compact, &request))?;

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use client::wire::etcdserverpb::{DeleteRangeRequest, DeleteRangeResponse};
+use cobra::{Flag, quote};
 
 use super::{Command, KEYS, get};
 use crate::{
     call::Call,
     exit::{Failure, Outcome},
-    flags::{Flag, quote},
     print::{Answer, Out, fields, json, protobuf, simple},
 };
 

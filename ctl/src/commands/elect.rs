@@ -5,12 +5,12 @@ use client::{
     concurrency::{Election, Session},
     wire::etcdserverpb::{RangeRequest, RangeResponse},
 };
+use cobra::Flag;
 
 use super::{CONCURRENCY, Command, get::Got, lock::Stop};
 use crate::{
     call::Call,
     exit::{ERROR, Failure, Outcome},
-    flags::Flag,
     print::{Format, Printer},
     raw,
 };

@@ -10,12 +10,12 @@ use client::{
         mvccpb::KeyValue,
     },
 };
+use cobra::Flag;
 
 use super::{Command, KEYS};
 use crate::{
     call::Call,
     exit::{BAD_FEATURE, Failure, Outcome},
-    flags::{self, Flag},
     print::{Answer, Format, Out, Printer, fields, json, protobuf, simple},
     raw,
 };
@@ -34,7 +34,7 @@ pub const GET: Command = Command {
 
 /// Also the flags of a get within a transaction.
 pub(super) const FLAGS: &[Flag] = &[
-    Flag::text("consistency", "l", "Linearizable(l) or Serializable(s)"),
+    Flag::text("consistency", "l", "Linearizable(l) or Serializable(s)").choices(&["l", "s"]),
     Flag::switch("count-only", "only count the keys"),
     Flag::switch("from-key", "the key and all keys after it"),
     Flag::switch("keys-only", "keys without values"),
@@ -43,11 +43,12 @@ pub(super) const FLAGS: &[Flag] = &[
     Flag::int("max-mod-rev", "0", "only keys changed at or before this revision"),
     Flag::int("min-create-rev", "0", "only keys created at or after this revision"),
     Flag::int("min-mod-rev", "0", "only keys changed at or after this revision"),
-    Flag::text("order", "", "ASCEND or DESCEND (ASCEND by default)"),
+    Flag::text("order", "", "ASCEND or DESCEND (ASCEND by default)").choices(&["ASCEND", "DESCEND"]),
     Flag::switch("prefix", "all keys that begin like this"),
     Flag::switch("print-value-only", "only values (in the form \"simple\")"),
     Flag::int("rev", "0", "as it was at this revision (0: now)"),
-    Flag::text("sort-by", "", "CREATE, KEY, MODIFY, VALUE or VERSION"),
+    Flag::text("sort-by", "", "CREATE, KEY, MODIFY, VALUE or VERSION")
+        .choices(&["CREATE", "KEY", "MODIFY", "VALUE", "VERSION"]),
     Flag::switch("stream", "take the answer in pieces, as they come"),
 ];
 
@@ -105,7 +106,7 @@ pub(super) fn request(call: &Call) -> Outcome<RangeRequest> {
     let serializable = match call.text("consistency") {
         "l" => false,
         "s" => true,
-        other => return Err(Failure::new(BAD_FEATURE, format!("unknown consistency flag {}", flags::quote(other)))),
+        other => return Err(Failure::new(BAD_FEATURE, format!("unknown consistency flag {}", cobra::quote(other)))),
     };
     let range = key_range(call, key)?;
     let (sort_target, sort_order) = sorting(call.text("sort-by"), call.text("order"))?;

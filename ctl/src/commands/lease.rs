@@ -6,12 +6,12 @@ use client::wire::etcdserverpb::{
     LeaseGrantResponse, LeaseKeepAliveResponse, LeaseLeasesResponse, LeaseRevokeResponse, LeaseTimeToLiveResponse,
     ResponseHeader,
 };
+use cobra::Flag;
 
 use super::{Command, KEYS, put};
 use crate::{
     call::Call,
     exit::{BAD_CONNECTION, ERROR, Failure, Outcome},
-    flags::{self, Flag},
     print::{
         Answer, Format, Out, fields, json,
         look::{Paint, seconds},
@@ -66,15 +66,13 @@ const SUBS: &[Command] = &[
 ];
 
 fn id(call: &Call, missing: &str) -> Outcome<i64> {
-    let [id] = call.args.as_slice() else { return Err(Failure::bad_args(missing)) };
+    let [id] = call.exactly(missing)?;
     put::lease_id(id).map_err(|reason| Failure::bad_args(format!("bad lease ID arg ({reason}), expecting ID in Hex")))
 }
 
 fn grant(call: &Call) -> Outcome {
-    let [ttl] = call.args.as_slice() else {
-        return Err(Failure::bad_args("lease grant command needs TTL argument"));
-    };
-    let ttl = flags::parse_decimal(ttl).map_err(|reason| Failure::bad_args(format!("bad TTL ({reason})")))?;
+    let [ttl] = call.exactly("lease grant command needs TTL argument")?;
+    let ttl = cobra::go::parse_decimal(ttl).map_err(|reason| Failure::bad_args(format!("bad TTL ({reason})")))?;
     let client = call.connect()?;
     let response = call.timed(client.lease_grant(ttl, 0)).map_err(|error| wrap("failed to grant lease", error))?;
     call.print(&response)

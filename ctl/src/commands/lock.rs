@@ -4,13 +4,13 @@ use client::{
     Client,
     concurrency::{Mutex, Session},
 };
+use cobra::Flag;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{CONCURRENCY, Command, get::Got, run};
 use crate::{
     call::Call,
     exit::{ERROR, Failure, Outcome},
-    flags::Flag,
     print::Printer,
     raw,
 };

@@ -13,6 +13,7 @@ use client::{
     },
 };
 
+use cobra::Flag;
 use indicatif::ProgressBar;
 
 use super::{Command, UTILITY};
@@ -20,7 +21,6 @@ use crate::{
     call::Call,
     connect,
     exit::{Failure, Outcome},
-    flags::Flag,
     progress,
 };
 
@@ -58,9 +58,7 @@ pub const MAKE_MIRROR: Command = Command {
 };
 
 fn run(call: &Call) -> Outcome {
-    let [destination] = call.args.as_slice() else {
-        return Err(Failure::bad_args("make-mirror takes one destination argument"));
-    };
+    let [destination] = call.exactly("make-mirror takes one destination argument")?;
     if !call.text("dest-prefix").is_empty() && call.switch("no-dest-prefix") {
         return Err(Failure::bad_args(
             "`--dest-prefix` and `--no-dest-prefix` cannot be set at the same time, choose one",

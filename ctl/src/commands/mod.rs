@@ -7,8 +7,9 @@ mod completion;
 mod del;
 mod elect;
 mod get;
-mod help_cmd;
+mod help;
 mod lease;
+mod live;
 mod lock;
 mod man;
 mod mirror;
@@ -21,7 +22,9 @@ mod words;
 
 pub use completion::complete;
 
-use crate::{call::Call, connect, exit::Outcome, flags::Flag};
+use cobra::Pages;
+
+use crate::{call::Call, connect, exit::Outcome};
 
 /// Heading of the commands that deal with keys.
 pub const KEYS: &str = "Key-value commands";
@@ -37,78 +40,16 @@ pub const UTILITY: &str = "Utility commands";
 pub const PEOPLE: &str = "Commands for people";
 
 /// The headings, in the order of the help.
-pub const GROUPS: &[&str] = &[KEYS, CLUSTER, CONCURRENCY, AUTH, UTILITY, PEOPLE];
+const GROUPS: &[&str] = &[KEYS, CLUSTER, CONCURRENCY, AUTH, UTILITY, PEOPLE];
 
-/// One command. Start from [`Command::NONE`].
-#[derive(Clone, Copy, Debug)]
-pub struct Command {
-    /// The word that is typed.
-    pub name: &'static str,
-    /// The line after `Usage:`, from the name on, without `[flags]`.
-    pub usage: &'static str,
-    /// No `[flags]` behind the usage.
-    pub bare_usage: bool,
-    /// Heading in the help of the program; empty for sub-commands.
-    pub group: &'static str,
-    /// One line.
-    pub short: &'static str,
-    /// A page, if one line is not enough.
-    pub long: &'static str,
-    /// Lines that can be copied; without them the help has no such section.
-    pub examples: &'static str,
-    /// Flags of the command alone.
-    pub flags: &'static [Flag],
-    /// Flags of the command and of everything below it.
-    pub shared: &'static [Flag],
-    /// Variables of the environment that the command reads itself.
-    pub variables: &'static [&'static str],
-    /// Tables of commands below it.
-    pub subs: &'static [&'static [Command]],
-    /// Its words may be any bytes: keys, values, files.
-    pub raw: bool,
-    /// What it does; none if it only has commands below it.
-    pub run: Option<fn(&Call) -> Outcome>,
-}
+/// What carries a command out.
+pub type Run = fn(&Call) -> Outcome;
 
-impl Command {
-    /// Nothing yet.
-    pub const NONE: Command = Command {
-        name: "",
-        usage: "",
-        bare_usage: false,
-        group: "",
-        short: "",
-        long: "",
-        examples: "",
-        flags: &[],
-        shared: &[],
-        variables: &[],
-        subs: &[],
-        raw: false,
-        run: None,
-    };
+/// One command: a row of the table.
+pub type Command = cobra::Command<Run>;
 
-    /// The commands below it.
-    pub fn all_subs(&self) -> impl Iterator<Item = &'static Command> + use<> {
-        self.subs.iter().flat_map(|table| table.iter())
-    }
-
-    /// Whether there are commands below it.
-    pub fn has_subs(&self) -> bool {
-        self.all_subs().next().is_some()
-    }
-
-    /// The command below it with this name, or the only one whose name begins
-    /// like this.
-    pub fn sub(&self, word: &str) -> Option<&'static Command> {
-        if let Some(sub) = self.all_subs().find(|c| c.name == word) {
-            return Some(sub);
-        }
-        let mut near = self.all_subs().filter(|c| c.name.starts_with(word));
-        let first = near.next()?;
-        near.next().is_none().then_some(first)
-    }
-}
+/// Words that were understood.
+pub type Parsed = cobra::Parsed<Run>;
 
 /// Keys, locks, elections and what has no cluster behind it.
 const CORE: &[Command] = &[
@@ -122,7 +63,7 @@ const CORE: &[Command] = &[
     elect::ELECT,
     lock::LOCK,
     completion::COMPLETION,
-    help_cmd::HELP,
+    help::HELP,
     mirror::MAKE_MIRROR,
     version::OPTIONS,
     version::VERSION,
@@ -133,18 +74,39 @@ const PEOPLE_TABLE: &[Command] = &[browse::BROWSE, man::MAN];
 
 const ABOUT: &str = "The command line of etcd's third protocol.";
 
-static ETCDCTL: Command =
-    Command { name: crate::STOCK, short: ABOUT, shared: connect::GLOBAL, subs: &[CORE, admin::TABLE], ..Command::NONE };
+static ETCDCTL: Command = Command {
+    name: crate::STOCK,
+    short: ABOUT,
+    shared: connect::GLOBAL,
+    subs: &[CORE, admin::TABLE],
+    pages: Pages::About(GROUPS),
+    ..Command::NONE
+};
 
 static KVORUM_CTL: Command = Command {
     name: "kvorum ctl",
     short: ABOUT,
     shared: connect::GLOBAL_OURS,
     subs: &[CORE, admin::TABLE, admin::PEOPLE_TABLE, PEOPLE_TABLE],
+    pages: Pages::About(GROUPS),
     ..Command::NONE
 };
 
 /// The program with this name.
 pub fn root(name: &str) -> &'static Command {
     if name == crate::STOCK { &ETCDCTL } else { &KVORUM_CTL }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn only_kvorum_ctl_has_what_the_stock_tool_has_not() {
+        let stock: Vec<&str> = super::root(crate::STOCK).all_subs().map(|c| c.name).collect();
+        let ours: Vec<&str> = super::root("kvorum ctl").all_subs().map(|c| c.name).collect();
+        assert!(stock.iter().all(|name| ours.contains(name)));
+        let mut once = ours.clone();
+        once.sort_unstable();
+        once.dedup();
+        assert_eq!(once.len(), ours.len(), "a name is used twice");
+    }
 }

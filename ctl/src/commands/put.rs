@@ -3,12 +3,12 @@
 use std::io::Read;
 
 use client::wire::etcdserverpb::{PutRequest, PutResponse};
+use cobra::Flag;
 
 use super::{Command, KEYS};
 use crate::{
     call::Call,
     exit::{Failure, Outcome},
-    flags::Flag,
     print::{Answer, Out, fields, json, protobuf, simple},
     raw,
 };
@@ -87,7 +87,7 @@ pub(super) fn lease_id(text: &str) -> Result<i64, String> {
             std::num::IntErrorKind::PosOverflow | std::num::IntErrorKind::NegOverflow => "value out of range",
             _ => "invalid syntax",
         };
-        format!("strconv.ParseInt: parsing {}: {reason}", crate::flags::quote(text))
+        format!("strconv.ParseInt: parsing {}: {reason}", cobra::quote(text))
     })
 }
 

@@ -47,7 +47,7 @@ impl std::fmt::Display for Unwell {
                 (None, None) => write!(f, "{status}"),
             },
             Unwell::NotStarted(program, error) if !program.contains('/') && error.kind() == io::ErrorKind::NotFound => {
-                write!(f, "exec: {}: executable file not found in $PATH", crate::flags::quote(program))
+                write!(f, "exec: {}: executable file not found in $PATH", cobra::quote(program))
             }
             Unwell::NotStarted(program, error) => {
                 write!(f, "fork/exec {program}: {}", crate::exit::system_words(error))

@@ -8,13 +8,12 @@ use client::wire::etcdserverpb::{
     request_op::Request,
     response_op::Response,
 };
+use cobra::{Flag, quote};
 
 use super::{Command, KEYS, del, get, put, words};
 use crate::{
     call::Call,
     exit::{Failure, INVALID_INPUT, Outcome},
-    flags::{self, Flag, quote},
-    help,
     print::{Answer, Out, fields, json, protobuf},
     raw,
 };
@@ -56,9 +55,7 @@ put key2 "with some more words"
 static REQUESTS: Command = Command { subs: &[&[get::GET, put::PUT, del::DEL]], ..Command::NONE };
 
 fn run(call: &Call) -> Outcome {
-    if !call.args.is_empty() {
-        return Err(Failure::bad_args("txn command does not accept argument"));
-    }
+    let [] = call.exactly("txn command does not accept argument")?;
     let client = call.connect()?;
     let request = read(&mut std::io::stdin().lock(), call.switch("interactive"))?;
     let response = call.timed(client.txn(request))?;
@@ -99,7 +96,7 @@ fn compare(line: &str) -> Outcome<Compare> {
     let (key, op, value) = operands(rest)
         .map_err(|(key, op)| malformed(&format!("; got {target}({}) {op} {}", quote(&key), quote(""))))?;
     let number = || {
-        flags::parse_decimal(&value)
+        cobra::go::parse_decimal(&value)
             .map_err(|_| Failure::new(INVALID_INPUT, format!("invalid txn compare request: {line}")))
     };
     let (target, operand) = match target {
@@ -146,13 +143,13 @@ fn request(line: &str) -> Outcome<RequestOp> {
         return Err(Failure::new(INVALID_INPUT, format!("invalid txn compare request: {line}")));
     }
     let invalid = || Failure::new(INVALID_INPUT, format!("invalid txn request: {line}"));
-    let parsed = flags::parse(&REQUESTS, &words).map_err(|misread| {
+    let parsed = cobra::parse(&REQUESTS, &words).map_err(|misread| {
         if misread.usage {
-            complain!("{}", help::usage(&misread.path));
+            complain!("{}", cobra::help::usage(&misread.path));
         }
         invalid()
     })?;
-    if parsed.values.changed(flags::HELP.name) {
+    if parsed.values.changed(cobra::HELP.name) {
         return Err(invalid());
     }
     let call = Call::new(parsed);

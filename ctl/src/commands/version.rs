@@ -1,7 +1,7 @@
 //! `version` and `options`.
 
 use super::{Command, UTILITY};
-use crate::{call::Call, exit::Outcome, help};
+use crate::{call::Call, exit::Outcome};
 
 /// The release of etcd that this program stands in for.
 pub const ETCD_VERSION: &str = "3.7.3";
@@ -33,5 +33,5 @@ fn version(call: &Call) -> Outcome {
 }
 
 fn options(call: &Call) -> Outcome {
-    crate::say(&format!("{}\n", help::options(call.path[0])))
+    crate::say(&format!("{}\n", cobra::help::options(call.path[0])))
 }

@@ -9,13 +9,13 @@ use client::{
         mvccpb::{Event, event::EventType},
     },
 };
+use cobra::{Flag, quote};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::{Command, KEYS, run, words};
 use crate::{
     call::Call,
     exit::{BAD_ARGS, ERROR, Failure, INTERRUPTED, INVALID_INPUT, Outcome, error_text},
-    flags::{self, Flag, quote},
     print::{Answer, Out, Printer, fields, json, protobuf, simple},
     raw,
 };
@@ -209,7 +209,7 @@ async fn interactive(client: &Client, form: Printer, env: (&str, &str)) -> Outco
 
 /// The watch of a line; the inner error is one that leaves the others alone.
 fn of_line(words: &[String], env: (&str, &str)) -> Outcome<Result<Asked, String>> {
-    let parsed = flags::parse(&LINES, words).map_err(|misread| Failure::new(BAD_ARGS, misread.text))?;
+    let parsed = cobra::parse(&LINES, words).map_err(|misread| Failure::new(BAD_ARGS, misread.text))?;
     match asked(&Call::new(parsed), env) {
         Err(reason) if reason.starts_with(FEW) => Err(Failure::new(BAD_ARGS, reason)),
         other => Ok(other),

@@ -63,7 +63,7 @@ impl Look {
             "never" => false,
             "auto" => columns.is_some() && !unwanted,
             other => {
-                let text = format!("--color takes auto, always or never, not {}", crate::flags::quote(other));
+                let text = format!("--color takes auto, always or never, not {}", cobra::quote(other));
                 return Err(Failure::new(BAD_FEATURE, text));
             }
         };

@@ -11,6 +11,8 @@ pub mod simple;
 pub mod table;
 pub mod yaml;
 
+pub use cobra::go::quote_bytes as quote;
+
 use crate::exit::{BAD_FEATURE, Failure, Outcome};
 
 /// The forms of `--write-out`.
@@ -150,62 +152,7 @@ impl Printer {
     }
 }
 
-/// Bytes in quotes, as Go's `%q` writes them.
-pub fn quote(bytes: &[u8]) -> String {
-    let mut text = String::from("\"");
-    for chunk in bytes.utf8_chunks() {
-        for c in chunk.valid().chars() {
-            match c {
-                '"' => text.push_str("\\\""),
-                '\\' => text.push_str("\\\\"),
-                '\x07' => text.push_str("\\a"),
-                '\x08' => text.push_str("\\b"),
-                '\x0c' => text.push_str("\\f"),
-                '\n' => text.push_str("\\n"),
-                '\r' => text.push_str("\\r"),
-                '\t' => text.push_str("\\t"),
-                '\x0b' => text.push_str("\\v"),
-                c if (c as u32) < 0x20 || c as u32 == 0x7f => text.push_str(&format!("\\x{:02x}", c as u32)),
-                ' ' => text.push(' '),
-                c if is_print(c) => text.push(c),
-                c if (c as u32) < 0x1_0000 => text.push_str(&format!("\\u{:04x}", c as u32)),
-                c => text.push_str(&format!("\\U{:08x}", c as u32)),
-            }
-        }
-        for byte in chunk.invalid() {
-            text.push_str(&format!("\\x{byte:02x}"));
-        }
-    }
-    text.push('"');
-    text
-}
-
-/// Whether Go prints the character as it is. What the standard library escapes
-/// for debugging is what is not printable.
-fn is_print(c: char) -> bool {
-    matches!(c, '\'') || c.escape_debug().len() == 1
-}
-
 /// Bytes as `\x66\x6f`.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("\\x{b:02x}")).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn quotes_are_go_s() {
-        let cases: [(&[u8], &str); 5] = [
-            (b"foo", r#""foo""#),
-            (b"b\x01\xff\"q<\xc3\xa9", r#""b\x01\xff\"q<é""#),
-            (b"\n\t\\'\x7f", r#""\n\t\\'\x7f""#),
-            ("\u{200b}\u{e000}".as_bytes(), r#""\u200b\ue000""#),
-            (b"", r#""""#),
-        ];
-        for (bytes, quoted) in cases {
-            assert_eq!(quote(bytes), quoted);
-        }
-    }
 }

@@ -4,6 +4,7 @@
 #![allow(dead_code)]
 
 pub mod certs;
+pub mod person;
 
 use std::{
     collections::BTreeMap,

@@ -5,7 +5,7 @@ use client::wire::etcdserverpb::{AlarmMember, AlarmResponse, AlarmType};
 use crate::{
     call::Call,
     commands::{CLUSTER, Command},
-    exit::{Failure, Outcome},
+    exit::Outcome,
     print::{
         Answer, Out, fields, json,
         look::Paint,
@@ -41,10 +41,8 @@ pub const ALARM: Command = Command {
 };
 
 fn run(call: &Call, disarm: bool) -> Outcome {
-    if !call.args.is_empty() {
-        let name = if disarm { "disarm" } else { "list" };
-        return Err(Failure::bad_args(format!("alarm {name} command accepts no arguments")));
-    }
+    let name = if disarm { "disarm" } else { "list" };
+    let [] = call.exactly(&format!("alarm {name} command accepts no arguments"))?;
     let client = call.connect()?;
     let response = if disarm {
         let mut response = call.timed(client.alarm_disarm(0, AlarmType::None))?;

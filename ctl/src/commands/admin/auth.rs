@@ -44,10 +44,8 @@ pub const AUTH_COMMAND: Command = Command {
 };
 
 fn no_args(call: &Call, name: &str) -> Outcome {
-    if call.args.is_empty() {
-        return Ok(());
-    }
-    Err(Failure::bad_args(format!("auth {name} command does not accept any arguments")))
+    let [] = call.exactly(&format!("auth {name} command does not accept any arguments"))?;
+    Ok(())
 }
 
 fn enable(call: &Call) -> Outcome {

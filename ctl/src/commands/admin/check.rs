@@ -7,6 +7,7 @@ use std::{
 };
 
 use client::{Client, KeyRange, wire::etcdserverpb::RangeRequest};
+use cobra::Flag;
 use futures_util::{StreamExt, stream::FuturesUnordered};
 
 use super::{endpoint::single, memory};
@@ -14,7 +15,6 @@ use crate::{
     call::Call,
     commands::{Command, UTILITY},
     exit::{BAD_FEATURE, ERROR, Failure, INVALID_INPUT, Outcome, error_text},
-    flags::Flag,
 };
 
 const AUTO_COMPACT: Flag = Flag::switch("auto-compact", "compact at the last revision when the test is over");
@@ -83,7 +83,7 @@ fn refuse_what_is_there(call: &Call, client: &Client, prefix: &str, quote: &str)
     if call.timed(client.range(request))?.kvs.is_empty() {
         return Ok(());
     }
-    let name = crate::flags::quote(prefix);
+    let name = cobra::quote(prefix);
     Err(Failure::new(
         INVALID_INPUT,
         format!("prefix {name} has keys. Delete with {quote}etcdctl del --prefix {prefix}{quote} first"),
@@ -265,7 +265,7 @@ fn tidy(call: &Call, client: &Client, revision: Option<i64>) -> Outcome {
     }
     if call.switch("auto-defrag") {
         for endpoint in &client.options().endpoints {
-            let name = crate::flags::quote(endpoint);
+            let name = cobra::quote(endpoint);
             println!("Defragmenting {name}");
             call.block_on(single(client, endpoint)?.with_request_timeout(None).defragment())?;
             println!("Defragmented {name}");

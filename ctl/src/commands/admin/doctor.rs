@@ -9,13 +9,13 @@ mod findings;
 mod gather;
 
 use client::wire::etcdserverpb::Member;
+use cobra::Flag;
 
 use super::gofmt;
 use crate::{
     call::Call,
     commands::{Command, PEOPLE},
     exit::{Failure, Outcome},
-    flags::Flag,
     print::{
         Answer, Out, json,
         look::{Look, Paint, tame},
@@ -42,9 +42,7 @@ Exit code: 0 all is well, 1 there are warnings, 2 there are errors.",
 };
 
 fn run(call: &Call) -> Outcome {
-    if !call.args.is_empty() {
-        return Err(Failure::bad_args("doctor takes no arguments; name the cluster by --endpoints"));
-    }
+    let [] = call.exactly("doctor takes no arguments; name the cluster by --endpoints")?;
     let report = Report::of(gather::facts(call)?);
     call.print(&report)?;
     match report.exit_code() {

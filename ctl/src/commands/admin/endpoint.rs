@@ -4,13 +4,13 @@ use client::{
     Client,
     wire::etcdserverpb::{HashKvResponse, MemberListResponse},
 };
+use cobra::Flag;
 
 use super::{health, status};
 use crate::{
     call::Call,
     commands::{CLUSTER, Command},
     exit::{ERROR, Failure, Outcome},
-    flags::Flag,
     print::{Answer, Out, fields, json, quote, table},
 };
 

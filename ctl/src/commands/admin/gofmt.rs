@@ -46,7 +46,7 @@ pub fn size(bytes: u64) -> String {
 /// # Errors
 /// Go's words.
 pub fn hexadecimal(text: &str) -> Result<u64, String> {
-    let bad = |reason: &str| format!("strconv.ParseUint: parsing {}: {reason}", crate::flags::quote(text));
+    let bad = |reason: &str| format!("strconv.ParseUint: parsing {}: {reason}", cobra::quote(text));
     if text.is_empty() || !text.chars().all(|c| c.is_ascii_hexdigit()) {
         return Err(bad("invalid syntax"));
     }

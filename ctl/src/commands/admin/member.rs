@@ -4,6 +4,7 @@ use client::wire::etcdserverpb::{
     Member, MemberAddResponse, MemberListResponse, MemberPromoteResponse, MemberRemoveResponse, MemberUpdateResponse,
     ResponseHeader,
 };
+use cobra::Flag;
 use prost::Message;
 
 use super::{auth, gofmt};
@@ -11,7 +12,6 @@ use crate::{
     call::Call,
     commands::{CLUSTER, Command},
     exit::{BAD_FEATURE, ERROR, Failure, Outcome},
-    flags::{self, Flag},
     print::{
         Answer, Out, fields, json,
         look::Paint,
@@ -45,7 +45,7 @@ pub const MEMBER: Command = Command {
             short: "Shows the members of the cluster",
             long: "Shows the members of the cluster.
 In the form \"simple\" a line has: ID, Status, Name, Peer Addrs, Client Addrs, Is Learner.",
-            flags: &[Flag::text("consistency", "l", "Linearizable(l) or Serializable(s)")],
+            flags: &[Flag::text("consistency", "l", "Linearizable(l) or Serializable(s)").choices(&["l", "s"])],
             run: Some(list),
             ..Command::NONE
         },
@@ -103,8 +103,8 @@ fn settings(out: &mut Out, name: &str, member: &Member, members: &[Member]) {
         founders.extend(other.peer_urls.iter().map(|url| format!("{name}={url}")));
     }
     out.line("");
-    out.line(format!("ETCD_NAME={}", flags::quote(name)));
-    out.line(format!("ETCD_INITIAL_CLUSTER={}", flags::quote(&founders.join(","))));
+    out.line(format!("ETCD_NAME={}", cobra::quote(name)));
+    out.line(format!("ETCD_INITIAL_CLUSTER={}", cobra::quote(&founders.join(","))));
     out.line(format!("ETCD_INITIAL_ADVERTISE_PEER_URLS=\"{}\"", member.peer_urls.join(",")));
     out.line("ETCD_INITIAL_CLUSTER_STATE=\"existing\"");
 }

@@ -18,9 +18,7 @@ pub const MOVE_LEADER: Command = Command {
 };
 
 fn run(call: &Call) -> Outcome {
-    let [target] = &call.args[..] else {
-        return Err(Failure::bad_args("move-leader command needs 1 argument"));
-    };
+    let [target] = call.exactly("move-leader command needs 1 argument")?;
     let target = gofmt::hexadecimal(target).map_err(Failure::bad_args)?;
     let client = call.connect()?;
     let endpoints = client.options().endpoints.clone();

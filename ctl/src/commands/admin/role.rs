@@ -4,13 +4,13 @@ use client::wire::{
     authpb::{Permission, permission::Type},
     etcdserverpb::{AuthRoleGetResponse, AuthRoleListResponse},
 };
+use cobra::Flag;
 
 use super::{answer::Said, auth};
 use crate::{
     call::Call,
     commands::{AUTH, Command},
     exit::{Failure, Outcome},
-    flags::Flag,
     print::{Answer, Out, fields, json, protobuf, quote},
     raw,
 };
@@ -72,38 +72,29 @@ pub const ROLE: Command = Command {
     ..Command::NONE
 };
 
-fn one_name<'c>(call: &'c Call, what: &str) -> Outcome<&'c str> {
-    match &call.args[..] {
-        [name] => Ok(name),
-        _ => Err(Failure::bad_args(format!("role {what} command requires role name as its argument"))),
-    }
-}
-
 fn add(call: &Call) -> Outcome {
-    let name = one_name(call, "add")?;
+    let [name] = call.exactly("role add command requires role name as its argument")?;
     let client = call.connect()?;
     let response = call.timed(client.role_add(name))?;
     call.print(&Said::new(format!("Role {name} created"), response.header.as_ref(), &response))
 }
 
 fn delete(call: &Call) -> Outcome {
-    let name = one_name(call, "delete")?;
+    let [name] = call.exactly("role delete command requires role name as its argument")?;
     let client = call.connect()?;
     let response = call.timed(client.role_delete(name))?;
     call.print(&Said::new(format!("Role {name} deleted"), response.header.as_ref(), &response))
 }
 
 fn get(call: &Call) -> Outcome {
-    let name = one_name(call, "get")?;
+    let [name] = call.exactly("role get command requires role name as its argument")?;
     let client = call.connect()?;
     let response = call.timed(client.role_get(name))?;
     call.print(&Got { name, response: &response })
 }
 
 fn list(call: &Call) -> Outcome {
-    if !call.args.is_empty() {
-        return Err(Failure::bad_args("role list command requires no arguments"));
-    }
+    let [] = call.exactly("role list command requires no arguments")?;
     let client = call.connect()?;
     let response = call.timed(client.role_list())?;
     call.print(&response)

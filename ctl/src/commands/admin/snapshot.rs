@@ -59,9 +59,7 @@ const CALLER: &str = "snapshot/v3_snapshot.go";
 const STREAM_CALLER: &str = "v3/maintenance.go";
 
 fn run(call: &Call) -> Outcome {
-    let [path] = &call.args[..] else {
-        return Err(Failure::bad_args("snapshot save expects one argument <filename>"));
-    };
+    let [path] = call.exactly("snapshot save expects one argument <filename>")?;
     call.prepare()?;
     let typed = call.list("endpoints");
     let nobody = typed.is_empty() && call.text("discovery-srv").is_empty();

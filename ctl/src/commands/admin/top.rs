@@ -9,13 +9,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use cobra::Flag;
 
 use crate::{
     call::Call,
     commands::{Command, PEOPLE},
     exit::{BAD_FEATURE, Failure, Outcome},
-    flags::Flag,
+    screen::{self, FRAME},
 };
 
 /// The row of the table.
@@ -32,8 +32,6 @@ member, Enter shows all there is of it, q ends.",
     ..Command::NONE
 };
 
-/// How long a key may wait.
-const FRAME: Duration = Duration::from_millis(50);
 /// How long a member may take to answer, at least.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -45,8 +43,7 @@ fn run(call: &Call) -> Outcome {
     let interval = call.duration("interval").max(FRAME);
     // One that is down should not hold up the others for long.
     let limit = call.duration("command-timeout").min(interval.max(PATIENCE));
-    let mut terminal = ratatui::try_init().map_err(|e| Failure::io(&e))?;
-    let ended = call.block_on(async {
+    screen::hold(call, async |terminal| {
         let mut top = view::Top::default();
         loop {
             let begin = Instant::now();
@@ -55,7 +52,7 @@ fn run(call: &Call) -> Outcome {
             let mut waiting = true;
             while waiting || begin.elapsed() < interval {
                 terminal.draw(|frame| top.draw(frame))?;
-                if !keys(&mut top)? {
+                if !screen::keys(|key| top.key(key))? {
                     return Ok(());
                 }
                 tokio::select! {
@@ -67,22 +64,5 @@ fn run(call: &Call) -> Outcome {
                 }
             }
         }
-    });
-    ratatui::restore();
-    ended.map_err(|e: std::io::Error| Failure::io(&e))
-}
-
-/// Does what the keys say that were pressed; `false` ends the program.
-fn keys(top: &mut view::Top) -> std::io::Result<bool> {
-    while event::poll(Duration::ZERO)? {
-        if let Event::Key(key) = event::read()?
-            && key.kind == KeyEventKind::Press
-        {
-            let interrupt = key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c');
-            if interrupt || !top.key(key.code) {
-                return Ok(false);
-            }
-        }
-    }
-    Ok(true)
+    })
 }

@@ -4,13 +4,13 @@ use client::wire::{
     authpb::UserAddOptions,
     etcdserverpb::{AuthUserAddRequest, AuthUserGetResponse, AuthUserListResponse},
 };
+use cobra::Flag;
 
 use super::{answer::Said, role};
 use crate::{
     call::Call,
     commands::{AUTH, Command},
     exit::{Failure, Outcome},
-    flags::Flag,
     print::{Answer, Out, json, protobuf},
     terminal,
 };
@@ -76,27 +76,20 @@ pub const USER: Command = Command {
     ..Command::NONE
 };
 
-fn one_name<'c>(call: &'c Call, what: &str) -> Outcome<&'c str> {
-    match &call.args[..] {
-        [name] => Ok(name),
-        _ => Err(Failure::bad_args(format!("user {what} command requires user name as its argument"))),
-    }
-}
-
 fn add(call: &Call) -> Outcome {
-    let word = one_name(call, "add")?;
+    let [word] = call.exactly("user add command requires user name as its argument")?;
     let given = call.text("new-user-password");
     let (name, password) = if call.switch("no-password") {
-        (word, String::new())
+        (word.as_str(), String::new())
     } else if !given.is_empty() {
-        (word, given.to_owned())
+        (word.as_str(), given.to_owned())
     } else if let Some((name, password)) = word.split_once(':') {
         if name.is_empty() {
             return Err(Failure::bad_args("empty user name is not allowed"));
         }
         (name, password.to_owned())
     } else {
-        (word, new_password(call, word)?)
+        (word.as_str(), new_password(call, word)?)
     };
     let request = AuthUserAddRequest {
         name: name.to_owned(),
@@ -134,14 +127,14 @@ fn read() -> Outcome<String> {
 }
 
 fn delete(call: &Call) -> Outcome {
-    let name = one_name(call, "delete")?;
+    let [name] = call.exactly("user delete command requires user name as its argument")?;
     let client = call.connect()?;
     let response = call.timed(client.user_delete(name))?;
     call.print(&Said::new(format!("User {name} deleted"), response.header.as_ref(), &response))
 }
 
 fn passwd(call: &Call) -> Outcome {
-    let name = one_name(call, "passwd")?;
+    let [name] = call.exactly("user passwd command requires user name as its argument")?;
     let password = new_password(call, name)?;
     let client = call.connect()?;
     let response = call.timed(client.user_change_password(name, password))?;
@@ -149,34 +142,28 @@ fn passwd(call: &Call) -> Outcome {
 }
 
 fn grant(call: &Call) -> Outcome {
-    let [user, role] = &call.args[..] else {
-        return Err(Failure::bad_args("user grant command requires user name and role name as its argument"));
-    };
+    let [user, role] = call.exactly("user grant command requires user name and role name as its argument")?;
     let client = call.connect()?;
     let response = call.timed(client.user_grant_role(user, role))?;
     call.print(&Said::new(format!("Role {role} is granted to user {user}"), response.header.as_ref(), &response))
 }
 
 fn revoke(call: &Call) -> Outcome {
-    let [user, role] = &call.args[..] else {
-        return Err(Failure::bad_args("user revoke-role requires user name and role name as its argument"));
-    };
+    let [user, role] = call.exactly("user revoke-role requires user name and role name as its argument")?;
     let client = call.connect()?;
     let response = call.timed(client.user_revoke_role(user, role))?;
     call.print(&Said::new(format!("Role {role} is revoked from user {user}"), response.header.as_ref(), &response))
 }
 
 fn list(call: &Call) -> Outcome {
-    if !call.args.is_empty() {
-        return Err(Failure::bad_args("user list command requires no arguments"));
-    }
+    let [] = call.exactly("user list command requires no arguments")?;
     let client = call.connect()?;
     let response = call.timed(client.user_list())?;
     call.print(&response)
 }
 
 fn get(call: &Call) -> Outcome {
-    let name = one_name(call, "get")?;
+    let [name] = call.exactly("user get command requires user name as its argument")?;
     let client = call.connect()?;
     let response = call.timed(client.user_get(name))?;
     if !call.switch("detail") {

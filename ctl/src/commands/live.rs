@@ -13,13 +13,12 @@ use client::{
     Client,
     wire::etcdserverpb::{Member, RangeRequest},
 };
+use cobra::{Flag, Kind, complete::Candidates, path_words};
 
-use super::Candidates;
+use super::Parsed;
 use crate::{
     call::Call,
     commands::browse::level::{Level, PAGE},
-    flags::{Flag, Kind, Parsed},
-    help::path_words,
 };
 
 /// For everything that is asked.
@@ -188,7 +187,7 @@ mod tests {
 
     fn asked(line: &str) -> Option<Names> {
         let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
-        let parsed = crate::flags::parse_lenient(crate::commands::root("kvorum ctl"), &words).expect("a command");
+        let parsed = cobra::parse_lenient(crate::commands::root("kvorum ctl"), &words).expect("a command");
         of_word(&parsed)
     }
 

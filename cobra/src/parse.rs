@@ -1,110 +1,15 @@
 //! Reading the words of a command line as cobra and pflag read them: flags
 //! anywhere, `--flag v`, `--flag=v`, `-w json`, `-wjson`, `--`, prefixes of
-//! command names. Scripts depend on each of these, and on the error lines.
+//! command names.
 
 use std::time::Duration;
 
-use crate::commands::Command;
+use crate::{
+    go::{self, quote},
+    table::{Command, Flag, HELP, Kind, Path, last},
+};
 
-/// What a flag holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Needs no value.
-    Bool,
-    /// Any text.
-    Text,
-    /// A signed 64-bit number, decimal or with a Go prefix.
-    Int,
-    /// An unsigned number.
-    Uint,
-    /// A Go duration such as `1m30s`.
-    Duration,
-    /// Texts separated by commas; may be given several times.
-    List,
-}
-
-/// One flag.
-#[derive(Clone, Copy, Debug)]
-pub struct Flag {
-    /// Without dashes.
-    pub name: &'static str,
-    /// One letter.
-    pub short: Option<char>,
-    /// What it holds.
-    pub kind: Kind,
-    /// As it would be typed.
-    pub default: &'static str,
-    /// One line for the help.
-    pub text: &'static str,
-}
-
-impl Flag {
-    const fn new(name: &'static str, kind: Kind, default: &'static str, text: &'static str) -> Flag {
-        Flag { name, short: None, kind, default, text }
-    }
-
-    /// A switch that is off.
-    pub const fn switch(name: &'static str, text: &'static str) -> Flag {
-        Flag::new(name, Kind::Bool, "false", text)
-    }
-
-    /// A switch that is on.
-    pub const fn switch_on(name: &'static str, text: &'static str) -> Flag {
-        Flag::new(name, Kind::Bool, "true", text)
-    }
-
-    /// A text.
-    pub const fn text(name: &'static str, default: &'static str, text: &'static str) -> Flag {
-        Flag::new(name, Kind::Text, default, text)
-    }
-
-    /// A signed number.
-    pub const fn int(name: &'static str, default: &'static str, text: &'static str) -> Flag {
-        Flag::new(name, Kind::Int, default, text)
-    }
-
-    /// An unsigned number.
-    pub const fn uint(name: &'static str, default: &'static str, text: &'static str) -> Flag {
-        Flag::new(name, Kind::Uint, default, text)
-    }
-
-    /// A duration.
-    pub const fn duration(name: &'static str, default: &'static str, text: &'static str) -> Flag {
-        Flag::new(name, Kind::Duration, default, text)
-    }
-
-    /// A list.
-    pub const fn list(name: &'static str, default: &'static str, text: &'static str) -> Flag {
-        Flag::new(name, Kind::List, default, text)
-    }
-
-    /// The same flag with a letter.
-    pub const fn short(mut self, letter: char) -> Flag {
-        self.short = Some(letter);
-        self
-    }
-
-    fn shown(&self) -> String {
-        self.short.map_or_else(|| format!("--{}", self.name), |letter| format!("-{letter}, --{}", self.name))
-    }
-
-    /// Whether the text is a value of this flag.
-    ///
-    /// # Errors
-    /// Go's words for what is wrong with it.
-    pub fn check(&self, value: &str) -> Result<(), String> {
-        match self.kind {
-            Kind::Bool => parse_bool(value).map(drop),
-            Kind::Int => parse_int(value).map(drop),
-            Kind::Uint => parse_uint(value).map(drop),
-            Kind::Duration => parse_duration(value).map(drop),
-            Kind::Text | Kind::List => Ok(()),
-        }
-    }
-}
-
-/// `--help`, which every command has.
-pub const HELP: Flag = Flag::switch("help", "").short('h');
+const CHECKED: &str = "checked when it was read";
 
 /// The values of the flags that were given, in the order in which they were.
 #[derive(Clone, Debug, Default)]
@@ -128,6 +33,26 @@ impl Values {
         self.given.iter().rev().find(|(n, _)| *n == flag.name).map_or(flag.default, |(_, v)| v)
     }
 
+    /// A switch.
+    pub fn switch(&self, flag: &Flag) -> bool {
+        go::parse_bool(self.last(flag)).expect(CHECKED)
+    }
+
+    /// A signed number.
+    pub fn int(&self, flag: &Flag) -> i64 {
+        go::parse_int(self.last(flag)).expect(CHECKED)
+    }
+
+    /// An unsigned number.
+    pub fn uint(&self, flag: &Flag) -> u64 {
+        go::parse_uint(self.last(flag)).expect(CHECKED)
+    }
+
+    /// A duration; one that is less than none is none.
+    pub fn duration(&self, flag: &Flag) -> Duration {
+        go::parse_duration(self.last(flag)).expect(CHECKED)
+    }
+
     /// All the texts of a list.
     pub fn list(&self, flag: &Flag) -> Vec<String> {
         let mut given = self.given.iter().filter(|(n, _)| *n == flag.name).map(|(_, v)| v.as_str()).peekable();
@@ -137,10 +62,10 @@ impl Values {
 }
 
 /// The words of a command line, understood.
-#[derive(Debug)]
-pub struct Parsed {
+#[derive(Clone, Debug)]
+pub struct Parsed<R: 'static> {
     /// From the program down to the command.
-    pub path: Vec<&'static Command>,
+    pub path: Vec<&'static Command<R>>,
     /// The flags that were given.
     pub values: Values,
     /// The words that are no flags.
@@ -149,18 +74,44 @@ pub struct Parsed {
     pub before_dash: Option<usize>,
 }
 
-impl Parsed {
+impl<R> Parsed<R> {
     /// The command.
-    pub fn command(&self) -> &'static Command {
-        self.path.last().expect("the path begins with the program")
+    pub fn command(&self) -> &'static Command<R> {
+        last(&self.path)
+    }
+
+    /// A flag of the command.
+    ///
+    /// # Panics
+    /// If it has none of this name: a mistake in the program.
+    pub fn flag(&self, name: &str) -> &'static Flag {
+        flag(&self.path, name)
+    }
+
+    /// What carries the command out; none if its help is wanted, or if only commands below it run.
+    ///
+    /// # Errors
+    /// If the words are too many or too few, or a flag is missing.
+    pub fn runnable(&self) -> Result<Option<R>, String>
+    where
+        R: Copy,
+    {
+        let Some(run) = self.command().run.filter(|_| !self.values.switch(&HELP)) else { return Ok(None) };
+        if let Some(words) = self.command().words.filter(|words| *words != self.args.len()) {
+            return Err(format!("accepts {words} arg(s), received {}", self.args.len()));
+        }
+        let required = known(&self.path).into_iter().filter(|flag| flag.required);
+        let missing: Vec<String> =
+            required.filter(|flag| !self.values.changed(flag.name)).map(|flag| quote(flag.name)).collect();
+        if missing.is_empty() { Ok(Some(run)) } else { Err(format!("required flag(s) {} not set", missing.join(", "))) }
     }
 }
 
 /// Words that could not be understood, and the command they were meant for.
 #[derive(Debug)]
-pub struct Misread {
+pub struct Misread<R: 'static> {
     /// From the program down to the command.
-    pub path: Vec<&'static Command>,
+    pub path: Vec<&'static Command<R>>,
     /// What is wrong.
     pub text: String,
     /// Whether how the command is used should follow; otherwise a pointer to
@@ -170,16 +121,24 @@ pub struct Misread {
 
 /// Every flag that a command takes: its own, those its parents share with it,
 /// and `--help`.
-pub fn known(path: &[&'static Command]) -> Vec<&'static Flag> {
+pub fn known<R>(path: &Path<R>) -> Vec<&'static Flag> {
     let own = path.last().map_or(&[][..], |c| c.flags);
     own.iter().chain(path.iter().flat_map(|c| c.shared.iter())).chain([&HELP]).collect()
+}
+
+/// One of them.
+///
+/// # Panics
+/// If the command has none of this name: a mistake in the program.
+pub fn flag<R>(path: &Path<R>, name: &str) -> &'static Flag {
+    known(path).into_iter().find(|flag| flag.name == name).unwrap_or_else(|| panic!("no flag --{name}"))
 }
 
 /// Reads a command line.
 ///
 /// # Errors
 /// See [`Misread`].
-pub fn parse(root: &'static Command, words: &[String]) -> Result<Parsed, Misread> {
+pub fn parse<R>(root: &'static Command<R>, words: &[String]) -> Result<Parsed<R>, Misread<R>> {
     read(root, words, false)
 }
 
@@ -187,11 +146,11 @@ pub fn parse(root: &'static Command, words: &[String]) -> Result<Parsed, Misread
 ///
 /// # Errors
 /// See [`Misread`].
-pub fn parse_lenient(root: &'static Command, words: &[String]) -> Result<Parsed, Misread> {
+pub fn parse_lenient<R>(root: &'static Command<R>, words: &[String]) -> Result<Parsed<R>, Misread<R>> {
     read(root, words, true)
 }
 
-fn read(root: &'static Command, words: &[String], lenient: bool) -> Result<Parsed, Misread> {
+fn read<R>(root: &'static Command<R>, words: &[String], lenient: bool) -> Result<Parsed<R>, Misread<R>> {
     let (path, mut rest) = find(root, words);
     if lenient && rest.last().is_some_and(|word| takes_next(word, &known(&path))) {
         rest.pop();
@@ -276,14 +235,13 @@ fn set(values: &mut Values, flag: &'static Flag, value: String) -> Result<(), St
 
 /// Follows the words down the tree of commands; gives back the words that name
 /// none of them.
-fn find(root: &'static Command, words: &[String]) -> (Vec<&'static Command>, Vec<String>) {
+fn find<R>(root: &'static Command<R>, words: &[String]) -> (Vec<&'static Command<R>>, Vec<String>) {
     let mut path = vec![root];
     let mut words = words.to_vec();
     loop {
-        let here = *path.last().expect("begins with the program");
         let flags = known(&path);
         let Some(next) = bare(&words, &flags).first().copied().map(str::to_owned) else { break };
-        let Some(sub) = here.sub(&next) else { break };
+        let Some(sub) = last(&path).sub(&next) else { break };
         let at = position(&words, &flags, &next);
         words.remove(at);
         path.push(sub);
@@ -328,9 +286,11 @@ fn position(words: &[String], flags: &[&Flag], bare: &str) -> usize {
     at
 }
 
-fn unknown_command(root: &Command, word: &str) -> String {
+fn unknown_command<R>(root: &Command<R>, word: &str) -> String {
     let mut text = format!("unknown command {} for \"{}\"", quote(word), root.name);
-    let near: Vec<&str> = root.all_subs().map(|c| c.name).filter(|name| is_near(word, name)).collect();
+    // cobra never suggests `help`.
+    let names = root.all_subs().filter(|c| !c.hidden && c.name != "help").map(|c| c.name);
+    let near: Vec<&str> = names.filter(|name| is_near(word, name)).collect();
     if !near.is_empty() {
         text += "\n\nDid you mean this?\n";
         for name in near {
@@ -360,123 +320,6 @@ pub fn distance(a: &str, b: &str) -> usize {
     row[b.len()]
 }
 
-/// A text in quotes, as Go writes it.
-pub fn quote(text: &str) -> String {
-    crate::print::quote(&crate::raw::bytes(text))
-}
-
-fn go_error(function: &str, value: &str, reason: &str) -> String {
-    format!("strconv.{function}: parsing {}: {reason}", quote(value))
-}
-
-/// A truth value in one of Go's spellings.
-///
-/// # Errors
-/// Go's words.
-pub fn parse_bool(value: &str) -> Result<bool, String> {
-    match value {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
-        _ => Err(go_error("ParseBool", value, "invalid syntax")),
-    }
-}
-
-fn radix(digits: &str) -> (u32, &str) {
-    let lower = digits.get(..2).map(str::to_ascii_lowercase);
-    match lower.as_deref() {
-        Some("0x") => (16, &digits[2..]),
-        Some("0b") => (2, &digits[2..]),
-        Some("0o") => (8, &digits[2..]),
-        _ if digits.len() > 1 && digits.starts_with('0') => (8, &digits[1..]),
-        _ => (10, digits),
-    }
-}
-
-fn magnitude(digits: &str) -> Result<u64, &'static str> {
-    let (radix, digits) = radix(digits);
-    if digits.is_empty() || digits.starts_with(['+', '-']) {
-        return Err("invalid syntax");
-    }
-    if digits.chars().any(|c| !c.is_digit(radix)) {
-        return Err("invalid syntax");
-    }
-    u64::from_str_radix(digits, radix).map_err(|_| "value out of range")
-}
-
-/// A signed number, with a prefix of its base or none.
-///
-/// # Errors
-/// Go's words.
-pub fn parse_int(value: &str) -> Result<i64, String> {
-    let (negative, digits) = match value.as_bytes().first() {
-        Some(b'-') => (true, &value[1..]),
-        Some(b'+') => (false, &value[1..]),
-        _ => (false, value),
-    };
-    let bad = |reason| go_error("ParseInt", value, reason);
-    let size = i128::from(magnitude(digits).map_err(bad)?);
-    i64::try_from(if negative { -size } else { size }).map_err(|_| bad("value out of range"))
-}
-
-/// An unsigned number, with a prefix of its base or none.
-///
-/// # Errors
-/// Go's words.
-pub fn parse_uint(value: &str) -> Result<u64, String> {
-    magnitude(value).map_err(|reason| go_error("ParseUint", value, reason))
-}
-
-/// A duration such as `1.5h` or `2m3s`.
-///
-/// # Errors
-/// Go's words.
-pub fn parse_duration(value: &str) -> Result<Duration, String> {
-    let invalid = || format!("time: invalid duration {}", quote(value));
-    let mut rest = value.strip_prefix(['+', '-']).unwrap_or(value);
-    if rest == "0" {
-        return Ok(Duration::ZERO);
-    }
-    if rest.is_empty() {
-        return Err(invalid());
-    }
-    let mut seconds = 0.0_f64;
-    while !rest.is_empty() {
-        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
-        let number: f64 = rest[..end].parse().map_err(|_| invalid())?;
-        rest = &rest[end..];
-        let end = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
-        let unit = match &rest[..end] {
-            "" => return Err(format!("time: missing unit in duration {}", quote(value))),
-            "ns" => 1e-9,
-            "us" | "µs" | "μs" => 1e-6,
-            "ms" => 1e-3,
-            "s" => 1.0,
-            "m" => 60.0,
-            "h" => 3600.0,
-            other => return Err(format!("time: unknown unit {} in duration {}", quote(other), quote(value))),
-        };
-        seconds += number * unit;
-        rest = &rest[end..];
-    }
-    // Time that is less than none has run out, as it has for a context in Go.
-    let seconds = if value.starts_with('-') { 0.0 } else { seconds };
-    Duration::try_from_secs_f64(seconds).map_err(|_| invalid())
-}
-
-/// A signed decimal number, as arguments are read.
-///
-/// # Errors
-/// Go's words.
-pub fn parse_decimal(value: &str) -> Result<i64, String> {
-    value.parse::<i64>().map_err(|error| {
-        let reason = match error.kind() {
-            std::num::IntErrorKind::PosOverflow | std::num::IntErrorKind::NegOverflow => "value out of range",
-            _ => "invalid syntax",
-        };
-        go_error("ParseInt", value, reason)
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -485,15 +328,42 @@ mod tests {
         line.split(' ').map(str::to_owned).collect()
     }
 
+    const fn row(name: &'static str, flags: &'static [Flag], subs: &'static [&'static [Command<()>]]) -> Command<()> {
+        Command { name, flags, subs, run: if subs.is_empty() { Some(()) } else { None }, ..Command::NONE }
+    }
+
+    static ROOT: Command<()> = Command {
+        name: "etcdctl",
+        shared: &[
+            Flag::list("endpoints", "", ""),
+            Flag::switch("hex", ""),
+            Flag::text("write-out", "simple", "").short('w'),
+        ],
+        subs: &[&[
+            row("elect", &[Flag::switch("listen", "").short('l')], &[]),
+            row("get", &[Flag::int("limit", "0", ""), Flag::switch("prefix", "")], &[]),
+            row("help", &[], &[]),
+            row("lease", &[], &[&[row("list", &[], &[])]]),
+            Command { hidden: true, ..row("lost", &[], &[]) },
+            Command { words: Some(1), ..row("status", &[Flag::text("dir", "", "").required()], &[]) },
+            row("version", &[], &[]),
+            row("watch", &[], &[]),
+        ]],
+        ..Command::NONE
+    };
+
     /// `command | flags | arguments | how many before --`, or what is wrong.
     fn read(line: &str) -> String {
-        match parse(crate::commands::root(crate::STOCK), &words(line)) {
+        match parse(&ROOT, &words(line)) {
             Ok(parsed) => {
+                if let Err(text) = parsed.runnable() {
+                    return text;
+                }
                 let given: Vec<String> = parsed.values.given.iter().map(|(n, v)| format!("{n}={v}")).collect();
                 let dash = parsed.before_dash.map_or(String::new(), |n| format!(" | {n}"));
                 format!(
                     "{} | {} | {}{dash}",
-                    crate::help::path_words(&parsed.path[1..]),
+                    crate::path_words(&parsed.path[1..]),
                     given.join(" "),
                     parsed.args.join(" ")
                 )
@@ -537,36 +407,16 @@ mod tests {
                 "invalid argument \"x\" for \"--prefix\" flag: strconv.ParseBool: parsing \"x\": invalid syntax",
             ),
             ("versoin", "unknown command \"versoin\" for \"etcdctl\"\n\nDid you mean this?\n\tversion\n"),
+            ("hepl", "unknown command \"hepl\" for \"etcdctl\""),
+            ("losttt", "unknown command \"losttt\" for \"etcdctl\""),
+            ("lost", "lost |  | "),
+            ("status a", "required flag(s) \"dir\" not set"),
+            ("status --dir d a b", "accepts 1 arg(s), received 2"),
+            ("status --dir d a", "status | dir=d | a"),
+            ("status --help", "status | help=true | "),
         ];
         for (line, expected) in cases {
             assert_eq!(read(line), expected, "{line}");
         }
-    }
-
-    #[test]
-    fn durations_are_go_s() {
-        let good = [("5s", 5000), ("1m30s", 90_000), ("1.5h", 5_400_000), ("300ms", 300), ("0", 0), ("-5s", 0)];
-        for (text, millis) in good {
-            assert_eq!(parse_duration(text), Ok(Duration::from_millis(millis)), "{text}");
-        }
-        let bad = [
-            ("5", "time: missing unit in duration \"5\""),
-            ("5x", "time: unknown unit \"x\" in duration \"5x\""),
-            ("x", "time: invalid duration \"x\""),
-            ("", "time: invalid duration \"\""),
-        ];
-        for (text, reason) in bad {
-            assert_eq!(parse_duration(text), Err(reason.to_owned()), "{text}");
-        }
-    }
-
-    #[test]
-    fn numbers_have_go_s_bounds_and_prefixes() {
-        assert_eq!(parse_int("-9223372036854775808"), Ok(i64::MIN));
-        assert_eq!(parse_int("0b11"), Ok(3));
-        assert_eq!(parse_int("017"), Ok(15));
-        assert!(parse_int("9223372036854775808").unwrap_err().ends_with("value out of range"));
-        assert!(parse_int("--5").is_err() && parse_int("").is_err() && parse_int("0x").is_err());
-        assert!(parse_uint("-1").is_err());
     }
 }

@@ -3,10 +3,37 @@
 //! stand there (both empty for a link with the stock name), `@NAME@` the
 //! program as part of a name.
 //!
-//! Each hands over the words before the cursor and offers what comes back.
+//! Each hands over the words before the cursor and offers what comes back: the
+//! scripts know nothing but how to ask `__complete`.
+
+/// The programs behind `kvorum`, and those of them that answer `__complete`.
+const PROGRAMS: &str = "bench ctl dev server utl version";
+const ASKED: &str = "ctl utl";
+
+/// The shells that there is a script for.
+pub const SHELLS: &[&str] = &["bash", "zsh", "fish", "powershell"];
+
+/// The script with which a shell completes for a program; none for other shells.
+pub fn script(shell: &str, program: &str) -> Option<String> {
+    let script = match shell {
+        "bash" => BASH,
+        "zsh" => ZSH,
+        "fish" => FISH,
+        "powershell" => POWERSHELL,
+        _ => return None,
+    };
+    // `kvorum ctl` is two words: the shell completes for the first, whatever
+    // program the second one chooses.
+    let (binary, subs, words) = match program.split_once(' ') {
+        Some((binary, _)) => (binary, ASKED, PROGRAMS),
+        None => (program, "", ""),
+    };
+    let script = script.replace("@BINARY@", binary).replace("@NAME@", &binary.replace('-', "_"));
+    Some(script.replace("@SUBS@", subs).replace("@WORDS@", words))
+}
 
 /// For bash, 3.2 and later.
-pub const BASH: &str = r#"# bash completion of @BINARY@
+const BASH: &str = r#"# bash completion of @BINARY@
 
 __@NAME@_complete() {
     local sub="" first=1 rest="${COMP_LINE:0:COMP_POINT}" words=() i part trimmed cur cut breaks=""
@@ -65,7 +92,7 @@ complete -o default -F __@NAME@_complete @BINARY@
 "#;
 
 /// For zsh, with `compinit`.
-pub const ZSH: &str = r#"#compdef @BINARY@
+const ZSH: &str = r#"#compdef @BINARY@
 
 _@NAME@() {
     local sub="" line directive name about
@@ -110,7 +137,7 @@ compdef _@NAME@ @BINARY@
 "#;
 
 /// For fish, 3.0 and later.
-pub const FISH: &str = r#"# fish completion of @BINARY@
+const FISH: &str = r#"# fish completion of @BINARY@
 
 function __@NAME@_complete
     set -l subs @SUBS@
@@ -150,7 +177,7 @@ complete -c @BINARY@ -f -a '(__@NAME@_complete)'
 "#;
 
 /// For PowerShell, 5.1 and later.
-pub const POWERSHELL: &str = r#"# PowerShell completion of @BINARY@
+const POWERSHELL: &str = r#"# PowerShell completion of @BINARY@
 
 Register-ArgumentCompleter -Native -CommandName '@BINARY@' -ScriptBlock {
     param($wordToComplete, $commandAst, $cursorPosition)
