@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn both_bounds_are_measured() {
         let time = Duration::from_millis(50);
-        assert!(echoes(time).expect("loopback").len() > 10);
+        assert!(!echoes(time).expect("loopback").is_empty());
         let folder = tempfile::tempdir().expect("a folder");
         assert!(!flushes(folder.path(), time).expect("a disk").is_empty());
     }

@@ -37,7 +37,8 @@ pub struct Cluster {
 struct Member {
     client: u16,
     peer: u16,
-    child: Option<Child>,
+    /// With its guard.
+    child: Option<(Child, Child)>,
 }
 
 /// A port of loopback that nobody listens on, below those of outgoing connections: until the
@@ -54,6 +55,24 @@ fn free_port() -> u16 {
         if TcpListener::bind(("127.0.0.1", port)).is_ok() {
             return port;
         }
+    }
+}
+
+/// A shell that ends a server and removes its folder when this program ends, whichever way that
+/// is: its input is closed then. It is killed before the server is.
+fn guard(server: &Child, folder: &Path) -> Child {
+    let script = "trap '' INT; read _; kill -9 \"$1\"; sleep 0.1; rm -rf \"$2\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", script, "guard"]).arg(server.id().to_string()).arg(folder);
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().expect("there is a shell")
+}
+
+/// Kills both, the guard first, and waits until they are gone.
+fn end(guard: &mut Child, server: &mut Child) {
+    for child in [guard, server] {
+        let _ = child.kill();
+        let _ = child.wait();
     }
 }
 
@@ -85,7 +104,8 @@ impl Cluster {
             .stdout(log.try_clone().unwrap())
             .stderr(log);
         let child = command.spawn().expect("KVORUM_TEST_ETCD is a folder with etcd in it");
-        self.members[at].child = Some(child);
+        let guard = guard(&child, self.folder.path());
+        self.members[at].child = Some((child, guard));
     }
 
     pub fn file(&self, name: &str) -> PathBuf {
@@ -105,9 +125,8 @@ impl Cluster {
     }
 
     pub fn kill(&mut self, at: usize) {
-        let mut child = self.members[at].child.take().expect("it runs");
-        child.kill().unwrap();
-        child.wait().unwrap();
+        let (mut child, mut guard) = self.members[at].child.take().expect("it runs");
+        end(&mut guard, &mut child);
     }
 
     /// Waits until the whole cluster answers.
@@ -162,9 +181,8 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         for member in &mut self.members {
-            if let Some(mut child) = member.child.take() {
-                let _ = child.kill();
-                let _ = child.wait();
+            if let Some((mut child, mut guard)) = member.child.take() {
+                end(&mut guard, &mut child);
             }
         }
     }

@@ -26,6 +26,7 @@ const ADVERTISED: &str = "http://127.0.0.1:1";
 /// A server that is killed when it is no longer needed.
 pub struct Server {
     child: Child,
+    guard: Child,
     /// Where it serves clients.
     pub port: u16,
     address: String,
@@ -34,8 +35,25 @@ pub struct Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.kill();
+    }
+}
+
+/// A shell that ends a server and removes its folder when this program ends, whichever way that
+/// is: its input is closed then. It is killed before the server is.
+fn guard(server: &Child, folder: &Path) -> Child {
+    let script = "trap '' INT; read _; kill -9 \"$1\"; sleep 0.1; rm -rf \"$2\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", script, "guard"]).arg(server.id().to_string()).arg(folder);
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().expect("there is a shell")
+}
+
+/// Kills both, the guard first, and waits until they are gone.
+fn end(guard: &mut Child, server: &mut Child) {
+    for child in [guard, server] {
+        let _ = child.kill();
+        let _ = child.wait();
     }
 }
 
@@ -164,8 +182,7 @@ impl Server {
 
     /// Kills it as a crash would.
     pub fn kill(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        end(&mut self.guard, &mut self.child);
     }
 
     fn wait(&mut self, program: &Path) {
@@ -222,7 +239,8 @@ fn launch(mut command: Command, address: String, port: u16) -> Server {
         .stderr(log)
         .spawn()
         .expect("the server starts");
-    Server { child, port, address, dir }
+    let guard = guard(&child, dir.path());
+    Server { child, guard, port, address, dir }
 }
 
 /// Client and peer port of each member of a [`Cluster`].

@@ -65,9 +65,28 @@ fn free_port() -> u16 {
 /// No start takes longer, even on a machine that does much else.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// A shell that ends a server and removes its folder when this program ends, whichever way that
+/// is: its input is closed then. It is killed before the server is.
+fn guard(server: &Child, folder: &Path) -> Child {
+    let script = "trap '' INT; read _; kill -9 \"$1\"; sleep 0.1; rm -rf \"$2\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", script, "guard"]).arg(server.id().to_string()).arg(folder);
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().expect("there is a shell")
+}
+
+/// Kills both, the guard first, and waits until they are gone.
+fn end(guard: &mut Child, server: &mut Child) {
+    for child in [guard, server] {
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
 /// A server that ends with its owner.
 struct Server {
     child: Child,
+    guard: Child,
     endpoint: String,
 }
 
@@ -82,9 +101,13 @@ impl Server {
         command.args(["--data-dir", data, "--listen-client-urls", &url, "--advertise-client-urls", &url]);
         command.args(["--listen-peer-urls", &format!("http://127.0.0.1:{peer}")]);
         let child = command.spawn().map_err(|error| format!("{}: {error}", program.display()))?;
-        let server = Server { child, endpoint };
+        let guard = guard(&child, dir);
+        let mut server = Server { child, guard, endpoint };
         let since = Instant::now();
         while server.ctl(stock, &["endpoint", "health", "--command-timeout=200ms"]).is_err() {
+            if let Some(status) = server.child.try_wait().expect("it can be asked") {
+                return Err(format!("{} on {data} ended with {status}", program.display()));
+            }
             if since.elapsed() > PATIENCE {
                 return Err(format!("{} does not answer on {data}", program.display()));
             }
@@ -103,14 +126,15 @@ impl Server {
     fn stop(mut self) {
         let id = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(id, rustix::process::Signal::TERM).expect("it runs");
+        // Its folder is needed on.
+        let _ = self.guard.kill();
         self.child.wait().expect("it ends");
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        end(&mut self.guard, &mut self.child);
     }
 }
 
