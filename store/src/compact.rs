@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 /// from there on must still see the delete.)
 pub fn dead_versions(entry: &Entry, compacted: i64) -> usize {
     let superseded = entry.upto(compacted).saturating_sub(1);
-    let next = &entry.kept()[superseded];
+    let next = entry.nth(superseded);
     superseded + usize::from(next.is_tombstone() && next.main() < compacted)
 }
 

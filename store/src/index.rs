@@ -62,24 +62,23 @@ impl Version {
 
 /// All kept versions of one key. The key itself is in the tree alone.
 #[derive(Clone, Debug)]
-pub struct Entry(Kept);
-
-/// Few keys have more than one version at a time, so those that do pay for it.
-#[derive(Clone, Debug)]
-enum Kept {
-    One(Packed),
-    Many(Box<History>),
+pub struct Entry {
+    /// In its place, for most readers want it and nothing else.
+    latest: Packed,
+    /// Few keys have any, so it costs one word.
+    older: Option<Box<Older>>,
 }
 
+/// What a key was before its latest version.
 #[derive(Clone, Debug)]
-struct History {
+struct Older {
     /// Bytes of the key: what its versions cost must be known without it.
     key_len: usize,
-    /// Two at least, in revision order.
+    /// One at least, in revision order.
     versions: Vec<Packed>,
 }
 
-const _: () = assert!(size_of::<Option<Entry>>() == 24);
+const _: () = assert!(size_of::<Option<Entry>>() == 32);
 
 impl Entry {
     /// Of versions in revision order.
@@ -87,74 +86,71 @@ impl Entry {
     /// # Panics
     /// If there is none.
     pub fn new(key_len: usize, versions: &[Version]) -> Entry {
-        match versions {
-            [] => panic!("an entry has a version"),
-            [one] => Entry(Kept::One(Packed::new(*one))),
-            many => {
-                let versions = many.iter().map(|version| Packed::new(*version)).collect();
-                Entry(Kept::Many(Box::new(History { key_len, versions })))
-            }
-        }
+        let (latest, older) = versions.split_last().expect("an entry has a version");
+        let older = (!older.is_empty()).then(|| {
+            let versions = older.iter().map(|version| Packed::new(*version)).collect();
+            Box::new(Older { key_len, versions })
+        });
+        Entry { latest: Packed::new(*latest), older }
     }
 
-    /// Every kept version, oldest first.
-    pub(crate) fn kept(&self) -> &[Packed] {
-        match &self.0 {
-            Kept::One(version) => std::slice::from_ref(version),
-            Kept::Many(history) => &history.versions,
-        }
-    }
-
-    fn newest(&self) -> &Packed {
-        self.kept().last().expect("an entry has a version")
+    fn older(&self) -> &[Packed] {
+        self.older.as_ref().map_or(&[], |older| &older.versions)
     }
 
     pub fn latest(&self) -> Version {
-        self.newest().get()
+        self.latest.get()
     }
 
     /// Whether the key exists at the newest revision.
     pub fn is_live(&self) -> bool {
-        !self.newest().is_tombstone()
+        !self.latest.is_tombstone()
     }
 
     /// Every kept version, oldest first.
     pub fn versions(&self) -> impl DoubleEndedIterator<Item = Version> {
-        self.kept().iter().map(Packed::get)
+        self.older().iter().chain(std::iter::once(&self.latest)).map(Packed::get)
     }
 
     /// How many of the kept versions came at or before `revision`.
-    pub fn upto(&self, revision: i64) -> usize {
-        self.kept().partition_point(|version| version.main() <= revision)
+    pub(crate) fn upto(&self, revision: i64) -> usize {
+        let older = self.older();
+        if self.latest.main() <= revision {
+            return older.len() + 1;
+        }
+        older.partition_point(|version| version.main() <= revision)
     }
 
     /// The newest version at or below `revision`, tombstones included.
     pub fn at(&self, revision: i64) -> Option<Version> {
-        let upto = self.upto(revision);
-        upto.checked_sub(1).map(|i| self.kept()[i].get())
+        if self.latest.main() <= revision {
+            return Some(self.latest());
+        }
+        self.upto(revision).checked_sub(1).map(|i| self.older()[i].get())
+    }
+
+    /// The kept version with this number, counted from the oldest, which is 0.
+    pub(crate) fn nth(&self, n: usize) -> &Packed {
+        self.older().get(n).unwrap_or(&self.latest)
     }
 
     fn supersede(&mut self, key_len: usize, version: Version) {
-        let version = Packed::new(version);
-        match &mut self.0 {
-            Kept::Many(history) => history.versions.push(version),
-            Kept::One(before) => {
-                let history = History { key_len, versions: vec![before.clone(), version] };
-                self.0 = Kept::Many(Box::new(history));
-            }
+        let before = std::mem::replace(&mut self.latest, Packed::new(version));
+        match &mut self.older {
+            Some(older) => older.versions.push(before),
+            None => self.older = Some(Box::new(Older { key_len, versions: vec![before] })),
         }
     }
 
-    /// Drops the `most` oldest, but for the newest, and tells `freed` of each and of the key's length.
+    /// Drops the `most` oldest, but never the latest, and tells `freed` of each and of the key's length.
     fn drop_oldest(&mut self, most: usize, mut freed: impl FnMut(Version, usize)) {
-        let Kept::Many(history) = &mut self.0 else { return };
-        let History { key_len, versions } = &mut **history;
-        let most = most.min(versions.len() - 1);
-        for version in versions.drain(..most) {
+        let Some(older) = &mut self.older else { return };
+        let Older { key_len, versions } = &mut **older;
+        for version in versions.drain(..most.min(versions.len())) {
             freed(version.get(), *key_len);
         }
-        if versions.len() == 1 {
-            self.0 = Kept::One(versions.pop().expect("one is left"));
+        if versions.is_empty() {
+            self.older = None;
         } else if versions.capacity() > 4 * versions.len() {
             versions.shrink_to_fit();
         }
@@ -170,7 +166,7 @@ struct Slab {
 
 /// Entries of a block: a little less than 16 KiB of them, so that with what an allocator may add for
 /// itself or for alignment a block still fits its class of that size.
-const BLOCK: usize = (16 << 10) / size_of::<Option<Entry>>();
+const BLOCK: usize = (16 << 10) / size_of::<Option<Entry>>() - 1;
 const _: () = assert!(BLOCK * size_of::<Option<Entry>>() + 15 <= 16 << 10);
 
 impl Slab {
@@ -388,7 +384,7 @@ impl Keys {
         if crate::compact::dead_versions(entry, level) == 0 {
             return;
         }
-        assert!(entry.kept().len() == 1 && !entry.is_live(), "only a tombstone dies as the newest version");
+        assert!(entry.older.is_none() && !entry.is_live(), "only a tombstone dies as the newest version");
         let latest = entry.latest();
         self.versions -= 1;
         self.live_bytes -= latest.cost(key.len());
@@ -423,7 +419,7 @@ mod tests {
         assert_eq!(keys.live_bytes(), version(last).cost(3));
         assert!(keys.superseded.capacity() <= 1024, "{}", keys.superseded.capacity());
         let entry = keys.get(b"key").expect("its newest version stays");
-        assert!(matches!(entry.0, Kept::One(_)), "a lone version takes no more than its place");
+        assert!(entry.older.is_none(), "a lone version takes no more than its place");
         assert_eq!(entry.latest(), version(last));
     }
 }
