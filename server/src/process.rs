@@ -168,6 +168,14 @@ fn raise_file_limit() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
+/// A huge page is 2 MiB of memory however little of it is used, and a heap that clients shape uses
+/// much of some and little of others. The allocator does not ask for them (its feature `no_thp`); here
+/// the system is told not to give them unasked, as it does where `transparent_hugepage` is `always`.
+fn decline_huge_pages() {
+    // A system that does not know the call has none to give.
+    let _ = rustix::thread::disable_transparent_huge_pages(true);
+}
+
 /// A socket, and what is served on it.
 type Listening = (Url, TcpListener, Door);
 
@@ -197,6 +205,7 @@ fn start(args: &[String], given: &Given, options: Options) -> Result<(), Failed>
     log::start(options.log_level, options.log_format, &options.log_outputs).map_err(failed("cannot open the log"))?;
     end_on_panic();
     raise_file_limit();
+    decline_huge_pages();
     announce(args, given, &options);
     let bound = bind_all(&options)?;
     let real = open_directory(&options)?;
