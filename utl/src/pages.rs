@@ -55,7 +55,9 @@ pub fn completion(call: &Call) -> Result<(), Failure> {
 
 /// Answers a script: the words so far, the last of them unfinished.
 pub fn complete(root: &'static Command, words: &[String], describe: bool) {
-    print!("{}", answer(root, words, describe, &|_, _, _| None).0);
+    let (answer, directive) = answer(root, words, describe, &|_, _, _| None);
+    print!("{answer}");
+    eprintln!("Completion ended with directive: {directive}");
 }
 
 #[cfg(test)]
