@@ -25,3 +25,52 @@ fn run(call: &Call) -> Outcome {
         Ok(path) | Err(path) => crate::say(&cobra::help::help(&path)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    fn page(words: &[&str]) -> String {
+        let words: Vec<String> = words.iter().map(|w| (*w).to_owned()).collect();
+        let parsed = cobra::parse(crate::commands::root(crate::STOCK), &words).expect("a command");
+        cobra::help::help(&parsed.path)
+    }
+
+    #[test]
+    fn a_command_s_page() {
+        let expected = "\
+Forgets what was superseded before a revision
+
+Usage:
+  etcdctl compaction [options] <revision> [flags]
+
+Flags:
+  -h, --help       help for compaction
+      --physical   wait until the old revisions are removed for good
+Use \"etcdctl options\" for a list of global command-line options (applies to all commands).
+";
+        assert_eq!(page(&["compaction"]), expected);
+    }
+
+    #[test]
+    fn a_page_of_sub_commands() {
+        let expected = "\
+Leases; see the sub-commands in `lease --help`
+
+Usage:
+  etcdctl lease [command]
+
+Available Commands:
+  grant       Grants a lease of so many seconds
+  keep-alive  Renews a lease again and again
+  list        Shows all leases
+  revoke      Ends a lease and deletes its keys
+  timetolive  Shows what is left of a lease
+
+Flags:
+  -h, --help   help for lease
+
+Use \"etcdctl lease [command] --help\" for more information about a command.
+Use \"etcdctl options\" for a list of global command-line options (applies to all commands).
+";
+        assert_eq!(page(&["lease"]), expected);
+    }
+}
