@@ -17,7 +17,7 @@ use bytes::Bytes;
 use std::io::ErrorKind;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use store::record::{self, Record};
+use store::record::{self, Damage, Record};
 use store::{Handle, Rev};
 
 pub(crate) const DIR: &str = "state";
@@ -185,8 +185,7 @@ fn fetch_run(
         let (handle, rev) = wanted[place];
         let at = (handle.offset - start) as usize;
         let whole = bytes.slice(at..at + handle.len as usize);
-        let read = verify(path, handle.offset, &whole)?;
-        if read.rev != rev {
+        if verify(path, handle.offset, &whole)? != rev {
             let what = format!("the record of revision {}.{} was replaced by an installed snapshot", rev.main, rev.sub);
             return Err(Fault::Refused { file: path.to_string(), what });
         }
@@ -203,8 +202,12 @@ pub fn read_from(file: &dyn File, handle: Handle) -> Result<Bytes, Fault> {
     Ok(bytes)
 }
 
-fn verify(path: &str, offset: u32, bytes: &Bytes) -> Result<Record, Fault> {
-    record::open(bytes).map_err(|damage| Fault::damaged(path, u64::from(offset) + damage.offset, damage.what))
+fn verify(path: &str, offset: u32, bytes: &[u8]) -> Result<Rev, Fault> {
+    record::check(bytes).map(|(rev, _)| rev).map_err(|damage| fault(path, offset, damage))
+}
+
+fn fault(path: &str, offset: u32, damage: Damage) -> Fault {
+    Fault::damaged(path, u64::from(offset) + damage.offset, damage.what)
 }
 
 /// Visits every record with `from <= main revision < until` that is in a file, in order, until
@@ -433,7 +436,7 @@ impl Reader {
             .map_err(|damage| Fault::damaged(&self.path, u64::from(self.offset), damage.what))?;
         self.fill(len)?;
         let bytes = self.buffer.split_to(len);
-        let record = verify(&self.path, self.offset, &bytes)?;
+        let record = record::open(&bytes).map_err(|damage| fault(&self.path, self.offset, damage))?;
         let offset = self.offset;
         self.offset += len as u32;
         Ok(Some((offset, record, bytes)))

@@ -641,6 +641,9 @@ impl Hold {
     /// Some of it is gone, or was charged elsewhere.
     pub fn less(&mut self, bytes: u64) {
         let bytes = bytes.min(self.bytes);
+        if bytes == 0 {
+            return;
+        }
         self.bytes -= bytes;
         self.account.give(self.what, bytes);
     }

@@ -128,8 +128,8 @@ pub fn whole_len(header: &[u8]) -> Result<usize, Damage> {
     Ok(HEADER + u32_at(header, 4) as usize)
 }
 
-/// Verifies one whole record and takes it apart without copying.
-pub fn open(record: &Bytes) -> Result<Record, Damage> {
+/// Verifies one whole record. Returns its revision and whether it is a tombstone.
+pub fn check(record: &[u8]) -> Result<(Rev, bool), Damage> {
     let len = whole_len(record)?;
     if record.len() != len {
         let what = format!("record of {len} bytes in {} bytes", record.len());
@@ -146,11 +146,13 @@ pub fn open(record: &Bytes) -> Result<Record, Damage> {
     if flags & !TOMBSTONE != 0 {
         return Err(Damage::new(20, format!("unknown record flags {flags:#x}")));
     }
-    Ok(Record {
-        rev: Rev { main, sub: i64::from(u32_at(record, 16)) },
-        tombstone: flags & TOMBSTONE != 0,
-        body: record.slice(HEADER..),
-    })
+    Ok((Rev { main, sub: i64::from(u32_at(record, 16)) }, flags & TOMBSTONE != 0))
+}
+
+/// As [`check`], and takes the record apart without copying.
+pub fn open(record: &Bytes) -> Result<Record, Damage> {
+    let (rev, tombstone) = check(record)?;
+    Ok(Record { rev, tombstone, body: record.slice(HEADER..) })
 }
 
 /// Decodes `KeyValue` bytes; unknown fields are skipped.

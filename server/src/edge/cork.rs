@@ -13,9 +13,9 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Writes from this size on are not copied.
-const LARGE: usize = 8 << 10;
+const LARGE: usize = 32 << 10;
 /// Gathered bytes that are written without waiting for the pause.
-const MOST: usize = 64 << 10;
+const MOST: usize = 128 << 10;
 /// Spare buffers kept, for all connections of a listener: few tasks are at work at one time.
 const SPARES: usize = 8;
 

@@ -3,11 +3,11 @@
 //! The exact size is known from the index alone, so the length of a message goes out first and
 //! records are fetched piece by piece while the client takes them. Nothing is held whole.
 
-use super::codec;
 use super::reply::Reply;
 use super::status::Status;
+use super::{codec, frames};
 use crate::core::Core;
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use std::collections::HashMap;
 use store::{Handle, Item, Located, OpReply, Query, RangeReply, SortTarget, order, record};
 use wire::Code;
@@ -19,20 +19,6 @@ const FETCH_ITEMS: usize = 512;
 const SLICE: usize = 16 << 10;
 /// Copied bytes are handed over in pieces of about this size.
 const CHUNK: usize = 32 << 10;
-
-/// A place where the body of a record (a `KeyValue`) belongs.
-#[derive(Clone, Debug)]
-struct Cut {
-    /// Offset in `raw`.
-    at: usize,
-    record: Located,
-}
-
-impl Cut {
-    fn bytes(&self) -> u64 {
-        u64::from(self.record.handle.len)
-    }
-}
 
 /// What a place of a record costs a handler until it is done with it.
 pub fn place_cost(item: &Item) -> u64 {
@@ -55,7 +41,10 @@ pub fn reply_cost(reply: &store::Reply) -> u64 {
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     raw: Vec<u8>,
-    cuts: Vec<Cut>,
+    /// Records whose bodies (`KeyValue`s) belong between the bytes of `raw`, …
+    records: Vec<Located>,
+    /// … each at this offset of it.
+    cuts: Vec<usize>,
     /// Bytes of all record bodies.
     bodies: u64,
 }
@@ -120,7 +109,8 @@ impl Plan {
         codec::put_head(&mut self.raw, number, len);
         let base = self.raw.len();
         self.raw.extend_from_slice(&child.raw);
-        self.cuts.extend(child.cuts.into_iter().map(|cut| Cut { at: base + cut.at, ..cut }));
+        self.cuts.extend(child.cuts.into_iter().map(|at| base + at));
+        self.records.extend(child.records);
         self.bodies += child.bodies;
         Ok(())
     }
@@ -136,7 +126,8 @@ impl Plan {
             Show::Whole => {
                 let len = body_len(&item.at.handle)?;
                 codec::put_head(&mut self.raw, number, len);
-                self.cuts.push(Cut { at: self.raw.len(), record: item.at.clone() });
+                self.cuts.push(self.raw.len());
+                self.records.push(item.at.clone());
                 self.bodies += len as u64;
             }
         }
@@ -154,32 +145,33 @@ impl Plan {
 
     /// Sends the bytes inside a message that was begun.
     pub async fn stream(self, core: &Core, reply: &mut Reply) -> Result<(), Status> {
-        let mut out = Chunks::default();
+        let mut out = Chunks::new(self.len(), reply.take_head());
         let mut from = 0;
-        let mut rest = self.cuts.as_slice();
-        while !rest.is_empty() {
-            let (now, later) = rest.split_at(batch(rest, reply.account().piece(FETCH_BYTES)));
-            rest = later;
-            let bytes = now.iter().map(Cut::bytes).sum();
+        let (mut records, mut cuts) = (self.records.as_slice(), self.cuts.as_slice());
+        while !records.is_empty() {
+            let count = batch(records, reply.account().piece(FETCH_BYTES));
+            let (now, later) = records.split_at(count);
+            let (places, later_places) = cuts.split_at(count);
+            (records, cuts) = (later, later_places);
+            let bytes = now.iter().map(record_len).sum();
             if !reply.account().may_read(bytes) {
                 // What waits for room must not itself stand in the way: it goes out now.
                 reply.open();
             }
             let mut hold = reply.account().clone().read(bytes).await;
-            let located: Vec<Located> = now.iter().map(|cut| cut.record.clone()).collect();
-            let records = match core.records(&located).await {
-                Ok(records) => records,
+            let bodies = match core.records(now).await {
+                Ok(bodies) => bodies,
                 Err(reason) => return Err(reply.break_off(reason)),
             };
-            for (cut, record) in now.iter().zip(records) {
-                out.copy(&self.raw[from..cut.at], reply).await?;
-                from = cut.at;
-                if record.len() != cut.record.handle.len as usize {
+            for ((at, record), body) in places.iter().zip(now).zip(bodies) {
+                out.copy(&self.raw[from..*at], reply).await?;
+                from = *at;
+                if body.len() != record.handle.len as usize {
                     return Err(reply.break_off("kvorum: a record has another length than the index says".into()));
                 }
-                out.body(record.slice(record::HEADER..), reply).await?;
+                out.body(body, reply).await?;
                 // It is charged where it is queued now.
-                hold.less(cut.bytes());
+                hold.less(out.handed_over());
             }
         }
         out.copy(&self.raw[from..], reply).await?;
@@ -187,41 +179,80 @@ impl Plan {
     }
 }
 
+fn record_len(record: &Located) -> u64 {
+    u64::from(record.handle.len)
+}
+
 /// How many of the next records are fetched together: `most` bytes, or one record.
-fn batch(cuts: &[Cut], most: u64) -> usize {
+fn batch(records: &[Located], most: u64) -> usize {
     let mut bytes = 0;
-    let fit = cuts.iter().take(FETCH_ITEMS).take_while(|cut| {
-        bytes += u64::from(cut.record.handle.len);
+    let fit = records.iter().take(FETCH_ITEMS).take_while(|record| {
+        bytes += record_len(record);
         bytes <= most
     });
     fit.count().max(1)
 }
 
 /// Joins small pieces before they go out.
-#[derive(Default)]
 struct Chunks {
     joined: Vec<u8>,
+    /// Bytes still to come.
+    left: u64,
+    /// Of records, since it was last asked for.
+    handed_over: u64,
+    /// Of records, copied and not handed over.
+    copied: u64,
 }
 
 impl Chunks {
+    /// For `len` bytes behind the head of a message, if this is where that goes.
+    fn new(len: u64, head: Option<[u8; frames::HEAD]>) -> Chunks {
+        let mut chunks = Chunks { joined: Vec::new(), left: len, handed_over: 0, copied: 0 };
+        if let Some(head) = head {
+            chunks.reserve();
+            chunks.joined.extend_from_slice(&head);
+        }
+        chunks
+    }
+
+    /// Room for the next piece that is handed over: no more than is still to come.
+    fn reserve(&mut self) {
+        let most = usize::try_from(self.left).unwrap_or(usize::MAX).saturating_add(frames::HEAD);
+        self.joined.reserve_exact(most.min(CHUNK + SLICE / 4));
+    }
+
     async fn copy(&mut self, bytes: &[u8], reply: &mut Reply) -> Result<(), Status> {
+        if self.joined.capacity() == 0 && !bytes.is_empty() {
+            self.reserve();
+        }
         self.joined.extend_from_slice(bytes);
+        self.left = self.left.saturating_sub(bytes.len() as u64);
         if self.joined.len() >= CHUNK { self.flush(reply).await } else { Ok(()) }
     }
 
-    async fn body(&mut self, body: Bytes, reply: &mut Reply) -> Result<(), Status> {
-        if body.len() < SLICE {
-            return self.copy(&body, reply).await;
+    /// The `KeyValue` of a whole record.
+    async fn body(&mut self, mut record: Bytes, reply: &mut Reply) -> Result<(), Status> {
+        self.copied += record.len() as u64;
+        if record.len() < SLICE {
+            return self.copy(&record[record::HEADER..], reply).await;
         }
         self.flush(reply).await?;
-        reply.part(body).await
+        record.advance(record::HEADER);
+        self.left = self.left.saturating_sub(record.len() as u64);
+        reply.part(record).await
     }
 
     async fn flush(&mut self, reply: &mut Reply) -> Result<(), Status> {
+        self.handed_over += std::mem::take(&mut self.copied);
         if self.joined.is_empty() {
             return Ok(());
         }
         reply.part(Bytes::from(std::mem::take(&mut self.joined))).await
+    }
+
+    /// Bytes of records that were handed over since this was last asked.
+    fn handed_over(&mut self) -> u64 {
+        std::mem::take(&mut self.handed_over)
     }
 }
 
@@ -365,10 +396,10 @@ mod tests {
     fn assemble(plan: &Plan) -> Vec<u8> {
         let mut out = Vec::new();
         let mut from = 0;
-        for cut in &plan.cuts {
-            out.extend_from_slice(&plan.raw[from..cut.at]);
-            out.extend_from_slice(&cut.record.bytes.as_ref().unwrap()[record::HEADER..]);
-            from = cut.at;
+        for (at, record) in plan.cuts.iter().zip(&plan.records) {
+            out.extend_from_slice(&plan.raw[from..*at]);
+            out.extend_from_slice(&record.bytes.as_ref().unwrap()[record::HEADER..]);
+            from = *at;
         }
         out.extend_from_slice(&plan.raw[from..]);
         out
@@ -433,13 +464,13 @@ mod tests {
 
     #[test]
     fn fetches_are_bounded_and_never_empty() {
-        let cut = |len| Cut {
-            at: 0,
-            record: Located { handle: Handle { segment: 0, offset: 0, len }, rev: store::Rev::default(), bytes: None },
+        let of = |len| {
+            let handle = Handle { segment: 0, offset: 0, len };
+            Located { handle, rev: store::Rev::default(), bytes: None }
         };
-        assert_eq!(batch(&[cut(1 << 21), cut(1)], FETCH_BYTES), 1);
-        assert_eq!(batch(&vec![cut(100); 2000], FETCH_BYTES), FETCH_ITEMS);
-        assert_eq!(batch(&vec![cut(100 << 10); 5], FETCH_BYTES), 2);
-        assert_eq!(batch(&vec![cut(4000); 50], 16 << 10), 4, "when room is short");
+        assert_eq!(batch(&[of(1 << 21), of(1)], FETCH_BYTES), 1);
+        assert_eq!(batch(&vec![of(100); 2000], FETCH_BYTES), FETCH_ITEMS);
+        assert_eq!(batch(&vec![of(100 << 10); 5], FETCH_BYTES), 2);
+        assert_eq!(batch(&vec![of(4000); 50], 16 << 10), 4, "when room is short");
     }
 }

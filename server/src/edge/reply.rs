@@ -160,6 +160,8 @@ pub struct Reply {
     messages: prometheus::IntCounter,
     /// JSON: the message being gathered.
     gathered: Vec<u8>,
+    /// gRPC: of the present message, not queued yet: it goes with the first bytes.
+    head: Option<[u8; frames::HEAD]>,
     /// Bytes of the present message that are still to come.
     owed: u64,
     /// Messages completed.
@@ -168,7 +170,7 @@ pub struct Reply {
 
 impl Reply {
     pub fn new(queue: Queue, speech: Speech, wire: &'static wire::Method, messages: prometheus::IntCounter) -> Reply {
-        Reply { queue, speech, wire, messages, gathered: Vec::new(), owed: 0, whole: 0 }
+        Reply { queue, speech, wire, messages, gathered: Vec::new(), head: None, owed: 0, whole: 0 }
     }
 
     /// Lets the headers go out before there is a message.
@@ -214,16 +216,28 @@ impl Reply {
         }
         self.owed = len;
         match self.speech {
-            Speech::Grpc => {
-                let head = frames::head(len as u32);
-                self.queue.push(Bytes::copy_from_slice(&head));
-            }
+            Speech::Grpc => self.head = Some(frames::head(len as u32)),
             Speech::Json | Speech::JsonLines => self.gathered.clear(),
         }
         if len == 0 {
+            self.push_head();
             self.end_message()?;
         }
         Ok(())
+    }
+
+    /// The head of the message that was just begun, for whoever puts it before its first bytes: it
+    /// counts as one more part of the message then.
+    pub fn take_head(&mut self) -> Option<[u8; frames::HEAD]> {
+        let head = self.head.take();
+        self.owed += head.map_or(0, |head| head.len() as u64);
+        head
+    }
+
+    fn push_head(&mut self) {
+        if let Some(head) = self.head.take() {
+            self.queue.push(Bytes::copy_from_slice(&head));
+        }
     }
 
     /// The next bytes of the message; waits while the client is slow.
@@ -237,7 +251,10 @@ impl Reply {
         assert!(len <= self.owed, "more bytes than the message was announced with");
         self.owed -= len;
         match self.speech {
-            Speech::Grpc if len > 0 => self.queue.push(part),
+            Speech::Grpc if len > 0 => {
+                self.push_head();
+                self.queue.push(part);
+            }
             Speech::Grpc => {}
             Speech::Json | Speech::JsonLines => self.gathered.extend_from_slice(&part),
         }
@@ -320,6 +337,7 @@ impl Reply {
     /// see a broken stream, never a short answer.
     pub fn break_off(&mut self, reason: String) -> Status {
         if self.owed > 0 && self.speech == Speech::Grpc {
+            self.head = None;
             let mut out = self.queue.lock();
             if self.whole == 0 && out.sent == 0 {
                 out.parts.clear();
