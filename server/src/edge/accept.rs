@@ -172,7 +172,7 @@ where
     let mut stopping = edge.core().stopping();
     let account = edge.account().clone();
     let service = service_fn(move |request| answer(edge.clone(), door, request));
-    let (cork, pauses) = Cork::new(socket, &spares);
+    let (cork, pauses) = Cork::new(socket, &spares, &account);
     let connection = builder.serve_connection(TokioIo::new(cork), service);
     tokio::pin!(connection);
     tokio::select! {

@@ -4,7 +4,11 @@
 //! follows. A revision that a hundred watches of one connection see would be a hundred writes. Here
 //! small writes are gathered while the connection's task is at work, and leave when it pauses
 //! ([`Pauses`]). Large ones pass through, with what was gathered before them.
+//!
+//! A wake-up of the client's machine costs more than a copy: the frames of a large answer (16 KiB is
+//! what clients allow) are gathered, too. What a full socket leaves here is charged to the connection.
 
+use crate::ledger::{Account, Hold, What};
 use std::future::Future;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -13,9 +17,9 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Writes from this size on are not copied.
-const LARGE: usize = 32 << 10;
+const LARGE: usize = 64 << 10;
 /// Gathered bytes that are written without waiting for the pause.
-const MOST: usize = 128 << 10;
+const MOST: usize = 256 << 10;
 /// Spare buffers kept, for all connections of a listener: few tasks are at work at one time.
 const SPARES: usize = 8;
 
@@ -44,6 +48,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 struct Inner<S> {
     socket: S,
     spares: Spares,
+    account: Arc<Account>,
+    /// For the buffer, while the socket is full.
+    hold: Option<Hold>,
     /// Gathered, and how much of it was written.
     gathered: Vec<u8>,
     written: usize,
@@ -54,14 +61,29 @@ impl<S: AsyncWrite + Unpin> Inner<S> {
         self.gathered.len() - self.written
     }
 
+    /// The socket is full.
+    fn stuck<T>(&mut self) -> Poll<T> {
+        if self.hold.is_none() && self.waiting() > 0 {
+            self.hold = Some(self.account.hold(What::Unsent, self.gathered.capacity() as u64));
+        }
+        Poll::Pending
+    }
+
+    fn wrote(&mut self, count: usize) {
+        self.written += count;
+        if let Some(hold) = &mut self.hold {
+            hold.less(count as u64);
+        }
+    }
+
     /// Writes all that was gathered.
     fn poll_out(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.waiting() > 0 {
             match Pin::new(&mut self.socket).poll_write(cx, &self.gathered[self.written..]) {
                 Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                Poll::Ready(Ok(count)) => self.written += count,
+                Poll::Ready(Ok(count)) => self.wrote(count),
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Pending => return Poll::Pending,
+                Poll::Pending => return self.stuck(),
             }
         }
         self.all_written();
@@ -70,6 +92,7 @@ impl<S: AsyncWrite + Unpin> Inner<S> {
 
     fn all_written(&mut self) {
         self.written = 0;
+        self.hold = None;
         if self.gathered.capacity() > 0 {
             self.spares.give(std::mem::take(&mut self.gathered));
         }
@@ -84,10 +107,13 @@ impl<S: AsyncWrite + Unpin> Inner<S> {
             }
             let first = [IoSlice::new(&self.gathered[self.written..])];
             let all: Vec<IoSlice<'_>> = first.into_iter().chain(parts.iter().copied()).collect();
-            let count = std::task::ready!(Pin::new(&mut self.socket).poll_write_vectored(cx, &all))?;
+            let count = match Pin::new(&mut self.socket).poll_write_vectored(cx, &all) {
+                Poll::Ready(wrote) => wrote?,
+                Poll::Pending => return self.stuck(),
+            };
             match count.checked_sub(waiting) {
                 None if count == 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                None => self.written += count,
+                None => self.wrote(count),
                 Some(taken) => {
                     self.all_written();
                     if taken > 0 {
@@ -120,8 +146,9 @@ impl<S: AsyncWrite + Unpin> Inner<S> {
 pub struct Cork<S>(Arc<Mutex<Inner<S>>>);
 
 impl<S> Cork<S> {
-    pub fn new(socket: S, spares: &Spares) -> (Cork<S>, Pauses<S>) {
-        let inner = Inner { socket, spares: spares.clone(), gathered: Vec::new(), written: 0 };
+    pub fn new(socket: S, spares: &Spares, account: &Arc<Account>) -> (Cork<S>, Pauses<S>) {
+        let (spares, account) = (spares.clone(), account.clone());
+        let inner = Inner { socket, spares, account, hold: None, gathered: Vec::new(), written: 0 };
         let inner = Arc::new(Mutex::new(inner));
         (Cork(inner.clone()), Pauses(inner))
     }
@@ -217,6 +244,10 @@ mod tests {
         }
     }
 
+    fn account() -> Arc<Account> {
+        Account::new(&crate::ledger::Ledger::new(crate::ledger::Limits::default()))
+    }
+
     fn writes(cork: &Cork<Socket>) -> Vec<usize> {
         lock(&cork.0).socket.writes.iter().map(Vec::len).collect()
     }
@@ -238,7 +269,7 @@ mod tests {
     #[test]
     fn small_writes_go_out_together_when_the_task_pauses() {
         let spares = Spares::default();
-        let (mut cork, _) = Cork::new(Socket::default(), &spares);
+        let (mut cork, _) = Cork::new(Socket::default(), &spares, &account());
         room(&cork, &[usize::MAX; 2]);
         for n in 0..10u8 {
             assert!(matches!(write(&mut cork, &[n; 1000]), Poll::Ready(Ok(1000))));
@@ -255,11 +286,15 @@ mod tests {
 
     #[test]
     fn order_is_kept_through_large_writes_and_a_full_socket() {
-        let (mut cork, _) = Cork::new(Socket::default(), &Spares::default());
+        let (mut cork, _) = Cork::new(Socket::default(), &Spares::default(), &account());
+        let held = |cork: &Cork<Socket>| lock(&cork.0).account.ledger().unsent.used();
         assert!(matches!(write(&mut cork, &[1; 100]), Poll::Ready(Ok(100))));
+        assert_eq!(held(&cork), 0, "not charged while the socket takes it");
         assert!(write(&mut cork, &[2; LARGE]).is_pending(), "what came first must go first");
+        assert_eq!(held(&cork), MOST as u64, "the buffer that a full socket leaves");
         room(&cork, &[60, 1040]);
         assert!(matches!(write(&mut cork, &[2; LARGE]), Poll::Ready(Ok(1000))), "the rest of the first and some");
+        assert_eq!(held(&cork), 0);
         room(&cork, &[usize::MAX]);
         assert!(matches!(write(&mut cork, &[2; LARGE]), Poll::Ready(Ok(LARGE))));
         assert_eq!(writes(&cork), [60, 1040, LARGE]);
