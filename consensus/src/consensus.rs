@@ -13,7 +13,9 @@ use raft::eraftpb::{self, EntryType, MessageType};
 use raft::{ProgressState, RawNode, StateRole};
 use std::collections::VecDeque;
 
-const MAX_INFLIGHT: usize = 256;
+/// Appends to a follower that may be under way: with the largest message, how much of a backlog
+/// is sent in one turn.
+const MAX_INFLIGHT: usize = 64;
 
 /// One member's consensus. Calls change it; [`Consensus::turn`] says what is to be done.
 pub struct Consensus {
@@ -693,23 +695,25 @@ fn election_timeout(config: &Config, term: u64, campaigns: u64) -> usize {
 
 /// The crate batches appends to one follower without looking at sizes: cut them again.
 fn split(mut m: eraftpb::Message, max_bytes: u64, out: &mut Vec<Message>) {
-    let mut entries: Vec<eraftpb::Entry> = m.take_entries().into();
+    // A follower far behind may be sent its whole backlog in one message: each entry moves once.
+    let mut entries = m.take_entries().into_iter().peekable();
     loop {
-        let mut bytes = 0;
-        let fits = entries.iter().position(|entry| {
+        let (mut bytes, mut fits) = (0, Vec::new());
+        while let Some(entry) = entries.peek() {
             bytes += entry.data.len() as u64;
-            bytes > max_bytes
-        });
-        let rest = entries.split_off(fits.map_or(entries.len(), |at| at.max(1)));
+            if bytes > max_bytes && !fits.is_empty() {
+                break;
+            }
+            fits.extend(entries.next());
+        }
         let mut part = m.clone();
-        if let Some(last) = entries.last() {
+        if let Some(last) = fits.last() {
             (m.index, m.log_term) = (last.index, last.term);
         }
-        part.set_entries(entries.into());
+        part.set_entries(fits.into());
         out.push(Message(part));
-        if rest.is_empty() {
+        if entries.peek().is_none() {
             return;
         }
-        entries = rest;
     }
 }

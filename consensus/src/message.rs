@@ -94,6 +94,8 @@ impl Message {
             out.extend(n.to_le_bytes());
         }
         assert!(m.context.len() <= MAX_CONTEXT);
+        // Lengths, term and kind of an entry take 13 bytes.
+        out.reserve(80 + m.context.len() + m.entries.iter().map(|entry| 13 + entry.data.len()).sum::<usize>());
         out.extend((m.context.len() as u16).to_le_bytes());
         out.extend_from_slice(&m.context);
         out.extend(length(m.entries.len()));

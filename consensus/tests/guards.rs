@@ -27,6 +27,10 @@ fn message_from(from: u64, kind: u8, numbers: [u64; 4], reject: Option<u64>, tai
 }
 
 fn member(voters: &[u64]) -> Consensus {
+    member_with(voters, 0)
+}
+
+fn member_with(voters: &[u64], cache_bytes: u64) -> Consensus {
     let config = Config {
         id: 1,
         seed: 5,
@@ -35,7 +39,7 @@ fn member(voters: &[u64]) -> Consensus {
         heartbeat_ticks: 1,
         max_message_bytes: 100,
         max_uncommitted_bytes: 10_000,
-        cache_bytes: 0,
+        cache_bytes,
     };
     let conf = ConfState { voters: voters.to_vec(), learners: vec![] };
     let hard = HardState { term: 1, vote: 0, commit: 1 };
@@ -67,7 +71,10 @@ fn drive(consensus: &mut Consensus) -> Turn {
 
 /// Leads term 2 of three members; its first entry, 2, is committed nowhere yet.
 fn leader() -> Consensus {
-    let mut consensus = member(&[1, 2, 3]);
+    lead(member(&[1, 2, 3]))
+}
+
+fn lead(mut consensus: Consensus) -> Consensus {
     consensus.campaign();
     drive(&mut consensus);
     consensus.step(message(PREVOTED, [2, 0, 0, 0], None, &[]));
@@ -107,6 +114,24 @@ fn messages_are_cut_to_size() {
     assert_eq!(sizes, [90, 90, 45, 300]);
     let text = format!("{to_2:?}");
     assert!(text.contains("at=4/2") && text.contains("at=6/2") && text.contains("at=7/2"), "{text}");
+}
+
+/// A whole backlog in one turn would keep the leader from everything else meanwhile.
+#[test]
+fn a_follower_far_behind_is_sent_a_bounded_part_at_once() {
+    let mut consensus = lead(member_with(&[1, 2, 3], 1 << 20));
+    for n in 0..1000 {
+        consensus.propose(Bytes::from(vec![1; 45])).unwrap();
+        drive(&mut consensus);
+        consensus.step(message_from(3, APPENDED, [2, 0, n + 3, 0], None, &[]));
+        drive(&mut consensus);
+    }
+    let payload =
+        |turn: &Turn| -> u64 { turn.messages.iter().filter(|m| m.to() == 2).map(Message::payload_bytes).sum() };
+    let first = payload(&acknowledge(&mut consensus, 2));
+    assert!((2_000..=64 * 100).contains(&first), "{first}");
+    let next = payload(&acknowledge(&mut consensus, 20));
+    assert!(next > 0 && next <= first, "{next} after {first}");
 }
 
 /// The crate adds entries to an append of the same turn that had none, wherever that one stands.

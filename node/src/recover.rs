@@ -39,7 +39,7 @@ fn log_options(config: &Config) -> LogOptions {
 }
 
 /// Bytes of entries in one message to a follower.
-const MESSAGE_BYTES: u64 = 1 << 20;
+const MESSAGE_BYTES: u64 = 256 << 10;
 
 impl Node {
     /// Recovers a member. The log is for the driver's log lane. Refusals change nothing in `files`.
