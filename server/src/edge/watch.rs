@@ -23,8 +23,11 @@ const LEAST_BUFFER: usize = 16 << 10;
 /// What gRPC allows beyond a request: responses above it are split if the watch asked for that.
 const FRAGMENT_OVERHEAD: u64 = 512 << 10;
 /// A stream looks at the clock ten times in a progress interval and once in an election timeout,
-/// between these bounds: thousands of streams that do nothing shall cost nothing.
+/// between these bounds.
 const CLOCK_BOUNDS: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
+/// At most, while it holds nothing and need not know of a leader: thousands of streams that do
+/// nothing shall cost nothing.
+const CALM: Duration = Duration::from_secs(60);
 /// Sooner, while the stream waits for a tick.
 const SOON: Duration = Duration::from_millis(250);
 
@@ -42,6 +45,8 @@ struct Session {
     on_the_way: VecDeque<(u64, usize)>,
     clock: Pin<Box<Sleep>>,
     pace: Duration,
+    /// The same while it holds nothing.
+    calm: Duration,
     ticked: Instant,
     /// As last told to the ledger.
     held: u64,
@@ -74,14 +79,16 @@ impl Session {
             stream.require_leader(ticks(settings.election));
         }
         let pace = (interval / 10).min(settings.election).clamp(CLOCK_BOUNDS.0, CLOCK_BOUNDS.1);
+        let calm = if call.wants_leader() { pace } else { (interval / 10).clamp(CLOCK_BOUNDS.0, CALM) };
         Session {
             stream,
             core,
             link,
             asking: None,
             on_the_way: VecDeque::new(),
-            clock: Box::pin(tokio::time::sleep(pace)),
+            clock: Box::pin(tokio::time::sleep(calm)),
             pace,
+            calm,
             ticked: Instant::now(),
             held: 0,
         }
@@ -94,16 +101,20 @@ impl Session {
         let count = u32::try_from((now - self.ticked).as_millis() / u128::from(TICK_MS)).unwrap_or(u32::MAX);
         self.ticked += Duration::from_millis(TICK_MS) * count;
         self.stream.ticks(count, out);
-        self.clock.as_mut().reset(now + self.pace);
+        let next = if self.held == 0 { self.calm } else { self.pace };
+        self.clock.as_mut().reset(now + next);
     }
 
-    /// A stream that waits for a tick looks at the clock soon.
+    /// A stream that waits for a tick looks at the clock soon; one that holds something, at its usual pace.
     fn hurry(&mut self) {
-        if self.stream.rests() && SOON < self.pace {
-            let soon = Instant::now() + SOON;
-            if self.clock.deadline() > soon {
-                self.clock.as_mut().reset(soon);
-            }
+        let within = match self.stream.rests() {
+            true => SOON.min(self.pace),
+            false if self.held > 0 => self.pace,
+            false => return,
+        };
+        let due = Instant::now() + within;
+        if self.clock.deadline() > due {
+            self.clock.as_mut().reset(due);
         }
     }
 
