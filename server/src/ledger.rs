@@ -357,7 +357,7 @@ impl Ledger {
     }
 
     /// Half of the budget of unsent bytes is held.
-    fn is_pressed(&self) -> bool {
+    pub fn is_pressed(&self) -> bool {
         self.unsent.used() >= self.limits.unsent / 2
     }
 

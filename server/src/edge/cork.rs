@@ -20,6 +20,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 const LARGE: usize = 64 << 10;
 /// Gathered bytes that are written without waiting for the pause.
 const MOST: usize = 256 << 10;
+/// The same while half of what all connections may hold is held.
+const PRESSED: usize = 32 << 10;
 /// Spare buffers kept, for all connections of a listener: few tasks are at work at one time.
 const SPARES: usize = 8;
 
@@ -28,8 +30,9 @@ const SPARES: usize = 8;
 pub struct Spares(Arc<Mutex<Vec<Vec<u8>>>>);
 
 impl Spares {
-    fn take(&self) -> Vec<u8> {
-        lock(&self.0).pop().unwrap_or_else(|| Vec::with_capacity(MOST))
+    fn take(&self, room: usize) -> Vec<u8> {
+        let spare = if room < MOST { None } else { lock(&self.0).pop() };
+        spare.unwrap_or_else(|| Vec::with_capacity(room))
     }
 
     fn give(&self, mut buffer: Vec<u8>) {
@@ -129,11 +132,12 @@ impl<S: AsyncWrite + Unpin> Inner<S> {
         if len >= LARGE {
             return self.poll_through(cx, parts);
         }
-        if self.waiting() + len > MOST {
+        let most = if self.account.ledger().is_pressed() { PRESSED } else { MOST };
+        if self.waiting() + len > most {
             std::task::ready!(self.poll_out(cx))?;
         }
         if self.gathered.capacity() == 0 {
-            self.gathered = self.spares.take();
+            self.gathered = self.spares.take(most.max(len));
         }
         for part in parts {
             self.gathered.extend_from_slice(part);
@@ -309,5 +313,19 @@ mod tests {
         let mut shut = || Pin::new(&mut cork).poll_shutdown(&mut Context::from_waker(Waker::noop()));
         assert!(shut().is_ready(), "the last bytes go before the end");
         assert_eq!(writes(&cork), [60, 1040, LARGE, MOST, 1]);
+    }
+
+    #[test]
+    fn little_is_gathered_while_all_connections_hold_much() {
+        let account = account();
+        let (mut cork, _) = Cork::new(Socket::default(), &Spares::default(), &account);
+        let others = account.hold(What::Unsent, crate::ledger::Limits::default().unsent);
+        for _ in 0..PRESSED / 1024 {
+            assert!(write(&mut cork, &[1; 1024]).is_ready());
+        }
+        assert!(write(&mut cork, &[2; 1]).is_pending());
+        assert_eq!(lock(&cork.0).gathered.capacity(), PRESSED);
+        drop(others);
+        assert!(write(&mut cork, &[2; 1]).is_ready());
     }
 }
