@@ -74,7 +74,7 @@ impl Node {
             return self.refuse(waiter, Refusal::Timeout, out);
         }
         if self.store.cluster_version().is_empty() {
-            // Nothing was ever written by this cluster's leader as far as is known here.
+            // It would lack `clusterVersion`, which whoever restores it needs.
             return self.refuse(waiter, Refusal::NotCapable, out);
         }
         let export = Box::new(self.store.export());
