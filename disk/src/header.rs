@@ -59,11 +59,17 @@ pub(crate) fn read_full(file: &dyn File, path: &str, offset: u64, into: &mut [u8
 /// Reads exactly `len` bytes; a shorter file is damage.
 pub(crate) fn read_exact(file: &dyn File, path: &str, offset: u64, len: usize) -> Result<Vec<u8>, Fault> {
     let mut bytes = vec![0; len];
-    let got = read_full(file, path, offset, &mut bytes)?;
-    if got < len {
-        return Err(Fault::damaged(path, offset, format!("the file ends after {got} of {len} bytes")));
-    }
+    read_into(file, path, offset, &mut bytes)?;
     Ok(bytes)
+}
+
+/// Fills `bytes`; a file that ends before is damaged.
+pub(crate) fn read_into(file: &dyn File, path: &str, offset: u64, bytes: &mut [u8]) -> Result<(), Fault> {
+    let got = read_full(file, path, offset, bytes)?;
+    if got < bytes.len() {
+        return Err(Fault::damaged(path, offset, format!("the file ends after {got} of {} bytes", bytes.len())));
+    }
+    Ok(())
 }
 
 /// Bytes of a header page that mean something: magic, level, reserved, cluster, member, number, crc of

@@ -9,7 +9,7 @@
 //! identity                 whose directory this is                                (mod identity, founding)
 //! log/%016x.log            the log: batches, each one write and one flush        (mod log)
 //! log/spare-%016x          written files waiting to become log files
-//! state/seg-%08x           records in revision order                             (mod records)
+//! state/seg-%08x           records in revision order                             (mod records, fetch)
 //! state/index-%016x        the index at one applied index                        (mod checkpoint)
 //! state/manifest-%016x     names the files of one checkpoint; two are kept
 //! log/corrupt              the state differs from the other members'               (mod corrupt)
@@ -24,6 +24,7 @@
 pub mod checkpoint;
 pub mod corrupt;
 mod fault;
+pub mod fetch;
 mod files;
 pub mod founding;
 mod header;

@@ -116,84 +116,6 @@ pub fn read(files: &dyn Files, handle: Handle) -> Result<Bytes, Fault> {
     read_from(&*file, handle)
 }
 
-/// One read takes records that lie behind one another, up to this many bytes: they stay in
-/// memory as long as any of them is used.
-const RUN: usize = 256 << 10;
-/// So many bytes between two records are read along with them rather than asked around.
-const GAP: u32 = 1 << 10;
-
-/// The whole records that `wanted` names, verified, each handed to `found` with its place in
-/// `wanted`. Records that lie close together are read together, in the order of the disk. What
-/// would have to wait ([`ErrorKind::WouldBlock`]) is left out and its places are returned.
-///
-/// The handles come from answers and may be older than a snapshot that was installed since,
-/// which may have put another record there: that is refused.
-pub fn fetch(
-    files: &dyn Files,
-    wanted: &[(Handle, Rev)],
-    mut found: impl FnMut(usize, Bytes),
-) -> Result<Vec<usize>, Fault> {
-    let mut order: Vec<usize> = (0..wanted.len()).collect();
-    order.sort_unstable_by_key(|&place| wanted[place].0);
-    let mut left_out = Vec::new();
-    for segment in order.chunk_by(|&a, &b| wanted[a].0.segment == wanted[b].0.segment) {
-        let first = wanted[segment[0]].0;
-        let path = path(first.segment);
-        let file = files.open(&path, How::Read).map_err(|e| Fault::io(&path, u64::from(first.offset), e))?;
-        let mut rest = segment;
-        while !rest.is_empty() {
-            let (run, behind) = rest.split_at(run_len(rest, wanted));
-            rest = behind;
-            match fetch_run(&*file, &path, run, wanted, &mut found) {
-                Err(Fault::Io { error, .. }) if error.kind() == ErrorKind::WouldBlock => {
-                    left_out.extend_from_slice(run)
-                }
-                other => other?,
-            }
-        }
-    }
-    Ok(left_out)
-}
-
-/// How many of `places` (ascending by offset, of one segment) one read takes: at least one.
-fn run_len(places: &[usize], wanted: &[(Handle, Rev)]) -> usize {
-    let start = u64::from(wanted[places[0]].0.offset);
-    let mut end = u64::from(wanted[places[0]].0.offset) + u64::from(wanted[places[0]].0.len);
-    for (n, &place) in places.iter().enumerate().skip(1) {
-        let Handle { offset, len, .. } = wanted[place].0;
-        let beyond = end.max(u64::from(offset) + u64::from(len));
-        if u64::from(offset) > end + u64::from(GAP) || beyond - start > RUN as u64 {
-            return n;
-        }
-        end = beyond;
-    }
-    places.len()
-}
-
-fn fetch_run(
-    file: &dyn File,
-    path: &str,
-    run: &[usize],
-    wanted: &[(Handle, Rev)],
-    found: &mut impl FnMut(usize, Bytes),
-) -> Result<(), Fault> {
-    let start = wanted[run[0]].0.offset;
-    let end = run.iter().map(|&place| u64::from(wanted[place].0.offset) + u64::from(wanted[place].0.len)).max();
-    let len = (end.expect("a run is not empty") - u64::from(start)) as usize;
-    let bytes = Bytes::from(read_exact(file, path, u64::from(start), len)?);
-    for &place in run {
-        let (handle, rev) = wanted[place];
-        let at = (handle.offset - start) as usize;
-        let whole = bytes.slice(at..at + handle.len as usize);
-        if verify(path, handle.offset, &whole)? != rev {
-            let what = format!("the record of revision {}.{} was replaced by an installed snapshot", rev.main, rev.sub);
-            return Err(Fault::Refused { file: path.to_string(), what });
-        }
-        found(place, whole);
-    }
-    Ok(())
-}
-
 /// As [`read`], from a segment file that is already open.
 pub fn read_from(file: &dyn File, handle: Handle) -> Result<Bytes, Fault> {
     let path = path(handle.segment);
@@ -202,7 +124,7 @@ pub fn read_from(file: &dyn File, handle: Handle) -> Result<Bytes, Fault> {
     Ok(bytes)
 }
 
-fn verify(path: &str, offset: u32, bytes: &[u8]) -> Result<Rev, Fault> {
+pub(crate) fn verify(path: &str, offset: u32, bytes: &[u8]) -> Result<Rev, Fault> {
     record::check(bytes).map(|(rev, _)| rev).map_err(|damage| fault(path, offset, damage))
 }
 

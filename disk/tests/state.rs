@@ -4,6 +4,7 @@
 mod support;
 
 use bytes::Bytes;
+use disk::fetch::{Fetched, Wanted, fetch};
 use disk::{Fault, Files, Identity, checkpoint, records, transfer};
 use store::command::{PutRequest, encode_put, seal};
 use store::{Config, Member, Origin, Outcome, Position, Store};
@@ -299,13 +300,13 @@ fn damage_of_any_byte_of_a_record_is_seen() {
 }
 
 /// Handle and revision of every record of a segment, and its bytes.
-fn records_of(files: &MemFiles, segment: u32, range: (i64, i64)) -> (Vec<(store::Handle, store::Rev)>, Vec<Bytes>) {
+fn records_of(files: &MemFiles, segment: u32, range: (i64, i64)) -> (Vec<Wanted>, Vec<Bytes>) {
     let (all, _) = records::history(files, range.0, range.1 + 1, u64::MAX).unwrap();
     let mut offset = 4096;
     let mut wanted = Vec::new();
     for bytes in &all {
         let handle = store::Handle { segment, offset, len: bytes.len() as u32 };
-        wanted.push((handle, store::record::open(bytes).unwrap().rev));
+        wanted.push(Wanted { place: 0, handle, rev: store::record::open(bytes).unwrap().rev });
         offset += handle.len;
     }
     (wanted, all)
@@ -322,30 +323,50 @@ fn records_fetched_together_are_those_fetched_alone() {
         expected.extend(bytes);
     }
     assert!(wanted.len() > 8, "{}", wanted.len());
-    // Any order, gaps, the same record twice.
+    // Any order, gaps, the same record twice; some at hand already; one buffer after the other.
     let mut coin = Coin(7);
+    let mut found = Fetched::default();
     for _ in 0..200 {
         let chosen: Vec<usize> = (0..coin.next() % 30).map(|_| (coin.next() % wanted.len() as u64) as usize).collect();
-        let asked: Vec<_> = chosen.iter().map(|&n| wanted[n]).collect();
-        let mut found = vec![None; asked.len()];
-        let left_out =
-            records::fetch(&life.files, &asked, |place, bytes| assert!(found[place].replace(bytes).is_none())).unwrap();
-        assert!(left_out.is_empty());
-        for (found, n) in found.iter().zip(&chosen) {
-            assert_eq!(found.as_ref(), Some(&expected[*n]));
+        let asked = numbered(&chosen, &wanted);
+        found.begin(asked.len());
+        let (kept, asked): (Vec<Wanted>, Vec<Wanted>) = asked.into_iter().partition(|_| coin.next() % 4 == 0);
+        kept.iter().for_each(|kept| found.keep(kept.place, expected[chosen[kept.place]].clone()));
+        assert_eq!(fetch(&life.files, asked, &mut found).unwrap(), []);
+        assert_eq!(found.len(), chosen.len());
+        for (place, &n) in chosen.iter().enumerate() {
+            assert_eq!(found.get(place), expected[n]);
+        }
+        for (place, &n) in chosen.iter().enumerate() {
+            assert_eq!(found.take(place), expected[n]);
         }
     }
+    // What another fetched comes under other numbers.
+    let mut other = Fetched::default();
+    other.begin(2);
+    assert_eq!(fetch(&life.files, numbered(&[1, 4], &wanted), &mut other).unwrap(), []);
+    found.begin(3);
+    assert_eq!(fetch(&life.files, numbered(&[2], &wanted), &mut found).unwrap(), []);
+    found.absorb(other, [2, 1].into_iter());
+    assert_eq!([0, 1, 2].map(|place| found.get(place)), [2, 4, 1].map(|n| &expected[n][..]));
     // A record that is another one is refused; a damaged one is named, whatever lies around it.
-    let mut replaced = wanted.clone();
-    replaced[3].1.main += 1000;
-    assert!(matches!(records::fetch(&life.files, &replaced, |_, _| ()), Err(Fault::Refused { .. })));
+    let all: Vec<usize> = (0..wanted.len()).collect();
+    let mut replaced = numbered(&all, &wanted);
+    replaced[3].rev.main += 1000;
+    found.begin(all.len());
+    assert!(matches!(fetch(&life.files, replaced, &mut found), Err(Fault::Refused { .. })));
     let damaged = life.files.copy();
-    let (handle, path) = (wanted[5].0, records::path(wanted[5].0.segment));
+    let (handle, path) = (wanted[5].handle, records::path(wanted[5].handle.segment));
     damaged.edit(&path, |bytes| bytes[handle.offset as usize + handle.len as usize - 1] ^= 1);
-    let fault = records::fetch(&damaged, &wanted, |_, _| ()).unwrap_err();
+    let fault = fetch(&damaged, numbered(&all, &wanted), &mut found).unwrap_err();
     assert!(fault.is_damage() && fault.to_string().starts_with(&path), "{fault}");
-    let around: Vec<_> = wanted.iter().copied().filter(|(other, _)| *other != handle).collect();
-    records::fetch(&damaged, &around, |_, _| ()).unwrap();
+    let around: Vec<Wanted> = numbered(&all, &wanted).into_iter().filter(|other| other.handle != handle).collect();
+    assert_eq!(fetch(&damaged, around, &mut found).unwrap(), []);
+}
+
+/// Those of `all` that `chosen` names, numbered in its order.
+fn numbered(chosen: &[usize], all: &[Wanted]) -> Vec<Wanted> {
+    chosen.iter().enumerate().map(|(place, &n)| Wanted { place, ..all[n] }).collect()
 }
 
 #[test]

@@ -18,7 +18,7 @@ use consensus::{Entry, HardState, Role};
 use disk::records::Place;
 use std::sync::Arc;
 use store::record::Record;
-use store::{AlarmMember, Handle, Item, Key, KeyRange, Member, Query, Reply, RevisionEvents};
+use store::{AlarmMember, Handle, Item, Key, KeyRange, Located, Member, Query, Reply, RevisionEvents};
 
 /// Names one asker of this process; chosen by the driver, never reused in a process.
 pub type Waiter = u64;
@@ -222,7 +222,7 @@ pub enum Answer {
         revision: i64,
         result: Result<Reply, store::Error>,
     },
-    /// First answer to a range. Either `items` is complete (`walk` None), or `walk` names the
+    /// First answer to a range. Either `found` is complete (`walk` None), or `walk` names the
     /// walk that `WalkNext` continues from its start, and `bytes` is exact.
     Range(RangeStart),
     Slice(Slice),
@@ -271,10 +271,54 @@ pub enum Answer {
     Refused(Refusal),
 }
 
+/// What a range found, in key order.
+#[derive(Clone, Debug)]
+pub enum Found {
+    /// For answers without values, and for those that are still to be sorted.
+    Items(Vec<Item>),
+    /// For answers that show whole records as they come ([`Query::shows_records`]).
+    Records(Vec<Located>),
+}
+
+impl Found {
+    /// Nothing yet, of the kind that `query` asks for.
+    pub fn none(query: &Query) -> Found {
+        if query.shows_records() { Found::Records(Vec::new()) } else { Found::Items(Vec::new()) }
+    }
+
+    pub fn len(&self) -> usize {
+        match self {
+            Found::Items(items) => items.len(),
+            Found::Records(records) => records.len(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Where the records lie.
+    pub fn places(&self) -> Box<dyn Iterator<Item = &Located> + '_> {
+        match self {
+            Found::Items(items) => Box::new(items.iter().map(|item| &item.at)),
+            Found::Records(records) => Box::new(records.iter()),
+        }
+    }
+
+    /// Both are of one kind: of one query.
+    pub fn extend(&mut self, more: Found) {
+        match (self, more) {
+            (Found::Items(items), Found::Items(more)) => items.extend(more),
+            (Found::Records(records), Found::Records(more)) => records.extend(more),
+            _ => unreachable!("slices of one walk are of one kind"),
+        }
+    }
+}
+
 #[derive(Debug)]
 pub struct RangeStart {
     pub query: Query,
-    pub items: Vec<Item>,
+    pub found: Found,
     pub walk: Option<u64>,
     pub count: i64,
     pub more: bool,
@@ -290,7 +334,7 @@ pub struct RangeStart {
 /// Part of a walk. The last one has `finished` (count, more).
 #[derive(Debug)]
 pub struct Slice {
-    pub items: Vec<Item>,
+    pub found: Found,
     pub finished: Option<(i64, bool)>,
 }
 

@@ -8,7 +8,7 @@ use crate::config::TICK_MS;
 use crate::io::*;
 use crate::member::Node;
 use std::collections::BTreeMap;
-use store::{Finished, Item, PinId, Query, Walk};
+use store::{Finished, PinId, Query, Records, Walk};
 
 /// A walk that nobody pulls ends after this. Ticks.
 const PIN_PATIENCE: u64 = 60_000 / TICK_MS;
@@ -33,7 +33,7 @@ enum Stage {
     /// Collecting a unary answer; past the budget it becomes `Measure`. A sorted one that costs more
     /// than it may keep is weighed to its end, without its items, so that its asker knows what to ask for.
     Collect {
-        items: Vec<Item>,
+        found: Found,
         cost: u64,
         keep: u64,
     },
@@ -91,8 +91,8 @@ impl Node {
     fn answer_walk(&mut self, waiter: Waiter, id: u64, out: &mut Vec<Output>) {
         let query = self.walks.active[&id].walk.query().clone();
         let start = RangeStart {
+            found: Found::none(&query),
             query,
-            items: Vec::new(),
             walk: Some(id),
             count: 0,
             more: false,
@@ -105,19 +105,34 @@ impl Node {
 
     /// First slice in the turn of the request; the rest round robin.
     fn collect(&mut self, waiter: Waiter, mut walk: Walk, keep: u64, out: &mut Vec<Output>) {
-        let slice = self.store.advance(&mut walk, self.config.budgets.slice_keys);
-        let cost = sorting_cost(&walk, &slice.items);
-        match slice.finished {
+        let most = self.config.budgets.whole_answer_items;
+        if !walk.query().needs_sort() && walk.expected().is_some_and(|items| items > most as i64) {
+            self.keep_walk(waiter, walk, Stage::Measure(store::Measure::default()));
+            return;
+        }
+        let (found, finished) = self.advance_walk(&mut walk);
+        let cost = sorting_cost(&walk, &found);
+        match finished {
             Some(_) if cost > keep => self.refuse(waiter, Refusal::SortNeeds(cost), out),
             Some(finished) => {
-                let start = whole(walk.query().clone(), slice.items, finished);
+                let start = whole(walk.query().clone(), found, finished);
                 self.answer(waiter, Answer::Range(start), out);
             }
             None => {
-                let items = if cost > keep { Vec::new() } else { slice.items };
-                self.keep_walk(waiter, walk, Stage::Collect { items, cost, keep });
+                let found = if cost > keep { Found::none(walk.query()) } else { found };
+                self.keep_walk(waiter, walk, Stage::Collect { found, cost, keep });
             }
         }
+    }
+
+    fn advance_walk(&self, walk: &mut Walk) -> (Found, Option<Finished>) {
+        let most = self.config.budgets.slice_keys;
+        if walk.query().shows_records() {
+            let Records { records, finished } = self.store.advance_records(walk, most);
+            return (Found::Records(records), finished);
+        }
+        let slice = self.store.advance(walk, most);
+        (Found::Items(slice.items), slice.finished)
     }
 
     fn keep_walk(&mut self, waiter: Waiter, walk: Walk, stage: Stage) -> u64 {
@@ -177,24 +192,25 @@ impl Node {
     }
 
     fn collect_slice(&mut self, _id: u64, active: &mut Active, out: &mut Vec<Output>) -> bool {
-        let slice = self.store.advance(&mut active.walk, self.config.budgets.slice_keys);
-        let Stage::Collect { items, cost, keep } = &mut active.stage else { unreachable!("collecting") };
-        *cost += sorting_cost(&active.walk, &slice.items);
+        let (more, finished) = self.advance_walk(&mut active.walk);
+        let Stage::Collect { found, cost, keep } = &mut active.stage else { unreachable!("collecting") };
+        *cost += sorting_cost(&active.walk, &more);
         match *cost > *keep {
-            true => *items = Vec::new(),
-            false => items.extend(slice.items),
+            true => *found = Found::none(active.walk.query()),
+            false => found.extend(more),
         }
         let sorted = active.walk.query().needs_sort();
-        if let Some(finished) = slice.finished {
+        if let Some(finished) = finished {
             if *cost > *keep {
                 self.refuse(active.waiter, Refusal::SortNeeds(*cost), out);
                 return true;
             }
-            let start = whole(active.walk.query().clone(), std::mem::take(items), finished);
+            let found = std::mem::replace(found, Found::none(active.walk.query()));
+            let start = whole(active.walk.query().clone(), found, finished);
             self.answer_at(active.header, active.waiter, Answer::Range(start), out);
             return true;
         }
-        if !sorted && items.len() > self.config.budgets.whole_answer_items {
+        if !sorted && found.len() > self.config.budgets.whole_answer_items {
             active.walk.restart();
             active.stage = Stage::Measure(store::Measure::default());
         }
@@ -209,7 +225,8 @@ impl Node {
         let store::Measure { kvs, bytes, delimited, finished } = *measure;
         let Finished { count, more } = finished.expect("a finished walk has a count");
         let query = active.walk.query().clone();
-        let start = RangeStart { query, items: Vec::new(), walk: Some(id), count, more, bytes, delimited, kvs };
+        let found = Found::none(&query);
+        let start = RangeStart { query, found, walk: Some(id), count, more, bytes, delimited, kvs };
         active.walk.restart();
         active.stage = Stage::Serve;
         active.touched = self.ticks;
@@ -223,11 +240,11 @@ impl Node {
             self.refuse(active.waiter, Refusal::User(store::Error::Compacted), out);
             return true;
         }
-        let slice = self.store.advance(&mut active.walk, self.config.budgets.slice_keys);
+        let (found, finished) = self.advance_walk(&mut active.walk);
         active.wanted = false;
         active.touched = self.ticks;
-        let finished = slice.finished.map(|finished| (finished.count, finished.more));
-        self.answer_at(active.header, active.waiter, Answer::Slice(Slice { items: slice.items, finished }), out);
+        let finished = finished.map(|finished| (finished.count, finished.more));
+        self.answer_at(active.header, active.waiter, Answer::Slice(Slice { found, finished }), out);
         finished.is_some()
     }
 
@@ -272,12 +289,16 @@ impl Node {
 }
 
 /// What a sorted answer would keep of these items; others keep what fits in one answer.
-fn sorting_cost(walk: &Walk, items: &[Item]) -> u64 {
-    let query = walk.query();
-    if query.needs_sort() { items.iter().map(|item| sort_cost(query, item)).sum() } else { 0 }
+fn sorting_cost(walk: &Walk, found: &Found) -> u64 {
+    match found {
+        Found::Items(items) if walk.query().needs_sort() => {
+            items.iter().map(|item| sort_cost(walk.query(), item)).sum()
+        }
+        _ => 0,
+    }
 }
 
-fn whole(query: Query, items: Vec<Item>, finished: Finished) -> RangeStart {
-    let kvs = items.len() as u64;
-    RangeStart { query, items, walk: None, count: finished.count, more: finished.more, bytes: 0, delimited: 0, kvs }
+fn whole(query: Query, found: Found, finished: Finished) -> RangeStart {
+    let kvs = found.len() as u64;
+    RangeStart { query, found, walk: None, count: finished.count, more: finished.more, bytes: 0, delimited: 0, kvs }
 }

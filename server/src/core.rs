@@ -8,7 +8,7 @@ use crate::intake::{Batch, Intake, NotTaken};
 use crate::ledger::Ledger;
 use crate::readers::Readers;
 use crate::settings::Settings;
-use bytes::Bytes;
+use disk::fetch::{Fetched, Wanted};
 use node::{Answer, Refusal, Request, StreamId, ToStream, Waiter, WatchOp};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -242,15 +242,21 @@ impl Core {
         Stream { id, core: self.clone(), receiver, queued }
     }
 
-    /// The whole records of `located`, in its order, checksums verified; those in memory at
-    /// once, those in the page cache without a thread hop, the rest by the reader threads.
+    /// The whole records of `located`, numbered in its order, checksums verified; those in memory
+    /// at once, those in the page cache without a thread hop, the rest by the reader threads.
     /// The error names file, offset and reason.
-    pub async fn records(&self, located: &[store::Located]) -> Result<Vec<Bytes>, String> {
-        if let Some(bytes) = located.iter().map(|at| at.bytes.clone()).collect::<Option<Vec<Bytes>>>() {
-            return Ok(bytes);
+    pub async fn records(&self, located: &[store::Located], found: &mut Fetched) -> Result<(), String> {
+        found.begin(located.len());
+        let mut wanted = Vec::new();
+        for (place, at) in located.iter().enumerate() {
+            match &at.bytes {
+                Some(bytes) => found.keep(place, bytes.clone()),
+                None => wanted.push(Wanted { place, handle: at.handle, rev: at.rev }),
+            }
         }
         match &self.shared.readers {
-            Some(readers) => readers.records(located).await,
+            _ if wanted.is_empty() => Ok(()),
+            Some(readers) => readers.records(wanted, found).await,
             None => Err("no reader for records on disk".into()),
         }
     }

@@ -648,9 +648,10 @@ impl Hold {
         self.account.give(self.what, bytes);
     }
 
-    pub fn more(&mut self, bytes: u64) {
-        self.bytes += bytes;
-        self.account.take(self.what, bytes);
+    /// One hold of both, which are of one kind.
+    pub fn add(&mut self, mut other: Hold) {
+        assert!(Arc::ptr_eq(&self.account, &other.account) && self.what == other.what, "holds of one kind");
+        self.bytes += std::mem::take(&mut other.bytes);
     }
 }
 

@@ -1,11 +1,10 @@
 //! Threads that read records which are not in memory, so that no connection waits for a disk.
 
-use bytes::Bytes;
+use disk::fetch::{Fetched, Wanted, fetch};
 use disk::{Fault, Files};
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
-use store::{Handle, Located, Rev};
 use tokio::sync::{Semaphore, oneshot};
 
 /// Reading threads; two keep one slow read from holding all others.
@@ -14,8 +13,8 @@ const THREADS: usize = 2;
 const WAITING: usize = 1024;
 
 struct Batch {
-    handles: Vec<(Handle, Rev)>,
-    answer: oneshot::Sender<Result<Vec<Bytes>, Fault>>,
+    wanted: Vec<Wanted>,
+    answer: oneshot::Sender<Result<Fetched, Fault>>,
 }
 
 /// Handle on the reader threads.
@@ -38,22 +37,14 @@ impl Readers {
         Ok(Readers { cached, queue, room: Arc::new(Semaphore::new(WAITING)) })
     }
 
-    /// See [`crate::core::Core::records`].
-    pub(crate) async fn records(&self, located: &[Located]) -> Result<Vec<Bytes>, String> {
-        let mut found: Vec<Bytes> = located.iter().map(|at| at.bytes.clone().unwrap_or_default()).collect();
-        let wanted = |place: usize| (located[place].handle, located[place].rev);
-        let mut places: Vec<usize> = (0..located.len()).filter(|&place| located[place].bytes.is_none()).collect();
-        let handles: Vec<(Handle, Rev)> = places.iter().map(|&place| wanted(place)).collect();
-        let missing = disk::records::fetch(&*self.cached, &handles, |n, bytes| found[places[n]] = bytes)
-            .map_err(|fault| fault.to_string())?;
+    /// See [`crate::core::Core::records`]. What is at hand is in `found` already.
+    pub(crate) async fn records(&self, wanted: Vec<Wanted>, found: &mut Fetched) -> Result<(), String> {
+        let missing = fetch(&*self.cached, wanted, found).map_err(|fault| fault.to_string())?;
         if !missing.is_empty() {
-            places = missing.into_iter().map(|n| places[n]).collect();
-            let handles = places.iter().map(|&place| wanted(place)).collect();
-            for (bytes, place) in self.wait(handles).await?.into_iter().zip(&places) {
-                found[*place] = bytes;
-            }
+            let places: Vec<usize> = missing.iter().map(|wanted| wanted.place).collect();
+            found.absorb(self.wait(missing).await?, places.into_iter());
         }
-        Ok(found)
+        Ok(())
     }
 
     /// Batches that the reading threads have not finished.
@@ -61,11 +52,13 @@ impl Readers {
         (WAITING - self.room.available_permits()) as u64
     }
 
-    async fn wait(&self, handles: Vec<(Handle, Rev)>) -> Result<Vec<Bytes>, String> {
+    /// Numbers them anew, from 0 in the order of `wanted`.
+    async fn wait(&self, mut wanted: Vec<Wanted>) -> Result<Fetched, String> {
+        wanted.iter_mut().enumerate().for_each(|(n, wanted)| wanted.place = n);
         let (answer, answered) = oneshot::channel();
         let stopped = "the reader stopped";
         let _room = self.room.acquire().await.map_err(|_| stopped)?;
-        self.queue.send(Batch { handles, answer }).map_err(|_| stopped)?;
+        self.queue.send(Batch { wanted, answer }).map_err(|_| stopped)?;
         match answered.await {
             Ok(result) => result.map_err(|fault| fault.to_string()),
             Err(_) => Err(stopped.into()),
@@ -76,9 +69,10 @@ impl Readers {
 fn read_batches(files: &Arc<dyn Files>, batches: &Mutex<Receiver<Batch>>) {
     loop {
         let next = batches.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).recv();
-        let Ok(Batch { handles, answer }) = next else { return };
-        let mut found = vec![Bytes::new(); handles.len()];
-        let result = disk::records::fetch(&**files, &handles, |n, bytes| found[n] = bytes).map(|left_out| {
+        let Ok(Batch { wanted, answer }) = next else { return };
+        let mut found = Fetched::default();
+        found.begin(wanted.len());
+        let result = fetch(&**files, wanted, &mut found).map(|left_out| {
             assert!(left_out.is_empty(), "these files wait for the disk");
             found
         });

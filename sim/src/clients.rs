@@ -11,7 +11,7 @@ use crate::planted::Planted;
 use crate::trace::Time;
 use crate::watcher;
 use bytes::Bytes;
-use node::{Answer, Input, RangeStart, Refusal, Request, StreamId, Waiter};
+use node::{Answer, Found, Input, RangeStart, Refusal, Request, StreamId, Waiter};
 use store::{Error, Item, KeyRange, Located, Query, SortOrder, SortTarget};
 
 /// Who waits for an answer.
@@ -53,7 +53,7 @@ struct Walking {
     id: u64,
     start: RangeStart,
     revision: i64,
-    items: Vec<Item>,
+    found: Found,
 }
 
 pub(crate) fn is_nested(command: &Command) -> bool {
@@ -244,7 +244,8 @@ impl Sim {
             (Ask::Range { .. }, Answer::Range(start)) => match start.walk {
                 Some(id) => {
                     self.marks.hit("walk in slices");
-                    op.walk = Some(Walking { id, start, revision, items: Vec::new() });
+                    let found = Found::none(&start.query);
+                    op.walk = Some(Walking { id, start, revision, found });
                     Some((id, op))
                 }
                 None => {
@@ -256,7 +257,7 @@ impl Sim {
             (Ask::Range { range, stream }, Answer::Slice(slice)) => {
                 let (range, stream) = (range.clone(), *stream);
                 let walk = op.walk.as_mut().expect("a slice follows a start");
-                walk.items.extend(slice.items);
+                walk.found.extend(slice.found);
                 match slice.finished {
                     None => Some((walk.id, op)),
                     Some((count, more)) => {
@@ -297,7 +298,7 @@ impl Sim {
     ) {
         let mut start = walk.start;
         if !stream {
-            let kvs = walk.items.len() as u64;
+            let kvs = walk.found.len() as u64;
             if (start.count, start.more, start.kvs) != (count, more, kvs) {
                 let text = format!(
                     "measured {} {} {} and served {count} {more} {kvs}: {range:?}",
@@ -307,15 +308,12 @@ impl Sim {
             }
         }
         let measured = start.bytes;
-        (start.items, start.count, start.more) = (walk.items, count, more);
-        let items = start.items.clone();
+        (start.found, start.count, start.more) = (walk.found, count, more);
+        let found = start.found.clone();
         self.range_done(who, range, floor, walk.revision, start);
         if !stream && !self.oracle.failed() {
-            let served: u64 = items
-                .iter()
-                .filter_map(|item| self.kv(who, item, range.keys_only, range.target == 4).ok())
-                .map(|kv| encoded_len(&kv))
-                .sum();
+            let kvs = self.found_kvs(who, &found, range.keys_only, range.target == 4).unwrap_or_default();
+            let served: u64 = kvs.iter().map(encoded_len).sum();
             if served != measured {
                 self.fail("KV-1", format!("measured {measured} bytes and served {served}: {range:?}"));
             }
@@ -528,8 +526,15 @@ impl Sim {
     }
 
     fn range_reply(&mut self, who: usize, start: RangeStart) -> Result<Reply, String> {
-        let RangeStart { query, items, count, more, .. } = start;
-        self.finish_range(who, query, items, count, more)
+        let RangeStart { query, found, count, more, .. } = start;
+        self.finish_range(who, query, found, count, more)
+    }
+
+    fn found_kvs(&mut self, who: usize, found: &Found, keys_only: bool, keeps_lease: bool) -> Result<Vec<Kv>, String> {
+        match found {
+            Found::Items(items) => items.iter().map(|item| self.kv(who, item, keys_only, keeps_lease)).collect(),
+            Found::Records(records) => records.iter().map(|at| self.record(who, at)).collect(),
+        }
     }
 
     /// What the edge does: sort and cut, then fetch.
@@ -537,26 +542,25 @@ impl Sim {
         &mut self,
         who: usize,
         query: Query,
-        items: Vec<Item>,
+        found: Found,
         count: i64,
         more: bool,
     ) -> Result<Reply, String> {
-        let (items, more) = if store::order::needs_sort(&query) {
-            let mut values = std::collections::BTreeMap::new();
-            if query.target == SortTarget::Value {
-                for item in &items {
-                    values.insert(item.key.clone(), Bytes::from(self.record(who, &item.at)?.value));
+        let (found, more) = match found {
+            Found::Items(items) if query.needs_sort() => {
+                let mut values = std::collections::BTreeMap::new();
+                if query.target == SortTarget::Value {
+                    for item in &items {
+                        values.insert(item.key.clone(), Bytes::from(self.record(who, &item.at)?.value));
+                    }
                 }
+                let value = |item: &Item| values.get(&item.key).cloned().unwrap_or_default();
+                let (items, more) = store::order::finish(&query, items, value);
+                (Found::Items(items), more)
             }
-            store::order::finish(&query, items, |item| values.get(&item.key).cloned().unwrap_or_default())
-        } else {
-            (items, more)
+            found => (found, more),
         };
-        let keeps_lease = query.target == SortTarget::Value;
-        let mut kvs = Vec::with_capacity(items.len());
-        for item in &items {
-            kvs.push(self.kv(who, item, query.keys_only, keeps_lease)?);
-        }
+        let kvs = self.found_kvs(who, &found, query.keys_only, query.target == SortTarget::Value)?;
         Ok(Reply::Range { kvs, count, more })
     }
 
@@ -580,7 +584,7 @@ impl Sim {
                 },
             },
             store::Reply::Delete { deleted, prevs } => Reply::Delete { deleted, prevs: self.kvs(who, &prevs)? },
-            store::Reply::Range(r) => self.finish_range(who, r.query, r.items, r.count, r.more)?,
+            store::Reply::Range(r) => self.finish_range(who, r.query, Found::Items(r.items), r.count, r.more)?,
             store::Reply::Txn { succeeded, responses } => {
                 let mut all = Vec::with_capacity(responses.len());
                 for response in responses {

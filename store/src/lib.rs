@@ -51,4 +51,4 @@ pub use state::{Conf, Config, Store};
 pub use tail::{Extent, SegmentUse};
 pub use txn::TxnRead;
 pub use types::*;
-pub use walk::{Finished, Measure, Slice, Walk};
+pub use walk::{Finished, Measure, Records, Slice, Walk};

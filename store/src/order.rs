@@ -19,6 +19,11 @@ impl Query {
         [self.min_mod, self.max_mod, self.min_create, self.max_create].iter().any(|bound| *bound != 0)
     }
 
+    /// True if the answer consists of whole records, in the order of the index.
+    pub fn shows_records(&self) -> bool {
+        !self.keys_only && !self.count_only && !self.needs_sort()
+    }
+
     /// True if a version passes the filters.
     pub fn admits(&self, modified: i64, create: i64) -> bool {
         (self.max_mod == 0 || modified <= self.max_mod)

@@ -129,6 +129,8 @@ impl Tail {
     /// The bytes of a record that no file holds yet.
     pub fn get(&self, handle: Handle) -> Option<Bytes> {
         let records = &self.unwritten.get(&handle.segment)?.records;
+        // Most records that are read are older than all of these.
+        records.front().filter(|oldest| oldest.offset <= handle.offset)?;
         let found = records.binary_search_by_key(&handle.offset, |waiting| waiting.offset).ok()?;
         let bytes = &records[found].bytes;
         assert!(bytes.len() == handle.len as usize, "a handle names one whole record");

@@ -5,7 +5,7 @@ use crate::index::Version;
 use crate::protobuf::varint_len;
 use crate::record::HEADER;
 use crate::state::Store;
-use crate::{Error, Item, Key, Query};
+use crate::{Error, Item, Key, Located, Query};
 
 /// A range being read. Its revision must be pinned while it goes on over more than one slice.
 #[derive(Clone, Debug)]
@@ -33,6 +33,14 @@ pub struct Finished {
 #[derive(Clone, Debug, Default)]
 pub struct Slice {
     pub items: Vec<Item>,
+    /// Set with the last slice.
+    pub finished: Option<Finished>,
+}
+
+/// As [`Slice`], for answers that show whole records: what an item says stands in them.
+#[derive(Clone, Debug, Default)]
+pub struct Records {
+    pub records: Vec<Located>,
     /// Set with the last slice.
     pub finished: Option<Finished>,
 }
@@ -94,6 +102,12 @@ impl Walk {
         true
     }
 
+    /// Items of the answer, where the index knows without visiting them.
+    pub fn expected(&self) -> Option<i64> {
+        let counted = self.counted.filter(|_| !self.query.has_filters() && !self.query.count_only)?;
+        Some(self.query.walk_limit().map_or(counted, |limit| counted.min(limit)))
+    }
+
     /// Nothing that is still ahead could change the result.
     fn knows_all(&self) -> bool {
         self.counted.is_some() && (self.query.count_only || self.more)
@@ -120,7 +134,7 @@ impl Store {
             return Err(Error::Compacted);
         }
         let mut walk = Walk::new(query, revision);
-        if revision == newest && (walk.query.count_only || walk.query.walk_limit().is_some()) {
+        if revision == newest && walk.query.range.end.is_some() {
             // No version is newer than the newest revision, so what lives now lives at it.
             walk.counted = Some(self.keys.count_live(&walk.query.range) as i64);
         }
@@ -140,6 +154,15 @@ impl Store {
             items.push(item);
         });
         Slice { items, finished }
+    }
+
+    /// As [`Store::advance`], but hands out where the records lie and nothing else. For walks in key
+    /// order that show values.
+    pub fn advance_records(&self, walk: &mut Walk, most: usize) -> Records {
+        assert!(walk.query.shows_records(), "only whole records in key order need no keys");
+        let mut records = Vec::new();
+        let finished = self.visit(walk, most, |_, version| records.push(self.located(version)));
+        Records { records, finished }
     }
 
     /// As [`Store::advance`], but adds up sizes into `measure` and keeps nothing.

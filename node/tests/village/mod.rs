@@ -476,7 +476,7 @@ impl Village {
             Answer::Applied { result: Ok(reply), .. } => format!("{reply:?}"),
             Answer::Applied { result: Err(error), .. } => format!("refused: {error:?}"),
             Answer::Range(start) => {
-                let kvs: Vec<String> = start.items.iter().map(|item| self.value(id, &item.at)).collect();
+                let kvs: Vec<String> = start.found.places().map(|at| self.value(id, at)).collect();
                 format!("count {} [{}]", start.count, kvs.join(" "))
             }
             Answer::Status(status) => format!(

@@ -36,7 +36,7 @@ const STREAM_WINDOW: u32 = 128 << 10;
 const CONNECTION_WINDOW: u32 = 4 << 20;
 const _: () = assert!(STREAM_WINDOW / 16 * (256 - 16) <= CONNECTION_WINDOW / 2);
 /// Bytes HTTP/2 keeps for each stream beyond our own queue.
-const SEND_BUFFER: usize = 64 << 10;
+const SEND_BUFFER: usize = 256 << 10;
 /// After an accept that failed for want of something: first and longest pause.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 

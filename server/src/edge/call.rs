@@ -368,6 +368,12 @@ impl Call {
         self.read_within(request, self.timeout()).await
     }
 
+    /// For questions that are asked while the answer goes out.
+    pub fn asker(&self) -> Asker {
+        let (core, account) = (self.core().clone(), self.edge.account().clone());
+        Asker { core, account, deadline: self.deadline, timeout: self.timeout() }
+    }
+
     /// As [`Call::read`], for work that takes longer than requests usually may.
     pub async fn read_within(&self, request: Request, timeout: Duration) -> Result<Asked, Status> {
         accepted(self.patiently(self.core().ask_read(request, timeout)).await?)
@@ -380,10 +386,7 @@ impl Call {
 
     /// Waits for room, no longer than the client does.
     pub async fn patiently<T>(&self, waiting: impl Future<Output = T>) -> Result<T, Status> {
-        match self.deadline {
-            None => Ok(waiting.await),
-            Some(deadline) => tokio::time::timeout_at(deadline, waiting).await.map_err(|_| status::DEADLINE),
-        }
+        until(self.deadline, waiting).await
     }
 
     /// Asks for a change: a deadline that passes is a timeout whose outcome is unknown,
@@ -405,6 +408,37 @@ impl Call {
     /// Metadata `hasleader: true`: the client wants an error rather than to wait for a leader.
     pub fn wants_leader(&self) -> bool {
         self.metadata.get("hasleader").is_some_and(|value| value.as_bytes() == b"true")
+    }
+}
+
+async fn until<T>(deadline: Option<Instant>, waiting: impl Future<Output = T>) -> Result<T, Status> {
+    match deadline {
+        None => Ok(waiting.await),
+        Some(deadline) => tokio::time::timeout_at(deadline, waiting).await.map_err(|_| status::DEADLINE),
+    }
+}
+
+/// What a call needs to ask the core, apart from the call.
+pub struct Asker {
+    core: Core,
+    account: Arc<Account>,
+    deadline: Option<Instant>,
+    timeout: Duration,
+}
+
+impl Asker {
+    pub fn core(&self) -> &Core {
+        &self.core
+    }
+
+    pub fn account(&self) -> &Arc<Account> {
+        &self.account
+    }
+
+    /// As [`Call::read`], when the connection may hold more.
+    pub async fn read(&self, request: Request) -> Result<Asked, Status> {
+        until(self.deadline, self.account.ask()).await?;
+        accepted(until(self.deadline, self.core.ask_read(request, self.timeout)).await?)
     }
 }
 

@@ -7,7 +7,9 @@ use super::reply::Reply;
 use super::status::Status;
 use super::{codec, frames};
 use crate::core::Core;
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
+use disk::fetch::{ALONE, Fetched};
+use node::Found;
 use std::collections::HashMap;
 use store::{Handle, Item, Located, OpReply, Query, RangeReply, SortTarget, order, record};
 use wire::Code;
@@ -15,15 +17,24 @@ use wire::Code;
 /// Records fetched at once: as many as fit, one at least.
 const FETCH_BYTES: u64 = 256 << 10;
 const FETCH_ITEMS: usize = 512;
-/// Record bodies from this size on are handed over as they are; smaller ones are copied together.
-const SLICE: usize = 16 << 10;
-/// Copied bytes are handed over in pieces of about this size.
+/// Copied bytes are handed over in pieces of this size: two frames of HTTP/2 as clients allow them.
+/// Record bodies of [`ALONE`] bytes and more are handed over as they are.
 const CHUNK: usize = 32 << 10;
 
 /// What a place of a record costs a handler until it is done with it.
 pub fn place_cost(item: &Item) -> u64 {
     const PLACE: u64 = 256;
     PLACE + item.key.len() as u64 + item.at.bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)
+}
+
+/// As [`place_cost`], for everything that was found.
+pub fn found_cost(found: &Found) -> u64 {
+    const RECORD: u64 = 160;
+    let of = |at: &Located| RECORD + at.bytes.as_ref().map_or(0, |bytes| bytes.len() as u64);
+    match found {
+        Found::Items(items) => items.iter().map(place_cost).sum(),
+        Found::Records(records) => records.iter().map(of).sum(),
+    }
 }
 
 /// As [`place_cost`], for everything that a reply names.
@@ -123,15 +134,31 @@ impl Plan {
                 put_bare(&mut bare, item, lease);
                 codec::put_message(&mut self.raw, number, &bare);
             }
-            Show::Whole => {
-                let len = body_len(&item.at.handle)?;
-                codec::put_head(&mut self.raw, number, len);
-                self.cuts.push(self.raw.len());
-                self.records.push(item.at.clone());
-                self.bodies += len as u64;
-            }
+            Show::Whole => self.record(number, item.at.clone())?,
         }
         Ok(())
+    }
+
+    /// The `KeyValue` of a whole record as field `number`.
+    pub fn record(&mut self, number: u32, at: Located) -> Result<(), Status> {
+        let len = body_len(&at.handle)?;
+        codec::put_head(&mut self.raw, number, len);
+        self.cuts.push(self.raw.len());
+        self.records.push(at);
+        self.bodies += len as u64;
+        Ok(())
+    }
+
+    /// The keys of a `RangeResponse`.
+    pub fn found(&mut self, found: Found, show: Show) -> Result<(), Status> {
+        match found {
+            Found::Items(items) => items.iter().try_for_each(|item| self.item(2, item, show)),
+            Found::Records(records) => {
+                self.records.reserve_exact(records.len());
+                self.cuts.reserve_exact(records.len());
+                records.into_iter().try_for_each(|at| self.record(2, at))
+            }
+        }
     }
 
     /// Sends the whole as one message.
@@ -140,11 +167,12 @@ impl Plan {
             return reply.message_now(&self.raw);
         }
         reply.begin_large(self.len()).await?;
-        self.stream(core, reply).await
+        self.stream(core, &mut Fetched::default(), reply).await
     }
 
-    /// Sends the bytes inside a message that was begun.
-    pub async fn stream(self, core: &Core, reply: &mut Reply) -> Result<(), Status> {
+    /// Sends the bytes inside a message that was begun. `found`: for the records, and to be given
+    /// again for the next part.
+    pub async fn stream(self, core: &Core, found: &mut Fetched, reply: &mut Reply) -> Result<(), Status> {
         let mut out = Chunks::new(self.len(), reply.take_head());
         let mut from = 0;
         let (mut records, mut cuts) = (self.records.as_slice(), self.cuts.as_slice());
@@ -157,19 +185,23 @@ impl Plan {
             if !reply.account().may_read(bytes) {
                 // What waits for room must not itself stand in the way: it goes out now.
                 reply.open();
+                *found = Fetched::default();
             }
             let mut hold = reply.account().clone().read(bytes).await;
-            let bodies = match core.records(now).await {
-                Ok(bodies) => bodies,
-                Err(reason) => return Err(reply.break_off(reason)),
-            };
-            for ((at, record), body) in places.iter().zip(now).zip(bodies) {
-                out.copy(&self.raw[from..*at], reply).await?;
-                from = *at;
-                if body.len() != record.handle.len as usize {
+            if let Err(reason) = core.records(now, found).await {
+                return Err(reply.break_off(reason));
+            }
+            for (n, (at, record)) in places.iter().zip(now).enumerate() {
+                if found.get(n).len() != record.handle.len as usize {
                     return Err(reply.break_off("kvorum: a record has another length than the index says".into()));
                 }
-                out.body(body, reply).await?;
+                let (between, body) = (&self.raw[from..*at], &found.get(n)[record::HEADER..]);
+                from = *at;
+                if out.takes(between, body) {
+                    continue;
+                }
+                out.copy(between, reply).await?;
+                out.body(n, found, reply).await?;
                 // It is charged where it is queued now.
                 hold.less(out.handed_over());
             }
@@ -207,39 +239,62 @@ struct Chunks {
 impl Chunks {
     /// For `len` bytes behind the head of a message, if this is where that goes.
     fn new(len: u64, head: Option<[u8; frames::HEAD]>) -> Chunks {
-        let mut chunks = Chunks { joined: Vec::new(), left: len, handed_over: 0, copied: 0 };
-        if let Some(head) = head {
-            chunks.reserve();
-            chunks.joined.extend_from_slice(&head);
-        }
+        let head = head.as_ref().map_or(&[][..], |head| head);
+        let mut chunks = Chunks { joined: Vec::new(), left: len + head.len() as u64, handed_over: 0, copied: 0 };
+        chunks.gather(head);
         chunks
     }
 
-    /// Room for the next piece that is handed over: no more than is still to come.
-    fn reserve(&mut self) {
-        let most = usize::try_from(self.left).unwrap_or(usize::MAX).saturating_add(frames::HEAD);
-        self.joined.reserve_exact(most.min(CHUNK + SLICE / 4));
+    /// Takes as much as the present piece has room for.
+    fn gather(&mut self, bytes: &[u8]) -> usize {
+        if self.joined.capacity() == 0 {
+            // No more than is still to come.
+            let most = usize::try_from(self.left).unwrap_or(usize::MAX);
+            self.joined.reserve_exact(most.min(CHUNK));
+        }
+        let now = bytes.len().min(CHUNK - self.joined.len());
+        self.joined.extend_from_slice(&bytes[..now]);
+        self.left = self.left.saturating_sub(now as u64);
+        now
     }
 
-    async fn copy(&mut self, bytes: &[u8], reply: &mut Reply) -> Result<(), Status> {
-        if self.joined.capacity() == 0 && !bytes.is_empty() {
-            self.reserve();
+    /// Takes both if they fit, without a future for each of so many small records.
+    fn takes(&mut self, between: &[u8], body: &[u8]) -> bool {
+        let fit = self.joined.capacity() > 0 && self.joined.len() + between.len() + body.len() < CHUNK;
+        if fit && body.len() < ALONE {
+            self.joined.extend_from_slice(between);
+            self.joined.extend_from_slice(body);
+            self.left = self.left.saturating_sub((between.len() + body.len()) as u64);
+            self.copied += (record::HEADER + body.len()) as u64;
+            return true;
         }
-        self.joined.extend_from_slice(bytes);
-        self.left = self.left.saturating_sub(bytes.len() as u64);
-        if self.joined.len() >= CHUNK { self.flush(reply).await } else { Ok(()) }
+        false
+    }
+
+    /// Pieces are full, so that they make full frames.
+    async fn copy(&mut self, mut bytes: &[u8], reply: &mut Reply) -> Result<(), Status> {
+        loop {
+            bytes = &bytes[self.gather(bytes)..];
+            if self.joined.len() == CHUNK {
+                self.flush(reply).await?;
+            }
+            if bytes.is_empty() {
+                return Ok(());
+            }
+        }
     }
 
     /// The `KeyValue` of a whole record.
-    async fn body(&mut self, mut record: Bytes, reply: &mut Reply) -> Result<(), Status> {
-        self.copied += record.len() as u64;
-        if record.len() < SLICE {
-            return self.copy(&record[record::HEADER..], reply).await;
+    async fn body(&mut self, n: usize, found: &mut Fetched, reply: &mut Reply) -> Result<(), Status> {
+        let len = found.get(n).len();
+        self.copied += len as u64;
+        if len < ALONE {
+            return self.copy(&found.get(n)[record::HEADER..], reply).await;
         }
         self.flush(reply).await?;
-        record.advance(record::HEADER);
-        self.left = self.left.saturating_sub(record.len() as u64);
-        reply.part(record).await
+        let body = found.take(n).split_off(record::HEADER);
+        self.left = self.left.saturating_sub(body.len() as u64);
+        reply.part(body).await
     }
 
     async fn flush(&mut self, reply: &mut Reply) -> Result<(), Status> {
@@ -269,12 +324,14 @@ pub async fn values_of(core: &Core, reply: &store::Reply) -> Result<Values, Stat
 /// Fetches the values of `located`.
 pub async fn fetch(core: &Core, located: Vec<Located>) -> Result<Values, Status> {
     let mut values = Values::new();
+    let mut found = Fetched::default();
     for some in located.chunks(FETCH_ITEMS) {
-        let records = core.records(some).await.map_err(|reason| Status::with(Code::Internal, reason))?;
-        for (at, record) in some.iter().zip(records) {
-            let body = record.slice(record::HEADER.min(record.len())..);
-            let kv = record::key_value(&body).map_err(|_| damaged("a record holds no key and value"))?;
-            values.insert(at.handle, body.slice_ref(kv.value));
+        core.records(some, &mut found).await.map_err(|reason| Status::with(Code::Internal, reason))?;
+        for (n, at) in some.iter().enumerate() {
+            let body =
+                found.get(n).get(record::HEADER..).ok_or_else(|| damaged("a record is shorter than its header"))?;
+            let kv = record::key_value(body).map_err(|_| damaged("a record holds no key and value"))?;
+            values.insert(at.handle, Bytes::copy_from_slice(kv.value));
         }
     }
     Ok(values)

@@ -1,17 +1,18 @@
 //! Range and RangeStream.
 //!
 //! Small answers come whole from the core. A large one is measured by the core first; its
-//! length goes out at once, and the core is asked for the next slice of the walk only when the
-//! client has taken most of the one before.
+//! length goes out at once, and while one slice of the walk goes out the core is asked for the
+//! next one, unless the connection holds so much already that it must wait.
 
-use super::call::Call;
+use super::call::{Asker, Call};
 use super::plan::{self, Plan, Show, Values};
 use super::status::{self, Status};
-use crate::core::Core;
-use crate::ledger::{Share, What};
-use node::{Answer, RangeStart, Refusal, Request, Slice};
+use crate::ledger::{Hold, Share, What};
+use disk::fetch::Fetched;
+use node::{Answer, Found, RangeStart, Refusal, Request, Slice};
+use std::collections::VecDeque;
 use store::command::{self, RangeRequest};
-use store::{Item, Query, RangeReply, SortOrder, SortTarget};
+use store::{Item, Located, Query, RangeReply, SortOrder, SortTarget};
 
 /// Keys in the first message of a stream (etcd's).
 const FIRST_CHUNK: usize = 10;
@@ -22,28 +23,29 @@ const SMALL_SORT: u64 = 256 << 10;
 /// A walk in the core, ended there when it is dropped.
 struct Walk {
     id: u64,
-    core: Core,
+    asker: Asker,
     finished: bool,
 }
 
 impl Walk {
     fn new(call: &Call, id: u64) -> Walk {
-        Walk { id, core: call.core().clone(), finished: false }
+        Walk { id, asker: call.asker(), finished: false }
     }
 
-    async fn next(&mut self, call: &Call) -> Result<Slice, Status> {
-        call.patiently(call.edge.account().ask()).await?;
-        let asked = call.read(Request::WalkNext { walk: self.id }).await?;
+    /// The next slice, and what its places cost.
+    async fn next(&mut self) -> Result<(Slice, Hold), Status> {
+        let asked = self.asker.read(Request::WalkNext { walk: self.id }).await?;
         let Answer::Slice(slice) = asked.answer else { return Err(Status::unexpected("a walk")) };
         self.finished = slice.finished.is_some();
-        Ok(slice)
+        let places = plan::found_cost(&slice.found);
+        Ok((slice, self.asker.account().hold(What::Places, places)))
     }
 }
 
 impl Drop for Walk {
     fn drop(&mut self) {
         if !self.finished {
-            self.core.tell(Request::WalkEnd { walk: self.id });
+            self.asker.core().tell(Request::WalkEnd { walk: self.id });
         }
     }
 }
@@ -95,18 +97,28 @@ pub async fn range(call: &mut Call) -> Result<(), Status> {
     let mut answer = Plan::default();
     call.edge.put_header(answer.raw(), revision, term);
     match start.walk {
-        Some(walk) => walked(call, Walk::new(call, walk), start, answer).await,
+        // Apart: a small answer reserves no room for what this keeps.
+        Some(walk) => Box::pin(walked(call, Walk::new(call, walk), start, answer)).await,
         None => whole(call, start, answer, share).await,
     }
 }
 
 async fn whole(call: &mut Call, start: RangeStart, mut answer: Plan, share: Option<Share>) -> Result<(), Status> {
     let core = call.core().clone();
-    let values = match plan::by_value(&start.query) {
-        true => plan::fetch(&core, start.items.iter().map(|item| item.at.clone()).collect()).await?,
+    let RangeStart { query, found, count, more, .. } = start;
+    let items = match found {
+        Found::Items(items) => items,
+        Found::Records(_) => {
+            let _places = call.edge.account().hold(What::Places, plan::found_cost(&found));
+            answer.found(found, Show::Whole)?;
+            plan::put_range_end(answer.raw(), more, count);
+            return answer.send(&core, &mut call.reply).await;
+        }
+    };
+    let values = match plan::by_value(&query) {
+        true => plan::fetch(&core, items.iter().map(|item| item.at.clone()).collect()).await?,
         false => Values::new(),
     };
-    let RangeStart { query, items, count, more, .. } = start;
     let range = plan::finished(RangeReply { query, items, count, more }, &values);
     drop(values);
     let places: u64 = range.items.iter().map(plan::place_cost).sum();
@@ -131,28 +143,29 @@ async fn walked(call: &mut Call, mut walk: Walk, start: RangeStart, answer: Plan
     // Each `KeyValue` stands behind a tag of one byte and its length.
     let measured = start.delimited + start.kvs;
     call.reply.begin_large(answer.len() + measured + end.len() as u64).await?;
-    answer.stream(&core, &mut call.reply).await?;
+    let mut fetched = Fetched::default();
+    answer.stream(&core, &mut fetched, &mut call.reply).await?;
     let (mut sent, mut bytes) = (0, 0);
+    let mut next = walk.next().await;
     loop {
-        let slice = match walk.next(call).await {
-            Ok(slice) => slice,
+        let (slice, _places) = match next {
+            Ok(next) => next,
             Err(status) => return Err(call.reply.break_off(status.message.into_owned())),
         };
-        let places = slice.items.iter().map(plan::place_cost).sum();
-        let _places = call.edge.account().hold(What::Places, places);
         let mut part = Plan::default();
-        for item in &slice.items {
-            part.item(2, item, show)?;
-        }
-        sent += slice.items.len() as u64;
+        sent += slice.found.len() as u64;
+        part.found(slice.found, show)?;
         bytes += part.len();
         if sent > start.kvs || bytes > measured {
             return Err(call.reply.break_off("kvorum: a walk gave more than it measured".into()));
         }
-        part.stream(&core, &mut call.reply).await?;
+        let part = part.stream(&core, &mut fetched, &mut call.reply);
         if slice.finished.is_some() {
+            part.await?;
             break;
         }
+        // The question first: the core walks while this goes out.
+        (next, ()) = tokio::try_join!(biased; async { Ok(walk.next().await) }, part)?;
     }
     if sent != start.kvs || bytes != measured {
         return Err(call.reply.break_off("kvorum: a walk gave less than it measured".into()));
@@ -170,6 +183,34 @@ fn check_stream(query: &Query) -> Result<(), Status> {
         return Err(status::STREAM_FILTER);
     }
     Ok(())
+}
+
+/// What was found and not sent: all of one kind.
+#[derive(Default)]
+struct Waiting {
+    items: VecDeque<Item>,
+    records: VecDeque<Located>,
+}
+
+impl Waiting {
+    fn extend(&mut self, found: Found) {
+        match found {
+            Found::Items(items) => self.items.extend(items),
+            Found::Records(records) => self.records.extend(records),
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.items.len() + self.records.len()
+    }
+
+    /// The first `most`.
+    fn take(&mut self, most: usize) -> Found {
+        match self.records.len() {
+            0 => Found::Items(self.items.drain(..most.min(self.items.len())).collect()),
+            len => Found::Records(self.records.drain(..most.min(len)).collect()),
+        }
+    }
 }
 
 /// Size of the next message of a stream, in keys: etcd's rule.
@@ -197,33 +238,31 @@ pub async fn range_stream(call: &mut Call) -> Result<(), Status> {
     call.edge.metrics().range_total.inc();
     let show = Show::of(&start.query);
     let mut walk = start.walk.map(|id| Walk::new(call, id));
-    let mut items: std::collections::VecDeque<Item> = start.items.into();
+    let mut waiting = Waiting::default();
+    waiting.extend(start.found);
     let mut places = call.edge.account().hold(What::Places, 0);
     let mut finished = walk.is_none().then_some((start.count, start.more));
     let mut keys = FIRST_CHUNK;
     loop {
-        while finished.is_none() && items.len() <= keys {
+        while finished.is_none() && waiting.len() <= keys {
             // What is held is sent before more is waited for.
-            if !items.is_empty() && !call.edge.account().may_ask() {
+            if waiting.len() > 0 && !call.edge.account().may_ask() {
                 break;
             }
             let walk = walk.as_mut().expect("a range that is not finished has a walk");
-            let slice = walk.next(call).await?;
-            places.more(slice.items.iter().map(plan::place_cost).sum());
-            items.extend(slice.items);
+            let (slice, more) = walk.next().await?;
+            places.add(more);
+            waiting.extend(slice.found);
             finished = slice.finished;
         }
-        let last = finished.filter(|_| items.len() <= keys || start.query.count_only);
-        let now = keys.min(items.len());
+        let last = finished.filter(|_| waiting.len() <= keys || start.query.count_only);
         let mut part = Plan::default();
         if last.is_some() {
             call.edge.put_header(part.raw(), revision, term);
         }
-        let mut leaving = 0;
-        for item in items.drain(..now) {
-            leaving += plan::place_cost(&item);
-            part.item(2, &item, show)?;
-        }
+        let now = waiting.take(keys);
+        let leaving = plan::found_cost(&now);
+        part.found(now, show)?;
         if let Some((count, more)) = last {
             plan::put_range_end(part.raw(), more, count);
         }

@@ -10,7 +10,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::SendRequest;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use node::{Answer, RangeStart, Refusal, Request as Ask, Slice, ToStream, WatchOp};
+use node::{Answer, Found, RangeStart, Refusal, Request as Ask, Slice, ToStream, WatchOp};
 use prost::Message;
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -239,7 +239,7 @@ fn walk(items: Vec<Item>, given: usize, slice: usize) -> impl FnMut(&Ask) -> Opt
             let delimited = sizes.clone().map(|len| (codec::varint_len(len as u64) + len) as u64).sum();
             Some(Answer::Range(RangeStart {
                 query: query.clone(),
-                items: Vec::new(),
+                found: Found::none(query),
                 walk: Some(9),
                 count: items.len() as i64,
                 more: false,
@@ -250,10 +250,10 @@ fn walk(items: Vec<Item>, given: usize, slice: usize) -> impl FnMut(&Ask) -> Opt
         }
         Ask::WalkNext { walk: 9 } => {
             let until = (next + slice).min(given);
-            let part = items[next..until].to_vec();
+            let part = items[next..until].iter().map(|item| item.at.clone()).collect();
             next = until;
             let finished = (next == given).then_some((items.len() as i64, false));
-            Some(Answer::Slice(Slice { items: part, finished }))
+            Some(Answer::Slice(Slice { found: Found::Records(part), finished }))
         }
         _ => None,
     }

@@ -7,6 +7,7 @@ use super::codec::{self, Fields, Value};
 use super::status::{self, Status};
 use crate::core::{Core, Stream};
 use bytes::Bytes;
+use disk::fetch::Fetched;
 use node::watch::{CreateRequest, FromClient, Limits, OutEvent, Response, StreamOut, WatchStream};
 use node::{Answer, History, Refusal, Request, TICK_MS, ToStream};
 use std::collections::VecDeque;
@@ -295,14 +296,11 @@ fn add_filter(request: &mut CreateRequest, filter: u64) {
 /// A whole `WatchResponse`.
 async fn encode(call: &Call, response: Response) -> Result<Vec<u8>, Status> {
     let wanted: Vec<Located> = response.events.iter().filter_map(|event| event.prev.clone()).collect();
-    let mut prevs = match wanted.is_empty() {
-        true => Vec::new(),
-        false => {
-            let fetched = call.core().records(&wanted).await;
-            fetched.map_err(|reason| Status::with(Code::Internal, reason))?
-        }
+    let mut prevs = Fetched::default();
+    if !wanted.is_empty() {
+        call.core().records(&wanted, &mut prevs).await.map_err(|reason| Status::with(Code::Internal, reason))?;
     }
-    .into_iter();
+    let mut numbers = 0..prevs.len();
     let mut out = Vec::with_capacity(response.bytes);
     call.edge.put_header(&mut out, response.header_revision, call.core().term());
     codec::put_int(&mut out, 2, response.watch_id);
@@ -312,21 +310,21 @@ async fn encode(call: &Call, response: Response) -> Result<Vec<u8>, Status> {
     codec::put_bytes(&mut out, 6, response.cancel_reason.as_bytes());
     codec::put_flag(&mut out, 7, response.fragment);
     for event in &response.events {
-        let prev = event.prev.as_ref().and_then(|_| prevs.next());
-        put_event(&mut out, event, prev.as_ref())?;
+        let prev = event.prev.as_ref().and_then(|_| numbers.next()).map(|n| prevs.get(n));
+        put_event(&mut out, event, prev)?;
     }
     Ok(out)
 }
 
 /// The `KeyValue` inside a whole record.
-fn body(record: &Bytes) -> Result<&[u8], Status> {
+fn body(record: &[u8]) -> Result<&[u8], Status> {
     record
         .get(record::HEADER..)
         .ok_or_else(|| Status::new(Code::Internal, "kvorum: a record is shorter than its header"))
 }
 
 /// `mvccpb.Event` as field 11.
-fn put_event(out: &mut Vec<u8>, event: &OutEvent, prev: Option<&Bytes>) -> Result<(), Status> {
+fn put_event(out: &mut Vec<u8>, event: &OutEvent, prev: Option<&[u8]>) -> Result<(), Status> {
     let kv = body(&event.record)?;
     let prev = prev.map(body).transpose()?;
     // A tombstone's record holds the key alone.

@@ -1,0 +1,185 @@
+//! Many records at once, for answers: few reads, and buffers that are used again.
+
+use crate::header::read_into;
+use crate::records::{path, verify};
+use crate::{Fault, File, Files, How};
+use bytes::Bytes;
+use std::io::ErrorKind;
+use store::{Handle, Rev};
+
+/// One read takes records that lie behind one another, up to this many bytes.
+const RUN: usize = 256 << 10;
+/// So many bytes between two records are read along with them rather than asked around.
+const GAP: u32 = 1 << 10;
+/// A record from this size on is read by itself, so that it can be handed on without a copy.
+pub const ALONE: usize = 16 << 10;
+
+/// A record to [`fetch`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Its number among those that are fetched together.
+    pub place: usize,
+    pub handle: Handle,
+    pub rev: Rev,
+}
+
+/// Whole records by number. Those that were read together share a buffer, and the buffers are
+/// used again: what is fetched piece by piece is read into the same memory.
+#[derive(Debug, Default)]
+pub struct Fetched {
+    places: Vec<Option<Place>>,
+    runs: Vec<Run>,
+    spares: Vec<Vec<u8>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    run: u32,
+    start: u32,
+    len: u32,
+}
+
+#[derive(Debug)]
+enum Run {
+    Read(Vec<u8>),
+    Kept(Bytes),
+}
+
+impl Run {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Run::Read(bytes) => bytes,
+            Run::Kept(bytes) => bytes,
+        }
+    }
+}
+
+impl Fetched {
+    /// Forgets the records and expects `count` others, numbered from 0.
+    pub fn begin(&mut self, count: usize) {
+        let read = |run| if let Run::Read(bytes) = run { Some(bytes) } else { None };
+        self.spares = self.runs.drain(..).filter_map(read).filter(|bytes| bytes.capacity() <= RUN).collect();
+        self.places.clear();
+        self.places.resize(count, None);
+    }
+
+    /// Record `place` is at hand already.
+    pub fn keep(&mut self, place: usize, record: Bytes) {
+        let len = u32::try_from(record.len()).expect("a record's length has 32 bits");
+        self.places[place] = Some(Place { run: self.runs.len() as u32, start: 0, len });
+        self.runs.push(Run::Kept(record));
+    }
+
+    /// Takes over what was fetched elsewhere: number `n` of it becomes number `places[n]` here.
+    pub fn absorb(&mut self, other: Fetched, places: impl Iterator<Item = usize>) {
+        let base = self.runs.len() as u32;
+        for (place, found) in places.zip(other.places) {
+            self.places[place] = found.map(|found| Place { run: base + found.run, ..found });
+        }
+        self.runs.extend(other.runs);
+    }
+
+    /// Number of records that are expected.
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// Record `place`.
+    ///
+    /// # Panics
+    /// If it was left out and not fetched since, or was taken.
+    pub fn get(&self, place: usize) -> &[u8] {
+        let Place { run, start, len } = self.places[place].expect("the record was fetched");
+        &self.runs[run as usize].bytes()[start as usize..][..len as usize]
+    }
+
+    /// Record `place`, which is not here any more then: without a copy if it was at hand, or has
+    /// [`ALONE`] bytes and more.
+    ///
+    /// # Panics
+    /// As [`Fetched::get`].
+    pub fn take(&mut self, place: usize) -> Bytes {
+        let Place { run, start, len } = self.places[place].take().expect("the record was fetched");
+        match &mut self.runs[run as usize] {
+            Run::Kept(bytes) => std::mem::take(bytes),
+            Run::Read(bytes) => Bytes::copy_from_slice(&bytes[start as usize..][..len as usize]),
+        }
+    }
+
+    fn buffer(&mut self, len: usize) -> Vec<u8> {
+        let mut buffer = self.spares.pop().unwrap_or_default();
+        buffer.resize(len, 0);
+        buffer
+    }
+}
+
+/// Reads the whole records that `wanted` names, verified. Records that lie close together are read
+/// together, in the order of the disk. What would have to wait ([`ErrorKind::WouldBlock`]) is left
+/// out and returned.
+///
+/// The handles come from answers and may be older than a snapshot that was installed since,
+/// which may have put another record there: that is refused.
+pub fn fetch(files: &dyn Files, mut wanted: Vec<Wanted>, found: &mut Fetched) -> Result<Vec<Wanted>, Fault> {
+    wanted.sort_unstable_by_key(|wanted| wanted.handle);
+    let mut left_out = Vec::new();
+    for segment in wanted.chunk_by(|a, b| a.handle.segment == b.handle.segment) {
+        let first = segment[0].handle;
+        let path = path(first.segment);
+        let file = files.open(&path, How::Read).map_err(|e| Fault::io(&path, u64::from(first.offset), e))?;
+        let mut rest = segment;
+        while !rest.is_empty() {
+            let (run, behind) = rest.split_at(run_len(rest));
+            rest = behind;
+            match fetch_run(&*file, &path, run, found) {
+                Err(Fault::Io { error, .. }) if error.kind() == ErrorKind::WouldBlock => {
+                    left_out.extend_from_slice(run)
+                }
+                other => other?,
+            }
+        }
+    }
+    Ok(left_out)
+}
+
+fn end_of(wanted: &Wanted) -> u64 {
+    u64::from(wanted.handle.offset) + u64::from(wanted.handle.len)
+}
+
+/// How many of `wanted` (ascending by offset, of one segment) one read takes: at least one.
+fn run_len(wanted: &[Wanted]) -> usize {
+    let start = u64::from(wanted[0].handle.offset);
+    let alone = |wanted: &Wanted| wanted.handle.len as usize >= ALONE;
+    let mut end = end_of(&wanted[0]);
+    for (n, next) in wanted.iter().enumerate().skip(1) {
+        let beyond = end.max(end_of(next));
+        let far = u64::from(next.handle.offset) > end + u64::from(GAP) || beyond - start > RUN as u64;
+        if far || alone(next) || alone(&wanted[0]) {
+            return n;
+        }
+        end = beyond;
+    }
+    wanted.len()
+}
+
+fn fetch_run(file: &dyn File, path: &str, wanted: &[Wanted], found: &mut Fetched) -> Result<(), Fault> {
+    let start = wanted[0].handle.offset;
+    let end = wanted.iter().map(end_of).max().expect("a run is not empty");
+    let mut bytes = found.buffer((end - u64::from(start)) as usize);
+    read_into(file, path, u64::from(start), &mut bytes)?;
+    let run = found.runs.len() as u32;
+    for &Wanted { place, handle, rev } in wanted {
+        let at = handle.offset - start;
+        if verify(path, handle.offset, &bytes[at as usize..][..handle.len as usize])? != rev {
+            let what = format!("the record of revision {}.{} was replaced by an installed snapshot", rev.main, rev.sub);
+            return Err(Fault::Refused { file: path.to_string(), what });
+        }
+        found.places[place] = Some(Place { run, start: at, len: handle.len });
+    }
+    let alone = wanted.len() == 1 && bytes.len() >= ALONE;
+    found.runs.push(if alone { Run::Kept(Bytes::from(bytes)) } else { Run::Read(bytes) });
+    Ok(())
+}
