@@ -18,12 +18,14 @@
 //! - Progress passes through the core and then through the same queue as the events. It is
 //!   dropped as soon as events before it are, or while one watch is not live, as in etcd.
 
+mod few;
 mod message;
 mod outbox;
 
 pub use message::{CreateRequest, FromClient, OutEvent, Response, StreamOut};
 
 use crate::io::{History, Refusal, ToStream, WatchOp, WatchSpec};
+use few::Few;
 use message::Picked;
 use outbox::{Batch, Outbox};
 use std::collections::{BTreeMap, BTreeSet};
@@ -64,10 +66,9 @@ pub struct Limits {
 #[derive(Debug)]
 pub struct WatchStream {
     limits: Limits,
-    /// Most streams have one: a node of the tree has room for eleven, so they are boxed.
-    watches: BTreeMap<i64, Box<Watch>>,
+    watches: Few<Box<Watch>>,
     /// Names of joins that are asked for or live, and whose they are.
-    joins: BTreeMap<i64, i64>,
+    joins: Few<i64>,
     next_join: i64,
     next_auto_id: i64,
     /// (next, id) of watches that wait for room to join.
@@ -146,8 +147,8 @@ impl WatchStream {
     /// `revision_now`: the newest revision this member has published to any client.
     pub fn new(limits: Limits, revision_now: i64) -> WatchStream {
         WatchStream {
-            watches: BTreeMap::new(),
-            joins: BTreeMap::new(),
+            watches: Few::None,
+            joins: Few::None,
             next_join: 0,
             next_auto_id: 0,
             waiting: BTreeSet::new(),

@@ -6,6 +6,7 @@
 
 use crate::intake::{Batch, Intake, NotTaken};
 use crate::ledger::Ledger;
+use crate::posts::{self, Inbox, Post};
 use crate::readers::Readers;
 use crate::settings::Settings;
 use disk::fetch::{Fetched, Wanted};
@@ -57,7 +58,7 @@ pub struct Core {
 /// What the core thread hands out to the runtime of a connection.
 pub enum Delivery {
     Answer(oneshot::Sender<Asked>, Asked),
-    Stream(mpsc::UnboundedSender<ToStream>, ToStream),
+    Stream(Post, ToStream),
 }
 
 pub type Deliveries = mpsc::UnboundedSender<Vec<Delivery>>;
@@ -81,10 +82,10 @@ pub async fn hand_out(mut from_core: mpsc::UnboundedReceiver<Vec<Delivery>>) {
         };
         let Some(batch) = batch else { return };
         for delivery in batch {
-            // Askers and streams that went away want nothing any more.
+            // Askers that went away want nothing any more.
             match delivery {
                 Delivery::Answer(to, asked) => drop(to.send(asked)),
-                Delivery::Stream(to, message) => drop(to.send(message)),
+                Delivery::Stream(to, message) => to.send(message),
             }
         }
     }
@@ -236,10 +237,9 @@ impl Core {
     /// A new watch stream; dropping it closes it in the core.
     pub fn open_stream(&self) -> Stream {
         let id = self.shared.streams.fetch_add(1, Ordering::Relaxed);
-        let (sender, receiver) = mpsc::unbounded_channel();
-        let queued = Arc::new(AtomicU64::new(0));
-        self.shared.intake.open(id, self.runtime, sender, queued.clone());
-        Stream { id, core: self.clone(), receiver, queued }
+        let (post, inbox) = posts::queue(&self.shared.ledger);
+        self.shared.intake.open(id, self.runtime, post);
+        Stream { id, core: self.clone(), inbox }
     }
 
     /// The whole records of `located`, numbered in its order, checksums verified; those in memory
@@ -275,24 +275,11 @@ impl Drop for Pending<'_> {
     }
 }
 
-/// What a message to a watch stream keeps alive until it is taken, in bytes; the least is
-/// such that 65,536 small ones make 64 MiB.
-pub(crate) fn weight(message: &ToStream) -> u64 {
-    const LEAST: u64 = 1024;
-    let of = |events: &store::RevisionEvents| events.events.iter().map(|event| event.record.len() as u64).sum::<u64>();
-    match message {
-        ToStream::Events { events, .. } => of(events).max(LEAST),
-        ToStream::Joined { missed, .. } => missed.iter().map(|events| of(events)).sum::<u64>().max(LEAST),
-        _ => LEAST,
-    }
-}
-
 /// One watch stream of one connection.
 pub struct Stream {
     id: StreamId,
     core: Core,
-    receiver: mpsc::UnboundedReceiver<ToStream>,
-    queued: Arc<AtomicU64>,
+    inbox: Inbox,
 }
 
 impl Stream {
@@ -303,22 +290,12 @@ impl Stream {
     /// The next message of the core; None: the core dropped the stream (it stopped, or the
     /// stream was too slow to take its messages).
     pub async fn recv(&mut self) -> Option<ToStream> {
-        let message = self.receiver.recv().await?;
-        self.took(&message);
-        Some(message)
+        self.inbox.recv().await
     }
 
     /// As [`Stream::recv`], if there is a message already.
     pub fn try_recv(&mut self) -> Option<ToStream> {
-        let message = self.receiver.try_recv().ok()?;
-        self.took(&message);
-        Some(message)
-    }
-
-    fn took(&self, message: &ToStream) {
-        let weight = weight(message);
-        self.queued.fetch_sub(weight, Ordering::Relaxed);
-        self.core.shared.ledger.posts.give(weight);
+        self.inbox.try_recv()
     }
 
     pub fn ask(&self, op: WatchOp) {
@@ -328,11 +305,6 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // What was posted and not taken goes with the channel.
-        self.receiver.close();
-        while let Ok(message) = self.receiver.try_recv() {
-            self.core.shared.ledger.posts.give(weight(&message));
-        }
         self.core.shared.intake.watch(self.id, WatchOp::Close);
     }
 }

@@ -3,17 +3,17 @@
 //! Takes everything that is queued, steps it, ends the turn, carries the outputs out in their
 //! order, and hands the answers of the turn to each connection runtime in one piece.
 
-use crate::core::{Asked, CoreEnd, Delivery, weight};
+use crate::core::{Asked, CoreEnd, Delivery};
 use crate::intake::{Batch, ToCore};
 use crate::log;
 use crate::peers::Peers;
+use crate::posts::Post;
 use crate::workers::Workers;
 use node::{Answer, Input, Job, Node, Output, Request, StreamId, ToStream, Waiter};
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 const TICK: Duration = Duration::from_millis(node::TICK_MS);
 /// After a pause the member lives through at most this many ticks at once: it must not
@@ -31,8 +31,7 @@ pub enum End {
 
 struct OpenStream {
     runtime: usize,
-    sender: mpsc::UnboundedSender<ToStream>,
-    queued: Arc<AtomicU64>,
+    post: Post,
 }
 
 pub struct Driver {
@@ -152,19 +151,13 @@ impl Driver {
 
     fn post(&mut self, stream: StreamId, message: ToStream) {
         let Some(open) = self.streams.get(&stream) else { return };
-        // One stream may hold what is free, so that one that hangs leaves room for the others.
-        let posts = &self.end.shared.ledger.posts;
-        let weight = weight(&message);
-        if open.queued.load(Ordering::Relaxed).saturating_add(weight) > posts.limit().saturating_sub(posts.used()) {
-            posts.count_full();
+        if !open.post.charge(&message) {
             log::warn("dropped a watch stream that does not take its events", &[("stream", log::json!(stream))]);
             self.streams.remove(&stream);
             self.end.shared.intake.watch(stream, node::WatchOp::Close);
             return;
         }
-        open.queued.fetch_add(weight, Ordering::Relaxed);
-        posts.take(weight);
-        self.deliveries[open.runtime].push(Delivery::Stream(open.sender.clone(), message));
+        self.deliveries[open.runtime].push(Delivery::Stream(open.post.clone(), message));
     }
 
     fn leader(&self, term: u64, leader: u64, role: consensus::Role) {
@@ -207,8 +200,8 @@ fn accept(
             }
             Input::Cancel { waiter, timed_out }
         }
-        ToCore::Open { stream, runtime, sender, queued } => {
-            streams.insert(stream, OpenStream { runtime, sender, queued });
+        ToCore::Open { stream, runtime, post } => {
+            streams.insert(stream, OpenStream { runtime, post });
             return None;
         }
         ToCore::Watch { stream, op } => {

@@ -7,54 +7,25 @@
 
 use crate::core::Asked;
 use crate::ledger::Ledger;
+use crate::posts::Post;
 use node::frame::Frame;
-use node::{JobId, JobResult, Request, StreamId, ToStream, Waiter, WatchOp};
-use std::sync::atomic::AtomicU64;
+use node::{JobId, JobResult, Request, StreamId, Waiter, WatchOp};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Instant;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 /// What a queued request costs besides its body.
 const OVERHEAD: u64 = 256;
 
 pub enum ToCore {
-    Ask {
-        waiter: Waiter,
-        runtime: usize,
-        request: Request,
-        cost: u64,
-        answer: oneshot::Sender<Asked>,
-    },
-    Cancel {
-        waiter: Waiter,
-        timed_out: bool,
-    },
-    Open {
-        stream: StreamId,
-        runtime: usize,
-        sender: mpsc::UnboundedSender<ToStream>,
-        queued: std::sync::Arc<AtomicU64>,
-    },
-    Watch {
-        stream: StreamId,
-        op: WatchOp,
-    },
-    Frame {
-        from: u64,
-        frame: Frame,
-        cost: u64,
-    },
-    Lost {
-        peer: u64,
-    },
-    Done {
-        job: JobId,
-        result: JobResult,
-    },
-    Stalled {
-        job: JobId,
-        fault: disk::Fault,
-    },
+    Ask { waiter: Waiter, runtime: usize, request: Request, cost: u64, answer: oneshot::Sender<Asked> },
+    Cancel { waiter: Waiter, timed_out: bool },
+    Open { stream: StreamId, runtime: usize, post: Post },
+    Watch { stream: StreamId, op: WatchOp },
+    Frame { from: u64, frame: Frame, cost: u64 },
+    Lost { peer: u64 },
+    Done { job: JobId, result: JobResult },
+    Stalled { job: JobId, fault: disk::Fault },
     Stop,
 }
 
@@ -164,14 +135,8 @@ impl Intake {
         let _ = self.push(false, ToCore::Cancel { waiter, timed_out });
     }
 
-    pub fn open(
-        &self,
-        stream: StreamId,
-        runtime: usize,
-        sender: mpsc::UnboundedSender<ToStream>,
-        queued: std::sync::Arc<AtomicU64>,
-    ) {
-        let _ = self.push(false, ToCore::Open { stream, runtime, sender, queued });
+    pub fn open(&self, stream: StreamId, runtime: usize, post: Post) {
+        let _ = self.push(false, ToCore::Open { stream, runtime, post });
     }
 
     pub fn watch(&self, stream: StreamId, op: WatchOp) {

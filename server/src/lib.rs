@@ -14,6 +14,7 @@
 //! | `flags`, `options`, `settings`, `urls` | etcd's flags, checked and typed |
 //! | `bootstrap`, `publish` | ids, founding, joining |
 //! | `core`, `intake`, `driver` | the handle on the core thread, its queue, its loop |
+//! | `posts` | what the core tells one watch stream |
 //! | `ledger` | every byte budget by name |
 //! | `workers`, `readers`, `files` | threads for the disk, and the real disk |
 //! | `peers` | connections to the other members |
@@ -36,6 +37,7 @@ mod listeners;
 pub mod log;
 pub mod options;
 mod peers;
+pub mod posts;
 pub mod process;
 mod publish;
 pub mod readers;

@@ -146,6 +146,10 @@ impl Outbox {
             Some(parts) => self.next_part(parts),
             None => {
                 let entry = self.queue.pop_front()?;
+                if self.queue.is_empty() {
+                    // Most streams rest most of the time: they keep no room for the next event.
+                    self.queue = VecDeque::new();
+                }
                 self.queued -= cost(&entry);
                 self.open(entry)
             }

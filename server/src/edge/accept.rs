@@ -13,6 +13,7 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use std::convert::Infallible;
+use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -202,14 +203,41 @@ where
 }
 
 /// gRPC by its content type over HTTP/2, everything else as a page.
-async fn answer(edge: Edge, door: Door, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
-    Ok(match request.version() == Version::HTTP_2 && grpc::is_grpc(request.headers()) {
-        true => grpc::serve(edge, request).await,
-        false if door == Door::Grpc => pages::not_grpc(),
-        // Apart: a gRPC call reserves no room for what a page keeps.
-        false if door == Door::Metrics => Box::pin(pages::serve_metrics(&edge, &request)).await,
-        false => Box::pin(pages::serve(edge, request)).await,
-    })
+fn answer(edge: Edge, door: Door, request: Request<Incoming>) -> Answering {
+    if request.version() == Version::HTTP_2 && grpc::is_grpc(request.headers()) {
+        return match grpc::start(edge, request) {
+            Ok(begun) => Answering::Call(begun),
+            Err(refusal) => Answering::Other(Box::pin(std::future::ready(*refusal))),
+        };
+    }
+    Answering::Other(Box::pin(async move {
+        match door {
+            Door::Grpc => pages::not_grpc(),
+            Door::Metrics => pages::serve_metrics(&edge, &request).await,
+            Door::All | Door::Http => pages::serve(edge, request).await,
+        }
+    }))
+}
+
+/// An answer on its way. The transport keeps room for it for as long as the stream lives: what
+/// is not small lies behind it.
+enum Answering {
+    Call(grpc::Begun),
+    Other(Pin<Box<dyn Future<Output = Response<Body>> + Send>>),
+}
+
+impl Future for Answering {
+    type Output = Result<Response<Body>, Infallible>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Poll::Ready(Ok(match &mut *self {
+            Answering::Call(begun) => {
+                let (body, refusal) = std::task::ready!(Pin::new(begun).poll(cx));
+                grpc::respond(body, refusal)
+            }
+            Answering::Other(page) => std::task::ready!(page.as_mut().poll(cx)),
+        }))
+    }
 }
 
 /// A stream whose first bytes were already looked at.

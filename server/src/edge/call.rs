@@ -9,7 +9,6 @@ use super::status::{self, Status};
 use crate::core::{Asked, Core};
 use crate::ledger::{Account, Budget};
 use bytes::Bytes;
-use http::HeaderMap;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use node::{Answer, Request};
@@ -115,7 +114,7 @@ fn mix(mut x: u64) -> u64 {
 
 /// Counts how a call ended; one that is dropped was cancelled by its client.
 pub struct Tally {
-    edge: Edge,
+    shared: Arc<Shared>,
     index: usize,
     begun: std::time::Instant,
     ended: bool,
@@ -123,7 +122,7 @@ pub struct Tally {
 
 impl Tally {
     pub fn new(edge: &Edge, method: &Method) -> Tally {
-        Tally { edge: edge.clone(), index: method.index, begun: std::time::Instant::now(), ended: false }
+        Tally { shared: edge.shared.clone(), index: method.index, begun: std::time::Instant::now(), ended: false }
     }
 
     pub fn end(&mut self, result: &Result<(), Status>) {
@@ -132,7 +131,7 @@ impl Tally {
 
     fn ended_with(&mut self, code: Code) {
         self.ended = true;
-        let calls = &self.edge.metrics().calls[self.index];
+        let calls = &self.shared.metrics.calls[self.index];
         calls.handled(code).inc();
         if let Some(seconds) = &calls.seconds {
             seconds.observe(self.begun.elapsed().as_secs_f64());
@@ -329,7 +328,8 @@ fn too_large(len: u64, limit: u64) -> Status {
 /// One call on its way through a handler.
 pub struct Call {
     pub edge: Edge,
-    pub metadata: HeaderMap,
+    /// The client wants an error rather than to wait for a leader.
+    pub wants_leader: bool,
     pub deadline: Option<Instant>,
     pub requests: Requests,
     pub reply: Reply,
@@ -403,11 +403,6 @@ impl Call {
         self.edge.put_header(&mut out, revision, term);
         out.extend_from_slice(rest);
         self.reply.message_now(&out)
-    }
-
-    /// Metadata `hasleader: true`: the client wants an error rather than to wait for a leader.
-    pub fn wants_leader(&self) -> bool {
-        self.metadata.get("hasleader").is_some_and(|value| value.as_bytes() == b"true")
     }
 }
 

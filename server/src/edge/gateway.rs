@@ -23,17 +23,16 @@ pub async fn serve(edge: Edge, request: Request<Incoming>) -> Response<Body> {
     if parts.method != http::Method::POST {
         return failed(&Status::new(wire::Code::Unimplemented, "Method Not Allowed"));
     }
-    let method = method.clone();
     let metadata = metadata(&parts.headers);
     let deadline = match grpc::deadline(&parts.headers) {
         Ok(deadline) => deadline,
         Err(status) => return failed(&status),
     };
     let speech = if method.is_unary() { Speech::Json } else { Speech::JsonLines };
-    let requests = Requests::json(&edge, &method, body);
-    let begun = grpc::begin(edge, &method, metadata, deadline, requests, speech);
+    let requests = Requests::json(&edge, method, body);
+    let begun = grpc::begin(&edge, method, &metadata, deadline, requests, speech);
     let (queue, unary) = (begun.queue(), speech == Speech::Json);
-    let (body, refusal) = begun.run().await;
+    let (body, refusal) = begun.await;
     match refusal {
         Some(status) if unary => failed(&status),
         Some(status) => {

@@ -3,11 +3,13 @@
 use super::call::{Call, Edge, Requests, Tally};
 use super::handlers;
 use super::methods::Method;
-use super::reply::{self, Body, Driver, Queue, Reply, Speech};
+use super::reply::{self, Body, Queue, Reply, Speech};
 use super::status::Status;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
-use std::task::Poll;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::Instant;
 use wire::{Code, Rpc};
@@ -22,26 +24,26 @@ pub fn is_grpc(headers: &HeaderMap) -> bool {
     })
 }
 
-/// Serves one gRPC request.
-pub async fn serve(edge: Edge, request: Request<Incoming>) -> Response<Body> {
+/// Begins one gRPC request; Err: what it is refused with at once.
+pub fn start(edge: Edge, request: Request<Incoming>) -> Result<Begun, Box<Response<Body>>> {
     let (parts, body) = request.into_parts();
     if parts.method != http::Method::POST {
         let mut response = Response::new(Body::empty());
         *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
-        return response;
+        return Err(Box::new(response));
     }
     let path = parts.uri.path();
+    let refuse = |status: &Status| Box::new(refused(status));
     let Some(method) = edge.methods().by_path(path) else {
-        return refused(&Status::with(Code::Unimplemented, edge.methods().unknown(path)));
+        return Err(refuse(&Status::with(Code::Unimplemented, edge.methods().unknown(path))));
     };
-    let method = method.clone();
-    let deadline = match prepared(&parts.headers) {
-        Ok(deadline) => deadline,
-        Err(status) => return refused(&status),
-    };
-    let requests = Requests::grpc(&edge, &method, body);
-    let begun = begin(edge, &method, parts.headers, deadline, requests, Speech::Grpc);
-    let (body, refusal) = begun.run().await;
+    let deadline = prepared(&parts.headers).map_err(|status| refuse(&status))?;
+    let requests = Requests::grpc(&edge, method, body);
+    Ok(begin(&edge, method, &parts.headers, deadline, requests, Speech::Grpc))
+}
+
+/// The answer to a call of which [`Begun`] said this.
+pub fn respond(body: Body, refusal: Option<Status>) -> Response<Body> {
     match refusal {
         Some(status) => refused(&status),
         None => {
@@ -103,21 +105,17 @@ pub fn refused(status: &Status) -> Response<Body> {
     response
 }
 
-/// A call ready to run.
-pub struct Begun {
-    edge: Edge,
-    queue: Queue,
-    speech: Speech,
-    driver: Driver,
-    /// Runs as a task of its own: it must go on while the client's window is shut.
-    alone: bool,
-}
+/// A call at work: answers the body when the answer is whole, or has begun and is long, and the
+/// status of a call that failed before it said anything.
+///
+/// Small, for the transport keeps room for it for as long as the stream lives.
+pub struct Begun(Option<Body>);
 
 /// Puts a call together and counts it.
 pub fn begin(
-    edge: Edge,
+    edge: &Edge,
     method: &Method,
-    metadata: HeaderMap,
+    metadata: &HeaderMap,
     deadline: Option<Instant>,
     requests: Requests,
     speech: Speech,
@@ -129,46 +127,26 @@ pub fn begin(
     calls.started.inc();
     let reply = Reply::new(queue.clone(), speech, method.wire, calls.sent.clone());
     let received = calls.received.clone();
-    let tally = Tally::new(&edge, method);
-    let call = Call { edge: edge.clone(), metadata, deadline, requests, reply, received, tally };
-    let alone = method.wire.rpc == Rpc::Watch;
-    let driver = handlers::handle(method.clone(), call);
-    Begun { edge, queue, speech, driver, alone }
+    let tally = Tally::new(edge, method);
+    let wants_leader = handlers::wants_leader(metadata);
+    let call = Call { edge: edge.clone(), wants_leader, deadline, requests, reply, received, tally };
+    let work = handlers::handle(method, metadata, call, &queue);
+    Begun(Some(Body::of(queue, work, speech, edge.metrics().client_sent_bytes.clone())))
 }
 
 impl Begun {
-    /// Runs until the answer is whole, or has begun and is long. Answers the body, and the
-    /// status of a call that failed before it said anything.
-    pub async fn run(self) -> (Body, Option<Status>) {
-        let Begun { edge, queue, speech, mut driver, alone } = self;
-        let sent = edge.metrics().client_sent_bytes.clone();
-        if alone {
-            let ended = queue.clone();
-            let task = tokio::spawn(async move { ended.finish(driver.await) }).abort_handle();
-            let body = Body::task(queue.clone(), task, speech, sent);
-            std::future::poll_fn(|cx| if queue.ready(cx) { Poll::Ready(()) } else { Poll::Pending }).await;
-            return (body, queue.refused());
-        }
-        let done = std::future::poll_fn(|cx| match driver.as_mut().poll(cx) {
-            Poll::Ready(result) => {
-                queue.finish(result);
-                Poll::Ready(true)
-            }
-            Poll::Pending if queue.ready(cx) => Poll::Ready(false),
-            Poll::Pending => Poll::Pending,
-        })
-        .await;
-        match done {
-            true => {
-                let refusal = queue.refused();
-                (Body::finished(queue, speech, sent), refusal)
-            }
-            false => (Body::driven(queue, driver, speech, sent), None),
-        }
-    }
-
     pub fn queue(&self) -> Queue {
-        self.queue.clone()
+        self.0.as_ref().and_then(Body::queue).expect("asked before it is over")
+    }
+}
+
+impl Future for Begun {
+    type Output = (Body, Option<Status>);
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<(Body, Option<Status>)> {
+        let body = self.0.as_mut().expect("polled after it was over");
+        let refusal = std::task::ready!(body.poll_begun(cx));
+        Poll::Ready((self.0.take().expect("just seen"), refusal))
     }
 }
 

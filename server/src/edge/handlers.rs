@@ -2,9 +2,10 @@
 
 use super::call::Call;
 use super::methods::Method;
-use super::reply::Driver;
+use super::reply::{Queue, Work};
 use super::status::{self, Status};
 use super::{backup, cluster, health, kv, lease, maintenance, range, watch};
+use http::HeaderMap;
 use std::future::Future;
 use std::pin::Pin;
 use wire::{Kind, Rpc};
@@ -15,50 +16,58 @@ const VERSION_CHARS: usize = 8;
 /// Serves one call to its end. An error is the status the client sees.
 ///
 /// Methods that are busy and those that are not are apart, and each of the latter is a box of its
-/// own size: no call reserves room for what another method keeps.
-pub fn handle(method: Method, call: Call) -> Driver {
-    match method.wire.rpc {
-        Rpc::Range | Rpc::Put | Rpc::Txn => Box::pin(busy(method, call)),
-        _ => Box::pin(rarer(method, call)),
+/// own size: no call reserves room for what another method keeps. Watches are tasks of their own,
+/// since they must go on while the client's window is shut.
+///
+/// Blocks rather than functions: an async function keeps room for what it is given twice.
+pub fn handle(method: &Method, metadata: &HeaderMap, mut call: Call, queue: &Queue) -> Work {
+    if let Err(refused) = check(method, metadata, &call) {
+        let refused = Err(refused);
+        call.tally.end(&refused);
+        queue.finish(refused);
+        return Work::None;
     }
-}
-
-async fn busy(method: Method, mut call: Call) -> Result<(), Status> {
-    let call = &mut call;
-    let result = match check(&method, call) {
-        Ok(()) => match method.wire.rpc {
-            Rpc::Range => range::range(call).await,
-            Rpc::Put => kv::put(call).await,
-            _ => kv::txn(call).await,
-        },
-        Err(refused) => Err(refused),
-    };
-    call.tally.end(&result);
-    result
-}
-
-async fn rarer(method: Method, mut call: Call) -> Result<(), Status> {
-    let result = match check(&method, &call) {
-        Ok(()) => {
-            if !method.is_unary() {
-                call.reply.open();
-            }
-            serve(&method, &mut call).await
+    if !method.is_unary() {
+        call.reply.open();
+    }
+    let rpc = method.wire.rpc;
+    match rpc {
+        Rpc::Range | Rpc::Put | Rpc::Txn => Work::Driven(Box::pin(async move {
+            let result = match rpc {
+                Rpc::Range => range::range(&mut call).await,
+                Rpc::Put => kv::put(&mut call).await,
+                _ => kv::txn(&mut call).await,
+            };
+            call.tally.end(&result);
+            result
+        })),
+        Rpc::Watch => {
+            let queue = queue.clone();
+            let task = tokio::spawn(async move {
+                let result = watch::watch(&mut call).await;
+                call.tally.end(&result);
+                queue.finish(result);
+            });
+            Work::Task(task.abort_handle())
         }
-        Err(refused) => Err(refused),
-    };
-    call.tally.end(&result);
-    result
+        _ => {
+            let path = method.wire.path;
+            Work::Driven(Box::pin(async move {
+                let result = serve(rpc, path, &mut call).await;
+                call.tally.end(&result);
+                result
+            }))
+        }
+    }
 }
 
 type Serving<'a> = Pin<Box<dyn Future<Output = Result<(), Status>> + Send + 'a>>;
 
-fn serve<'a>(method: &Method, call: &'a mut Call) -> Serving<'a> {
-    match method.wire.rpc {
+fn serve<'a>(rpc: Rpc, path: &str, call: &'a mut Call) -> Serving<'a> {
+    match rpc {
         Rpc::RangeStream => Box::pin(range::range_stream(call)),
         Rpc::DeleteRange => Box::pin(kv::delete_range(call)),
         Rpc::Compact => Box::pin(kv::compact(call)),
-        Rpc::Watch => Box::pin(watch::watch(call)),
         Rpc::LeaseGrant => Box::pin(lease::grant(call)),
         Rpc::LeaseRevoke => Box::pin(lease::revoke(call)),
         Rpc::LeaseKeepAlive => Box::pin(lease::keep_alive(call)),
@@ -75,22 +84,27 @@ fn serve<'a>(method: &Method, call: &'a mut Call) -> Serving<'a> {
         Rpc::HealthCheck => Box::pin(health::check(call)),
         Rpc::HealthList => Box::pin(health::list(call)),
         Rpc::HealthWatch => Box::pin(health::watch(call)),
-        _ => Box::pin(std::future::ready(Err(Status::not_served(method.wire.path)))),
+        _ => Box::pin(std::future::ready(Err(Status::not_served(path)))),
     }
 }
 
 /// What etcd's interceptors look at, in their order.
-fn check(method: &Method, call: &Call) -> Result<(), Status> {
-    let version = match call.metadata.get("client-api-version") {
+fn check(method: &Method, metadata: &HeaderMap, call: &Call) -> Result<(), Status> {
+    let version = match metadata.get("client-api-version") {
         None => "unknown",
         Some(value) => std::str::from_utf8(value.as_bytes()).map_err(|_| status::API_VERSION)?,
     };
     let kind = if method.wire.kind == Kind::Unary { "unary" } else { "stream" };
     call.edge.metrics().client_requests.with_label_values(&[kind, countable(version)]).inc();
-    if call.wants_leader() && call.core().leader() == 0 {
+    if call.wants_leader && call.core().leader() == 0 {
         return Err(status::NO_LEADER);
     }
     Ok(())
+}
+
+/// Metadata `hasleader: true`: the client wants an error rather than to wait for a leader.
+pub fn wants_leader(metadata: &HeaderMap) -> bool {
+    metadata.get("hasleader").is_some_and(|value| value.as_bytes() == b"true")
 }
 
 /// Versions are counted by name; anything else a client may write is not, so that clients

@@ -353,7 +353,8 @@ impl Reply {
     }
 }
 
-enum Work {
+/// What writes an answer.
+pub enum Work {
     None,
     /// Polled by the body itself.
     Driven(Driver),
@@ -381,17 +382,35 @@ impl Body {
         Body { kind: Kind::Whole((!bytes.is_empty()).then_some(bytes)) }
     }
 
-    /// A finished answer.
-    pub fn finished(queue: Queue, speech: Speech, taken: prometheus::IntCounter) -> Body {
-        Body { kind: Kind::Queue { queue, work: Work::None, speech, taken, over: false } }
+    pub fn of(queue: Queue, work: Work, speech: Speech, taken: prometheus::IntCounter) -> Body {
+        Body { kind: Kind::Queue { queue, work, speech, taken, over: false } }
     }
 
-    pub fn driven(queue: Queue, driver: Driver, speech: Speech, taken: prometheus::IntCounter) -> Body {
-        Body { kind: Kind::Queue { queue, work: Work::Driven(driver), speech, taken, over: false } }
+    /// None: nothing writes it any more, it was there from the beginning.
+    pub fn queue(&self) -> Option<Queue> {
+        match &self.kind {
+            Kind::Whole(_) => None,
+            Kind::Queue { queue, .. } => Some(queue.clone()),
+        }
     }
 
-    pub fn task(queue: Queue, task: tokio::task::AbortHandle, speech: Speech, taken: prometheus::IntCounter) -> Body {
-        Body { kind: Kind::Queue { queue, work: Work::Task(task), speech, taken, over: false } }
+    /// Ready when the headers should go out, with the status of a call that failed before it said
+    /// anything.
+    pub fn poll_begun(&mut self, cx: &mut Context<'_>) -> Poll<Option<Status>> {
+        let Kind::Queue { queue, work, .. } = &mut self.kind else { return Poll::Ready(None) };
+        if let Work::Driven(driver) = work
+            && let Poll::Ready(result) = driver.as_mut().poll(cx)
+        {
+            queue.finish(result);
+            *work = Work::None;
+        }
+        if !queue.ready(cx) {
+            return Poll::Pending;
+        }
+        Poll::Ready(match work {
+            Work::Driven(_) => None,
+            _ => queue.refused(),
+        })
     }
 }
 
@@ -420,6 +439,10 @@ fn take_part(out: &mut Out) -> Option<Bytes> {
         }
         _ => first,
     };
+    if out.parts.is_empty() {
+        // A stream at rest keeps no room for its next message.
+        out.parts = VecDeque::new();
+    }
     out.queued -= joined.len();
     out.sent += joined.len() as u64;
     if let Some(waker) = out.room.take() {

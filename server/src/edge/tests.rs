@@ -74,11 +74,11 @@ async fn stage(settings: Settings, mut play: impl FnMut(&Ask) -> Option<Answer> 
                         let _ = tell.send(Told::Cancel { timed_out: late });
                         timed_out.push((waiter, late));
                     }
-                    ToCore::Open { stream, sender, .. } => drop(streams.insert(stream, sender)),
+                    ToCore::Open { stream, post, .. } => drop(streams.insert(stream, post)),
                     ToCore::Watch { stream, op: WatchOp::Join { id, next, .. } } => {
                         let missed = vec![Arc::new(change(next))];
                         let joined = ToStream::Joined { id, revision: next, missed };
-                        end.shared.ledger.posts.take(crate::core::weight(&joined));
+                        assert!(streams[&stream].charge(&joined));
                         deliveries.push(Delivery::Stream(streams[&stream].clone(), joined));
                     }
                     ToCore::Watch { op: WatchOp::Close, .. } => drop(tell.send(Told::Closed)),

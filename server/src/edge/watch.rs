@@ -76,11 +76,11 @@ impl Session {
             progress_interval_ticks: ticks(interval),
         };
         let mut stream = WatchStream::new(limits, core.revision());
-        if call.wants_leader() {
+        if call.wants_leader {
             stream.require_leader(ticks(settings.election));
         }
         let pace = (interval / 10).min(settings.election).clamp(CLOCK_BOUNDS.0, CLOCK_BOUNDS.1);
-        let calm = if call.wants_leader() { pace } else { (interval / 10).clamp(CLOCK_BOUNDS.0, CALM) };
+        let calm = if call.wants_leader { pace } else { (interval / 10).clamp(CLOCK_BOUNDS.0, CALM) };
         Session {
             stream,
             core,
@@ -123,6 +123,9 @@ impl Session {
     fn sent(&mut self, position: u64, out: &mut Vec<StreamOut>) {
         while let Some((_, bytes)) = self.on_the_way.pop_front_if(|(end, _)| *end <= position) {
             self.stream.sent(bytes, out);
+        }
+        if self.on_the_way.is_empty() {
+            self.on_the_way = VecDeque::new();
         }
     }
 
@@ -182,10 +185,11 @@ pub async fn watch(call: &mut Call) -> Result<(), Status> {
     tokio::pin!(stopped);
     let mut told_to_stop = false;
     let mut listening = true;
-    let mut out = Vec::new();
     loop {
         let oldest = session.on_the_way.front().filter(|_| session.stream.is_pressed()).copied();
         let hears = listening && !session.stream.is_full();
+        // Of this turn alone: a stream at rest keeps none.
+        let mut out = Vec::new();
         tokio::select! {
             message = session.link.recv() => match message {
                 Some(message) => {
@@ -216,14 +220,14 @@ pub async fn watch(call: &mut Call) -> Result<(), Status> {
             }
         }
         session.sent(call.reply.taken_upto(), &mut out);
-        carry_out(call, &mut session, &mut out).await?;
+        carry_out(call, &mut session, out).await?;
         session.settle();
         session.hurry();
     }
 }
 
-async fn carry_out(call: &mut Call, session: &mut Session, out: &mut Vec<StreamOut>) -> Result<(), Status> {
-    for what in out.drain(..) {
+async fn carry_out(call: &mut Call, session: &mut Session, out: Vec<StreamOut>) -> Result<(), Status> {
+    for what in out {
         match what {
             StreamOut::Respond(response) => {
                 let bytes = response.bytes;
@@ -298,7 +302,9 @@ async fn encode(call: &Call, response: Response) -> Result<Vec<u8>, Status> {
     let wanted: Vec<Located> = response.events.iter().filter_map(|event| event.prev.clone()).collect();
     let mut prevs = Fetched::default();
     if !wanted.is_empty() {
-        call.core().records(&wanted, &mut prevs).await.map_err(|reason| Status::with(Code::Internal, reason))?;
+        // Rare: streams need not reserve room for it.
+        let fetched = Box::pin(call.core().records(&wanted, &mut prevs)).await;
+        fetched.map_err(|reason| Status::with(Code::Internal, reason))?;
     }
     let mut numbers = 0..prevs.len();
     let mut out = Vec::with_capacity(response.bytes);
