@@ -14,7 +14,7 @@ use node::{Answer, Found, RangeStart, Refusal, Request as Ask, Slice, ToStream, 
 use prost::Message;
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use store::{Event, Handle, Item, Located, Reply, Rev, RevisionEvents, record};
@@ -379,6 +379,50 @@ async fn a_walk_is_ended_when_its_client_leaves() {
         told = stage.told().await;
     }
     assert_eq!(told, Told::WalkEnd(9));
+}
+
+/// The client takes nothing, so nothing but the first slice can be under way. (A connection that
+/// holds its share asks for nothing ahead.)
+#[tokio::test]
+async fn one_slice_of_a_walk_is_asked_for_ahead_and_no_more() {
+    let items: Vec<Item> = (0..4000).map(|n| item(n, &[b'v'; 3000])).collect();
+    let mut play = walk(items, 4000, 1000);
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = asked.clone();
+    let mut settings = Settings::default();
+    settings.budgets.unsent_each = 32 << 20;
+    let stage = stage(settings, move |ask| {
+        counted.fetch_add(usize::from(matches!(ask, Ask::WalkNext { .. })), Ordering::Relaxed);
+        play(ask)
+    })
+    .await;
+    let range = pb::RangeRequest { key: Bytes::from_static(b"key"), ..Default::default() }.encode_to_vec();
+    let response = stage.send("/etcdserverpb.KV/Range", framed(&range), &[]).await;
+    let until = Instant::now() + PATIENCE;
+    while asked.load(Ordering::Relaxed) < 2 {
+        assert!(Instant::now() < until, "the second slice is not asked for");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(asked.load(Ordering::Relaxed), 2);
+    let whole = response.into_body().collect().await.unwrap().to_bytes();
+    let read = pb::RangeResponse::decode(unframed(whole).remove(0)).unwrap();
+    assert_eq!((read.kvs.len(), asked.load(Ordering::Relaxed)), (4000, 4));
+}
+
+#[tokio::test]
+async fn a_large_answer_goes_out_in_full_frames() {
+    let items: Vec<Item> = (0..3000).map(|n| item(n, &[b'v'; 1000])).collect();
+    let stage = stage(Settings::default(), walk(items, 3000, 1000)).await;
+    let range = pb::RangeRequest { key: Bytes::from_static(b"key"), ..Default::default() }.encode_to_vec();
+    let mut body = stage.send("/etcdserverpb.KV/Range", framed(&range), &[]).await.into_body();
+    let mut frames = Vec::new();
+    while let Some(frame) = body.frame().await {
+        frames.extend(frame.unwrap().into_data().ok().map(|data| data.len()));
+    }
+    // What ends the header, three slices and the answer; what the client's window cuts. It was 60 more.
+    let scraps = frames.iter().filter(|len| **len != 16 << 10).count();
+    assert!(frames.len() > 180 && scraps < 30, "{frames:?}");
 }
 
 #[tokio::test]
