@@ -333,6 +333,14 @@ pub const ROWS: &[Row] = &[
     )
     .scale("leases that end together", 20_000.0),
     Row::new(
+        "expire-100k",
+        "100,000 leases of one key end together while puts go on",
+        Load(&["expire", "--leases", "100000", "--ttl", "60", "--rate", "100", "--for", "130s"]),
+        LEASES,
+    )
+    .members(ONE)
+    .scale("leases that end together", 100_000.0),
+    Row::new(
         "keep-alive",
         "renewals, 1,000 clients on 100 connections",
         Load(&["keep-alive", "--clients", "1000"]),
