@@ -12,7 +12,8 @@
 //!
 //! A crash at any step leaves the old or the new checkpoint, and files that nothing names.
 
-use crate::header::{Fields, check_page, page, put_u32, read_exact, read_full};
+use crate::ahead::Ahead;
+use crate::header::{Fields, check_page, page, put_u32, read_full};
 pub use crate::manifest::{IndexFile, Manifest, SegmentFile};
 use crate::manifest::{index_name, manifest_path, parse_manifest_name};
 use crate::records::{DIR, names};
@@ -384,10 +385,10 @@ fn load_store(files: &dyn Files, id: Identity, config: store::Config, manifest: 
         let path = index_path(named.number);
         let file = open_named(files, &path, How::Read)?;
         check_page(&*file, &path, INDEX_MAGIC, id.cluster, Some(id.member), named.number)?;
-        let mut offset = PAGE;
+        let (mut rows, mut offset) = (Ahead::new(&*file, &path, named.len), PAGE);
         while offset < named.len {
-            let (block, next) = read_frame(&*file, &path, offset, named.len)?;
-            loader.block(&block).map_err(|damage| Fault::damaged(&path, offset, format!("rows: {damage}")))?;
+            let (block, next) = frame(&mut rows, &path, offset, named.len)?;
+            loader.block(block).map_err(|damage| Fault::damaged(&path, offset, format!("rows: {damage}")))?;
             offset = next;
         }
     }
@@ -396,20 +397,19 @@ fn load_store(files: &dyn Files, id: Identity, config: store::Config, manifest: 
 }
 
 /// One block, and where the next frame begins.
-fn read_frame(file: &dyn File, path: &str, offset: u64, end: u64) -> Result<(Bytes, u64), Fault> {
+fn frame<'a>(rows: &'a mut Ahead, path: &str, offset: u64, end: u64) -> Result<(&'a [u8], u64), Fault> {
     let damaged = |what: &str| Fault::damaged(path, offset, what);
-    let header = read_exact(file, path, offset, FRAME as usize)?;
-    let mut fields = Fields::new(&header);
+    let mut fields = Fields::new(rows.get(offset, FRAME as usize)?);
     let (Some(len), Some(crc)) = (fields.u32(), fields.u32()) else { return Err(damaged("no frame")) };
     let next = offset + FRAME + u64::from(len);
     if next > end {
         return Err(damaged("a block of rows is longer than its file"));
     }
-    let block = read_exact(file, path, offset + FRAME, len as usize)?;
-    if crc32c::crc32c(&block) != crc {
+    let block = rows.get(offset + FRAME, len as usize)?;
+    if crc32c::crc32c(block) != crc {
         return Err(damaged("a block of rows has the wrong checksum"));
     }
-    Ok((Bytes::from(block), next))
+    Ok((block, next))
 }
 
 /// How far [`remove_unnamed`] goes.

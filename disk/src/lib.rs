@@ -21,6 +21,7 @@
 //! A refusal changes nothing in the directory. The one thing that recovery cuts by itself is the
 //! torn tail of the log: bytes that no later batch proves to have been durable.
 
+mod ahead;
 pub mod checkpoint;
 pub mod corrupt;
 mod fault;

@@ -4,8 +4,9 @@ mod support;
 
 use bytes::Bytes;
 use consensus::{Entry, EntryKind, HardState};
-use disk::{Fault, Identity, Log, LogContent, LogOptions};
+use disk::{Fault, Files, Identity, Log, LogOptions, Torn};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use support::{Coin, KEPT, Kept, MemFiles};
 
 const ID: Identity = Identity { cluster: 0xc1, member: 0xa1 };
@@ -25,8 +26,41 @@ fn hard(term: u64, vote: u64, commit: u64) -> HardState {
     HardState { term, vote, commit }
 }
 
-fn recover(files: &MemFiles) -> Result<(Log, LogContent), Fault> {
-    Log::recover(files.shared(), ID, OPTIONS)
+/// What an opened log holds, all of it.
+#[derive(Debug)]
+struct Content {
+    hard: HardState,
+    entries: Vec<Entry>,
+    boundary: (u64, u64),
+    torn: Option<Torn>,
+    healed: Vec<Torn>,
+}
+
+fn recover(files: &MemFiles) -> Result<(Log, Content), Fault> {
+    open(files.shared(), OPTIONS)
+}
+
+/// Opens the log and reads its entries; what recovery said of them must be so.
+fn open(files: Arc<dyn Files>, options: LogOptions) -> Result<(Log, Content), Fault> {
+    let (log, found) = Log::recover(files, ID, options)?;
+    let mut entries = Vec::new();
+    log.each(0, u64::MAX, |entry| {
+        entries.push(entry);
+        Ok(())
+    })?;
+    let mut last = found.boundary;
+    for entry in &entries {
+        assert_eq!((entry.index, found.term_of(entry.index)), (last.0 + 1, Some(entry.term)), "{found:?}");
+        assert_eq!(found.terms.contains(&(entry.index, entry.term)), entry.term > last.1, "{found:?}");
+        last = (entry.index, entry.term);
+    }
+    assert_eq!((found.last, log.last()), (last, last));
+    assert_eq!(found.term_of(found.boundary.0), Some(found.boundary.1));
+    assert_eq!(found.term_of(last.0 + 1), None);
+    assert!(found.terms.is_sorted() && found.terms.iter().all(|(first, _)| *first > found.boundary.0), "{found:?}");
+    let content =
+        Content { hard: found.hard, entries, boundary: found.boundary, torn: found.torn, healed: found.healed };
+    Ok((log, content))
 }
 
 /// What the log must hold: the dumbest thing that could work.
@@ -40,7 +74,7 @@ struct Model {
 }
 
 impl Model {
-    fn check(&self, content: &LogContent) -> Result<(), String> {
+    fn check(&self, content: &Content) -> Result<(), String> {
         if content.hard != self.hard {
             return Err(format!("hard state {:?}, not {:?}", content.hard, self.hard));
         }
@@ -218,7 +252,7 @@ fn a_crash_during_recovery_changes_nothing() {
 }
 
 /// A small log in recycled files, so that stale pages follow the end.
-fn recycled_log(files: &MemFiles) -> Vec<LogContent> {
+fn recycled_log(files: &MemFiles) -> Vec<Content> {
     let options = LogOptions { segment_bytes: 12 << 10 };
     let mut log = Log::create(files.shared(), ID, options, (0, 0)).unwrap();
     for index in 1..=12 {
@@ -226,21 +260,21 @@ fn recycled_log(files: &MemFiles) -> Vec<LogContent> {
         log.cut_below(index.saturating_sub(2)).unwrap();
     }
     log.save(hard(1, 0xa1, 12), &entries(13..=14, 1, 300)).unwrap();
-    let before = Log::recover(files.copy().shared(), ID, options).unwrap().1;
+    let before = open(files.copy().shared(), options).unwrap().1;
     log.save(hard(2, 0xa3, 13), &[entry(15, 2, 300)]).unwrap();
-    let after = Log::recover(files.copy().shared(), ID, options).unwrap().1;
+    let after = open(files.copy().shared(), options).unwrap().1;
     assert_eq!(after.entries.len(), before.entries.len() + 1);
     vec![after, before]
 }
 
 /// Recovers a damaged copy: the same content, the same less the last batch (nothing proves it), or a
 /// fault with the file's name that changed nothing.
-fn judge(files: &MemFiles, allowed: &[LogContent], what: &str) -> &'static str {
+fn judge(files: &MemFiles, allowed: &[Content], what: &str) -> &'static str {
     let damaged = files.contents();
     let options = LogOptions { segment_bytes: 12 << 10 };
-    match Log::recover(files.shared(), ID, options) {
+    match open(files.shared(), options) {
         Ok((_, content)) => {
-            let same = |other: &LogContent| {
+            let same = |other: &Content| {
                 (content.hard, &content.entries, content.boundary) == (other.hard, &other.entries, other.boundary)
             };
             let found = allowed.iter().position(same);
@@ -308,7 +342,7 @@ fn a_proven_log_has_no_tail_to_lose() {
     let mut allowed = recycled_log(&files);
     let options = LogOptions { segment_bytes: 12 << 10 };
     // Recovery proves what it found; afterwards damage of the last acknowledged batch is refused.
-    drop(Log::recover(files.shared(), ID, options).unwrap());
+    drop(open(files.shared(), options).unwrap());
     allowed.truncate(1);
     for path in files.files() {
         for at in (0..files.bytes(&path).len()).step_by(128) {
@@ -572,6 +606,35 @@ fn what_a_failed_flush_left_is_written_again() {
         assert_eq!(after.entries, content.entries, "failure of call {calls}");
     }
     assert!(read_back > 0, "some failed batch could be read");
+}
+
+#[test]
+fn each_gives_what_is_asked_for_and_stops_when_told() {
+    let files = MemFiles::new();
+    let mut log = Log::create(files.shared(), ID, OPTIONS, (10, 1)).unwrap();
+    log.save(hard(1, 0, 10), &entries(11..=14, 1, 300)).unwrap();
+    log.save(hard(2, 0, 11), &entries(13..=20, 2, 300)).unwrap();
+    log.save(hard(2, 0, 12), &entries(21..=22, 2, 9000)).unwrap();
+    let expected = [entries(11..=12, 1, 300), entries(13..=20, 2, 300), entries(21..=22, 2, 9000)].concat();
+    for from in 0..25 {
+        for upto in 0..25 {
+            let mut found = Vec::new();
+            log.each(from, upto, |entry| {
+                found.push(entry);
+                Ok(())
+            })
+            .unwrap();
+            let wanted: Vec<Entry> =
+                expected.iter().filter(|entry| from <= entry.index && entry.index <= upto).cloned().collect();
+            assert_eq!(found, wanted, "{from}..={upto}");
+        }
+    }
+    let mut seen = 0;
+    let fault = log.each(0, u64::MAX, |_| {
+        seen += 1;
+        if seen < 4 { Ok(()) } else { Err(Fault::Refused { file: "f".to_string(), what: "enough".to_string() }) }
+    });
+    assert_eq!((fault.unwrap_err().to_string().contains("enough"), seen), (true, 4));
 }
 
 #[test]

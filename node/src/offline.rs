@@ -42,8 +42,8 @@ pub fn offline(files: &Arc<dyn Files>, id: Identity, options: LogOptions) -> Res
     if needs_restart(&content, store.applied()) {
         restart_log(&mut log, &mut content, store.applied())?;
     }
-    let entries = content.entries.len() as u64;
-    let replayed = replay(&mut store, &mut content, &**files, None)?.count;
+    let entries = content.last.0 - content.boundary.0;
+    let replayed = replay(&mut store, &log, &content, &**files, None)?.count;
     Ok(Offline {
         store,
         manifest: loaded.manifest,

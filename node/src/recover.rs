@@ -11,7 +11,7 @@ use bytes::Bytes;
 use consensus::{ConfChange, Consensus, Entry, EntryKind, HardState, Restored};
 use disk::{Fault, Files, Identity, Log, LogContent, LogOptions, checkpoint, corrupt, records, transfer};
 use std::sync::Arc;
-use store::{Member, Outcome, Position, Store};
+use store::{Member, Position, Store};
 
 /// Writes what every founder of a cluster begins with: the members as if they had been applied
 /// as entries 1..=n of term 1, and an empty log behind them. Nothing else may be in `files`.
@@ -76,11 +76,15 @@ impl Node {
         if needs_restart(&content, store.applied()) {
             restart_log(&mut log, &mut content, store.applied())?;
         }
-        // What the log holds beyond the checkpoint counts: else a member that restarts often would never take one.
-        let beyond = content.entries.partition_point(|entry| entry.index <= loaded.manifest.index);
-        let grown = log_bytes(&content.entries[beyond..]);
         let unwritten = Unwritten { id, most: config.budgets.unwritten as u64 };
-        let replayed = replay(&mut store, &mut content, &**files, Some(unwritten))?;
+        let replayed = replay(&mut store, &log, &content, &**files, Some(unwritten))?;
+        let mut entries = Vec::new();
+        log.each(store.applied().index + 1, u64::MAX, |entry| {
+            entries.push(entry);
+            Ok(())
+        })?;
+        // What the log holds beyond the checkpoint counts: else a member that restarts often would never take one.
+        let grown = replayed.bytes + log_bytes(&entries);
         out.push(Output::Note {
             level: Level::Info,
             text: format!(
@@ -91,7 +95,7 @@ impl Node {
                 replayed.count,
             ),
         });
-        let consensus = Consensus::new(consensus_config(&config), restored(content, replayed.terms, &store));
+        let consensus = Consensus::new(consensus_config(&config), restored(content, entries, &store));
         let rows = loaded.manifest.index_files.iter().map(|file| file.len).sum();
         let mut node = Node::assemble(config, consensus, store, (loaded.manifest.index, rows));
         node.checkpoints.log_grew(grown);
@@ -110,15 +114,7 @@ impl Node {
 
 /// The log ends before the state, or holds nothing that joins it: an installed snapshot replaced it.
 pub(crate) fn needs_restart(content: &LogContent, applied: Position) -> bool {
-    let last = content.entries.last().map_or(content.boundary, |entry| (entry.index, entry.term));
-    if last.0 < applied.index {
-        return true;
-    }
-    let at = match content.entries.iter().find(|entry| entry.index == applied.index) {
-        Some(entry) => (entry.index, entry.term),
-        None => content.boundary,
-    };
-    at.0 == applied.index && at.1 != applied.term
+    content.last.0 < applied.index || content.term_of(applied.index).is_some_and(|term| term != applied.term)
 }
 
 pub(crate) fn restart_log(log: &mut Log, content: &mut LogContent, applied: Position) -> Result<(), Fault> {
@@ -126,15 +122,17 @@ pub(crate) fn restart_log(log: &mut Log, content: &mut LogContent, applied: Posi
     let hard = if hard.term == content.hard.term { hard } else { HardState { vote: 0, ..hard } };
     log.restart_at(hard, applied.index, applied.term)?;
     content.hard = hard;
-    content.entries.clear();
+    content.terms.clear();
     content.boundary = (applied.index, applied.term);
+    content.last = content.boundary;
     Ok(())
 }
 
+#[derive(Default)]
 pub(crate) struct Replayed {
     pub(crate) count: u64,
-    /// Of the entries that are not in memory any more, as in [`Restored`].
-    pub(crate) terms: Vec<(u64, u64)>,
+    /// Of those entries, as in [`log_bytes`].
+    bytes: u64,
 }
 
 /// Records of the replay are written on the way, as beside traffic, or all kept in memory.
@@ -145,49 +143,42 @@ pub(crate) struct Unwritten {
 }
 
 impl Unwritten {
+    /// Seals are left to the member: a seek table reads the whole segment again, and a scan does without it.
     fn write(&self, store: &mut Store, files: &dyn Files) -> Result<(), Fault> {
         if store.unwritten_bytes() < self.most {
             return Ok(());
         }
-        for store::Extent { segment, offset, parts, seals, .. } in store.unwritten(usize::MAX) {
-            let upto = records::write(files, self.id, segment, offset, &parts)?;
-            if seals {
-                records::seal(files, segment, upto)?;
+        for store::Extent { segment, offset, parts, .. } in store.unwritten(usize::MAX) {
+            if !parts.is_empty() {
+                let upto = records::write(files, self.id, segment, offset, &parts)?;
+                store.written(segment, upto, false);
             }
-            store.written(segment, upto, seals);
         }
         Ok(())
     }
 }
 
-/// Applies the log up to the durable commit. Of what is applied, `content` keeps nothing.
+/// Applies the log up to the durable commit.
 pub(crate) fn replay(
     store: &mut Store,
-    content: &mut LogContent,
+    log: &Log,
+    content: &LogContent,
     files: &dyn Files,
     mut unwritten: Option<Unwritten>,
 ) -> Result<Replayed, Fault> {
-    let (mut replayed, mut term) = (Replayed { count: 0, terms: Vec::new() }, content.boundary.1);
-    let upto = content.hard.commit.max(store.applied().index);
-    let mut entries = std::mem::take(&mut content.entries).into_iter().peekable();
-    while let Some(entry) = entries.next_if(|entry| entry.index <= upto) {
-        let applied = store.applied();
-        if entry.index > applied.index {
-            assert_eq!(entry.index, applied.index + 1, "the log goes on where the state ends");
-            apply_again(store, &entry, files)?;
-            replayed.count += 1;
-            match unwritten.as_ref().map_or(Ok(()), |unwritten| unwritten.write(store, files)) {
-                // They stay in memory, and are written when there is room.
-                Err(fault) if fault.is_full() => unwritten = None,
-                other => other?,
-            }
+    let mut replayed = Replayed::default();
+    log.each(store.applied().index + 1, content.hard.commit, |entry| {
+        assert_eq!(entry.index, store.applied().index + 1, "the log goes on where the state ends");
+        apply_again(store, &entry, files)?;
+        replayed.count += 1;
+        replayed.bytes += log_bytes(std::slice::from_ref(&entry));
+        match unwritten.as_ref().map_or(Ok(()), |unwritten| unwritten.write(store, files)) {
+            // They stay in memory, and are written when there is room.
+            Err(fault) if fault.is_full() => unwritten = None,
+            other => other?,
         }
-        if entry.term > term {
-            term = entry.term;
-            replayed.terms.push((entry.index, term));
-        }
-    }
-    content.entries = entries.collect();
+        Ok(())
+    })?;
     Ok(replayed)
 }
 
@@ -204,22 +195,25 @@ fn apply_again(store: &mut Store, entry: &Entry, files: &dyn Files) -> Result<()
     }
     let mut fetched: Option<Bytes> = None;
     loop {
-        match store.apply(at, &entry.data, fetched.as_ref()) {
-            Ok(Outcome::Done(_)) => return Ok(()),
-            Ok(Outcome::Park(handle)) => fetched = Some(records::read(files, handle)?),
+        match store.replay(at, &entry.data, fetched.as_ref()) {
+            Ok(None) => return Ok(()),
+            Ok(Some(handle)) => fetched = Some(records::read(files, handle)?),
             Err(halt) => return Err(unreadable(halt.to_string())),
         }
     }
 }
 
-fn restored(content: LogContent, terms: Vec<(u64, u64)>, store: &Store) -> Restored {
+/// `entries`: those of the log that are not applied.
+fn restored(content: LogContent, entries: Vec<Entry>, store: &Store) -> Restored {
     let applied = store.applied();
+    let mut terms = content.terms;
+    terms.retain(|(first, _)| *first <= applied.index);
     Restored {
         hard: HardState { commit: content.hard.commit.max(applied.index), ..content.hard },
         conf: conf_state(store),
         applied: applied.index,
         applied_term: applied.term,
-        entries: content.entries,
+        entries,
         boundary: content.boundary,
         terms,
     }

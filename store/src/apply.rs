@@ -102,6 +102,8 @@ impl From<Error> for Stop {
 /// What one entry does, as it grows.
 #[derive(Debug, Default)]
 struct Effects {
+    /// Somebody may want to know of it: there are events.
+    told: bool,
     events: Vec<Arc<RevisionEvents>>,
     leases: Vec<LeaseChange>,
 }
@@ -110,12 +112,15 @@ struct Effects {
 #[derive(Debug)]
 pub(crate) struct Batch {
     main: i64,
+    changes: i64,
+    /// One for each change, if they are told.
     events: Vec<Event>,
+    told: bool,
 }
 
 impl Batch {
     pub(crate) fn is_empty(&self) -> bool {
-        self.events.is_empty()
+        self.changes == 0
     }
 
     /// The newest revision for a reader inside this batch.
@@ -123,7 +128,9 @@ impl Batch {
         if self.is_empty() { self.main - 1 } else { self.main }
     }
 
+    /// `event` must follow for each change of a batch that is told.
     fn push(&mut self, event: Event) {
+        assert!(self.told && self.events.len() as i64 + 1 == self.changes, "one event for each change");
         // Most revisions have one event, and it is kept for a while: no room for four.
         if self.events.capacity() == 0 {
             self.events.reserve_exact(1);
@@ -131,9 +138,19 @@ impl Batch {
         self.events.push(event);
     }
 
-    fn next_rev(&self) -> Rev {
-        Rev { main: self.main, sub: self.events.len() as i64 }
+    /// A change more, and its revision.
+    fn change(&mut self) -> Rev {
+        let rev = Rev { main: self.main, sub: self.changes };
+        self.changes += 1;
+        rev
     }
+}
+
+/// As [`Outcome`], less what [`Effects`] hold.
+#[allow(clippy::large_enum_variant)]
+enum Entered {
+    Park(Handle),
+    Done { result: Result<Reply, Error>, origin: Option<Origin> },
 }
 
 impl Store {
@@ -142,6 +159,35 @@ impl Store {
     /// # Panics
     /// If `at` is not the next index, or `fetched` was not asked for.
     pub fn apply(&mut self, at: Position, data: &Bytes, fetched: Option<&Bytes>) -> Result<Outcome, Halt> {
+        let mut effects = Effects { told: true, ..Effects::default() };
+        self.apply_entry(at, data, fetched, &mut effects).map(|done| match done {
+            Entered::Park(handle) => Outcome::Park(handle),
+            Entered::Done { result, origin } => Outcome::Done(Applied {
+                revision: self.revision,
+                result,
+                origin,
+                events: effects.events,
+                leases: effects.leases,
+            }),
+        })
+    }
+
+    /// As [`Store::apply`] when nobody asks or watches: the state becomes the same, and nothing is said
+    /// of it. Some: the record that is needed, as in [`Outcome::Park`].
+    pub fn replay(&mut self, at: Position, data: &Bytes, fetched: Option<&Bytes>) -> Result<Option<Handle>, Halt> {
+        self.apply_entry(at, data, fetched, &mut Effects::default()).map(|done| match done {
+            Entered::Park(handle) => Some(handle),
+            Entered::Done { .. } => None,
+        })
+    }
+
+    fn apply_entry(
+        &mut self,
+        at: Position,
+        data: &Bytes,
+        fetched: Option<&Bytes>,
+        effects: &mut Effects,
+    ) -> Result<Entered, Halt> {
         self.assert_next(at);
         let halt = |reason: String| Halt { index: at.index, reason };
         if let Some(record) = fetched {
@@ -149,8 +195,7 @@ impl Store {
         }
         let envelope = command::decode(data).map_err(|malformed| halt(malformed.to_string()))?;
         let clock = self.lease_clock.max(envelope.lease_clock.unwrap_or(0));
-        let mut effects = Effects::default();
-        let result = match self.execute(at, clock, &envelope.command, &mut effects) {
+        let result = match self.execute(at, clock, &envelope.command, effects) {
             Ok(reply) => Ok(reply),
             Err(stop) => {
                 assert!(effects.events.is_empty() && effects.leases.is_empty(), "a stop comes first");
@@ -159,20 +204,14 @@ impl Store {
                     Stop::Damaged(reason) => return Err(halt(reason)),
                     Stop::Needs(handle) => {
                         self.asked = Some(handle);
-                        return Ok(Outcome::Park(handle));
+                        return Ok(Entered::Park(handle));
                     }
                 }
             }
         };
         self.lease_clock = clock;
         self.finish_entry(at);
-        Ok(Outcome::Done(Applied {
-            revision: self.revision,
-            result,
-            origin: envelope.origin,
-            events: effects.events,
-            leases: effects.leases,
-        }))
+        Ok(Entered::Done { result, origin: envelope.origin })
     }
 
     fn assert_next(&self, at: Position) {
@@ -212,7 +251,7 @@ impl Store {
             Command::Put(put) => self.apply_put(put, effects),
             Command::DeleteRange(delete) => self.apply_delete(delete, effects),
             Command::Txn(txn) => {
-                let mut batch = self.batch();
+                let mut batch = self.batch(effects);
                 let reply = self.apply_txn(txn, &mut batch)?;
                 self.commit(batch, effects);
                 Ok(reply)
@@ -279,7 +318,7 @@ impl Store {
             return Err(Error::LeaseNotFound.into());
         }
         let kept = self.kept_of(put, &|handle| self.value_of(handle))?;
-        let mut batch = self.batch();
+        let mut batch = self.batch(effects);
         let prev = self.write_put(&mut batch, put, kept);
         self.commit(batch, effects);
         Ok(Reply::Put { prev })
@@ -308,7 +347,7 @@ impl Store {
 
     fn apply_delete(&mut self, delete: &DeleteRangeRequest<'_>, effects: &mut Effects) -> Result<Reply, Stop> {
         command::check_delete(delete)?;
-        let mut batch = self.batch();
+        let mut batch = self.batch(effects);
         let reply = self.write_delete(&mut batch, &delete.range(), delete.prev_kv);
         self.commit(batch, effects);
         Ok(reply)
@@ -385,7 +424,7 @@ impl Store {
     fn end_lease(&mut self, id: i64, effects: &mut Effects) {
         let lease = self.leases.get(id).expect("looked up by the caller");
         let keys: Vec<_> = lease.keys.iter().cloned().collect();
-        let mut batch = self.batch();
+        let mut batch = self.batch(effects);
         for key in keys {
             let range = KeyRange { key: Bytes::copy_from_slice(&key), end: None };
             let reply = self.write_delete(&mut batch, &range, false);
@@ -535,8 +574,8 @@ impl Store {
         value_in(&record.ok_or(Stop::Needs(handle))?)
     }
 
-    pub(crate) fn batch(&self) -> Batch {
-        Batch { main: self.revision + 1, events: Vec::new() }
+    fn batch(&self, effects: &Effects) -> Batch {
+        Batch { main: self.revision + 1, changes: 0, events: Vec::new(), told: effects.told }
     }
 
     fn commit(&mut self, batch: Batch, effects: &mut Effects) {
@@ -544,26 +583,32 @@ impl Store {
             return;
         }
         self.revision = batch.main;
+        if !batch.told {
+            return;
+        }
         effects.events.push(Arc::new(RevisionEvents { revision: batch.main, events: batch.events }));
     }
 
     /// Executes a checked put. Returns the version before, if asked for.
     pub(crate) fn write_put(&mut self, batch: &mut Batch, put: &PutRequest<'_>, kept: Kept) -> Option<Item> {
-        let rev = batch.next_rev();
+        let rev = batch.change();
         let found = self.keys.find(put.key);
         let entry = found.map(|found| self.keys.entry(found)).filter(|entry| entry.is_live());
-        let before = entry.map(|entry| self.item(put.key, &entry.latest()));
+        let before = entry.map(|entry| entry.latest());
         let lease = kept.lease.unwrap_or(put.lease);
         let kv = KeyValueRef {
             key: put.key,
-            create: before.as_ref().map_or(rev.main, |before| before.create),
+            create: before.map_or(rev.main, |before| before.create),
             modified: rev.main,
-            version: before.as_ref().map_or(1, |before| before.version + 1),
+            version: before.map_or(1, |before| before.version + 1),
             value: kept.value.as_deref().unwrap_or(put.value),
             lease,
         };
+        // While its record is where it was.
+        let shown = before.filter(|_| batch.told).map(|before| self.item(put.key, &before));
         self.digest.put(rev, kv.key, kv.value, lease);
         let (handle, record) = self.tail.append(self.config.segment_bytes, rev, false, &kv);
+        let record = batch.told.then(|| record.clone());
         let version = Version {
             main: rev.main,
             create: kv.create,
@@ -573,15 +618,22 @@ impl Store {
             handle,
         };
         self.keys.push(put.key, found, version);
-        let key = before.as_ref().map_or_else(|| Key::from(put.key), |before| before.key.clone());
         let create = kv.create;
-        self.leases.attach(&key, before.as_ref().map_or(0, |before| before.lease), lease);
-        let prev = match before.as_ref() {
+        let lease_before = before.map_or(0, |before| before.lease);
+        let Some(record) = record else {
+            if lease_before != lease {
+                self.leases.attach(&Key::from(put.key), lease_before, lease);
+            }
+            return None;
+        };
+        let key = shown.as_ref().map_or_else(|| Key::from(put.key), |before| before.key.clone());
+        self.leases.attach(&key, lease_before, lease);
+        let prev = match shown.as_ref() {
             Some(before) if create < rev.main => self.shown_before(put.key, before, rev.main),
             _ => None,
         };
         batch.push(Event { tombstone: false, key, record, revision: rev, create, prev });
-        before.filter(|_| put.prev_kv)
+        shown.filter(|_| put.prev_kv)
     }
 
     /// Deletes every key of the range that exists now.
@@ -609,10 +661,11 @@ impl Store {
     }
 
     fn write_tombstone(&mut self, batch: &mut Batch, before: &Item) {
-        let rev = batch.next_rev();
+        let rev = batch.change();
         self.digest.delete(rev, &before.key);
         let kv = KeyValueRef { key: &before.key, ..Default::default() };
         let (handle, record) = self.tail.append(self.config.segment_bytes, rev, true, &kv);
+        let record = batch.told.then(|| record.clone());
         let version = Version {
             main: rev.main,
             create: 0,
@@ -624,8 +677,10 @@ impl Store {
         self.keys.push(&before.key, self.keys.find(&before.key), version);
         let key = before.key.clone();
         self.leases.attach(&key, before.lease, 0);
-        let prev = self.shown_before(&before.key, before, rev.main);
-        batch.push(Event { tombstone: true, key, record, revision: rev, create: 0, prev });
+        if let Some(record) = record {
+            let prev = self.shown_before(&before.key, before, rev.main);
+            batch.push(Event { tombstone: true, key, record, revision: rev, create: 0, prev });
+        }
     }
 }
 

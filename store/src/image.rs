@@ -24,6 +24,7 @@ use crate::protobuf::{
 use crate::record::Damage;
 use crate::state::{Conf, Config, Store};
 use crate::tail::{SegmentUse, Tail};
+use crate::tree::common_prefix;
 use crate::{AlarmMember, Handle, Key, KeyRange, Member};
 use std::collections::BTreeSet;
 
@@ -164,11 +165,14 @@ impl Store {
     /// # Panics
     /// If the head is impossible; one from [`ImageHead::decode`] is not.
     pub fn loader(config: Config, head: ImageHead) -> Loader {
+        let mut store = from_head(config, head).expect("a head is checked when it is decoded");
+        store.tail.begin_recount();
         Loader {
-            store: from_head(config, head).expect("a head is checked when it is decoded"),
+            store,
             pending: Vec::new(),
             offset: 0,
             last_key: Vec::new(),
+            versions: Vec::new(),
             keys: 0,
             ended: false,
         }
@@ -235,6 +239,8 @@ pub struct Loader {
     pending: Vec<u8>,
     offset: u64,
     last_key: Vec<u8>,
+    /// Room for those of one key.
+    versions: Vec<Version>,
     keys: u64,
     ended: bool,
 }
@@ -242,18 +248,29 @@ pub struct Loader {
 impl Loader {
     /// Takes the next bytes of the rows: one block, several, or pieces cut anywhere.
     pub fn block(&mut self, bytes: &[u8]) -> Result<(), Damage> {
+        if self.pending.is_empty() {
+            let used = self.blocks(bytes)?;
+            self.pending.extend_from_slice(&bytes[used..]);
+            return Ok(());
+        }
         self.pending.extend_from_slice(bytes);
-        let pending = std::mem::take(&mut self.pending);
+        let mut pending = std::mem::take(&mut self.pending);
+        let used = self.blocks(&pending)?;
+        pending.drain(..used);
+        self.pending = pending;
+        Ok(())
+    }
+
+    /// Takes every whole block at the front; how many bytes that were.
+    fn blocks(&mut self, bytes: &[u8]) -> Result<usize, Damage> {
         let mut at = 0;
-        while let Some(block) = whole_block(&pending[at..]).map_err(|what| self.damage(what))? {
+        while let Some(block) = whole_block(&bytes[at..]).map_err(|what| self.damage(what))? {
             let (keys, payload) = open_block(block).map_err(|what| self.damage(what))?;
             self.keys_of(keys, payload)?;
             at += block.len();
             self.offset += block.len() as u64;
         }
-        self.pending = pending;
-        self.pending.drain(..at);
-        Ok(())
+        Ok(at)
     }
 
     /// The whole image was given.
@@ -262,17 +279,6 @@ impl Loader {
             return Err(self.damage("rows are cut short or run on behind their end".into()));
         }
         self.store.keys.loaded();
-        let all = KeyRange::all();
-        let mut nowhere = None;
-        let (keys, tail) = (&self.store.keys, &mut self.store.tail);
-        tail.begin_recount();
-        keys.scan(&all, |_, entry| {
-            nowhere = entry.versions().map(|version| version.handle).find(|handle| !tail.counted(*handle));
-            nowhere.is_none()
-        });
-        if let Some(handle) = nowhere {
-            return Err(self.damage(format!("{handle:?} lies in no segment of the head")));
-        }
         Ok(self.store)
     }
 
@@ -295,8 +301,7 @@ impl Loader {
             };
         }
         for _ in 0..keys {
-            let (key, entry) = reader.entry().map_err(|what| self.damage(what))?;
-            self.entry(key, entry).map_err(|what| self.damage(what))?;
+            self.row(&mut reader).map_err(|what| self.damage(what))?;
         }
         if !reader.rest.is_empty() {
             return Err(self.damage("bytes behind the last key of a block".into()));
@@ -304,22 +309,28 @@ impl Loader {
         Ok(())
     }
 
-    fn entry(&mut self, key: &[u8], entry: Entry) -> Result<(), String> {
-        if self.keys > 0 && *self.last_key >= *key {
+    fn row(&mut self, reader: &mut Varints) -> Result<(), String> {
+        let key = reader.row(&mut self.versions)?;
+        let shared = common_prefix(&self.last_key, key);
+        if self.keys > 0 && self.last_key.get(shared) >= key.get(shared) {
             return Err("keys do not ascend".into());
         }
-        let ascending = entry.versions().zip(entry.versions().skip(1)).all(|(a, b)| a.rev() < b.rev());
-        let latest = entry.latest();
-        if !ascending || latest.main > self.store.revision {
+        let latest = *self.versions.last().expect("a row has a version");
+        if !self.versions.is_sorted_by(|a, b| a.rev() < b.rev()) || latest.main > self.store.revision {
             return Err("versions do not ascend up to the revision".into());
+        }
+        for Version { handle, .. } in &self.versions {
+            if !self.store.tail.counted(*handle) {
+                return Err(format!("{handle:?} lies in no segment of the head"));
+            }
         }
         if !self.store.leases.load_key(key, latest.lease) {
             return Err(format!("a key on lease {:x}, which the head does not have", latest.lease));
         }
-        self.last_key.clear();
-        self.last_key.extend_from_slice(key);
+        self.store.keys.load(key, shared, &self.versions);
+        self.last_key.truncate(shared);
+        self.last_key.extend_from_slice(&key[shared..]);
         self.keys += 1;
-        self.store.keys.load(key, entry);
         Ok(())
     }
 }
@@ -379,27 +390,26 @@ impl<'a> Varints<'a> {
         Ok(Version { main, create, version, lease, sub, handle: Handle { segment, offset, len } })
     }
 
-    fn entry(&mut self) -> Result<(&'a [u8], Entry), String> {
+    /// A key; its versions take the place of what is in `versions`.
+    fn row(&mut self, versions: &mut Vec<Version>) -> Result<&'a [u8], String> {
         let len = self.next()?;
         let len = usize::try_from(len).ok().filter(|len| *len <= self.rest.len());
         let (key, rest) = self.rest.split_at(len.ok_or("a key is cut short")?);
         self.rest = rest;
         let count = self.next()?;
-        let entry = match count {
-            0 => return Err("a key without versions".into()),
-            1 => Entry::new(key.len(), &[self.version()?]),
-            _ => {
-                let versions = (0..count).map(|_| self.version()).collect::<Result<Vec<_>, _>>()?;
-                Entry::new(key.len(), &versions)
-            }
-        };
-        for version in entry.versions() {
+        if count == 0 {
+            return Err("a key without versions".into());
+        }
+        versions.clear();
+        for _ in 0..count {
+            let version = self.version()?;
             let least = crate::record::HEADER + version.without_value(key).encoded_len();
             if (version.handle.len as usize) < least {
                 return Err("a record too short for its key".into());
             }
+            versions.push(version);
         }
-        Ok((key, entry))
+        Ok(key)
     }
 }
 

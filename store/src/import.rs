@@ -11,11 +11,12 @@
 use crate::apply::Position;
 use crate::digest::{Digest, Effect};
 use crate::image::LeaseHead;
-use crate::index::{Entry, Version};
+use crate::index::Version;
 use crate::lease::{self, Lease};
 use crate::record::{self, Damage, KeyValueRef};
 use crate::state::{Conf, Config, Store};
 use crate::tail::Extent;
+use crate::tree::common_prefix;
 use crate::{AlarmMember, Key, Member, Rev};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -149,10 +150,12 @@ impl Import {
         }
         self.take_tables(tables, leases);
         let keys = std::mem::take(&mut self.keys);
-        for (key, versions) in keys {
+        let mut before: &[u8] = b"";
+        for (key, versions) in &keys {
             let latest = versions.last().expect("a key has versions");
-            assert!(self.store.leases.load_key(&key, latest.lease), "orphans were adopted");
-            self.store.keys.load(&key, Entry::new(key.len(), &versions));
+            assert!(self.store.leases.load_key(key, latest.lease), "orphans were adopted");
+            self.store.keys.load(key, common_prefix(before, key), versions);
+            before = key;
         }
         self.store.keys.loaded();
         while !self.store.sweep(10_000) {}

@@ -312,19 +312,26 @@ impl Keys {
         self.superseded.push_back((version.main, number));
     }
 
-    /// Takes in a whole entry of an image. [`Keys::loaded`] must follow the last one.
-    pub fn load(&mut self, key: &[u8], entry: Entry) {
+    /// Takes in all versions of the next key of an image, oldest first. Keys come in order; `shared`:
+    /// bytes that this one has in common with the one before. [`Keys::loaded`] must follow the last.
+    ///
+    /// # Panics
+    /// If there is no version.
+    pub fn load(&mut self, key: &[u8], shared: usize, versions: &[Version]) {
+        let entry = Entry::new(key.len(), versions);
         let live = entry.is_live();
-        for version in entry.versions() {
-            self.versions += 1;
-            self.live_bytes += version.cost(key.len());
-        }
-        let tombstones: Vec<i64> = entry.versions().filter(|v| v.is_tombstone()).map(|v| v.main).collect();
-        let superseded: Vec<i64> = entry.versions().skip(1).map(|version| version.main).collect();
         let number = self.slab.add(entry);
-        self.tree.insert(key, number, live);
-        self.tombstones.extend(tombstones.into_iter().map(|main| (main, number, key.into())));
-        self.superseded.extend(superseded.into_iter().map(|main| (main, number)));
+        self.tree.append(key, shared, number, live);
+        self.versions += versions.len() as u64;
+        for (position, version) in versions.iter().enumerate() {
+            self.live_bytes += version.cost(key.len());
+            if version.is_tombstone() {
+                self.tombstones.push_back((version.main, number, key.into()));
+            }
+            if position > 0 {
+                self.superseded.push_back((version.main, number));
+            }
+        }
     }
 
     /// After the last [`Keys::load`].

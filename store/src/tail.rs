@@ -93,8 +93,8 @@ impl Tail {
         open.then_some(tail)
     }
 
-    /// Places and encodes one record. `rev` ascends from call to call.
-    pub fn append(&mut self, segment_bytes: u32, rev: Rev, tombstone: bool, kv: &KeyValueRef<'_>) -> (Handle, Bytes) {
+    /// Places and encodes one record, and shows its bytes. `rev` ascends from call to call.
+    pub fn append(&mut self, segment_bytes: u32, rev: Rev, tombstone: bool, kv: &KeyValueRef<'_>) -> (Handle, &Bytes) {
         let bytes = record::encode(rev, tombstone, kv);
         let len = u32::try_from(bytes.len()).ok().filter(|len| *len < HARD_LIMIT);
         let len = len.expect("a record is shorter than a segment may be");
@@ -104,10 +104,10 @@ impl Tail {
         segment.last = rev.main;
         segment.end += len;
         segment.live += u64::from(len);
-        let waiting = Waiting { offset: handle.offset, rev, bytes: bytes.clone() };
-        self.unwritten.entry(handle.segment).or_default().records.push_back(waiting);
+        let records = &mut self.unwritten.entry(handle.segment).or_default().records;
+        records.push_back(Waiting { offset: handle.offset, rev, bytes });
         self.bytes += u64::from(len);
-        (handle, bytes)
+        (handle, &records.back().expect("pushed just now").bytes)
     }
 
     fn segment_for(&mut self, segment_bytes: u32, main: i64, len: u32) -> &mut SegmentUse {

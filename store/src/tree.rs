@@ -24,6 +24,8 @@ const CHILDREN: usize = 64;
 const GROWTH: usize = 128;
 /// Bytes of number and liveness.
 const WORD: usize = 4;
+/// Most bytes of the two lengths before a record's key, unless they are huge.
+const HEAD_MOST: usize = 8;
 
 /// Keys, each with a number below 2^31 and whether it is live.
 #[derive(Clone, Debug)]
@@ -117,7 +119,22 @@ impl Tree {
     pub fn insert(&mut self, key: &[u8], number: u32, live: bool) {
         self.len += 1;
         self.live += u64::from(live);
-        if let Some(split) = self.root.insert(key, pack(number, live)) {
+        let split = self.root.insert(key, pack(number, live));
+        self.grow(split);
+    }
+
+    /// As [`Tree::insert`] for a key above all that are there: `shared` is the length of what it has in
+    /// common with the last of them, and nothing is searched.
+    pub fn append(&mut self, key: &[u8], shared: usize, number: u32, live: bool) {
+        self.len += 1;
+        self.live += u64::from(live);
+        let split = self.root.append(key, shared, pack(number, live));
+        self.grow(split);
+    }
+
+    /// The root gets a sibling, and both a parent.
+    fn grow(&mut self, split: Option<Split>) {
+        if let Some(split) = split {
             let left = std::mem::replace(&mut self.root, Node::Leaf(Leaf::default()));
             let left = Child { live: self.live - split.live, node: left };
             let right = Child { live: split.live, node: split.node };
@@ -218,6 +235,13 @@ impl Node {
         }
     }
 
+    fn append(&mut self, key: &[u8], shared: usize, word: u32) -> Option<Split> {
+        match self {
+            Node::Leaf(leaf) => leaf.append(key, shared, word),
+            Node::Inner(inner) => inner.append(key, shared, word),
+        }
+    }
+
     /// Whether the key was live.
     fn remove(&mut self, key: &[u8]) -> bool {
         match self {
@@ -275,8 +299,22 @@ impl Inner {
         let i = self.child_of(key);
         let child = &mut self.children[i];
         child.live += u64::from(word & 1);
-        let Split { separator, live, node } = child.node.insert(key, word)?;
-        child.live -= live;
+        let split = child.node.insert(key, word)?;
+        self.take_in(i, split)
+    }
+
+    fn append(&mut self, key: &[u8], shared: usize, word: u32) -> Option<Split> {
+        let i = self.children.len() - 1;
+        let child = &mut self.children[i];
+        child.live += u64::from(word & 1);
+        let split = child.node.append(key, shared, word)?;
+        self.take_in(i, split)
+    }
+
+    /// What child `i` gave away stands behind it.
+    fn take_in(&mut self, i: usize, split: Split) -> Option<Split> {
+        let Split { separator, live, node } = split;
+        self.children[i].live -= live;
         self.separators.insert(i, separator);
         self.children.insert(i + 1, Child { live, node });
         if self.children.len() <= CHILDREN {
@@ -323,8 +361,8 @@ impl Inner {
 
 impl Leaf {
     fn record(&self, at: usize) -> Record {
-        let (shared, rest) = short(&self.records, at);
-        let (len, rest) = short(&self.records, rest);
+        let (shared, len, behind) = head(&self.records[at..]);
+        let rest = self.records.len() - behind.len();
         Record { at, shared, rest, word: rest + len, end: rest + len + WORD }
     }
 
@@ -340,16 +378,17 @@ impl Leaf {
 
     /// Without building any key: a record is compared by what it shares with the one before.
     fn find(&self, key: &[u8]) -> Spot {
-        let (mut at, mut common) = (0, 0);
-        while at < self.records.len() {
-            let record = self.record(at);
-            match record.shared.cmp(&common) {
+        let (mut left, mut common) = (&self.records[..], 0);
+        while !left.is_empty() {
+            let (shared, len, behind) = head(left);
+            let at = self.records.len() - left.len();
+            match shared.cmp(&common) {
                 // It differs from the one before only behind where that already differed from `key`.
                 Ordering::Greater => {}
                 // It left the common prefix upwards.
                 Ordering::Less => return Spot { at, found: false, common },
                 Ordering::Equal => {
-                    let (rest, wanted) = (self.rest(&record), &key[common..]);
+                    let (rest, wanted) = (&behind[..len], &key[common..]);
                     let same = common_prefix(rest, wanted);
                     match rest.get(same).cmp(&wanted.get(same)) {
                         Ordering::Less => common += same,
@@ -358,9 +397,9 @@ impl Leaf {
                     }
                 }
             }
-            at = record.end;
+            left = &behind[len + WORD..];
         }
-        Spot { at, found: false, common }
+        Spot { at: self.records.len(), found: false, common }
     }
 
     fn insert(&mut self, key: &[u8], word: u32) -> Option<Split> {
@@ -380,11 +419,33 @@ impl Leaf {
         }
         self.replace(replaced, &new);
         self.keys += 1;
-        let crowded = self.keys > LEAF_KEYS || (self.keys > 1 && self.records.len() > LEAF_BYTES);
-        crowded.then(|| {
+        self.is_crowded().then(|| {
             let last = at + new.len() >= self.records.len();
             self.split(last)
         })
+    }
+
+    /// Leaves what [`Leaf::insert`] would leave, room apart.
+    fn append(&mut self, key: &[u8], shared: usize, word: u32) -> Option<Split> {
+        let at = self.records.len();
+        if self.records.capacity() - at < key.len() - shared + HEAD_MOST + WORD {
+            self.records.reserve_exact(key.len() - shared + GROWTH);
+        }
+        put_record(&mut self.records, shared, &[&key[shared..]], word);
+        self.keys += 1;
+        if !self.is_crowded() {
+            return None;
+        }
+        self.records.truncate(at);
+        self.keys -= 1;
+        self.records.shrink_to(at + GROWTH);
+        let mut right = Leaf { records: Vec::with_capacity(at), keys: 1 };
+        put_record(&mut right.records, 0, &[key], word);
+        Some(Split { separator: key[..shared + 1].into(), live: u64::from(word & 1), node: Node::Leaf(right) })
+    }
+
+    fn is_crowded(&self) -> bool {
+        self.keys > LEAF_KEYS || (self.keys > 1 && self.records.len() > LEAF_BYTES)
     }
 
     fn replace(&mut self, range: std::ops::Range<usize>, new: &[u8]) {
@@ -554,18 +615,32 @@ fn put_record(out: &mut Vec<u8>, shared: usize, rest: &[&[u8]], word: u32) {
     out.extend_from_slice(&word.to_le_bytes());
 }
 
-/// A length and where it ends. Most are below 128.
-fn short(bytes: &[u8], at: usize) -> (usize, usize) {
-    let first = bytes[at];
-    if first < 0x80 {
-        return (usize::from(first), at + 1);
+/// Of the record at the front: both lengths, and everything behind them. Most are below 128.
+fn head(records: &[u8]) -> (usize, usize, &[u8]) {
+    if let [shared, len, behind @ ..] = records
+        && (shared | len) < 0x80
+    {
+        return (usize::from(*shared), usize::from(*len), behind);
     }
-    let (value, used) = crate::protobuf::read_varint(&bytes[at..]).expect("a leaf holds what was put there");
-    (value as usize, at + used)
+    let length = |bytes| crate::protobuf::read_varint(bytes).expect("a leaf holds what was put there");
+    let (shared, used) = length(records);
+    let (len, more) = length(&records[used..]);
+    (shared as usize, len as usize, &records[used + more..])
 }
 
-fn common_prefix(a: &[u8], b: &[u8]) -> usize {
-    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+/// How many bytes two keys have in common at their front.
+pub(crate) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+    let (a_words, _) = a.as_chunks::<8>();
+    let (b_words, _) = b.as_chunks::<8>();
+    let mut same = 0;
+    for (a, b) in a_words.iter().zip(b_words) {
+        let different = u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b);
+        if different != 0 {
+            return same + different.trailing_zeros() as usize / 8;
+        }
+        same += 8;
+    }
+    same + a[same..].iter().zip(&b[same..]).take_while(|(a, b)| a == b).count()
 }
 
 #[cfg(test)]
@@ -671,6 +746,37 @@ mod tests {
             }
             for (a, b) in &probes {
                 both.compare(&bounds(a, b));
+            }
+        }
+    }
+
+    /// What a checkpoint loads is what inserting would have made, node for node.
+    #[test]
+    fn appended_is_inserted() {
+        let mut keys: Vec<Vec<u8>> = (0..9_000).map(|n| format!("/registry/{}/{n:06}", n % 11).into_bytes()).collect();
+        keys.extend((0..40u8).map(|n| vec![n; 70 + 50 * usize::from(n)]));
+        keys.extend([vec![], vec![0], vec![0, 0], b"/registry".to_vec(), b"/registry/3/000003/".to_vec()]);
+        keys.sort();
+        let (mut inserted, mut appended, mut before) = (Tree::default(), Tree::default(), Vec::new());
+        for (number, key) in (0..).zip(keys) {
+            inserted.insert(&key, number, number % 3 > 0);
+            appended.append(&key, common_prefix(&before, &key), number, number % 3 > 0);
+            before = key;
+        }
+        assert!(matches!(&inserted.root, Node::Inner(inner) if matches!(inner.children[0].node, Node::Inner(_))));
+        assert_eq!(format!("{appended:?}"), format!("{inserted:?}"));
+    }
+
+    #[test]
+    fn a_common_prefix_ends_at_the_first_difference() {
+        for len in 0..40usize {
+            let a = vec![7; len];
+            for different in 0..=len {
+                let mut b = [&a[..], &[7; 3]].concat();
+                b[different] ^= 0x80 >> (len % 8);
+                assert_eq!(common_prefix(&a, &b), different);
+                assert_eq!(common_prefix(&b, &a), different);
+                assert_eq!(common_prefix(&a, &a[..different]), different);
             }
         }
     }

@@ -219,22 +219,34 @@ pub(super) fn decode_table(header: &Header, table: &[u8]) -> Option<Vec<Row>> {
     (total == header.body_len).then_some(rows)
 }
 
-/// The entries of `rows` out of their bodies, or the identities of those whose bytes are wrong.
-pub(super) fn decode_bodies(rows: &[Row], bodies: &Bytes) -> Result<Vec<Entry>, Vec<EntryId>> {
-    let mut entries = Vec::with_capacity(rows.len());
+/// The identities of those rows whose bytes are wrong.
+pub(super) fn wrong_bodies(rows: &[Row], bodies: &[u8]) -> Vec<EntryId> {
     let mut wrong = Vec::new();
     let mut from = 0usize;
     for row in rows {
         let until = from + row.len as usize;
-        if until > bodies.len() || crc32c::crc32c(&bodies[from..until]) != row.id.crc {
+        if bodies.get(from..until).is_none_or(|body| crc32c::crc32c(body) != row.id.crc) {
             wrong.push(row.id);
-        } else {
-            let data = bodies.slice(from..until);
-            entries.push(Entry { index: row.id.index, term: row.id.term, kind: row.kind, data });
         }
         from = until;
     }
-    if wrong.is_empty() { Ok(entries) } else { Err(wrong) }
+    wrong
+}
+
+/// The entries of `rows` out of their bodies, or the identities of those whose bytes are wrong.
+pub(super) fn decode_bodies(rows: &[Row], bodies: &Bytes) -> Result<Vec<Entry>, Vec<EntryId>> {
+    let wrong = wrong_bodies(rows, bodies);
+    if !wrong.is_empty() {
+        return Err(wrong);
+    }
+    let mut from = 0usize;
+    let entry = |row: &Row| {
+        let until = from + row.len as usize;
+        let data = bodies.slice(from..until);
+        from = until;
+        Entry { index: row.id.index, term: row.id.term, kind: row.kind, data }
+    };
+    Ok(rows.iter().map(entry).collect())
 }
 
 /// Everything of a batch but its bodies, ready to be written around them.

@@ -36,18 +36,32 @@ pub struct LogOptions {
     pub segment_bytes: u64,
 }
 
-/// What recovery found.
+/// What recovery found, and verified byte by byte. [`Log::each`] reads the entries.
 #[derive(Debug)]
 pub struct LogContent {
     pub hard: HardState,
-    /// Without gaps, from `boundary.0 + 1`.
-    pub entries: Vec<Entry>,
     /// (index, term) of the entry before the first one.
     pub boundary: (u64, u64),
+    /// (index, term) of the last entry: the boundary, if there is none. Without gaps between the two.
+    pub last: (u64, u64),
+    /// (first index, term) of each run of one term behind the boundary, ascending; a run that only
+    /// goes on with the boundary's term is not among them.
+    pub terms: Vec<(u64, u64)>,
     /// The tail that was cut, if there was one: bytes of a batch that was never proven durable.
     pub torn: Option<Torn>,
     /// Batches whose damaged header or copy was restored from the other one.
     pub healed: Vec<Torn>,
+}
+
+impl LogContent {
+    /// Term of the entry at `index`, or of the boundary; None outside of the log.
+    pub fn term_of(&self, index: u64) -> Option<u64> {
+        if index < self.boundary.0 || index > self.last.0 {
+            return None;
+        }
+        let runs = self.terms.partition_point(|(first, _)| *first <= index);
+        Some(runs.checked_sub(1).map_or(self.boundary.1, |run| self.terms[run].1))
+    }
 }
 
 /// A place in the log's files and what was wrong there.
@@ -218,6 +232,25 @@ impl Log {
             }
         }
         Ok(entries)
+    }
+
+    /// Hands over the entries from index `from` to `upto`, in order, one batch in memory at a time. Of
+    /// these the log holds what it hands over: none below its boundary, none behind its last.
+    ///
+    /// # Errors
+    /// What `take` says, and damage that was not there when the log was opened.
+    pub fn each(&self, from: u64, upto: u64, mut take: impl FnMut(Entry) -> Result<(), Fault>) -> Result<(), Fault> {
+        self.check_running()?;
+        let start = self.spans.partition_point(|span| span.last < from);
+        for span in self.spans.range(start..).take_while(|span| span.first <= upto) {
+            let last = span.last.min(upto);
+            for entry in self.read_span(span)? {
+                if (from..=last).contains(&entry.index) {
+                    take(entry)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Forgets whole segments whose entries all lie below `index`; their files are kept for reuse.

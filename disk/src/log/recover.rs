@@ -1,18 +1,18 @@
 //! The way back: walk the chain of batches, decide at its end between "that is all", "torn tail"
 //! and "damage", and only then touch the disk.
 
-use super::batch::{Frame, HEADER, Header, NotHeader, Place, decode_bodies, decode_table};
+use super::batch::{Frame, HEADER, Header, NotHeader, Place, Row, decode_table, wrong_bodies};
 use super::space::{self, Segment, Spares};
 use super::{Log, LogContent, LogOptions, Tip, Torn};
+use crate::ahead::Ahead;
 use crate::header::{check_identity, read_exact, read_full};
 use crate::{EntryId, Fault, Files, How, Identity, PAGE};
-use bytes::Bytes;
-use consensus::{Entry, HardState};
+use consensus::HardState;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Bytes read at a time when looking for proof behind the end of the chain.
-const STRIDE: usize = 1 << 20;
+const STRIDE: usize = 256 << 10;
 /// Most identities listed in one fault.
 const IDENTITIES_MAX: u64 = 1 << 16;
 
@@ -28,8 +28,7 @@ pub(super) fn recover_unused(
     start: (u64, u64),
 ) -> Result<Option<Log>, Fault> {
     let replay = read(files, id, options)?;
-    let unused = replay.entries.is_empty()
-        && replay.log.boundary == start
+    let unused = replay.log.boundary == start
         && replay.log.last == start
         && replay.log.hard.vote == 0
         && replay.log.hard.commit <= start.0;
@@ -65,11 +64,11 @@ fn read(files: Arc<dyn Files>, id: Identity, options: LogOptions) -> Result<Repl
     Ok(replay)
 }
 
-/// A batch of the chain, read whole.
+/// A batch of the chain, read whole and verified.
 struct Batch {
     header: Header,
     digest: u32,
-    entries: Vec<Entry>,
+    rows: Vec<Row>,
     /// A header or its copy was wrong, and what.
     wrong: Option<&'static str>,
 }
@@ -93,27 +92,28 @@ struct Break {
 
 struct Replay {
     log: Log,
-    entries: Vec<Entry>,
+    /// As in [`LogContent`].
+    terms: Vec<(u64, u64)>,
     torn: Option<Torn>,
     healed: Vec<Torn>,
-    /// Batches to be written again, whole, in order.
-    rewrite: Vec<Rewrite>,
-    tail: Option<Rewrite>,
+    /// Batches that are to be written again, in order.
+    rewrite: Vec<Header>,
+    /// The last batch, unless it stands there.
+    tail: Option<Header>,
     /// The break at the end of the last segment but one, which its follower must explain.
     pending: Option<(String, u64, Break)>,
-}
-
-/// A batch as it should be on the disk.
-struct Rewrite {
-    at: Place,
-    bytes: Vec<u8>,
-    /// It is not like that now.
-    wrong: bool,
 }
 
 /// No torn write makes a file shorter: it had its full length, durably, before its first batch.
 fn shortened(path: &str, len: u64, made: u64) -> Fault {
     Fault::damaged(path, len, format!("the file ends here and was made with {made} bytes: batches may be missing"))
+}
+
+/// Table and bodies of a whole batch.
+fn parts<'a>(header: &Header, batch: &'a [u8]) -> (&'a [u8], &'a [u8]) {
+    let bodies = HEADER + header.table_len();
+    let end = bodies + usize::try_from(header.body_len).expect("smaller than its file");
+    (&batch[HEADER..bodies], &batch[bodies..end])
 }
 
 impl Replay {
@@ -133,7 +133,7 @@ impl Replay {
         };
         Replay {
             log,
-            entries: Vec::new(),
+            terms: Vec::new(),
             torn: None,
             healed: Vec::new(),
             rewrite: Vec::new(),
@@ -150,10 +150,11 @@ impl Replay {
     fn segment(&mut self, last: bool) -> Result<(), Fault> {
         let segment = self.current();
         let (id, len, path) = (segment.id, segment.len, segment.path.clone());
-        let mut offset = 0;
+        let file = Arc::clone(&segment.file);
+        let (mut ahead, mut offset) = (Ahead::new(&*file, &path, len), 0);
         while offset + PAGE <= len {
             let place = Place { segment: id, offset };
-            match self.batch_at(place)? {
+            match self.batch_at(place, &mut ahead)? {
                 Ok(batch) => {
                     if batch.header.file_len > len {
                         return Err(shortened(&path, len, batch.header.file_len));
@@ -169,9 +170,9 @@ impl Replay {
                         return Err(self.refuse(&path, offset, broken, &proof));
                     }
                     if !last {
-                        self.pending = Some((path, offset, broken));
+                        self.pending = Some((path.clone(), offset, broken));
                     } else if broken.seen {
-                        self.torn = Some(Torn { file: path, offset, what: broken.what });
+                        self.torn = Some(Torn { file: path.clone(), offset, what: broken.what });
                     }
                     return Ok(());
                 }
@@ -224,12 +225,10 @@ impl Replay {
 
     /// The batch that continues the chain at `place`, or why there is none and the proof that there was one.
     #[allow(clippy::type_complexity)]
-    fn batch_at(&self, place: Place) -> Result<Result<Batch, (Break, Option<Header>)>, Fault> {
-        let segment = self.current();
-        let front = read_exact(&*segment.file, &segment.path, place.offset, HEADER)?;
-        let found = match Header::decode(&front) {
+    fn batch_at(&self, place: Place, ahead: &mut Ahead) -> Result<Result<Batch, (Break, Option<Header>)>, Fault> {
+        let found = match Header::decode(ahead.get(place.offset, HEADER)?) {
             Ok((header, digest)) if self.continues(&header, place)? => Some((header, digest, None)),
-            Err(NotHeader::TooNew(level)) => return Err(Fault::TooNew { file: segment.path.clone(), level }),
+            Err(NotHeader::TooNew(level)) => return Err(Fault::TooNew { file: self.current().path.clone(), level }),
             Ok(_) | Err(NotHeader::Unreadable) => None,
         };
         let mut survey = None;
@@ -242,10 +241,10 @@ impl Replay {
         };
         let broken = match found {
             None => Break { what: "no batch continues the chain".to_string(), seen: false, entries: Vec::new() },
-            Some((header, digest, wrong)) => match self.read_batch(&header)? {
-                Ok((entries, copy_wrong)) => {
+            Some((header, digest, wrong)) => match self.read_batch(&header, ahead)? {
+                Ok((rows, copy_wrong)) => {
                     let wrong = wrong.or(copy_wrong.then_some("the copy of the header was wrong"));
-                    return Ok(Ok(Batch { header, digest, entries, wrong }));
+                    return Ok(Ok(Batch { header, digest, rows, wrong }));
                 }
                 Err(broken) => broken,
             },
@@ -276,26 +275,25 @@ impl Replay {
             && (header.restart || header.base.0 <= self.log.last.0))
     }
 
-    /// Reads and verifies table and bodies. With the entries: is the trailing copy wrong?
+    /// Reads and verifies table and bodies. With the rows: is the trailing copy wrong?
     #[allow(clippy::type_complexity)]
-    fn read_batch(&self, header: &Header) -> Result<Result<(Vec<Entry>, bool), Break>, Fault> {
+    fn read_batch(&self, header: &Header, ahead: &mut Ahead) -> Result<Result<(Vec<Row>, bool), Break>, Fault> {
         let broken = |what: &str, entries| Ok(Err(Break { what: what.to_string(), seen: true, entries }));
-        let segment = self.current();
-        let room = segment.len - header.at.offset;
+        let room = self.current().len - header.at.offset;
         if header.size() > room {
             return broken("the file ends inside a batch", Vec::new());
         }
         let size = usize::try_from(header.size()).expect("smaller than its file");
-        let bytes = Bytes::from(read_exact(&*segment.file, &segment.path, header.at.offset, size)?);
-        let bodies = HEADER + header.table_len();
-        let Some(rows) = decode_table(header, &bytes[HEADER..bodies]) else {
+        let bytes = ahead.get(header.at.offset, size)?;
+        let (table, bodies) = parts(header, bytes);
+        let Some(rows) = decode_table(header, table) else {
             return broken("the identity table of a batch is wrong", Vec::new());
         };
-        let body_end = bodies + usize::try_from(header.body_len).expect("smaller than its file");
-        match decode_bodies(&rows, &bytes.slice(bodies..body_end)) {
-            Ok(entries) => Ok(Ok((entries, bytes[size - HEADER..] != header.encode()[..]))),
-            Err(wrong) => broken("the data of log entries is wrong", wrong),
+        let wrong = wrong_bodies(&rows, bodies);
+        if !wrong.is_empty() {
+            return broken("the data of log entries is wrong", wrong);
         }
+        Ok(Ok((rows, bytes[size - HEADER..] != header.encode()[..])))
     }
 
     /// Looks at every page of the segment from `place` on.
@@ -343,45 +341,55 @@ impl Replay {
 
     fn accept(&mut self, batch: Batch) -> Result<(), Fault> {
         let header = batch.header;
-        let frame = Frame::new(&header, &super::encode_table(&batch.entries));
-        let mut bytes = frame.front;
-        for entry in &batch.entries {
-            bytes.extend_from_slice(&entry.data);
-        }
-        bytes.extend_from_slice(&frame.back);
-        let rewrite = Rewrite { at: header.at, bytes, wrong: batch.wrong.is_some() };
-        if let Some(previous) = self.tail.replace(rewrite)
-            && previous.wrong
-        {
-            self.rewrite.push(previous);
-        }
-        if let Some(wrong) = batch.wrong {
-            self.healed.push(Torn {
-                file: self.current().path.clone(),
-                offset: header.at.offset,
-                what: wrong.to_string(),
-            });
+        match batch.wrong {
+            None => self.tail = Some(header),
+            Some(wrong) => {
+                self.tail = None;
+                self.rewrite.push(header);
+                let (file, offset) = (self.current().path.clone(), header.at.offset);
+                self.healed.push(Torn { file, offset, what: wrong.to_string() });
+            }
         }
         self.pending = None;
         if self.log.tip.number == 0 {
             self.log.boundary = header.base;
             self.log.last = header.base;
         }
-        self.cut_entries(&header);
-        let last_term = batch.entries.last().map_or(header.base.1, |entry| entry.term);
-        self.entries.extend(batch.entries);
+        self.take_terms(&header, &batch.rows);
+        let last_term = batch.rows.last().map_or(header.base.1, |row| row.id.term);
         self.log.account(&header, last_term);
         self.log.tip.digest = batch.digest;
         Ok(())
     }
 
-    fn cut_entries(&mut self, header: &Header) {
-        if header.restart {
-            self.entries.clear();
+    fn take_terms(&mut self, header: &Header, rows: &[Row]) {
+        // What a restart or a replaced end leaves is of the base's term at most.
+        while self.terms.last().is_some_and(|(first, _)| header.restart || *first > header.base.0) {
+            self.terms.pop();
         }
-        while self.entries.last().is_some_and(|entry| entry.index > header.base.0) {
-            self.entries.pop();
+        let mut term = header.base.1;
+        for row in rows {
+            if row.id.term > term {
+                term = row.id.term;
+                self.terms.push((row.id.index, term));
+            }
         }
+    }
+
+    /// A batch as it should be on the disk.
+    fn whole(&self, header: &Header) -> Result<Vec<u8>, Fault> {
+        let segment = self.log.segments.iter().find(|segment| segment.id == header.at.segment);
+        let segment = segment.expect("it was read from there");
+        let size = usize::try_from(header.size()).expect("smaller than its file");
+        let bytes = read_exact(&*segment.file, &segment.path, header.at.offset, size)?;
+        let (table, bodies) = parts(header, &bytes);
+        let same = decode_table(header, table).is_some_and(|rows| wrong_bodies(&rows, bodies).is_empty());
+        if !same {
+            let what = "a batch that was whole just now is not any more";
+            return Err(Fault::damaged(&segment.path, header.at.offset, what));
+        }
+        let frame = Frame::new(header, table);
+        Ok([&frame.front[..], bodies, &frame.back].concat())
     }
 
     /// Nothing is refused any more: make durable what was read, then prove it.
@@ -389,22 +397,22 @@ impl Replay {
         // The names that were found may only be visible: the process before may have ended between
         // a rename and its directory flush.
         self.log.files.sync_dir(super::DIR).map_err(|e| Fault::io(super::DIR, 0, e))?;
-        let tail = self.tail.take().expect("the first batch was accepted");
-        for rewrite in self.rewrite.iter().chain([&tail]) {
-            let segment =
-                self.log.segments.iter().find(|s| s.id == rewrite.at.segment).expect("it was read from there");
+        for header in self.rewrite.iter().chain(&self.tail) {
+            let (at, bytes) = (header.at, self.whole(header)?);
+            let segment = self.log.segments.iter().find(|s| s.id == at.segment).expect("it was read from there");
             segment
                 .file
-                .write_at(rewrite.at.offset, &[&rewrite.bytes])
+                .write_at(at.offset, &[&bytes])
                 .and_then(|()| segment.file.sync())
-                .map_err(|e| Fault::io(&segment.path, rewrite.at.offset, e))?;
+                .map_err(|e| Fault::io(&segment.path, at.offset, e))?;
         }
         self.log.tip.filled = self.log.tip.end.offset.next_multiple_of(super::FILL).min(self.current().len);
         self.log.prove()?;
         let content = LogContent {
             hard: self.log.hard,
-            entries: self.entries,
             boundary: self.log.boundary,
+            last: self.log.last,
+            terms: self.terms,
             torn: self.torn,
             healed: self.healed,
         };

@@ -37,10 +37,12 @@ const KEYS: [&[u8]; 7] = [b"\0", b"a", b"a\0", b"ab", b"b", b"c", b"\xff"];
 const ENDS: [&[u8]; 6] = [b"", b"", b"\0", b"ab", b"c", b"\xff"];
 const VALUES: [&[u8]; 4] = [b"", b"x", b"y", b"a longer value"];
 
-/// The store under test, its "files", and the untouched twin.
+/// The store under test, its "files", and the untouched twins.
 struct Bench {
     store: Store,
     twin: Store,
+    /// Was told every entry again, as after a restart.
+    again: Store,
     files: BTreeMap<Handle, Bytes>,
     parks: u64,
     index: u64,
@@ -53,6 +55,7 @@ impl Bench {
         Bench {
             store: Store::new(config),
             twin: Store::new(Config::default()),
+            again: Store::new(Config::default()),
             files: BTreeMap::new(),
             parks: 0,
             index: 0,
@@ -77,6 +80,8 @@ impl Bench {
         let Outcome::Done(twin) = self.twin.apply(at, &data, None).unwrap() else { panic!("all in memory") };
         assert_eq!(applied.result.is_ok(), twin.result.is_ok());
         assert_eq!(self.store.digest(), self.twin.digest());
+        assert_eq!(self.again.replay(at, &data, None), Ok(None), "all in memory");
+        assert_eq!(self.again.digest(), self.twin.digest());
         for (main, event) in applied.events.iter().flat_map(|r| r.events.iter().map(move |e| (r.revision, e))) {
             assert_eq!(event.revision.main, main);
             let opened = store::record::open(&event.record).unwrap();
@@ -396,8 +401,22 @@ fn check_hash(bench: &Bench, revision: i64) {
     assert_eq!(bench.hash(&bench.store, revision), bench.hash(&bench.twin, revision));
 }
 
+/// What replaying leaves is what applying left: tables, index, records.
+fn check_again(bench: &mut Bench) {
+    let [twin, again] = [&mut bench.twin, &mut bench.again].map(|store| {
+        let (head, mut cursor) = store.image();
+        let mut rows = Vec::new();
+        while !store.image_rows(&mut cursor, 100, &mut rows) {}
+        store.end_image(cursor);
+        let records: Vec<Bytes> = store.unwritten(usize::MAX).into_iter().flat_map(|extent| extent.parts).collect();
+        (head, rows, records)
+    });
+    assert_eq!(again, twin);
+}
+
 /// Swept to the end, exactly what the predicate keeps is left.
 fn finish(bench: &mut Bench, model: &Model) {
+    check_again(bench);
     while !bench.store.sweep(3) {}
     assert_eq!(bench.store.swept(), model.compacted);
     let superseded = |v: &&Version, i: usize| {
