@@ -72,14 +72,15 @@ pub fn expire(load: &Load, leases: u64, ttl: i64) -> Result<bool, String> {
     if begin.elapsed() + Duration::from_secs(1) > limit {
         return Err(format!("granting {leases} leases took {:?}: give a longer --ttl", begin.elapsed()));
     }
-    renew_all(load, leases)?;
-    // The window begins when the leases are due.
+    let renewed = renew_all(load, leases)?;
+    let due = renewed.first + limit;
+    // The window begins before the first lease is due: nothing of what it costs is missed.
     let mut plan = load.plan()?;
-    plan.warm_up = limit;
+    plan.warm_up = due.saturating_duration_since(Instant::now()).saturating_sub(Duration::from_millis(200));
     let sources: Vec<Puts> = (0..plan.threads).map(|thread| Puts::new(load, thread)).collect();
     let watched = load.target.watched();
     let mut progress = Progress::new("expire", load.target.quiet);
-    let (seen, _, (due, before, drained, after)) = drive(&plan, sources, &Live::default(), |from, until| {
+    let (seen, _, (before, drained, after)) = drive(&plan, sources, &Live::default(), |from, until| {
         watcher.pump(from, |_| false);
         let before = watched.sample();
         let until = until.expect("a run of a fixed time");
@@ -89,7 +90,7 @@ pub fn expire(load: &Load, leases: u64, ttl: i64) -> Result<bool, String> {
         }
         let drained = watched.sample();
         watcher.pump(until, |_| false);
-        (from, before, drained, watched.sample())
+        (before, drained, watched.sample())
     })?;
     progress.clear();
     let told = &watcher.told;
@@ -102,6 +103,7 @@ pub fn expire(load: &Load, leases: u64, ttl: i64) -> Result<bool, String> {
     }
     let since_due = |at: Option<Instant>| at.map_or(0.0, |at| at.saturating_duration_since(due).as_secs_f64());
     report.figures.insert("drained s".into(), since_due(told.last_event));
+    report.figures.insert("due within s".into(), (renewed.last - renewed.first).as_secs_f64());
     report.figures.insert("ended %".into(), told.deletes as f64 * 100.0 / leases as f64);
     report.errors.extend(told.errors.clone());
     if told.deletes < leases {
@@ -111,10 +113,19 @@ pub fn expire(load: &Load, leases: u64, ttl: i64) -> Result<bool, String> {
     Ok(finish(&load.target, &report))
 }
 
+/// When leases were renewed: the first is due a time to live after `first` at the earliest, the last
+/// one after `last` at the latest.
+struct Renewed {
+    first: Instant,
+    last: Instant,
+}
+
 /// One renewal of each lease, all at once on a few streams.
-fn renew_all(load: &Load, leases: u64) -> Result<(), String> {
+fn renew_all(load: &Load, leases: u64) -> Result<Renewed, String> {
     const STREAMS: u64 = 16;
     let mut net = Net::connect(load.target.dial()?, STREAMS as usize)?;
+    let first = Instant::now();
+    let mut last = first;
     for stream in 0..STREAMS {
         let mut request = Vec::new();
         let mut id = 0;
@@ -133,8 +144,8 @@ fn renew_all(load: &Load, leases: u64) -> Result<(), String> {
     let (mut renewed, mut gone, mut failed) = (0, 0, None);
     let deadline = Instant::now() + Duration::from_secs(60);
     while renewed + gone < leases && failed.is_none() && Instant::now() < deadline {
-        net.poll(Duration::from_millis(100), &mut |_, _, _, event| match event {
-            Event::Message { bytes, .. } if message::number_of(bytes, 3) > 0 => renewed += 1,
+        net.poll(Duration::from_millis(100), &mut |_, now, _, event| match event {
+            Event::Message { bytes, .. } if message::number_of(bytes, 3) > 0 => (renewed, last) = (renewed + 1, now),
             Event::Message { .. } => gone += 1,
             Event::End { code, text, .. } => failed = Some(format!("code {code}: {text}")),
         });
@@ -142,7 +153,7 @@ fn renew_all(load: &Load, leases: u64) -> Result<(), String> {
     match failed {
         Some(text) => Err(format!("renewing: {text}")),
         None if renewed < leases => Err(format!("{renewed} of {leases} leases were renewed, {gone} had ended")),
-        None => Ok(()),
+        None => Ok(Renewed { first, last }),
     }
 }
 

@@ -71,7 +71,7 @@ const READS: &[&str] = &["ops/s", "p50 ms", "p99 ms", "server us/op", "RSS MB"];
 const LISTS: &[&str] = &["p50 ms", "keys/s", "MB/s", "server CPU ms per 10,000 keys", "peak MB"];
 const PAGES: &[&str] = &["whole list p50 ms", "keys/s", "server CPU ms per 10,000 keys", "peak MB"];
 const WATCHES: &[&str] = &["events/server CPU/s", "lag p50 ms", "lag p99 ms", "p99 ms", "kB a watcher", "RSS MB"];
-const LEASES: &[&str] = &["drained s", "ended %", "server us per lease", "p99 ms", "flushes/op"];
+const LEASES: &[&str] = &["drained s", "due within s", "ended %", "server us per lease", "p99 ms", "flushes/op"];
 const COMPACTIONS: &[&str] =
     &["compact call ms", "compact physical ms", "calm p99 ms", "p99 ms", "max ms", "disk B/op"];
 const RESTARTS: &[&str] = &["restart s", "restart CPU s", "RSS MB", "anonymous MB"];
