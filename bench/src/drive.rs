@@ -12,8 +12,8 @@ use wire::Rpc;
 
 /// After an error a client waits this long: a dead server must not be asked a million times.
 const PENALTY: Duration = Duration::from_millis(10);
-/// How long answers that are still owed at the end of an open loop are waited for.
-const GRACE: Duration = Duration::from_secs(15);
+/// How long answers that are still owed at the end of a run are waited for.
+const GRACE: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 15 });
 /// Width of a bucket of the time line.
 const BUCKET: Duration = Duration::from_millis(100);
 
@@ -96,8 +96,10 @@ pub struct Seen {
     pub done: u64,
     pub bytes: u64,
     pub errors: BTreeMap<String, u64>,
-    /// Open loop: due within the window and never answered.
+    /// Due (open loop) or under way (closed loop) within the window and never answered.
     pub unanswered: u64,
+    /// Answered well, before, within and after the window.
+    pub answered: u64,
     pub window: Duration,
     pub cpu: Duration,
     pub line: Vec<Bucket>,
@@ -115,6 +117,7 @@ impl Seen {
             bytes: 0,
             errors: BTreeMap::new(),
             unanswered: 0,
+            answered: 0,
             window: Duration::ZERO,
             cpu: Duration::ZERO,
             line: Vec::new(),
@@ -132,6 +135,7 @@ impl Seen {
             *self.errors.entry(what).or_default() += count;
         }
         self.unanswered += other.unanswered;
+        self.answered += other.answered;
         self.window = self.window.max(other.window);
         self.cpu += other.cpu;
         if self.line.len() < other.line.len() {
@@ -288,12 +292,15 @@ impl<S: Source> Worker<'_, S> {
                 self.fall_due(due, &mut net);
                 due += interval;
             }
-            let owed = open && (self.under_way > 0 || !self.backlog.is_empty());
+            // Also of a closed loop: a server that holds answers back must not be rid of them at the end.
+            let owed = self.under_way > 0 || !self.backlog.is_empty();
             let late = self.until.is_some_and(|until| now >= until + GRACE);
             if (over && (!owed || late)) || (self.left == Some(0) && self.under_way == 0) {
                 break;
             }
-            while let Some((at, client)) = self.sick.front().copied().filter(|(at, _)| *at <= now) {
+            while (open || !over)
+                && let Some((at, client)) = self.sick.front().copied().filter(|(at, _)| *at <= now)
+            {
                 self.sick.pop_front();
                 self.recover(at, client, open, &mut net);
             }
@@ -313,9 +320,8 @@ impl<S: Source> Worker<'_, S> {
         self.seen.window = end.saturating_duration_since(start);
         self.seen.cpu = cpu_end.saturating_sub(cpu);
         self.seen.gap = self.seen.gap.max(end.saturating_duration_since(self.last_good));
-        if open {
-            self.charge_unanswered(now);
-        }
+        self.charge_unanswered(now);
+        self.seen.answered = self.done;
         self.seen.losses = std::mem::take(&mut net.losses);
         self.seen.lost = net.lost;
         (self.seen, self.source)
@@ -407,6 +413,11 @@ impl<S: Source> Worker<'_, S> {
         at >= self.from && self.until.is_none_or(|until| at < until)
     }
 
+    /// Whether a call that ended after the window was begun before its end.
+    fn began_before_the_end(&self, since: Instant, now: Instant) -> bool {
+        self.until.is_some_and(|until| since < until && now >= until)
+    }
+
     fn good(&mut self, now: Instant, since: Instant, open: bool) {
         self.done += 1;
         if self.done.is_multiple_of(64) {
@@ -422,9 +433,11 @@ impl<S: Source> Worker<'_, S> {
             bucket.done += 1;
             bucket.worst_us = bucket.worst_us.max(us);
         }
-        // A closed loop counts what ended in the window, an open one what was due in it.
-        if self.in_window(if open { since } else { now }) {
-            self.seen.done += 1;
+        // A closed loop counts what ended in the window, an open one what was due in it; both have the
+        // latencies of what was under way at its end.
+        let counted = self.in_window(if open { since } else { now });
+        self.seen.done += u64::from(counted);
+        if counted || self.began_before_the_end(since, now) {
             self.seen.latencies.saturating_record(us.max(1));
         }
     }
@@ -454,10 +467,10 @@ impl<S: Source> Worker<'_, S> {
         &mut self.seen.line[at]
     }
 
-    /// What was due and never answered waited at least until now.
+    /// What was due and never answered waited at least until now; also what was due before the window.
     fn charge_unanswered(&mut self, now: Instant) {
         let waiting = self.clients.iter().filter_map(|client| client.since).chain(self.backlog.iter().copied());
-        let owed: Vec<Instant> = waiting.filter(|since| self.in_window(*since)).collect();
+        let owed: Vec<Instant> = waiting.filter(|since| self.until.is_none_or(|until| *since < until)).collect();
         for since in owed {
             self.seen.unanswered += 1;
             self.seen.latencies.saturating_record((now - since).as_micros() as u64);
@@ -523,6 +536,16 @@ mod tests {
         assert!((0.2..0.6).contains(&late(&open)), "{} of the calls waited", late(&open));
         assert!(late(&closed) < 0.05, "{} of the calls waited", late(&closed));
         assert!(closed.gap >= Duration::from_millis(290) && open.gap >= Duration::from_millis(290), "the gap itself");
+    }
+
+    /// One of four clients of a closed loop never gets its answer: the others are answered all the time.
+    #[test]
+    fn an_answer_that_never_comes_shows_in_the_closed_loop() {
+        let plant = Plant { swallow: 5, ..Plant::default() };
+        let seen = run(&Plan { run: Duration::from_millis(300), ..plan(serve(plant).0, 4) }, 10);
+        assert_eq!((seen.unanswered, seen.errors_total()), (1, 0));
+        assert!(seen.latencies.max() >= 200_000, "its wait counts: {} us", seen.latencies.max());
+        assert_eq!(seen.latencies.len(), seen.done + 1 + 3, "and so do those under way at the end");
     }
 
     #[test]

@@ -15,6 +15,8 @@ pub struct Plant {
     pub stall: Option<(Duration, Duration)>,
     /// Every such call gets status 14.
     pub fail_every: u64,
+    /// This call of a connection, counted from 1, never gets an answer.
+    pub swallow: u64,
     /// Every connection is closed after so many calls.
     pub close_after: u64,
     /// Streams at once; 0: as many as the client likes.
@@ -119,7 +121,9 @@ fn connection(mut socket: TcpStream, plant: &Plant, count: &Count) -> Option<()>
                     count.calls.fetch_add(1, Ordering::Relaxed);
                     owed.remove(&stream);
                     count.bytes.fetch_add(bodies.remove(&stream)? as u64, Ordering::Relaxed);
-                    answer(&mut out, stream, plant, calls);
+                    if calls != plant.swallow {
+                        answer(&mut out, stream, plant, calls);
+                    }
                 }
             }
             _ => {}

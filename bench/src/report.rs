@@ -62,7 +62,7 @@ pub struct Report {
     pub megabytes_per_second: f64,
     pub errors: BTreeMap<String, u64>,
     pub errors_total: u64,
-    /// Open loop: calls that were due and had no answer when the run gave up.
+    /// Calls that were due or under way and had no answer when the run gave up.
     pub unanswered: u64,
     pub lost_connections: u64,
     pub losses: Vec<String>,
