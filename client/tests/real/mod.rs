@@ -2,19 +2,19 @@
 //! `etcd`, and where a test says so `etcdctl` and `etcdutl`.
 #![allow(dead_code, reason = "each test uses its part")]
 
+#[path = "../../../tests/servers.rs"]
+mod servers;
+
 use std::{
-    net::TcpListener,
     path::{Path, PathBuf},
-    process::{Child, Command, Output, Stdio},
-    sync::atomic::{AtomicU16, Ordering},
+    process::{Command, Output, Stdio},
     time::{Duration, Instant},
 };
 
 use client::{Client, Options};
+use servers::Guarded;
+pub use servers::PATIENCE;
 use tempfile::TempDir;
-
-/// No start or election takes longer, even on a machine that does much else.
-pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The folder of the programs; without it a test has nothing to do.
 pub fn programs(test: &str) -> Option<PathBuf> {
@@ -27,8 +27,9 @@ pub fn programs(test: &str) -> Option<PathBuf> {
 
 pub struct Cluster {
     programs: PathBuf,
-    folder: TempDir,
+    // Dropped in this order.
     members: Vec<Member>,
+    folder: TempDir,
     /// Given to each member.
     more: Vec<String>,
     scheme: &'static str,
@@ -37,50 +38,18 @@ pub struct Cluster {
 struct Member {
     client: u16,
     peer: u16,
-    /// With its guard.
-    child: Option<(Child, Child)>,
+    process: Option<Guarded>,
 }
 
-/// A port of loopback that nobody listens on, below those of outgoing connections: until the
-/// member is there, and while it is down, no connection of another test may take it.
 fn free_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    const LOW: u16 = 10000;
-    const COUNT: u16 = 4_000;
-    let first = u16::try_from(std::process::id().wrapping_mul(1583) % u32::from(COUNT)).unwrap();
-    loop {
-        let step = NEXT.fetch_add(1, Ordering::Relaxed);
-        assert!(step < COUNT, "no free port on 127.0.0.1 from {LOW} on");
-        let port = LOW + (first + step) % COUNT;
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
-}
-
-/// A shell that ends a server and removes its folder when this program ends, whichever way that
-/// is: its input is closed then. It is killed before the server is.
-fn guard(server: &Child, folder: &Path) -> Child {
-    let script = "trap '' INT; read _; kill -9 \"$1\"; sleep 0.1; rm -rf \"$2\"";
-    let mut command = Command::new("sh");
-    command.args(["-c", script, "guard"]).arg(server.id().to_string()).arg(folder);
-    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-    command.spawn().expect("there is a shell")
-}
-
-/// Kills both, the guard first, and waits until they are gone.
-fn end(guard: &mut Child, server: &mut Child) {
-    for child in [guard, server] {
-        let _ = child.kill();
-        let _ = child.wait();
-    }
+    servers::free_port(10_000, 4_000)
 }
 
 impl Cluster {
     pub fn start(programs: &Path, count: usize, scheme: &'static str, more: &[String]) -> Cluster {
         let folder = TempDir::new().unwrap();
-        let members = (0..count).map(|_| Member { client: free_port(), peer: free_port(), child: None }).collect();
-        let mut cluster = Cluster { programs: programs.to_owned(), folder, members, more: more.to_vec(), scheme };
+        let members = (0..count).map(|_| Member { client: free_port(), peer: free_port(), process: None }).collect();
+        let mut cluster = Cluster { programs: programs.to_owned(), members, folder, more: more.to_vec(), scheme };
         (0..count).for_each(|at| cluster.run(at));
         cluster
     }
@@ -104,8 +73,7 @@ impl Cluster {
             .stdout(log.try_clone().unwrap())
             .stderr(log);
         let child = command.spawn().expect("KVORUM_TEST_ETCD is a folder with etcd in it");
-        let guard = guard(&child, self.folder.path());
-        self.members[at].child = Some((child, guard));
+        self.members[at].process = Some(Guarded::new(child, self.folder.path()));
     }
 
     pub fn file(&self, name: &str) -> PathBuf {
@@ -125,8 +93,7 @@ impl Cluster {
     }
 
     pub fn kill(&mut self, at: usize) {
-        let (mut child, mut guard) = self.members[at].child.take().expect("it runs");
-        end(&mut guard, &mut child);
+        self.members[at].process.take().expect("it runs").end();
     }
 
     /// Waits until the whole cluster answers.
@@ -151,7 +118,7 @@ impl Cluster {
         let until = Instant::now() + PATIENCE;
         while Instant::now() < until {
             for (at, member) in self.members.iter().enumerate() {
-                if member.child.is_none() {
+                if member.process.is_none() {
                     continue;
                 }
                 let one = client.single(&self.endpoint(at)).unwrap().with_request_timeout(Some(Duration::from_secs(1)));
@@ -175,16 +142,6 @@ impl Cluster {
         }
         command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
-    }
-}
-
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        for member in &mut self.members {
-            if let Some((mut child, mut guard)) = member.child.take() {
-                end(&mut guard, &mut child);
-            }
-        }
     }
 }
 

@@ -5,19 +5,20 @@
 
 pub mod certs;
 pub mod person;
+#[path = "../../../tests/servers.rs"]
+mod servers;
 
 use std::{
     collections::BTreeMap,
     io::{Read, Write},
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
-    sync::atomic::{AtomicU16, Ordering},
+    process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
-/// Nothing that must come takes longer, even on a machine that does much else.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+use servers::Guarded;
+pub use servers::PATIENCE;
 
 /// Ids are made of this address: with the same one they are the same. Nobody
 /// connects to it.
@@ -25,53 +26,15 @@ const ADVERTISED: &str = "http://127.0.0.1:1";
 
 /// A server that is killed when it is no longer needed.
 pub struct Server {
-    child: Child,
-    guard: Child,
+    process: Guarded,
     /// Where it serves clients.
     pub port: u16,
     address: String,
     dir: tempfile::TempDir,
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
-/// A shell that ends a server and removes its folder when this program ends, whichever way that
-/// is: its input is closed then. It is killed before the server is.
-fn guard(server: &Child, folder: &Path) -> Child {
-    let script = "trap '' INT; read _; kill -9 \"$1\"; sleep 0.1; rm -rf \"$2\"";
-    let mut command = Command::new("sh");
-    command.args(["-c", script, "guard"]).arg(server.id().to_string()).arg(folder);
-    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-    command.spawn().expect("there is a shell")
-}
-
-/// Kills both, the guard first, and waits until they are gone.
-fn end(guard: &mut Child, server: &mut Child) {
-    for child in [guard, server] {
-        let _ = child.kill();
-        let _ = child.wait();
-    }
-}
-
-/// A port of loopback that nobody listens on, below those of outgoing connections: until the
-/// server is there, no connection of another test may take it.
 fn free_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    const LOW: u16 = 14000;
-    const COUNT: u16 = 6_000;
-    let first = u16::try_from(std::process::id().wrapping_mul(4799) % u32::from(COUNT)).expect("below the count");
-    loop {
-        let step = NEXT.fetch_add(1, Ordering::Relaxed);
-        assert!(step < COUNT, "no free port on 127.0.0.1 from {LOW} on");
-        let port = LOW + (first + step) % COUNT;
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
+    servers::free_port(14_000, 6_000)
 }
 
 /// A cluster of one.
@@ -182,14 +145,14 @@ impl Server {
 
     /// Kills it as a crash would.
     pub fn kill(&mut self) {
-        end(&mut self.guard, &mut self.child);
+        self.process.end();
     }
 
     fn wait(&mut self, program: &Path) {
         let deadline = Instant::now() + PATIENCE;
         while !healthy(&self.address) {
             assert!(Instant::now() < deadline, "{} does not serve\n{}", program.display(), self.log());
-            if let Some(status) = self.child.try_wait().expect("it can be asked") {
+            if let Some(status) = self.process.server.try_wait().expect("it can be asked") {
                 panic!("{} ended with {status}\n{}", program.display(), self.log());
             }
             std::thread::sleep(Duration::from_millis(20));
@@ -201,7 +164,7 @@ impl Server {
         let deadline = Instant::now() + PATIENCE;
         while TcpStream::connect(&self.address).is_err() {
             assert!(Instant::now() < deadline, "the server does not listen\n{}", self.log());
-            if let Some(status) = self.child.try_wait().expect("it can be asked") {
+            if let Some(status) = self.process.server.try_wait().expect("it can be asked") {
                 panic!("the server ended with {status}\n{}", self.log());
             }
             std::thread::sleep(Duration::from_millis(20));
@@ -239,8 +202,7 @@ fn launch(mut command: Command, address: String, port: u16) -> Server {
         .stderr(log)
         .spawn()
         .expect("the server starts");
-    let guard = guard(&child, dir.path());
-    Server { child, guard, port, address, dir }
+    Server { process: Guarded::new(child, dir.path()), port, address, dir }
 }
 
 /// Client and peer port of each member of a [`Cluster`].

@@ -8,22 +8,21 @@
 
 pub mod http;
 pub mod ops;
+#[path = "../../../tests/servers.rs"]
+mod servers;
 pub mod watching;
 
 use std::fs::File;
-use std::net::TcpListener;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use client::{Client, Error, Options, wire::Code};
 use rustix::process::{Pid, Signal, kill_process};
+use servers::Guarded;
+pub use servers::PATIENCE;
 
-/// No start, stop, election or answer of a healthy member takes longer, even on a machine that
-/// does much else. What must come is waited for this long.
-pub const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// The program under test, ready to be given etcd's flags.
@@ -52,21 +51,8 @@ pub fn is_other() -> bool {
     std::env::var_os("KVORUM_TEST_BIN").is_some()
 }
 
-/// A port on loopback that nobody listens on, below those of outgoing connections: a
-/// member that starts again must find it free.
 pub fn free_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    const LOW: u16 = 20_000;
-    const COUNT: u16 = 12_000;
-    let first = u16::try_from(std::process::id().wrapping_mul(7919) % u32::from(COUNT)).expect("below the count");
-    loop {
-        let step = NEXT.fetch_add(1, Ordering::Relaxed);
-        assert!(step < COUNT, "no free port on 127.0.0.1 from {LOW} on");
-        let port = LOW + (first + step) % COUNT;
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
+    servers::free_port(20_000, 12_000)
 }
 
 /// How a member is started.
@@ -155,44 +141,17 @@ pub fn run_to_end(mut command: Command) -> Ended {
     Ended { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
 }
 
-/// Ends a process and removes a directory when this program ends, whichever way it ends.
-#[derive(Debug)]
-struct Guard(Child);
-
-impl Guard {
-    fn new(pid: u32, dir: &Path) -> Guard {
-        // The pipe is closed by the end of this process, and by nothing else.
-        let script = "trap '' INT; read _; kill -9 \"$1\"; sleep 0.1; rm -rf \"$2\"";
-        let guard = Command::new("sh")
-            .args(["-c", script, "guard"])
-            .arg(pid.to_string())
-            .arg(dir)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn();
-        Guard(guard.expect("there is a shell"))
-    }
-}
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// A member that was started.
 #[derive(Debug)]
 pub struct Member {
     pub spec: Spec,
-    child: Option<(Child, Guard)>,
+    process: Option<Guarded>,
 }
 
 impl Member {
     /// Starts the process; it may not serve yet.
     pub fn spawn(spec: Spec) -> Member {
-        let mut member = Member { spec, child: None };
+        let mut member = Member { spec, process: None };
         member.respawn();
         member
     }
@@ -206,7 +165,7 @@ impl Member {
 
     /// Starts the process from another path to the program.
     pub fn spawn_by(spec: Spec, program: &Path) -> Member {
-        let mut member = Member { spec, child: None };
+        let mut member = Member { spec, process: None };
         member.spawn_command(program_at(program));
         member
     }
@@ -217,14 +176,13 @@ impl Member {
     }
 
     fn spawn_command(&mut self, mut command: Command) {
-        assert!(self.child.is_none(), "{} runs already", self.spec.name);
+        assert!(self.process.is_none(), "{} runs already", self.spec.name);
         let log = File::options().create(true).append(true).open(self.spec.log()).expect("opens its log");
         self.spec.flags(&mut command);
         command.stdin(Stdio::null()).stdout(log.try_clone().expect("a second handle")).stderr(log);
         let child = command.spawn().expect("starts");
         let around = self.spec.dir.parent().expect("lies in a temporary directory");
-        let guard = Guard::new(child.id(), around);
-        self.child = Some((child, guard));
+        self.process = Some(Guarded::new(child, around));
     }
 
     /// Waits until a linearisable read is answered.
@@ -245,23 +203,17 @@ impl Member {
 
     /// How it ended, if it did so by itself.
     pub fn ended(&mut self) -> Option<ExitStatus> {
-        let (child, _) = self.child.as_mut()?;
-        child.try_wait().expect("asks")
+        self.process.as_mut()?.server.try_wait().expect("asks")
     }
 
     pub fn signal(&self, signal: Signal) {
-        let (child, _) = self.child.as_ref().expect("runs");
-        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("a process");
+        let pid = Pid::from_child(&self.process.as_ref().expect("runs").server);
         kill_process(pid, signal).expect("signals");
     }
 
     /// SIGKILL, and waits until it is gone.
     pub fn kill(&mut self) {
-        if let Some((mut child, guard)) = self.child.take() {
-            drop(guard);
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        self.process = None;
     }
 
     /// Sends a signal, waits for the end, and says how it ended and how long that took.
@@ -270,7 +222,7 @@ impl Member {
         self.signal(signal);
         loop {
             if let Some(status) = self.ended() {
-                self.child = None;
+                self.process = None;
                 return (status, begin.elapsed());
             }
             assert!(begin.elapsed() < PATIENCE, "{} does not stop\n{}", self.spec.name, self.log());
@@ -280,7 +232,7 @@ impl Member {
 
     /// Of the process that runs.
     pub fn pid(&self) -> u32 {
-        self.child.as_ref().expect("it runs").0.id()
+        self.process.as_ref().expect("it runs").server.id()
     }
 
     pub fn endpoint(&self) -> String {

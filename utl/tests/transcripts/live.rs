@@ -1,13 +1,15 @@
 //! Beside the stock programs: skipped where KVORUM_TEST_ETCD is not set.
 
+#[path = "../../../tests/servers.rs"]
+mod servers;
+
 use crate::fixtures;
 use crate::script::{Outcome, Step, cases, parse, run};
+use servers::{Guarded, PATIENCE};
 use std::fs;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::time::Instant;
 
 fn programs() -> Option<PathBuf> {
     let folder = std::env::var_os("KVORUM_TEST_ETCD").map(PathBuf::from);
@@ -45,48 +47,13 @@ pub fn stock() -> Result<(), String> {
     if wrong.is_empty() { Ok(()) } else { Err(wrong) }
 }
 
-/// A port of loopback that nobody listens on, below those of outgoing connections: until the
-/// server is there, no connection of another test may take it.
 fn free_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    const LOW: u16 = 6000;
-    const COUNT: u16 = 4_000;
-    let first = u16::try_from(std::process::id().wrapping_mul(1583) % u32::from(COUNT)).expect("below the count");
-    loop {
-        let step = NEXT.fetch_add(1, Ordering::Relaxed);
-        assert!(step < COUNT, "no free port on 127.0.0.1 from {LOW} on");
-        let port = LOW + (first + step) % COUNT;
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
-}
-
-/// No start takes longer, even on a machine that does much else.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A shell that ends a server and removes its folder when this program ends, whichever way that
-/// is: its input is closed then. It is killed before the server is.
-fn guard(server: &Child, folder: &Path) -> Child {
-    let script = "trap '' INT; read _; kill -9 \"$1\"; sleep 0.1; rm -rf \"$2\"";
-    let mut command = Command::new("sh");
-    command.args(["-c", script, "guard"]).arg(server.id().to_string()).arg(folder);
-    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-    command.spawn().expect("there is a shell")
-}
-
-/// Kills both, the guard first, and waits until they are gone.
-fn end(guard: &mut Child, server: &mut Child) {
-    for child in [guard, server] {
-        let _ = child.kill();
-        let _ = child.wait();
-    }
+    servers::free_port(6_000, 4_000)
 }
 
 /// A server that ends with its owner.
 struct Server {
-    child: Child,
-    guard: Child,
+    process: Guarded,
     endpoint: String,
 }
 
@@ -101,11 +68,10 @@ impl Server {
         command.args(["--data-dir", data, "--listen-client-urls", &url, "--advertise-client-urls", &url]);
         command.args(["--listen-peer-urls", &format!("http://127.0.0.1:{peer}")]);
         let child = command.spawn().map_err(|error| format!("{}: {error}", program.display()))?;
-        let guard = guard(&child, dir);
-        let mut server = Server { child, guard, endpoint };
+        let mut server = Server { process: Guarded::new(child, dir), endpoint };
         let since = Instant::now();
         while server.ctl(stock, &["endpoint", "health", "--command-timeout=200ms"]).is_err() {
-            if let Some(status) = server.child.try_wait().expect("it can be asked") {
+            if let Some(status) = server.process.server.try_wait().expect("it can be asked") {
                 return Err(format!("{} on {data} ended with {status}", program.display()));
             }
             if since.elapsed() > PATIENCE {
@@ -124,17 +90,9 @@ impl Server {
 
     /// A clean stop: what was acknowledged is in the file.
     fn stop(mut self) {
-        let id = rustix::process::Pid::from_child(&self.child);
+        let id = rustix::process::Pid::from_child(&self.process.server);
         rustix::process::kill_process(id, rustix::process::Signal::TERM).expect("it runs");
-        // Its folder is needed on.
-        let _ = self.guard.kill();
-        self.child.wait().expect("it ends");
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        end(&mut self.guard, &mut self.child);
+        self.process.server.wait().expect("it ends");
     }
 }
 
