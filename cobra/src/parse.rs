@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::{
     go::{self, quote},
-    table::{Command, Flag, HELP, Kind, Path, last},
+    table::{Command, Flag, HELP, Kind, Pages, Path, last},
 };
 
 const CHECKED: &str = "checked when it was read";
@@ -159,7 +159,7 @@ fn read<R>(root: &'static Command<R>, words: &[String], lenient: bool) -> Result
     let mut parsed = Parsed { path: path.clone(), values: Values::default(), args: Vec::new(), before_dash: None };
     if path.len() == 1
         && root.has_subs()
-        && let Some(word) = bare(&rest, &known(&path)).first()
+        && let Some(word) = bare(&rest, &on_the_way(&path)).first()
     {
         return Err(Misread { path, text: unknown_command(root, word), usage: false });
     }
@@ -239,7 +239,7 @@ fn find<R>(root: &'static Command<R>, words: &[String]) -> (Vec<&'static Command
     let mut path = vec![root];
     let mut words = words.to_vec();
     loop {
-        let flags = known(&path);
+        let flags = on_the_way(&path);
         let Some(next) = bare(&words, &flags).first().copied().map(str::to_owned) else { break };
         let Some(sub) = last(&path).sub(&next) else { break };
         let at = position(&words, &flags, &next);
@@ -247,6 +247,14 @@ fn find<R>(root: &'static Command<R>, words: &[String]) -> (Vec<&'static Command
         path.push(sub);
     }
     (path, words)
+}
+
+/// The flags that are known while the words are followed down the tree. cobra makes `--help` only
+/// when a command runs, so before the name of a subcommand it is a flag that is not known; etcdctl
+/// itself has it before that.
+fn on_the_way<R>(path: &Path<R>) -> Vec<&'static Flag> {
+    let early = path.len() == 1 && path[0].pages != Pages::Usage;
+    known(path).into_iter().filter(|flag| early || flag.name != HELP.name).collect()
 }
 
 /// Whether the word takes the one after it as its value. Before the command is
@@ -414,9 +422,29 @@ mod tests {
             ("status --dir d a b", "accepts 1 arg(s), received 2"),
             ("status --dir d a", "status | dir=d | a"),
             ("status --help", "status | help=true | "),
+            // Before a name `--help` is not known yet, and what is not known takes the next word.
+            ("-h lease", " | help=true | lease"),
+            ("-h lease list", "unknown command \"list\" for \"etcdctl\""),
+            ("lease -h list", "lease | help=true | list"),
+            ("lease --help list", "lease | help=true | list"),
+            ("lease --help=true list", "lease list | help=true | "),
+            ("lease -h --hex list", "lease list | help=true hex=true | "),
+            ("lease -hh list", "lease list | help=true help=true | "),
+            ("lease list -h", "lease list | help=true | "),
         ];
         for (line, expected) in cases {
             assert_eq!(read(line), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn etcdctl_has_its_own_help_before_the_words_are_followed() {
+        static CTL: Command<()> = Command { pages: Pages::About(&[]), ..ROOT };
+        let cases = [("-h lease", "lease"), ("-h lease list", "lease"), ("-h -h lease list", "lease list")];
+        for (line, expected) in cases {
+            let parsed = parse(&CTL, &words(line)).expect(line);
+            assert_eq!(crate::path_words(&parsed.path[1..]), expected, "{line}");
+            assert!(parsed.values.switch(&HELP), "{line}");
         }
     }
 }
