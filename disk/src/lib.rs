@@ -6,7 +6,7 @@
 //! and the simulator's; the code in between is the same.
 //!
 //! ```text
-//! identity                 whose directory this is                                (mod identity, founding)
+//! identity                 whose directory this is                                (mod identity, founding, urls)
 //! log/%016x.log            the log: batches, each one write and one flush        (mod log)
 //! log/spare-%016x          written files waiting to become log files
 //! state/seg-%08x           records in revision order                             (mod records, fetch)
@@ -34,6 +34,7 @@ mod log;
 mod manifest;
 pub mod records;
 pub mod transfer;
+pub mod urls;
 
 pub use fault::{EntryId, Fault};
 pub use files::{File, Files, How, Identity};

@@ -2,9 +2,9 @@
 //! directory's `identity` file (`disk::identity`) when there is one.
 
 use crate::options::Options;
-use crate::urls::texts;
 pub use disk::founding::Founding;
 pub use disk::identity::{Found, find, write as write_identity};
+use disk::urls::texts;
 
 /// Level of all formats this program writes. A higher one is refused.
 pub const FORMAT_LEVEL: u32 = disk::LEVEL;

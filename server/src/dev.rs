@@ -4,7 +4,7 @@
 //! to see what happens. Ports are remembered in the directory: the next start finds
 //! everything again.
 
-use crate::urls::Url;
+use disk::urls::Url;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -11,7 +11,7 @@
 //! | file | what it does |
 //! |---|---|
 //! | `process` | from the command line to the last log line |
-//! | `flags`, `options`, `settings`, `urls` | etcd's flags, checked and typed |
+//! | `flags`, `options`, `settings` | etcd's flags, checked and typed |
 //! | `bootstrap`, `publish` | ids, founding, joining |
 //! | `core`, `intake`, `driver` | the handle on the core thread, its queue, its loop |
 //! | `posts` | what the core tells one watch stream |
@@ -42,5 +42,4 @@ pub mod process;
 mod publish;
 pub mod readers;
 pub mod settings;
-pub mod urls;
 mod workers;

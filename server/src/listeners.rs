@@ -1,7 +1,7 @@
 //! Sockets to listen on, bound before anything else happens, so that a taken port is said
 //! at once and changes nothing.
 
-use crate::urls::Url;
+use disk::urls::Url;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
 
@@ -9,6 +9,12 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
 /// the queue full tries again a second later, then after two, then four. The system bounds it
 /// further (`net.core.somaxconn`).
 const BACKLOG: i32 = 4096;
+
+/// etcd listens on addresses and on `localhost`, never on other names.
+pub fn can_bind(url: &Url) -> bool {
+    let host = url.host.as_str();
+    url.is_unix() || host.is_empty() || host == "localhost" || host.parse::<IpAddr>().is_ok()
+}
 
 /// Binds one URL as etcd does: `localhost` is the IPv4 loopback where there is one, an
 /// unspecified address is every address of both families. The error names the URL.
@@ -65,6 +71,13 @@ mod tests {
         assert_eq!(preferred(parse(&["0.0.0.0:1"])), parse(&["[::]:1", "0.0.0.0:1"]));
         let empty = candidates(&Url::parse("http://:1").expect("good")).expect("resolves");
         assert_eq!(empty, parse(&["[::]:1", "0.0.0.0:1"]));
+    }
+
+    #[test]
+    fn names_are_not_bound() {
+        let can = |text| can_bind(&Url::parse(text).expect("good"));
+        assert!(!can("http://example.com:1"));
+        assert!(can("http://0.0.0.0:1") && can("http://[::1]:1") && can("http://localhost:1"));
     }
 
     #[test]

@@ -2,9 +2,10 @@
 
 use crate::flags::{Effect, Given, Rejected, parse_duration};
 use crate::ledger::{Limits, memory_of_this_process, parse_bytes};
+use crate::listeners;
 use crate::log::{Format, Level};
 use crate::settings::Settings;
-use crate::urls::Url;
+use disk::urls::Url;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -90,7 +91,7 @@ fn urls(given: &Given, name: &str) -> Result<Vec<Url>, Rejected> {
 
 fn bind_urls(given: &Given, name: &str) -> Result<Vec<Url>, Rejected> {
     let urls = urls(given, name)?;
-    match urls.iter().find(|url| !url.can_bind()) {
+    match urls.iter().find(|url| !listeners::can_bind(url)) {
         Some(url) => invalid(format!("expected IP in URL for binding ({url})")),
         None => Ok(urls),
     }

@@ -1,7 +1,8 @@
-//! Who the members of a restored cluster are: URLs as etcd's flags take them; the rest is `disk::founding`.
+//! Who the members of a restored cluster are, read from the flags; the checks are `disk::urls` and `disk::founding`.
 
 use crate::call::Failure;
 use disk::founding::{self, Founding};
+use disk::urls::Url;
 
 /// Checks the flags and computes the ids.
 pub fn founding(name: &str, cluster: &str, token: &str, advertised: &str) -> Result<Founding, Failure> {
@@ -17,26 +18,7 @@ pub fn founding(name: &str, cluster: &str, token: &str, advertised: &str) -> Res
 
 /// The text is kept as written: ids are computed from it.
 fn url(text: &str) -> Result<String, Failure> {
-    let text = text.trim();
-    let scheme = || Failure::new(format!("URL scheme must be http, https, unix, or unixs: {text}"));
-    let (protocol, rest) = text.split_once("://").ok_or_else(scheme)?;
-    match protocol {
-        "unix" | "unixs" => return Ok(text.to_string()),
-        "http" | "https" => {}
-        _ => return Err(scheme()),
-    }
-    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-    let port = authority.rsplit_once(':').and_then(|(host, port)| {
-        let plain = !host.contains(':') || (host.starts_with('[') && host.ends_with(']'));
-        port.parse::<u16>().ok().filter(|_| plain)
-    });
-    if port.is_none() {
-        return Err(Failure::new(format!("URL address does not have the form \"host:port\": {text}")));
-    }
-    if !path.is_empty() {
-        return Err(Failure::new(format!("URL must not contain a path: {text}")));
-    }
-    Ok(text.trim_end_matches('/').to_string())
+    Url::parse(text).map(|url| url.text).map_err(Failure::new)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use super::{Line, Peering};
 use crate::bootstrap::FORMAT_LEVEL;
 use crate::log::{hex, json};
 use crate::settings::ETCD_LEVEL;
-use crate::urls::Url;
+use disk::urls::Url;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
