@@ -1,4 +1,5 @@
-//! Messages as bytes: what they mean is not tonic's business.
+//! Messages as bytes: what they mean is not tonic's business. For whoever calls a server without
+//! the client's rules about failure, too.
 
 use bytes::{Buf, BufMut, Bytes};
 use tonic::{
@@ -6,8 +7,9 @@ use tonic::{
     codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
 };
 
+/// Takes the bytes of a message and gives the bytes of the answer.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct BytesCodec;
+pub struct BytesCodec;
 
 impl Codec for BytesCodec {
     type Encode = Bytes;

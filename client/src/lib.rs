@@ -75,7 +75,7 @@ mod address;
 mod auth;
 mod call;
 mod cluster;
-mod codec;
+pub mod codec;
 pub mod concurrency;
 mod connector;
 mod discovery;

@@ -4,7 +4,8 @@
 use std::{fmt, time::Duration};
 
 use anyhow::{Context, Result};
-use bytes::{Buf, BufMut, Bytes};
+use bytes::Bytes;
+use client::codec::BytesCodec;
 use futures_util::StreamExt;
 use http::uri::PathAndQuery;
 use prost::Message;
@@ -12,7 +13,6 @@ use tokio::{sync::mpsc, time::timeout};
 use tonic::{
     Request, Status, Streaming,
     client::Grpc,
-    codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
     transport::{Channel, Endpoint},
 };
 use wire::{Method, Rpc};
@@ -169,42 +169,5 @@ impl Bidi {
 impl Drop for Bidi {
     fn drop(&mut self) {
         self.task.abort();
-    }
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct BytesCodec;
-
-impl Codec for BytesCodec {
-    type Encode = Bytes;
-    type Decode = Bytes;
-    type Encoder = BytesCodec;
-    type Decoder = BytesCodec;
-
-    fn encoder(&mut self) -> BytesCodec {
-        BytesCodec
-    }
-
-    fn decoder(&mut self) -> BytesCodec {
-        BytesCodec
-    }
-}
-
-impl Encoder for BytesCodec {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn encode(&mut self, item: Bytes, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        buffer.put(item);
-        Ok(())
-    }
-}
-
-impl Decoder for BytesCodec {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
-        Ok(Some(buffer.copy_to_bytes(buffer.remaining())))
     }
 }
