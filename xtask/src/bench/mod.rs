@@ -38,7 +38,7 @@ pub struct Args {
     /// Sizes of the clusters.
     #[arg(long, value_delimiter = ',', default_value = "1,3")]
     pub members: Vec<usize>,
-    /// The rows of the short form, in short runs: about ten minutes.
+    /// The rows of the short form, in short runs: about nine minutes.
     #[arg(long)]
     pub short: bool,
     /// These rows alone, by name or by the beginning of the name.

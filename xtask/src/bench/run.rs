@@ -147,7 +147,9 @@ impl Cluster<'_> {
         let leader = self.leader().await?;
         // So many callers that those whose call hangs do not leave the rest without one.
         let words = ["put", "--rate", "500", "--clients", "8000", "--conns", "6"];
-        let child = self.command(&words, Some(8)).spawn().context("the generator does not start")?;
+        // A second election may follow; who hands over is done at once.
+        let seconds = if kill { 8 } else { 4 };
+        let child = self.command(&words, Some(seconds)).spawn().context("the generator does not start")?;
         tokio::time::sleep(Duration::from_secs(self.bench.warm_up + 2)).await;
         if kill {
             self.members[leader].kill();
