@@ -57,7 +57,7 @@ impl Config {
 /// Milliseconds of one `Input::Tick`.
 pub const TICK_MS: u64 = 10;
 
-/// The ledger of byte budgets inside the core (DESIGN `state.md`): each bounds one queue.
+/// The ledger of byte budgets inside the core (`docs/operations.md`): each bounds one queue.
 /// Full means wait (reads), "too many requests" (writes), demote (watches).
 #[derive(Clone, Debug)]
 pub struct Budgets {

@@ -108,7 +108,7 @@ impl Node {
         self.go_on_stopping(out);
     }
 
-    /// A leader whose disk hangs gives up (DESIGN section 4): first it hands over, an election
+    /// A leader whose disk hangs gives up: first it hands over, an election
     /// timeout later it is a follower of no one until a save completes.
     fn watch_disk(&mut self, out: &mut Vec<Output>) {
         let age = self.health.oldest_save_age(self.ticks);

@@ -15,7 +15,7 @@ use consensus::{Entry, EntryKind, HardState};
 use std::collections::{BTreeMap, BTreeSet};
 use store::Error;
 
-/// A broken promise: the check's name (`reliability` numbering) and what was seen.
+/// A broken promise: the check's name (first page of this crate) and what was seen.
 #[derive(Clone, Debug)]
 pub struct Failure {
     pub at: Time,
