@@ -60,3 +60,23 @@ impl Caller {
         Ok(crate::message::revision(&self.ask(Rpc::Range, &request)?))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::net::TcpListener;
+
+    #[test]
+    fn a_connection_says_who_it_is_before_its_first_call() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+        let endpoints = vec![listener.local_addr().expect("bound")];
+        let caller = Caller::connect(Dial { endpoints, stream_window: 1 << 20 }).expect("somebody listens");
+        let (mut socket, _) = listener.accept().expect("it has come");
+        socket.set_read_timeout(Some(Duration::from_secs(10))).expect("a socket");
+        let mut first = [0; 24];
+        socket.read_exact(&mut first).expect("it speaks, though its caller waits");
+        assert_eq!(&first, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+        drop(caller);
+    }
+}
