@@ -225,6 +225,11 @@ impl Core {
         let _ = self.shared.intake.ask(waiter, self.runtime, request, oneshot::channel().0);
     }
 
+    /// Reads of records that failed because of the disk.
+    pub fn failed_reads(&self) -> u64 {
+        self.shared.readers.as_ref().map_or(0, Readers::failed)
+    }
+
     /// Every queue by name, with what stands in it.
     pub fn depths(&self) -> Vec<(&'static str, u64)> {
         let (urgent, normal) = self.shared.intake.depths();

@@ -4,10 +4,12 @@
 //! `{"level":"info","ts":"2026-08-20T15:13:15.000000Z","caller":"server/log.rs:1","msg":"…",fields}`
 
 pub use serde_json::Value;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
 use std::panic::Location;
 use std::sync::{Mutex, OnceLock};
+use std::time::{Duration, Instant};
 
 pub use serde_json::json;
 
@@ -194,6 +196,31 @@ fn console_line(level: Level, at: &str, caller: &str, logger: Option<&str>, msg:
     line + "\n"
 }
 
+/// Keeps lines that would come again and again to one a minute each.
+#[derive(Default)]
+pub struct Seldom(Mutex<BTreeMap<String, Instant>>);
+
+impl Seldom {
+    /// Whether the line that `key` stands for is to be said now.
+    pub fn due(&self, key: String) -> bool {
+        self.due_at(key, Instant::now())
+    }
+
+    fn due_at(&self, key: String, now: Instant) -> bool {
+        const EVERY: Duration = Duration::from_secs(60);
+        const REMEMBERED: usize = 1000;
+        let mut said = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if said.get(&key).is_some_and(|at| now.duration_since(*at) < EVERY) {
+            return false;
+        }
+        if said.len() >= REMEMBERED {
+            said.clear();
+        }
+        said.insert(key, now);
+        true
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -214,6 +241,15 @@ mod tests {
     fn a_console_line_is_tab_separated() {
         let line = console_line(Level::Info, "T", "server/x.rs:3", None, "ready", &[("n", json!("v"))]);
         assert_eq!(line, "T\tinfo\tserver/x.rs:3\tready\t{\"n\": \"v\"}\n");
+    }
+
+    #[test]
+    fn a_line_comes_once_a_minute() {
+        let (seldom, begin) = (Seldom::default(), Instant::now());
+        let due = |key: &str, seconds| seldom.due_at(key.into(), begin + Duration::from_secs(seconds));
+        assert!(due("a", 0) && due("b", 1));
+        assert!(!due("a", 59) && !due("b", 60));
+        assert!(due("a", 60) && !due("a", 119));
     }
 
     #[test]

@@ -22,8 +22,6 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::TcpListener;
 use std::sync::Arc;
-use std::sync::Mutex;
-use std::time::{Duration, Instant};
 use store::Member;
 use tokio::sync::mpsc;
 
@@ -59,7 +57,7 @@ struct Peering {
     max_frame: usize,
     /// Wakes the dialler of a member that has just dialled us.
     nudge: BTreeMap<u64, Arc<tokio::sync::Notify>>,
-    said: Mutex<BTreeMap<String, Instant>>,
+    said: log::Seldom,
 }
 
 /// Longest frame taken or sent. Appends may be merged up to a few times the largest
@@ -84,20 +82,9 @@ impl Peering {
 
     /// At most one line a minute for each different text.
     fn say(&self, text: &str, fields: log::Fields) {
-        const EVERY: Duration = Duration::from_secs(60);
-        const REMEMBERED: usize = 1000;
-        let key = format!("{text} {fields:?}");
-        let mut said = self.said.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let now = Instant::now();
-        if said.get(&key).is_some_and(|at| now.duration_since(*at) < EVERY) {
-            return;
+        if self.said.due(format!("{text} {fields:?}")) {
+            log::warn(text, fields);
         }
-        if said.len() >= REMEMBERED {
-            said.clear();
-        }
-        said.insert(key, now);
-        drop(said);
-        log::warn(text, fields);
     }
 }
 
@@ -134,7 +121,7 @@ impl Peers {
             members: setup.members.into_iter().map(|member| (member.id, member)).collect(),
             edge,
             max_frame,
-            said: Mutex::default(),
+            said: log::Seldom::default(),
         });
         let lines: Vec<(u64, Line, Arc<Queue>)> = links
             .iter()

@@ -1,8 +1,10 @@
 //! Threads that read records which are not in memory, so that no connection waits for a disk.
 
+use crate::log::{self, json};
 use disk::fetch::{Fetched, Wanted, fetch};
 use disk::{Fault, Files};
-use std::io;
+use std::io::{self, ErrorKind};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use tokio::sync::{Semaphore, oneshot};
@@ -23,6 +25,7 @@ pub struct Readers {
     cached: Arc<dyn Files>,
     queue: Sender<Batch>,
     room: Arc<Semaphore>,
+    unreadable: Arc<Unreadable>,
 }
 
 impl Readers {
@@ -34,12 +37,12 @@ impl Readers {
             let (files, batches) = (files.clone(), batches.clone());
             std::thread::Builder::new().name(format!("reader-{n}")).spawn(move || read_batches(&files, &batches))?;
         }
-        Ok(Readers { cached, queue, room: Arc::new(Semaphore::new(WAITING)) })
+        Ok(Readers { cached, queue, room: Arc::new(Semaphore::new(WAITING)), unreadable: Arc::default() })
     }
 
     /// See [`crate::core::Core::records`]. What is at hand is in `found` already.
     pub(crate) async fn records(&self, wanted: Vec<Wanted>, found: &mut Fetched) -> Result<(), String> {
-        let missing = fetch(&*self.cached, wanted, found).map_err(|fault| fault.to_string())?;
+        let missing = fetch(&*self.cached, wanted, found).map_err(|fault| self.unreadable.tell(fault))?;
         if !missing.is_empty() {
             let places: Vec<usize> = missing.iter().map(|wanted| wanted.place).collect();
             found.absorb(self.wait(missing).await?, places.into_iter());
@@ -52,6 +55,11 @@ impl Readers {
         (WAITING - self.room.available_permits()) as u64
     }
 
+    /// Reads that failed, because of what the disk holds or does.
+    pub(crate) fn failed(&self) -> u64 {
+        self.unreadable.times.load(Ordering::Relaxed)
+    }
+
     /// Numbers them anew, from 0 in the order of `wanted`.
     async fn wait(&self, mut wanted: Vec<Wanted>) -> Result<Fetched, String> {
         wanted.iter_mut().enumerate().for_each(|(n, wanted)| wanted.place = n);
@@ -60,9 +68,43 @@ impl Readers {
         let _room = self.room.acquire().await.map_err(|_| stopped)?;
         self.queue.send(Batch { wanted, answer }).map_err(|_| stopped)?;
         match answered.await {
-            Ok(result) => result.map_err(|fault| fault.to_string()),
+            Ok(result) => result.map_err(|fault| self.unreadable.tell(fault)),
             Err(_) => Err(stopped.into()),
         }
+    }
+}
+
+/// Reads that failed: each is counted, and each place told once a minute. The client that asked sees
+/// the same text, but whoever runs the member does not see the client.
+#[derive(Default)]
+struct Unreadable {
+    times: AtomicU64,
+    said: log::Seldom,
+}
+
+impl Unreadable {
+    /// The text for the asker.
+    fn tell(&self, fault: Fault) -> String {
+        let text = fault.to_string();
+        let (file, offset) = match &fault {
+            Fault::Damaged { file, offset, .. } => (file, *offset),
+            // An installed snapshot takes files away from under those who read.
+            Fault::Io { file, offset, error } if error.kind() != ErrorKind::NotFound => (file, *offset),
+            _ => return text,
+        };
+        self.times.fetch_add(1, Ordering::Relaxed);
+        if self.said.due(format!("{file} {offset}")) {
+            let advice = "the other members have their own copy: read from them, look at this member's disk, \
+                          and once it is stopped let `kvorum utl verify` list what else is damaged";
+            let fields = [
+                ("file", json!(file)),
+                ("offset", json!(offset)),
+                ("error", json!(text)),
+                ("what-to-do", json!(advice)),
+            ];
+            log::error("a record cannot be read from the disk", &fields);
+        }
+        text
     }
 }
 

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use rustix::process::Signal;
 
-use crate::live::{Alone, Spec, block_on, is_other};
+use crate::live::{Alone, Spec, block_on, http, is_other};
 use crate::{contents, same, unchanged};
 
 /// A stopped member with some data.
@@ -114,6 +115,39 @@ fn files_of_a_newer_format_are_refused_by_name_and_left_as_they_are() {
     stopped.refuses("/state/index-", |bytes| newer(bytes, STATE_HEADER - 4), text);
     stopped.refuses("/state/seg-", |bytes| newer(bytes, STATE_HEADER - 4), text);
     stopped.serves();
+}
+
+#[test]
+fn a_record_that_goes_bad_under_a_member_is_told_once_with_its_place() {
+    if is_other() {
+        return;
+    }
+    let mut stopped = Stopped::new();
+    stopped.alone.member.respawn();
+    stopped.alone.member.ready();
+    let path = stopped.file("/state/seg-");
+    let bytes = &stopped.good[&path];
+    let value = bytes.windows(3).position(|three| three == b"v13").expect("the value is in the segment");
+    let file = fs::File::options().write(true).open(&path).expect("opens");
+    file.write_all_at(b"w", value as u64).expect("writes");
+    block_on(async {
+        let client = stopped.alone.client();
+        for _ in 0..2 {
+            let error = client.get("k13").await.expect_err("a damaged record is not given").to_string();
+            assert!(error.contains("at byte") && error.contains("checksum"), "{error}");
+        }
+        assert_eq!(client.get("k12").await.expect("the others are whole").expect("is there").value, "v12");
+    });
+    let log = stopped.alone.member.log();
+    let told: Vec<&str> = log.lines().filter(|line| line.contains("a record cannot be read from the disk")).collect();
+    let [told] = told[..] else { panic!("told once a minute, not {told:?}") };
+    let name = format!("state/{}", path.file_name().expect("a name").to_string_lossy());
+    let offset = told.split("\"offset\":").nth(1).and_then(|rest| rest.split(',').next()).expect("an offset");
+    let offset: usize = offset.parse().expect("a number");
+    assert!(told.contains(&name) && told.contains("checksum") && told.contains("kvorum utl verify"), "{told}");
+    assert!(offset < value && value < offset + 100, "{offset} is not where the record of byte {value} begins");
+    let metrics = http::get(stopped.alone.port(), "/metrics").expect("answers").body;
+    assert!(metrics.contains("\nkvorum_record_reads_failed_total 2\n"), "{metrics}");
 }
 
 /// Length of the header of a batch in the log, checksum last.

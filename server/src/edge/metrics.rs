@@ -92,6 +92,7 @@ pub struct Metrics {
     budget_full: IntCounterVec,
     budget_cut: IntCounterVec,
     queue_depth: IntGaugeVec,
+    failed_reads: IntCounter,
 
     seen: Mutex<Seen>,
 }
@@ -249,6 +250,10 @@ impl Metrics {
                 &["name"],
             ),
             queue_depth: m.gauges("kvorum_queue_depth", "Things that stand in a queue.", &["name"]),
+            failed_reads: m.counter(
+                "kvorum_record_reads_failed_total",
+                "Reads of records that failed: damaged bytes, or a disk that refused.",
+            ),
             seen: Mutex::new(Seen::default()),
         }
     }
@@ -291,6 +296,7 @@ impl Metrics {
             self.budget(budget.name, budget.used(), budget.limit(), Some(budget.times_full()));
         }
         self.follow(&self.budget_cut.with_label_values(&["unsent"]), core.ledger().times_cut());
+        self.follow(&self.failed_reads, core.failed_reads());
         self.budget("entry_cache", held.entry_cache, limits.entry_cache, None);
         self.budget("uncommitted", held.uncommitted, limits.uncommitted, None);
         self.budget("commands", held.commands, limits.commands, Some(held.refused));
