@@ -26,6 +26,21 @@ fn signals_end_it_in_time_with_their_status() {
 }
 
 #[test]
+fn it_declines_huge_pages() {
+    let words = |status: std::io::Result<String>| -> Option<String> {
+        let status = status.expect("a process has a status");
+        Some(status.lines().find_map(|line| line.strip_prefix("THP_enabled:"))?.trim().to_owned())
+    };
+    // A system that has none says nothing of them.
+    if is_other() || words(std::fs::read_to_string("/proc/self/status")).is_none() {
+        return;
+    }
+    let alone = Alone::new(&[]);
+    let status = std::fs::read_to_string(format!("/proc/{}/status", alone.member.pid()));
+    assert_eq!(words(status).as_deref(), Some("0"));
+}
+
+#[test]
 fn an_open_connection_does_not_hold_up_the_stop() {
     if is_other() {
         // A real etcd waits for its streams, without a bound.

@@ -118,7 +118,7 @@ fn admit(socket: TcpStream, spares: &Spares, edge: &Edge, door: Door) {
 }
 
 /// Any byte stream: a plain socket today, TLS over one tomorrow.
-async fn connection<S>(
+pub(super) async fn connection<S>(
     mut socket: S,
     spares: Spares,
     edge: Edge,

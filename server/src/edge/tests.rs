@@ -1,5 +1,7 @@
 //! The edge from a client's side: real sockets, real HTTP/2, a core that is played.
 
+mod joined;
+
 use super::{Edge, codec, frames, serve};
 use crate::core::{Asked, Core, Delivery, Shared, hand_out};
 use crate::intake::{Batch, ToCore};
@@ -41,6 +43,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Stage {
     address: SocketAddr,
+    edge: Edge,
     core: Core,
     shared: Arc<Shared>,
     told: mpsc::Receiver<Told>,
@@ -97,8 +100,9 @@ async fn stage(settings: Settings, mut play: impl FnMut(&Ask) -> Option<Answer> 
     });
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    tokio::spawn(serve(listener, Edge::new(core.clone()), super::Door::All));
-    Stage { address, core, shared, told }
+    let edge = Edge::new(core.clone());
+    tokio::spawn(serve(listener, edge.clone(), super::Door::All));
+    Stage { address, edge, core, shared, told }
 }
 
 impl Drop for Stage {
