@@ -13,6 +13,7 @@
 //! | `walks` | ranges in slices |
 //! | `backup` | the state at one moment, for a file of etcd's form |
 //! | `watches`, `watch` | the core's half and the stream's half of watching |
+//! | `history` | pieces of the past that watches want, each read once |
 //! | `lessor` | lease clock, renewals, expiry |
 //! | `checkpoints`, `transfer` | records to files, images, snapshots between members |
 //! | `health`, `moves` | hung disk, clean stop, digests; MoveLeader |
@@ -29,6 +30,7 @@ pub mod frame;
 mod gate;
 mod hashes;
 mod health;
+mod history;
 pub mod io;
 mod lessor;
 mod member;

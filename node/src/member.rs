@@ -20,6 +20,7 @@ use crate::frame::Frame;
 use crate::gate::Gate;
 use crate::hashes::Hashes;
 use crate::health::Health;
+use crate::history::Histories;
 use crate::io::*;
 use crate::lessor::Lessor;
 use crate::moves::Moves;
@@ -38,6 +39,7 @@ pub struct Node {
     pub(crate) consensus: Consensus,
     pub(crate) store: Store,
     pub(crate) hub: Hub,
+    pub(crate) histories: Histories,
     /// Ticks of 10 ms since start.
     pub(crate) ticks: u64,
     pub(crate) term: u64,
@@ -91,7 +93,7 @@ pub(crate) enum Task {
     ReadLog { ticket: u64 },
     Write { epoch: u64, bytes: u64 },
     ApplyRead,
-    History { waiter: Waiter, prev: bool },
+    History,
     Checkpoint { index: u64 },
     Backup { backup: u64 },
     HashKv { epoch: u64 },
@@ -134,6 +136,7 @@ impl Node {
             gate: Gate::default(),
             reads: Reads::default(),
             walks: Walks::default(),
+            histories: Histories::default(),
             backups: Backups::default(),
             applier,
             saves: Saves::default(),
@@ -220,6 +223,7 @@ impl Node {
         self.tick_transfer(out);
         self.tick_checkpoints();
         self.tick_cache();
+        self.histories.tick(self.ticks);
     }
 
     /// A quiet member gives back the memory of old entries, a little at each tick.
@@ -345,9 +349,7 @@ impl Node {
                 self.written(epoch, bytes, segment, upto, sealed);
             }
             (Task::ApplyRead, JobResult::Record(bytes)) => self.applier.fetched(job, bytes),
-            (Task::History { waiter, prev }, JobResult::History { records, next }) => {
-                self.history_read(waiter, prev, records, next, out);
-            }
+            (Task::History, JobResult::History { records, next }) => self.history_read(records, next, out),
             (Task::Backup { backup }, JobResult::Backup { records, place, end }) => {
                 self.backup_read(backup, records, place, end, out);
             }
@@ -373,9 +375,7 @@ impl Node {
             }
             Task::Backup { backup } => self.backup_unread(backup, fault, out),
             Task::HashKv { epoch } => self.hash_failed(epoch, &fault, out),
-            Task::History { waiter, .. } => {
-                self.history_failed(waiter, &fault.to_string(), out);
-            }
+            Task::History => self.history_failed(&fault.to_string(), out),
             Task::Install => self.install_failed(fault, out),
             Task::ReadLog { ticket } => {
                 // The follower gets a snapshot instead.

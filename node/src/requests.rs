@@ -84,6 +84,7 @@ impl Node {
             || self.cancel_backup(waiter, timed_out, out)
             || self.cancel_hash(waiter, timed_out, out)
             || self.cancel_held(waiter)
+            || self.cancel_history(waiter, timed_out, out)
             || self.cancel_keep_alive(waiter, timed_out, out)
             || self.cancel_move(waiter, timed_out, out)
             || self.cancel_listing(waiter, timed_out, out);

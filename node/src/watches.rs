@@ -49,7 +49,7 @@ impl Node {
         }
     }
 
-    /// History from the ring or from memory if they reach back so far, else from the files.
+    /// History from the ring if it reaches back so far, from a piece that is at hand, else from the files.
     pub(crate) fn on_history(&mut self, waiter: Waiter, from: i64, prev: bool, out: &mut Vec<Output>) {
         if self.hold_history(waiter) {
             return;
@@ -63,38 +63,59 @@ impl Node {
             // The files are those of a later state already: what its compaction dropped would look like silence.
             return self.refuse(waiter, Refusal::Timeout, out);
         }
+        if let Some((revisions, next)) = self.histories.find(from, prev, self.ticks) {
+            return self.answer(waiter, Answer::History(History { revisions, next, compacted }), out);
+        }
+        self.histories.want(waiter, from, prev);
+        self.read_history(out);
+    }
+
+    fn read_history(&mut self, out: &mut Vec<Output>) {
+        let Some(from) = self.histories.begin() else { return };
         self.write_all_records(out);
         let job =
             Job::ReadHistory { from, until: self.store.revision() + 1, max_bytes: self.config.budgets.history_bytes };
-        self.jobs.start(Task::History { waiter, prev }, job, out);
+        self.jobs.start(Task::History, job, out);
     }
 
-    pub(crate) fn history_read(
-        &mut self,
-        waiter: Waiter,
-        prev: bool,
-        records: Vec<Bytes>,
-        next: i64,
-        out: &mut Vec<Output>,
-    ) {
-        match self.revisions_of(records, prev) {
-            Ok(revisions) => {
-                let history = History { revisions, next, compacted: self.store.compacted() };
-                self.answer(waiter, Answer::History(history), out);
-            }
-            Err(damage) => {
-                self.history_failed(waiter, &damage.to_string(), out);
-            }
+    pub(crate) fn history_read(&mut self, records: Vec<Bytes>, next: i64, out: &mut Vec<Output>) {
+        match self.revisions_of(records, self.histories.wants_prev()) {
+            Ok(revisions) => match self.histories.read(revisions, next, self.ticks) {
+                Some(served) => {
+                    let compacted = self.store.compacted();
+                    for (waiter, revisions, next) in served {
+                        self.answer(waiter, Answer::History(History { revisions, next, compacted }), out);
+                    }
+                }
+                None => {
+                    for (waiter, from, prev) in self.histories.take_wanted() {
+                        self.on_history(waiter, from, prev, out);
+                    }
+                }
+            },
+            Err(damage) => return self.history_failed(&damage.to_string(), out),
         }
+        self.read_history(out);
+    }
+
+    pub(crate) fn cancel_history(&mut self, waiter: Waiter, timed_out: bool, out: &mut Vec<Output>) -> bool {
+        let found = self.histories.cancel(waiter);
+        if found && timed_out {
+            self.refuse(waiter, Refusal::Timeout, out);
+        }
+        found
     }
 
     /// The index is whole: only the watches that need this piece wait. Their streams ask again, so
     /// it is told once a minute.
-    pub(crate) fn history_failed(&mut self, waiter: Waiter, why: &str, out: &mut Vec<Output>) {
+    pub(crate) fn history_failed(&mut self, why: &str, out: &mut Vec<Output>) {
         if self.health.tell_history(self.ticks) {
             self.note(Level::Error, format!("history for watches could not be read: {why}"), out);
         }
-        self.refuse(waiter, Refusal::User(store::Error::Corrupt), out);
+        for waiter in self.histories.failed() {
+            self.refuse(waiter, Refusal::User(store::Error::Corrupt), out);
+        }
+        self.read_history(out);
     }
 
     /// Groups raw records into revisions; the version before comes from the index.
@@ -123,6 +144,7 @@ impl Node {
 
     /// After a snapshot install: every live watch is behind at its own next revision.
     pub(crate) fn reset_watches(&mut self, out: &mut Vec<Output>) {
+        self.histories.reset();
         let reset = self.hub.reset(self.store.revision() + 1);
         for stream in reset.streams {
             out.push(Output::Watch { stream, message: ToStream::AllBehind { posted: reset.posted } });
