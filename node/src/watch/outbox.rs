@@ -9,6 +9,10 @@ use std::collections::VecDeque;
 /// What an entry costs beside the bytes it will have on the wire.
 const ENTRY_OVERHEAD: usize = 64;
 
+/// The part of the budget that the transport may have: what it has exists for one stream alone,
+/// what is queued is shared by all that watch the same.
+const WINDOW: usize = 8;
+
 #[derive(Debug)]
 pub struct Outbox {
     budget: usize,
@@ -58,7 +62,7 @@ impl Outbox {
     pub fn new(budget: usize, fragment_bytes: usize) -> Outbox {
         Outbox {
             budget,
-            window: (budget / 4).max(1),
+            window: (budget / WINDOW).max(1),
             fragment_bytes,
             queue: VecDeque::new(),
             queued: 0,
@@ -72,7 +76,7 @@ impl Outbox {
         if budget == self.budget {
             return false;
         }
-        (self.budget, self.window) = (budget, (budget / 4).max(1));
+        (self.budget, self.window) = (budget, (budget / WINDOW).max(1));
         true
     }
 

@@ -300,6 +300,20 @@ impl Reply {
         }
     }
 
+    /// As [`Reply::message_now`], of a message behind room for its head: it is not copied.
+    pub fn message_behind_head(&mut self, mut framed: Vec<u8>) -> Result<(), Status> {
+        let len = framed.len() - frames::HEAD;
+        if self.speech != Speech::Grpc || len as u64 > LARGEST {
+            return self.message_now(&framed[frames::HEAD..]);
+        }
+        assert_eq!(self.owed, 0, "a message was begun inside another");
+        framed[..frames::HEAD].copy_from_slice(&frames::head(len as u32));
+        self.queue.push(Bytes::from(framed));
+        self.messages.inc();
+        self.whole += 1;
+        Ok(())
+    }
+
     /// Waits until the queue has room.
     pub async fn room(&self) {
         self.until(|out| out.queued < HIGH_WATER).await

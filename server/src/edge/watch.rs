@@ -4,6 +4,7 @@
 
 use super::call::Call;
 use super::codec::{self, Fields, Value};
+use super::frames::HEAD;
 use super::status::{self, Status};
 use crate::core::{Core, Stream};
 use bytes::Bytes;
@@ -44,17 +45,53 @@ struct Session {
     asking: Option<Asking>,
     /// What the transport holds: (place in its stream where it ends, bytes charged).
     on_the_way: VecDeque<(u64, usize)>,
-    clock: Pin<Box<Sleep>>,
-    pace: Duration,
-    /// The same while it holds nothing.
-    calm: Duration,
-    ticked: Instant,
+    clock: Clock,
     /// As last told to the ledger.
     held: u64,
 }
 
 fn ticks(of: Duration) -> u32 {
     u32::try_from(of.as_millis() / u128::from(TICK_MS)).unwrap_or(u32::MAX).max(1)
+}
+
+/// When a stream looks at the clock next.
+struct Clock {
+    sleep: Pin<Box<Sleep>>,
+    pace: Duration,
+    /// The same while it holds nothing.
+    calm: Duration,
+    ticked: Instant,
+}
+
+impl Clock {
+    fn new(progress_interval: Duration, election: Duration, wants_leader: bool) -> Clock {
+        let tenth = progress_interval / 10;
+        let pace = tenth.min(election).clamp(CLOCK_BOUNDS.0, CLOCK_BOUNDS.1);
+        let calm = if wants_leader { pace } else { tenth.clamp(CLOCK_BOUNDS.0, CALM) };
+        Clock { sleep: Box::pin(tokio::time::sleep(calm)), pace, calm, ticked: Instant::now() }
+    }
+
+    /// The ticks that went by until now.
+    fn ticks(&mut self, now: Instant, holds: bool) -> u32 {
+        let count = u32::try_from((now - self.ticked).as_millis() / u128::from(TICK_MS)).unwrap_or(u32::MAX);
+        self.ticked += Duration::from_millis(TICK_MS) * count;
+        let next = if holds { self.pace } else { self.calm };
+        self.sleep.as_mut().reset(now + next);
+        count
+    }
+
+    /// A stream that waits for a tick looks at the clock soon; one that holds something, at its usual pace.
+    fn hurry(&mut self, now: Instant, rests: bool, holds: bool) {
+        let within = match rests {
+            true => SOON.min(self.pace),
+            false if holds => self.pace,
+            false => return,
+        };
+        let due = now + within;
+        if self.sleep.deadline() > due {
+            self.sleep.as_mut().reset(due);
+        }
+    }
 }
 
 /// Up to a tenth more, different for each stream, so that notices do not come all at once.
@@ -79,44 +116,15 @@ impl Session {
         if call.wants_leader {
             stream.require_leader(ticks(settings.election));
         }
-        let pace = (interval / 10).min(settings.election).clamp(CLOCK_BOUNDS.0, CLOCK_BOUNDS.1);
-        let calm = if call.wants_leader { pace } else { (interval / 10).clamp(CLOCK_BOUNDS.0, CALM) };
-        Session {
-            stream,
-            core,
-            link,
-            asking: None,
-            on_the_way: VecDeque::new(),
-            clock: Box::pin(tokio::time::sleep(calm)),
-            pace,
-            calm,
-            ticked: Instant::now(),
-            held: 0,
-        }
+        let clock = Clock::new(interval, settings.election, call.wants_leader);
+        Session { stream, core, link, asking: None, on_the_way: VecDeque::new(), clock, held: 0 }
     }
 
     /// Ticks for the time that went by, in the light of whether a leader is known now.
     fn tick(&mut self, out: &mut Vec<StreamOut>) {
         self.stream.core(ToStream::Leader { known: self.core.leader() != 0 }, out);
-        let now = Instant::now();
-        let count = u32::try_from((now - self.ticked).as_millis() / u128::from(TICK_MS)).unwrap_or(u32::MAX);
-        self.ticked += Duration::from_millis(TICK_MS) * count;
+        let count = self.clock.ticks(Instant::now(), self.held > 0);
         self.stream.ticks(count, out);
-        let next = if self.held == 0 { self.calm } else { self.pace };
-        self.clock.as_mut().reset(now + next);
-    }
-
-    /// A stream that waits for a tick looks at the clock soon; one that holds something, at its usual pace.
-    fn hurry(&mut self) {
-        let within = match self.stream.rests() {
-            true => SOON.min(self.pace),
-            false if self.held > 0 => self.pace,
-            false => return,
-        };
-        let due = Instant::now() + within;
-        if self.clock.deadline() > due {
-            self.clock.as_mut().reset(due);
-        }
     }
 
     /// The transport took everything up to `position`.
@@ -213,7 +221,7 @@ pub async fn watch(call: &mut Call) -> Result<(), Status> {
             },
             history = answered(&mut session.asking) => session.stream.history(history, &mut out),
             () = call.reply.taken(oldest.map_or(0, |(end, _)| end)), if oldest.is_some() => {}
-            () = session.clock.as_mut() => session.tick(&mut out),
+            () = session.clock.sleep.as_mut() => session.tick(&mut out),
             _ = &mut stopped, if !told_to_stop => {
                 told_to_stop = true;
                 session.stream.end(Refusal::Stopped, &mut out);
@@ -222,7 +230,7 @@ pub async fn watch(call: &mut Call) -> Result<(), Status> {
         session.sent(call.reply.taken_upto(), &mut out);
         carry_out(call, &mut session, out).await?;
         session.settle();
-        session.hurry();
+        session.clock.hurry(Instant::now(), session.stream.rests(), session.held > 0);
     }
 }
 
@@ -231,8 +239,12 @@ async fn carry_out(call: &mut Call, session: &mut Session, out: Vec<StreamOut>) 
         match what {
             StreamOut::Respond(response) => {
                 let bytes = response.bytes;
-                let message = encode(call, response).await?;
-                call.reply.message_now(&message)?;
+                let message = match response.events.iter().any(|event| event.prev.is_some()) {
+                    false => encode(call, &response, &Fetched::default())?,
+                    // Rare: streams need not reserve room for it.
+                    true => Box::pin(encode_with_prevs(call, &response)).await?,
+                };
+                call.reply.message_behind_head(message)?;
                 session.on_the_way.push_back((call.reply.position(), bytes));
             }
             StreamOut::Ask(op) => session.link.ask(op),
@@ -297,17 +309,19 @@ fn add_filter(request: &mut CreateRequest, filter: u64) {
     }
 }
 
-/// A whole `WatchResponse`.
-async fn encode(call: &Call, response: Response) -> Result<Vec<u8>, Status> {
+async fn encode_with_prevs(call: &Call, response: &Response) -> Result<Vec<u8>, Status> {
     let wanted: Vec<Located> = response.events.iter().filter_map(|event| event.prev.clone()).collect();
     let mut prevs = Fetched::default();
-    if !wanted.is_empty() {
-        // Rare: streams need not reserve room for it.
-        let fetched = Box::pin(call.core().records(&wanted, &mut prevs)).await;
-        fetched.map_err(|reason| Status::with(Code::Internal, reason))?;
-    }
+    let fetched = call.core().records(&wanted, &mut prevs).await;
+    fetched.map_err(|reason| Status::with(Code::Internal, reason))?;
+    encode(call, response, &prevs)
+}
+
+/// A whole `WatchResponse`, behind room for its head. `prevs`: of the events that have one, in order.
+fn encode(call: &Call, response: &Response, prevs: &Fetched) -> Result<Vec<u8>, Status> {
     let mut numbers = 0..prevs.len();
-    let mut out = Vec::with_capacity(response.bytes);
+    let mut out = Vec::with_capacity(HEAD + response.bytes);
+    out.extend_from_slice(&[0; HEAD]);
     call.edge.put_header(&mut out, response.header_revision, call.core().term());
     codec::put_int(&mut out, 2, response.watch_id);
     codec::put_flag(&mut out, 3, response.created);
@@ -398,6 +412,37 @@ mod tests {
         assert!(read.no_put && read.no_delete && read.prev_kv && !read.fragment);
         assert!(read_request(&Bytes::new()).unwrap().is_none());
         assert!(read_request(&Bytes::from_static(&[0x0a, 5])).is_err());
+    }
+
+    #[tokio::test]
+    async fn an_idle_stream_looks_at_the_clock_once_a_minute_and_one_with_something_due_soon() {
+        const INTERVAL: Duration = Duration::from_secs(600);
+        let election = Duration::from_millis(400);
+        let mut clock = Clock::new(INTERVAL, election, false);
+        let start = clock.ticked;
+        let after = |clock: &Clock, now: Instant| clock.sleep.deadline().saturating_duration_since(now);
+        let second = Duration::from_secs(1);
+        assert!(after(&clock, start) > CALM - second && after(&clock, start) < CALM + second);
+        // A turn in which nothing became due changes nothing.
+        clock.hurry(start, false, false);
+        assert!(after(&clock, start) > CALM - second);
+        clock.hurry(start, false, true);
+        assert_eq!(after(&clock, start), election, "what is held may have to go");
+        clock.hurry(start, true, false);
+        assert_eq!(after(&clock, start), SOON, "a tick is waited for");
+        // It is never put off, and all of the time that went by is told once.
+        clock.hurry(start + second, false, true);
+        assert_eq!(after(&clock, start), SOON);
+        assert_eq!(clock.ticks(start + Duration::from_millis(255), true), 25);
+        assert_eq!(after(&clock, start + Duration::from_millis(255)), election);
+        let late = start + Duration::from_secs(60);
+        assert_eq!(clock.ticks(late, false), 6000 - 25);
+        assert_eq!(after(&clock, late), CALM, "calm again");
+
+        let wants = Clock::new(INTERVAL, election, true);
+        assert!(after(&wants, wants.ticked) <= election + second, "it must notice that there is no leader");
+        let short = Clock::new(Duration::from_millis(200), election, false);
+        assert!(after(&short, short.ticked) <= Duration::from_millis(20) + second, "a tenth of the interval");
     }
 
     #[test]
