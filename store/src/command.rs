@@ -181,13 +181,16 @@ fn read_origin(bytes: &[u8]) -> Result<Origin, Malformed> {
 
 /// As [`read_ints`], for messages of ours: an unknown field must not be skipped.
 fn read_private<const N: usize>(message: &str, bytes: &[u8]) -> Result<[u64; N], Malformed> {
+    let mut ints = [0; N];
     let mut fields = Fields::new(bytes);
-    while let Some((number, _)) = fields.next()? {
-        if number as usize > N {
-            return Err(Malformed::new(format!("{message}: unknown field {number}")));
+    while let Some((number, value)) = fields.next()? {
+        match (number as usize, value) {
+            (n, Value::Varint(v)) if n <= N => ints[n - 1] = v,
+            (n, _) if n <= N => return wrong(message, number),
+            _ => return Err(Malformed::new(format!("{message}: unknown field {number}"))),
         }
     }
-    read_ints(message, bytes)
+    Ok(ints)
 }
 
 fn read_checkpoint(bytes: &[u8]) -> Result<Command<'_>, Malformed> {

@@ -79,7 +79,15 @@ impl<'a> Fields<'a> {
 }
 
 /// A varint at the front of `bytes`, and how many bytes it takes.
+#[inline]
 pub fn read_varint(bytes: &[u8]) -> Result<(u64, usize), Malformed> {
+    match bytes {
+        [byte, ..] if *byte < 0x80 => Ok((u64::from(*byte), 1)),
+        _ => read_long(bytes),
+    }
+}
+
+fn read_long(bytes: &[u8]) -> Result<(u64, usize), Malformed> {
     let mut value = 0u64;
     for (i, byte) in bytes.iter().enumerate().take(10) {
         if i == 9 && *byte > 1 {

@@ -49,6 +49,10 @@ pub struct Village {
     uncommitted: u64,
     /// Bytes of entries kept in memory; 0: few.
     cache: u64,
+    /// Bytes of records that are kept before they are written; 0: the default.
+    unwritten: usize,
+    /// Bytes of log that call for a checkpoint; 0: few.
+    checkpoint: u64,
     /// Disks hang from the first start on.
     hung: bool,
     next: Waiter,
@@ -65,6 +69,8 @@ impl Village {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words.as_slice() {
             ["cache", bytes] => self.cache = bytes.parse().expect("bytes"),
+            ["unwritten", bytes] => self.unwritten = bytes.parse().expect("bytes"),
+            ["checkpoint", bytes] => self.checkpoint = bytes.parse().expect("bytes"),
             ["uncommitted", bytes] => self.uncommitted = bytes.parse().expect("bytes"),
             ["start", count] => {
                 self.found(count.parse().expect("a number"));
@@ -152,6 +158,12 @@ impl Village {
         config.budgets.entry_cache = 16 << 10;
         if self.cache > 0 {
             config.budgets.entry_cache = self.cache;
+        }
+        if self.unwritten > 0 {
+            config.budgets.unwritten = self.unwritten;
+        }
+        if self.checkpoint > 0 {
+            config.checkpoint_bytes = self.checkpoint;
         }
         if self.ring > 0 {
             config.budgets.event_ring = self.ring;
@@ -439,6 +451,14 @@ impl Village {
                 let held = disk::checkpoint::manifests(&*self.houses[&id].files.shared()).expect("readable");
                 let cut = self.houses[&id].log.boundary().0;
                 let _ = writeln!(self.told, "{id}: checkpoints at {held:?}, the log begins behind {cut}");
+                return;
+            }
+            ["segments"] => {
+                let files = self.houses[&id].files.shared();
+                let ids = disk::records::list(&*files).expect("readable");
+                let sealed = |segment: &u32| disk::records::sealed(&*files, *segment).expect("readable").is_some();
+                let (closed, open): (Vec<u32>, Vec<u32>) = ids.into_iter().partition(sealed);
+                let _ = writeln!(self.told, "{id}: segments {closed:?} have a seek table, {open:?} have none");
                 return;
             }
             ["fill", count, size] => return self.fill(id, count.parse().expect("count"), size.parse().expect("size")),
