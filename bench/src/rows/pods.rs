@@ -2,13 +2,13 @@
 //! every write compared with the revision it is based on; everything watched.
 
 use super::keys::{STAMP, key, noise, stamp};
-use super::watch::FanOut;
+use super::watch::{FanOut, OWED, add_watchers};
 use super::watchers::{Watch, Watchers};
 use crate::args::Load;
+use crate::call::Caller;
 use crate::drive::{Live, Source, drive};
 use crate::message;
-use crate::run::{Progress, Row, add_costs, finish, report_of};
-use std::time::{Duration, Instant};
+use crate::run::{Progress, Row, finish, report_of};
 use wire::Rpc;
 
 const CALLS: u64 = 6;
@@ -72,7 +72,8 @@ pub fn pods(load: &Load, fan: FanOut) -> Result<bool, String> {
     let plan = load.plan()?;
     let watched = load.target.watched();
     let prefix = &load.target.prefix;
-    let watch = Watch { prefix, count: fan.watchers, conns: fan.conns, from_revision: 0 };
+    let from_revision = Caller::connect(load.target.dial()?)?.revision()? + 1;
+    let watch = Watch { prefix, count: fan.watchers, conns: fan.conns, from_revision };
     let mut watchers = Watchers::open(load.target.dial()?, &watch)?;
     let sources: Vec<Pods> = crate::drive::share(u64::from(plan.clients), plan.threads)
         .enumerate()
@@ -87,25 +88,16 @@ pub fn pods(load: &Load, fan: FanOut) -> Result<bool, String> {
         .collect();
     let live = Live::default();
     let mut progress = Progress::new("pods", load.target.quiet);
-    let (seen, _, (before, after)) = drive(&plan, sources, &live, |from, until| {
-        watchers.pump(from, |_| false);
-        watchers.told.count_from = Some(from);
-        let before = watched.sample();
+    let (seen, _, within) = drive(&plan, sources, &live, |from, until| {
         let until = until.expect("a run of a fixed time");
-        while Instant::now() < until {
-            watchers.pump(until.min(Instant::now() + Duration::from_secs(1)), |_| false);
-            progress.show(&live);
-        }
-        (before, watched.sample())
+        watchers.within(from, until, &watched, || progress.show(&live))
     })?;
+    // Each call that went well is one event.
+    let missing = watchers.settle(seen.answered, OWED);
     progress.clear();
-    watchers.pump(Instant::now() + Duration::from_millis(500), |_| false);
     let what = format!("pods of {} B created, updated, deleted; {} watchers", load.value_size, fan.watchers);
     let mut report = report_of(&Row { name: "pods", what, target: &load.target }, &plan, seen);
-    if let Ok(before) = before {
-        add_costs(&mut report, &before, after);
-    }
     report.figures.insert("pods/s".into(), report.operations_per_second / CALLS as f64);
-    super::watch::add_lag(&mut report, &watchers);
+    add_watchers(&mut report, &watchers, within, missing);
     Ok(finish(&load.target, &report))
 }

@@ -2,7 +2,7 @@
 
 use super::keys::STAMP;
 use super::unary::{Puts, history as write_history};
-use super::watchers::{Watch, Watchers};
+use super::watchers::{Watch, Watchers, Within};
 use crate::args::Load;
 use crate::call::Caller;
 use crate::drive::{Live, drive};
@@ -11,7 +11,7 @@ use crate::run::{Progress, Row, add_costs, finish, report_of};
 use std::time::{Duration, Instant};
 
 /// How long events that are still owed are waited for.
-const OWED: Duration = Duration::from_secs(20);
+pub const OWED: Duration = Duration::from_secs(20);
 
 /// Watchers of one prefix and puts into it.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +31,9 @@ pub fn fan_out(load: &Load, fan: FanOut) -> Result<bool, String> {
     let watched = load.target.watched();
     let unwatched = watched.sample()?;
     let prefix = load.target.prefix.as_str();
-    let watch = Watch { prefix, count: fan.watchers, conns: fan.conns, from_revision: 0 };
+    // All from one revision: "from now on" is earlier at a follower that is still behind.
+    let from_revision = Caller::connect(load.target.dial()?)?.revision()? + 1;
+    let watch = Watch { prefix, count: fan.watchers, conns: fan.conns, from_revision };
     let mut watchers = Watchers::open(load.target.dial()?, &watch)?;
     let mut slow = slow_watchers(load, fan.slow)?;
     let grown = watched.sample()?.anonymous() - unwatched.anonymous();
@@ -39,37 +41,39 @@ pub fn fan_out(load: &Load, fan: FanOut) -> Result<bool, String> {
     let sources: Vec<Puts> = (0..plan.threads).map(|thread| Puts::new(load, thread)).collect();
     let live = Live::default();
     let mut progress = Progress::new("watch", load.target.quiet);
-    let (seen, _, (before, after)) = drive(&plan, sources, &live, |from, until| {
+    let (seen, _, within) = drive(&plan, sources, &live, |from, until| {
         let until = until.expect("a run of a fixed time");
-        watchers.pump(from, |_| false);
-        watchers.told.count_from = Some(from);
-        let before = watched.sample();
-        while Instant::now() < until {
-            watchers.pump(until.min(Instant::now() + Duration::from_secs(1)), |_| false);
+        watchers.within(from, until, &watched, || {
             slow.iter_mut().for_each(|slow| slow.pump(Instant::now() + Duration::from_millis(1), |_| false));
             progress.show(&live);
-        }
-        (before, watched.sample())
+        })
     })?;
-    let owed = seen.done * fan.watchers;
-    watchers.pump(Instant::now() + OWED, |told| told.lag.len() >= owed);
+    let missing = watchers.settle(seen.answered, OWED);
     progress.clear();
     let what = format!(
         "{} watchers on {} connections, {} slow ones, of one prefix; puts of {} B into it",
         fan.watchers, fan.conns, fan.slow, load.value_size
     );
     let mut report = report_of(&Row { name: "watch", what, target: &load.target }, &plan, seen);
-    if let Ok(before) = before {
-        add_costs(&mut report, &before, after);
-    }
     report.figures.insert("kB a watcher".into(), grown / 1e3 / (fan.watchers + fan.slow).max(1) as f64);
-    // More may come: a put that had an error may have been done.
-    let came = watchers.told.lag.len();
-    if came < owed {
-        report.errors.insert("events that did not come".into(), owed - came);
-    }
-    add_lag(&mut report, &watchers);
+    add_watchers(&mut report, &watchers, within, missing);
     Ok(finish(&load.target, &report))
+}
+
+/// Adds what the window cost, how late watchers were told, and what was wrong with it.
+pub fn add_watchers(report: &mut Report, watchers: &Watchers, within: Within, missing: u64) {
+    match within.before {
+        Ok(before) => add_costs(report, &before, within.after),
+        Err(error) => report.remarks.push(error),
+    }
+    if missing > 0 {
+        report.errors.insert("events that a watcher was not told".into(), missing);
+    }
+    report.figures.insert("watchers' thread CPUs".into(), within.cpus);
+    if within.cpus > 0.95 {
+        report.remarks.push("the thread of the watchers is the limit: the lag is its own".into());
+    }
+    add_lag(report, watchers);
 }
 
 /// Adds how late watchers were told, and what was wrong with it.
@@ -86,9 +90,9 @@ pub fn add_lag(report: &mut Report, watchers: &Watchers) {
         report.figures.insert(name.into(), us as f64 / 1e3);
     }
     report.lag = Some(lag);
-    report.figures.insert("events/s".into(), told.lag.len() as f64 / report.seconds.max(1e-9));
+    report.figures.insert("events/s".into(), told.in_window as f64 / report.seconds.max(1e-9));
     if cpu > 0.0 {
-        report.figures.insert("events/server CPU/s".into(), told.lag.len() as f64 / cpu);
+        report.figures.insert("events/server CPU/s".into(), told.in_window as f64 / cpu);
     }
     for (what, count) in &told.errors {
         *report.errors.entry(what.clone()).or_default() += count;
@@ -134,17 +138,19 @@ pub fn resume(load: &Load, fan: FanOut, history: u64) -> Result<bool, String> {
         let until = until.expect("a run of a fixed time");
         watchers.pump(until, |told| told.puts >= history * fan.watchers);
         let took = watchers.told.last_event.map_or(0.0, |last| (last - begin).as_secs_f64());
-        Ok::<_, String>((before, watched.sample(), watchers, took))
+        let in_step = watched.sample();
+        // The calls are counted to the end of the window, and so must be what they cost.
+        watchers.pump(until, |_| false);
+        Ok::<_, String>((before?, in_step?, watched.sample(), watchers, took))
     })?;
-    let (before, after, watchers, took) = outcome?;
+    let (before, in_step, after, watchers, took) = outcome?;
     let what = format!("{} watchers resume {history} revisions back; puts go on in another prefix", fan.watchers);
     let mut report = report_of(&Row { name: "resume", what, target: &load.target }, &plan, seen);
-    add_costs(&mut report, &before?, after);
+    add_costs(&mut report, &before, after);
     let told = &watchers.told;
     report.figures.insert("in step s".into(), took);
     report.figures.insert("history events/s".into(), told.puts as f64 / took.max(1e-9));
-    let cpu: f64 = report.servers.iter().map(|server| server.cpu_seconds).sum();
-    report.figures.insert("server CPU s".into(), cpu);
+    report.figures.insert("server CPU s".into(), in_step.cpu() - before.cpu());
     report.errors.extend(told.errors.clone());
     if told.puts < history * fan.watchers {
         report.errors.insert("events that did not come in time".into(), history * fan.watchers - told.puts);

@@ -1,7 +1,8 @@
 //! Watchers: each checks that what it is told goes forward, and together they measure how late.
 
 use super::keys::{end_of, number_of, stamped};
-use crate::drive::{Latencies, latencies};
+use crate::cost::{Sample, Watched};
+use crate::drive::{Latencies, latencies, thread_cpu};
 use crate::h2::{Begin, Event};
 use crate::message::{self, Fields, Value};
 use crate::net::{Dial, Net};
@@ -40,10 +41,25 @@ pub struct Told {
     pub last_event: Option<Instant>,
     /// Lag counts for values sent from here on.
     pub count_from: Option<Instant>,
+    /// Events that arrived from `count_from` to here, whenever they were sent: what the servers' CPU
+    /// of that time is divided by.
+    pub count_until: Option<Instant>,
+    pub in_window: u64,
+    /// Events of each watcher.
+    each: Vec<u64>,
     /// Every event, for a row that takes them from here.
     pub heard: Option<Vec<Heard>>,
     /// Newest revision each watcher has been told of.
     last: Vec<i64>,
+}
+
+/// What the window of a run with watchers cost.
+#[derive(Debug)]
+pub struct Within {
+    pub before: Result<Sample, String>,
+    pub after: Result<Sample, String>,
+    /// CPUs that the watchers' own thread used: near 1 the lag is its own.
+    pub cpus: f64,
 }
 
 /// Watchers, one stream each.
@@ -84,6 +100,9 @@ impl Watchers {
             first_delete: None,
             last_event: None,
             count_from: None,
+            count_until: None,
+            in_window: 0,
+            each: vec![0; watch.count as usize],
             heard: None,
             last: vec![0; watch.count as usize],
         };
@@ -101,6 +120,29 @@ impl Watchers {
         for (conn, stream) in self.streams.clone() {
             self.net.tx(conn).pause(stream, true);
         }
+    }
+
+    /// Receives over a run's window, with the servers' counters at both ends of it; `tick` is called
+    /// about once a second.
+    pub fn within(&mut self, from: Instant, until: Instant, watched: &Watched, mut tick: impl FnMut()) -> Within {
+        self.pump(from, |_| false);
+        (self.told.count_from, self.told.count_until) = (Some(from), Some(until));
+        let (before, cpu) = (watched.sample(), thread_cpu());
+        while Instant::now() < until {
+            self.pump(until.min(Instant::now() + Duration::from_secs(1)), |_| false);
+            tick();
+        }
+        let after = watched.sample();
+        let cpus = thread_cpu().saturating_sub(cpu).as_secs_f64() / (until - from).as_secs_f64().max(1e-9);
+        Within { before, after, cpus }
+    }
+
+    /// Waits for what each watcher is still to be told after so many writes; how many events did not come.
+    pub fn settle(&mut self, written: u64, patience: Duration) -> u64 {
+        self.pump(Instant::now() + patience, |told| {
+            told.puts + told.deletes >= written * told.each.len() as u64 && told.missing(written) == 0
+        });
+        self.told.missing(written)
     }
 
     /// Receives until then, or until it is enough.
@@ -155,6 +197,9 @@ impl Told {
             self.wrong("an event that goes back or comes twice");
         }
         self.last_event = Some(at);
+        self.each[tag as usize] += 1;
+        let within = self.count_from.is_some_and(|from| at >= from) && self.count_until.is_none_or(|until| at < until);
+        self.in_window += u64::from(within);
         if let Some(heard) = &mut self.heard {
             heard.push(Heard { revision, deleted: deleted.then(|| number_of(key)), at });
         }
@@ -169,6 +214,14 @@ impl Told {
         {
             self.lag.saturating_record((at.saturating_duration_since(sent).as_micros() as u64).max(1));
         }
+    }
+
+    /// Events that a watcher was not told of, all watchers together, if all of them watch from before
+    /// the first of `written` writes that are known to be done. One that had an error may have been done
+    /// all the same: what one watcher was told, each must be.
+    pub fn missing(&self, written: u64) -> u64 {
+        let owed = self.each.iter().copied().fold(written, u64::max);
+        self.each.iter().map(|told| owed - told).sum()
     }
 
     fn wrong(&mut self, what: &str) {
@@ -193,8 +246,11 @@ mod tests {
             first_delete: None,
             last_event: None,
             count_from: Some(Instant::now()),
+            count_until: None,
+            in_window: 0,
+            each: vec![0; 2],
             heard: None,
-            last: vec![0; 1],
+            last: vec![0; 2],
         }
     }
 
@@ -218,5 +274,31 @@ mod tests {
         assert!(told.errors.is_empty(), "{:?}", told.errors);
         told.message(0, Instant::now(), &event(7, false));
         assert_eq!(told.errors.values().sum::<u64>(), 1);
+    }
+
+    /// Two watchers, three writes; one is told of a fourth that had no answer, and the other of neither
+    /// it nor the third. Together they were told of six.
+    #[test]
+    fn each_watcher_must_be_told_of_everything() {
+        let mut told = told();
+        for (tag, revision) in [(0, 5), (1, 5), (0, 6), (1, 6), (0, 7), (0, 8)] {
+            told.message(tag, Instant::now(), &event(revision, false));
+        }
+        assert_eq!((told.missing(3), told.missing(4), told.missing(5)), (2, 2, 4));
+        told.message(1, Instant::now(), &event(7, false));
+        told.message(1, Instant::now(), &event(8, true));
+        assert_eq!(told.missing(4), 0);
+    }
+
+    /// What comes after the window has a lag, and is no part of what was done within it.
+    #[test]
+    fn late_events_are_not_part_of_the_rate() {
+        let mut told = told();
+        let until = Instant::now() + Duration::from_secs(60);
+        told.count_until = Some(until);
+        let bytes = event(5, false);
+        told.message(0, Instant::now(), &bytes);
+        told.message(1, until, &bytes);
+        assert_eq!((told.lag.len(), told.in_window), (2, 1));
     }
 }
