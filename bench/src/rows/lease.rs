@@ -2,7 +2,7 @@
 
 use super::keys::key;
 use super::unary::Puts;
-use super::watchers::{Watch, Watchers};
+use super::watchers::{Told, Watch, Watchers};
 use crate::args::Load;
 use crate::drive::{Live, Plan, Seen, Source, drive, latencies, thread_cpu};
 use crate::h2::{Begin, Event};
@@ -15,6 +15,12 @@ use wire::Rpc;
 
 /// Keys of leases, apart from those of the puts that go on.
 const LEASED: &str = "/leased/";
+
+/// The window begins so long before the first lease is due.
+const BEFORE: Duration = Duration::from_millis(200);
+
+/// A server counts the life of a lease in ticks: so much too early is the grain of its clock.
+const GRAIN: Duration = Duration::from_millis(50);
 
 /// The ids of this process's leases begin here: of our own choosing, so that none is drawn.
 fn first_id() -> i64 {
@@ -74,9 +80,12 @@ pub fn expire(load: &Load, leases: u64, ttl: i64) -> Result<bool, String> {
     }
     let renewed = renew_all(load, leases)?;
     let due = renewed.first + limit;
+    if Instant::now() + BEFORE > due {
+        return Err(format!("renewing {leases} leases took {:?}: give a longer --ttl", renewed.first.elapsed()));
+    }
     // The window begins before the first lease is due: nothing of what it costs is missed.
     let mut plan = load.plan()?;
-    plan.warm_up = due.saturating_duration_since(Instant::now()).saturating_sub(Duration::from_millis(200));
+    plan.warm_up = due.saturating_duration_since(Instant::now()).saturating_sub(BEFORE);
     let sources: Vec<Puts> = (0..plan.threads).map(|thread| Puts::new(load, thread)).collect();
     let watched = load.target.watched();
     let mut progress = Progress::new("expire", load.target.quiet);
@@ -101,16 +110,29 @@ pub fn expire(load: &Load, leases: u64, ttl: i64) -> Result<bool, String> {
         report.figures.insert("server us per lease".into(), cpu * 1e6 / told.deletes.max(1) as f64);
         add_costs(&mut report, &before, after);
     }
-    let since_due = |at: Option<Instant>| at.map_or(0.0, |at| at.saturating_duration_since(due).as_secs_f64());
-    report.figures.insert("drained s".into(), since_due(told.last_event));
+    let over = due + Duration::from_secs_f64(report.seconds).saturating_sub(BEFORE);
+    report.figures.insert("drained s".into(), drained_seconds(told, leases, due, over));
     report.figures.insert("due within s".into(), (renewed.last - renewed.first).as_secs_f64());
     report.figures.insert("ended %".into(), told.deletes as f64 * 100.0 / leases as f64);
     report.errors.extend(told.errors.clone());
+    if told.first_delete.is_some_and(|first| first + GRAIN < due) {
+        report.errors.insert("leases ended before the first was due".into(), 1);
+    }
     if told.deletes < leases {
-        report.remarks.push(format!("{} leases had not ended when the run did", leases - told.deletes));
+        report.remarks.push(format!(
+            "drained s is no less than that: {} leases had not ended when the run did",
+            leases - told.deletes
+        ));
     }
     report.errors_total = report.errors.values().sum();
     Ok(finish(&load.target, &report))
+}
+
+/// From when the first lease was due until the last key was gone; if some were not, until the run was
+/// over, which is the least it can have been.
+fn drained_seconds(told: &Told, leases: u64, due: Instant, over: Instant) -> f64 {
+    let end = told.last_event.filter(|_| told.deletes >= leases).unwrap_or(over);
+    end.saturating_duration_since(due).as_secs_f64()
 }
 
 /// When leases were renewed: the first is due a time to live after `first` at the earliest, the last
@@ -218,4 +240,20 @@ fn renewal(client: u32) -> Vec<u8> {
     let mut request = Vec::new();
     message::number(&mut request, 1, first_id() + i64::from(client));
     request
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The last of those that did end says nothing about those that did not.
+    #[test]
+    fn leases_that_did_not_end_are_not_drained() {
+        let due = Instant::now();
+        let (last, over) = (due + Duration::from_secs(2), due + Duration::from_secs(8));
+        let mut told = Told::new(1);
+        (told.deletes, told.last_event) = (9, Some(last));
+        assert_eq!(drained_seconds(&told, 9, due, over), 2.0);
+        assert_eq!(drained_seconds(&told, 10, due, over), 8.0);
+    }
 }

@@ -91,21 +91,7 @@ impl Watchers {
                 (conn, net.tx(conn).start(begin, &request))
             })
             .collect();
-        let told = Told {
-            created: 0,
-            puts: 0,
-            deletes: 0,
-            lag: latencies(),
-            errors: BTreeMap::new(),
-            first_delete: None,
-            last_event: None,
-            count_from: None,
-            count_until: None,
-            in_window: 0,
-            each: vec![0; watch.count as usize],
-            heard: None,
-            last: vec![0; watch.count as usize],
-        };
+        let told = Told::new(watch.count as usize);
         let mut watchers = Watchers { net, streams, told };
         watchers.pump(Instant::now() + Duration::from_secs(60), |told| told.created == watch.count);
         if watchers.told.created < watch.count {
@@ -159,6 +145,24 @@ impl Watchers {
 }
 
 impl Told {
+    pub fn new(watchers: usize) -> Told {
+        Told {
+            created: 0,
+            puts: 0,
+            deletes: 0,
+            lag: latencies(),
+            errors: BTreeMap::new(),
+            first_delete: None,
+            last_event: None,
+            count_from: None,
+            count_until: None,
+            in_window: 0,
+            each: vec![0; watchers],
+            heard: None,
+            last: vec![0; watchers],
+        }
+    }
+
     fn hear(&mut self, at: Instant, event: Event<'_>) {
         match event {
             Event::Message { tag, bytes, .. } => self.message(tag, at, bytes),
