@@ -157,13 +157,14 @@ fn part(journal: &Journal, row: &'static Row, members: usize, sides: &[String]) 
     for entry in &entries {
         names.extend(entry.figures.keys().filter(|name| !names.contains(name)).cloned().collect::<Vec<_>>());
     }
+    // A call that failed at once took no time: a run with errors is shown as such and is no figure.
+    let good: Vec<_> = entries.iter().filter(|entry| !entry.failed()).collect();
     let lines = names
         .into_iter()
         .map(|figure| {
             let of = |side: &String| {
                 Spread::of(
-                    entries
-                        .iter()
+                    good.iter()
                         .filter(|e| e.key.side == *side)
                         .filter_map(|e| e.figures.get(&figure).copied())
                         .collect(),
@@ -183,6 +184,22 @@ fn part(journal: &Journal, row: &'static Row, members: usize, sides: &[String]) 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_with_errors_is_no_figure() {
+        use super::super::result::{Entry, Key};
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut journal = Journal::open(&folder.path().join("results.jsonl"), false, false).expect("a new file");
+        for (repeat, ops, errors) in [(0, 100.0, 0), (1, 9000.0, 7)] {
+            let key = Key { row: "put-1".into(), members: 1, repeat, side: "kvorum".into() };
+            let figures = [("ops/s".to_owned(), ops)].into();
+            journal.add(Entry::of(key, Ok((figures, json!({"errors_total": errors}))))).expect("written");
+        }
+        let row = super::super::rows::ROWS.iter().find(|row| row.name == "put-1").expect("a row");
+        let part = part(&journal, row, 1, &["kvorum".to_owned()]);
+        let spread = part.lines[0].spreads[0].expect("one good run");
+        assert_eq!((spread.median, spread.runs, part.errors.len()), (100.0, 1, 1));
+    }
 
     #[test]
     fn medians_and_ratios() {
