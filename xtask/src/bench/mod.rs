@@ -1,7 +1,7 @@
 //! kvorum and the real etcd under the same load, on the same machine and disk, in turns.
 //!
-//! Each run has a new cluster in a new directory; the two sides alternate (A B A B), so that a
-//! machine that becomes slower does so for both. What is printed are medians, and beside each the
+//! Each run has a new cluster in a new directory; the two sides alternate (A B B A), so that a
+//! machine that becomes slower does so for both, and neither always comes second. What is printed are medians, and beside each the
 //! smallest and the largest run. Every result is written down at once: a comparison that was
 //! stopped goes on with `--resume`.
 
@@ -191,7 +191,7 @@ async fn all(
             // Nobody wants five days of it by accident.
             let once = matches!(row.run, rows::Run::Soak(_)) && args.repeats.is_none();
             for repeat in 0..if once { 1 } else { args.repeats() } {
-                work.extend(sides.iter().map(|side| (*row, members, repeat, side)));
+                work.extend(in_turn(sides, repeat).map(|side| (*row, members, repeat, side)));
             }
         }
     }
@@ -219,6 +219,13 @@ async fn all(
         }
     }
     Ok(failed)
+}
+
+/// The sides of a repeat: the other way round in each second one, so that neither always finds what the
+/// other has left behind, in the page cache and on the disk.
+fn in_turn(sides: &[Side], repeat: usize) -> impl Iterator<Item = &Side> {
+    let last = sides.len().wrapping_sub(1);
+    (0..sides.len()).map(move |at| &sides[if repeat.is_multiple_of(2) { at } else { last - at }])
 }
 
 /// Where it was measured, in words.
@@ -256,6 +263,15 @@ fn report(args: &Args, sides: &[Side], journal: &Journal) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn neither_side_always_comes_second() {
+        let program = Program { path: PathBuf::new(), first: Vec::new(), own_group: false };
+        let sides = ["etcd", "kvorum"].map(|name| Side { name: name.into(), program: program.clone() });
+        let order: Vec<&str> =
+            (0..4).flat_map(|repeat| in_turn(&sides, repeat)).map(|side| side.name.as_str()).collect();
+        assert_eq!(order, ["etcd", "kvorum", "kvorum", "etcd", "etcd", "kvorum", "kvorum", "etcd"]);
+    }
 
     #[test]
     fn a_name_means_one_row_and_a_beginning_a_family() {
