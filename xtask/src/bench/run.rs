@@ -124,6 +124,7 @@ impl Cluster<'_> {
 
     /// All members at once are killed and started again.
     async fn restart(mut self) -> Result<(Figures, Value)> {
+        let held = self.held(0).await?;
         self.members.iter_mut().for_each(Server::kill);
         let begin = Instant::now();
         for member in &mut self.members {
@@ -133,9 +134,12 @@ impl Cluster<'_> {
             member.ready(READY).await?;
         }
         let took = begin.elapsed().as_secs_f64();
-        let pids: Vec<u32> = self.members.iter().filter_map(Server::pid).collect();
-        let cpu: f64 = pids.iter().map(|pid| cpu_seconds(*pid)).sum();
-        let report = self.load(&["idle", "--warm-up", "0s", "--for", "1s"], None).await?;
+        for member in 0..self.members.len() {
+            same(held, self.held(member).await?)?;
+        }
+        // What goes on after the first answer is part of what a restart costs.
+        let report = self.load(&["idle", "--warm-up", "0s", "--for", "3s"], None).await?;
+        let cpu: f64 = self.members.iter().filter_map(Server::pid).map(cpu_seconds).sum();
         let mut figures = figures(&report);
         figures.insert("restart s".into(), took);
         figures.insert("restart CPU s".into(), cpu);
@@ -144,13 +148,14 @@ impl Cluster<'_> {
 
     /// Puts go on while the leader dies or hands over; what counts is the longest gap.
     async fn failover(mut self, kill: bool) -> Result<(Figures, Value)> {
-        let leader = self.leader().await?;
         // So many callers that those whose call hangs do not leave the rest without one.
         let words = ["put", "--rate", "500", "--clients", "8000", "--conns", "6"];
         // A second election may follow; who hands over is done at once.
         let seconds = if kill { 8 } else { 4 };
         let child = self.command(&words, Some(seconds)).spawn().context("the generator does not start")?;
         tokio::time::sleep(Duration::from_secs(self.bench.warm_up + 2)).await;
+        // Whoever leads now: to kill a follower would be no failover.
+        let leader = self.leader().await?;
         if kill {
             self.members[leader].kill();
         } else {
@@ -161,7 +166,7 @@ impl Cluster<'_> {
         report["errors_expected"] = json!(true);
         let mut figures = figures(&report);
         figures.insert("gap ms".into(), report["longest_gap_ms"].as_f64().unwrap_or(f64::NAN));
-        figures.insert("failed calls".into(), report["errors_total"].as_f64().unwrap_or(f64::NAN));
+        figures.insert("failed calls".into(), failed_calls(&report));
         Ok((figures, report))
     }
 
@@ -172,6 +177,7 @@ impl Cluster<'_> {
         self.members[away].kill();
         let absent = self.members.remove(away);
         let report = self.load(words, None).await?;
+        let held = self.held(0).await?;
         self.members.push(absent);
         let begin = Instant::now();
         let last = self.members.len() - 1;
@@ -179,6 +185,7 @@ impl Cluster<'_> {
         // Linearisable: it must have applied all of what the others have.
         self.members[last].ready(READY).await?;
         let took = begin.elapsed().as_secs_f64();
+        same(held, self.held(last).await?)?;
         let cpu: f64 = self.members.iter().filter_map(Server::pid).map(cpu_seconds).sum();
         let mut figures = figures(&report);
         figures.insert("catch-up s".into(), took);
@@ -219,6 +226,20 @@ impl Cluster<'_> {
         Ok((figures, report))
     }
 
+    /// What a member answers for.
+    async fn held(&self, member: usize) -> Result<Held> {
+        let raw = Raw::connect(&self.members[member].endpoint()).await?;
+        let all = pb::RangeRequest {
+            key: vec![0u8].into(),
+            range_end: vec![0u8].into(),
+            count_only: true,
+            ..Default::default()
+        };
+        let answer = raw.call::<_, pb::RangeResponse>(Rpc::Range, &all).await;
+        let answer = answer.map_err(|failure| anyhow::anyhow!("count of all keys: {failure}"))?;
+        Ok(Held { revision: answer.header.map_or(0, |header| header.revision), keys: answer.count })
+    }
+
     async fn status(&self, member: usize) -> Result<pb::StatusResponse> {
         let raw = Raw::connect(&self.members[member].endpoint()).await?;
         let answer = raw.call::<_, pb::StatusResponse>(Rpc::Status, &pb::StatusRequest::default()).await;
@@ -244,6 +265,27 @@ impl Cluster<'_> {
         moved.map_err(|failure| anyhow::anyhow!("move-leader: {failure}"))?;
         Ok(())
     }
+}
+
+/// What a linearisable read says that is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Held {
+    revision: i64,
+    keys: i64,
+}
+
+/// A server that has less to read is soon ready: what was acknowledged must be there again.
+fn same(before: Held, after: Held) -> Result<()> {
+    if before != after {
+        bail!("{} keys at revision {} became {} at {}", before.keys, before.revision, after.keys, after.revision);
+    }
+    Ok(())
+}
+
+/// Calls without a good answer: a call that hangs for ever has failed as well.
+fn failed_calls(report: &Value) -> f64 {
+    let of = |name: &str| report[name].as_f64().unwrap_or(f64::NAN);
+    of("errors_total") + of("unanswered")
 }
 
 /// What the generator prints: exit code 1 with a report is a report of errors.
@@ -328,6 +370,15 @@ fn figures(report: &Value) -> Figures {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_lost_or_hangs_is_seen() {
+        let held = Held { revision: 9, keys: 3 };
+        assert!(same(held, held).is_ok());
+        assert!(same(held, Held { revision: 8, ..held }).is_err() && same(held, Held { keys: 2, ..held }).is_err());
+        assert_eq!(failed_calls(&json!({"errors_total": 3, "unanswered": 4})), 7.0);
+        assert!(failed_calls(&json!({})).is_nan(), "no report is no good report");
+    }
 
     #[test]
     fn a_report_becomes_figures() {
