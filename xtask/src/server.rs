@@ -64,6 +64,9 @@ pub struct Server {
     child: Option<Child>,
 }
 
+/// What tunes a Go program from outside.
+const TUNING: [&str; 4] = ["GOMAXPROCS", "GOGC", "GOMEMLIMIT", "GODEBUG"];
+
 impl Server {
     /// Starts the process; it may not serve yet.
     pub fn start(spec: Spec) -> Result<Server> {
@@ -95,6 +98,11 @@ impl Server {
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log);
+        // Flags and limits are the same for all, whatever the shell has set.
+        let foreign = |name: &str| name.starts_with("ETCD_") || TUNING.contains(&name);
+        std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(foreign)).for_each(|(name, _)| {
+            command.env_remove(name);
+        });
         if spec.program.own_group {
             command.process_group(0);
         }

@@ -66,11 +66,13 @@ const BOTH: &[usize] = &[1, 3];
 const MANY: &[usize] = &[3, 5];
 const THREE: &[usize] = &[3];
 
-const WRITES: &[&str] = &["ops/s", "p50 ms", "p99 ms", "server us/op", "disk B/op", "flushes/op", "RSS MB"];
-const READS: &[&str] = &["ops/s", "p50 ms", "p99 ms", "server us/op", "RSS MB"];
+const WRITES: &[&str] =
+    &["ops/s", "p50 ms", "p99 ms", "server us/op", "disk B/op", "flushes/op", "RSS MB", "anonymous MB"];
+const READS: &[&str] = &["ops/s", "p50 ms", "p99 ms", "server us/op", "RSS MB", "anonymous MB"];
 const LISTS: &[&str] = &["p50 ms", "keys/s", "MB/s", "server CPU ms per 10,000 keys", "peak MB"];
 const PAGES: &[&str] = &["whole list p50 ms", "keys/s", "server CPU ms per 10,000 keys", "peak MB"];
-const WATCHES: &[&str] = &["events/server CPU/s", "lag p50 ms", "lag p99 ms", "p99 ms", "kB a watcher", "RSS MB"];
+const WATCHES: &[&str] =
+    &["events/server CPU/s", "lag p50 ms", "lag p99 ms", "p99 ms", "kB a watcher", "RSS MB", "anonymous MB"];
 const LEASES: &[&str] = &["drained s", "due within s", "ended %", "server us per lease", "p99 ms", "flushes/op"];
 const COMPACTIONS: &[&str] =
     &["compact call ms", "compact physical ms", "calm p99 ms", "p99 ms", "max ms", "disk B/op"];
@@ -97,7 +99,7 @@ const SOAKS: &[&str] = &[
     "leases ended",
 ];
 const BOUNDS: &[&str] = &["echo/s", "echo p50 ms", "fdatasync/s", "fdatasync p50 ms", "fdatasync p99 ms"];
-const IDLE: &[&str] = &["idle CPU ms per s", "idle flushes per s", "idle switches per s", "RSS MB"];
+const IDLE: &[&str] = &["idle CPU ms per s", "idle flushes per s", "idle switches per s", "RSS MB", "anonymous MB"];
 
 const FILL_10K_1KB: &[&[&str]] = &[&["fill", "--keys", "10000", "--value-size", "1024"]];
 const FILL_100K: &[&[&str]] = &[&["fill", "--keys", "100000", "--value-size", "256"]];
@@ -306,14 +308,14 @@ pub const ROWS: &[Row] = &[
         "resume",
         "100 watchers resume 20,000 revisions back while puts go on",
         Load(&["resume", "--watchers", "100", "--history", "20000", "--rate", "200", "--for", "20s"]),
-        &["in step s", "history events/s", "p99 ms", "server CPU s", "RSS MB"],
+        &["in step s", "history events/s", "p99 ms", "server CPU s", "RSS MB", "anonymous MB"],
     )
     .members(ONE),
     Row::new(
         "rest-10k",
         "10,000 watches on 1,000 connections, nothing written",
         Load(&["rest", "--watchers", "10000", "--watch-conns", "1000"]),
-        &["kB a watch", "opened in s", "RSS MB", "CPU ms per s"],
+        &["kB a watch", "opened in s", "RSS MB", "anonymous MB", "CPU ms per s"],
     )
     .members(ONE),
     Row::new(
@@ -356,7 +358,8 @@ pub const ROWS: &[Row] = &[
     Row::new(
         "compact-300k",
         "300,000 revisions are compacted under 500 puts/s",
-        Load(&["compact", "--history", "300000", "--rate", "500"]),
+        // Longer than the sweep of either side.
+        Load(&["compact", "--history", "300000", "--rate", "500", "--for", "16s"]),
         COMPACTIONS,
     )
     .scale("compaction: revisions", 300_000.0),
