@@ -24,7 +24,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use live::{Cluster, ours, programs};
+use live::{Cluster, PATIENCE, ours, programs};
 use transcript::{Case, Run, Said, difference, files, masked, parse};
 
 /// Members that a case file may name.
@@ -38,12 +38,30 @@ struct Stage {
 
 impl Stage {
     fn new(folder: &Path) -> Stage {
-        Stage { cluster: Cluster::found(&folder.join("etcd")), etcdctl: folder.join("etcdctl") }
+        let stage = Stage { cluster: Cluster::found(&folder.join("etcd")), etcdctl: folder.join("etcdctl") };
+        (0..3).for_each(|at| stage.settle(at));
+        stage
+    }
+
+    /// Waits for what `at` tells of itself: a new etcd moves its storage to its own version seconds
+    /// after it serves.
+    fn settle(&self, at: usize) {
+        let minor = |version: &str| version.rsplit_once('.').map(|(minor, _)| minor.to_owned());
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let status = self.answer(&Cluster::client(at), "endpoint status");
+            let mut fields = status.split(", ").skip(2).map(minor);
+            if fields.next() == fields.next() {
+                return;
+            }
+            assert!(Instant::now() < deadline, "the storage has another version than the member: {status}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 
     /// The stock tool's answer, as soon as there is one.
     fn answer(&self, endpoints: &str, line: &str) -> String {
-        let deadline = Instant::now() + Duration::from_secs(30);
+        let deadline = Instant::now() + PATIENCE;
         loop {
             let mut command = Command::new(&self.etcdctl);
             let output = command.args(line.split(' ')).env("ETCDCTL_ENDPOINTS", endpoints).output().expect("it ends");
