@@ -349,6 +349,13 @@ fn records_fetched_together_are_those_fetched_alone() {
     assert_eq!(fetch(&life.files, numbered(&[2], &wanted), &mut found).unwrap(), []);
     found.absorb(other, [2, 1].into_iter());
     assert_eq!([0, 1, 2].map(|place| found.get(place)), [2, 4, 1].map(|n| &expected[n][..]));
+    // What is fetched next is read into the same memory.
+    let read = |found: &mut Fetched| {
+        found.begin(1);
+        assert_eq!(fetch(&life.files, numbered(&[2], &wanted), found).unwrap(), []);
+        found.get(0).as_ptr()
+    };
+    assert_eq!(read(&mut found), read(&mut found));
     // A record that is another one is refused; a damaged one is named, whatever lies around it.
     let all: Vec<usize> = (0..wanted.len()).collect();
     let mut replaced = numbered(&all, &wanted);

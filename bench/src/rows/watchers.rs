@@ -241,21 +241,7 @@ mod tests {
     use wire::{etcdserverpb as pb, mvccpb};
 
     fn told() -> Told {
-        Told {
-            created: 0,
-            puts: 0,
-            deletes: 0,
-            lag: latencies(),
-            errors: BTreeMap::new(),
-            first_delete: None,
-            last_event: None,
-            count_from: Some(Instant::now()),
-            count_until: None,
-            in_window: 0,
-            each: vec![0; 2],
-            heard: None,
-            last: vec![0; 2],
-        }
+        Told { count_from: Some(Instant::now()), ..Told::new(2) }
     }
 
     fn event(revision: i64, deleted: bool) -> Vec<u8> {
