@@ -2,18 +2,25 @@
 //!
 //! An entry that needs a value from a file parks; ticks, consensus and reads go on.
 
-use crate::gate::After;
+use crate::ground::Ground;
 use crate::io::*;
-use crate::member::{Node, Task};
+use crate::jobs::Task;
 use bytes::Bytes;
 use consensus::{ConfChange, ConfState, Entry, EntryKind};
 use std::collections::VecDeque;
 use store::{Applied, Conf, Outcome, Position, Store};
 
 /// Entries applied in one turn before reads and walks get theirs.
-const ENTRIES_PER_TURN: usize = 1_000;
-/// The logical digest is exchanged at indexes divisible by this.
-pub(crate) const DIGEST_EVERY: u64 = 4_096;
+pub(crate) const ENTRIES_PER_TURN: usize = 1_000;
+
+/// An entry that has changed the state: `member` shows it to every part that it concerns.
+pub(crate) struct Done {
+    pub(crate) at: Position,
+    /// None: a membership change.
+    pub(crate) applied: Option<Applied>,
+    /// It was a compaction; the compacted revision before it.
+    pub(crate) compacted: Option<i64>,
+}
 
 pub(crate) struct Applier {
     queue: VecDeque<Entry>,
@@ -42,8 +49,8 @@ impl Applier {
         (self.queue.len() as u64, self.bytes)
     }
 
-    pub(crate) fn idle(&self) -> bool {
-        self.queue.is_empty() || self.reading.is_some()
+    pub(crate) fn idle(&self, g: &Ground) -> bool {
+        self.queue.is_empty() || self.reading.is_some() || !may_apply(g)
     }
 
     /// A record read for a state that a snapshot has replaced since is not for this one.
@@ -73,129 +80,76 @@ impl Applier {
         self.reading = None;
         self.fetched = None;
     }
-}
 
-impl Node {
-    pub(crate) fn run_apply(&mut self, out: &mut Vec<Output>) {
-        let mut left = ENTRIES_PER_TURN;
-        while left > 0 && self.applier.reading.is_none() && !self.dead && self.may_apply() {
-            let Some(entry) = self.applier.queue.pop_front() else { break };
-            self.applier.bytes -= entry.data.len() as u64;
-            assert_eq!(entry.index, self.applier.applied + 1, "entries are applied in order, each once");
-            if !self.apply_entry(entry, out) {
-                break;
-            }
-            left -= 1;
+    /// Applies the next entry, if it is its turn. None: nothing waits, its value must be read first,
+    /// or the member stops.
+    pub(crate) fn next(&mut self, g: &mut Ground) -> Option<Done> {
+        if self.reading.is_some() || g.dead() || !may_apply(g) {
+            return None;
         }
+        let entry = self.queue.pop_front()?;
+        self.bytes -= entry.data.len() as u64;
+        assert_eq!(entry.index, self.applied + 1, "entries are applied in order, each once");
+        let done = match entry.kind {
+            EntryKind::Config => apply_config(g, &entry),
+            _ => self.apply_entry(g, entry),
+        }?;
+        self.applied = done.at.index;
+        g.consensus.applied(done.at.index);
+        Some(done)
     }
 
-    /// Apply waits while the state is being replaced, and while the background is so far behind
-    /// that records in memory are over their budget: commits then run into the backlog limit.
-    pub(crate) fn may_apply(&self) -> bool {
-        !self.transfer.swapping() && self.store.unwritten_bytes() < self.config.budgets.unwritten_most
-    }
-
-    /// False: parked, or the member stops.
-    fn apply_entry(&mut self, entry: Entry, out: &mut Vec<Output>) -> bool {
+    fn apply_entry(&mut self, g: &mut Ground, entry: Entry) -> Option<Done> {
         let at = Position { index: entry.index, term: entry.term };
-        if entry.kind == EntryKind::Config {
-            return self.apply_config(at, &entry, out);
-        }
-        let fetched = self.applier.fetched.take();
-        let compacted = self.store.compacted();
-        match self.store.apply(at, &entry.data, fetched.as_ref()) {
+        let fetched = self.fetched.take();
+        let before = g.store.compacted();
+        match g.store.apply(at, &entry.data, fetched.as_ref()) {
             Ok(Outcome::Park(handle)) => {
-                self.applier.bytes += entry.data.len() as u64;
-                self.applier.queue.push_front(entry);
-                self.applier.reading = Some(self.jobs.start(Task::ApplyRead, Job::ReadRecord { handle }, out));
-                false
+                self.bytes += entry.data.len() as u64;
+                self.queue.push_front(entry);
+                self.reading = Some(g.start(Task::ApplyRead, Job::ReadRecord { handle }));
+                None
             }
             Ok(Outcome::Done(applied)) => {
-                if self.store.compacted() > compacted {
-                    self.hash_compaction(compacted);
-                }
-                self.entry_applied(at, applied, out);
-                true
+                let compacted = (g.store.compacted() > before).then_some(before);
+                Some(Done { at, applied: Some(applied), compacted })
             }
             Err(halt) => {
-                self.fatal(format!("entry {} of term {} cannot be applied: {halt}", at.index, at.term), out);
-                false
+                g.fatal(format!("entry {} of term {} cannot be applied: {halt}", at.index, at.term));
+                None
             }
         }
     }
+}
 
-    fn entry_applied(&mut self, at: Position, applied: Applied, out: &mut Vec<Output>) {
-        self.advance_applied(at, out);
-        for change in &applied.leases {
-            self.lessor.applied(change, self.ticks);
-        }
-        for events in &applied.events {
-            self.publish(events, out);
-        }
-        if let Some(origin) = applied.origin
-            && (origin.member, origin.boot) == (self.config.member, self.config.boot)
-            && let Some(command) = self.gate.applied(origin.seq)
-        {
-            self.command_applied(command, applied, out);
-        }
-    }
+/// Apply waits while the state is being replaced, and while the background is so far behind
+/// that records in memory are over their budget: commits then run into the backlog limit.
+fn may_apply(g: &Ground) -> bool {
+    !g.swapping() && g.store.unwritten_bytes() < g.config.budgets.unwritten_most
+}
 
-    fn command_applied(&mut self, command: crate::gate::Command, applied: Applied, out: &mut Vec<Output>) {
-        let Some(waiter) = command.waiter else { return };
-        if command.after == After::Physical && applied.result.is_ok() {
-            return self.wait_for_physical(waiter, applied.revision);
-        }
-        let answer = Answer::Applied { revision: applied.revision, result: applied.result };
-        self.answer(waiter, answer, out);
+/// Members and ConfState change in one step.
+fn apply_config(g: &mut Ground, entry: &Entry) -> Option<Done> {
+    let at = Position { index: entry.index, term: entry.term };
+    let Ok(change) = ConfChange::decode(&entry.data) else {
+        g.fatal(format!("membership entry {} cannot be read", at.index));
+        return None;
+    };
+    let refused = match store::MemberChange::decode(&change.context) {
+        Ok(member) => g.store.check_conf(&member).is_err(),
+        Err(_) => false,
+    };
+    let after = if refused {
+        g.consensus.conf_refused();
+        conf_state(&g.store)
+    } else {
+        g.consensus.conf_applied(&change)
+    };
+    if let Err(reason) = change_members(&mut g.store, at, &change, &after) {
+        g.fatal(format!("membership entry {} cannot be applied: {reason}", at.index));
+        return None;
     }
-
-    fn advance_applied(&mut self, at: Position, out: &mut Vec<Output>) {
-        self.applier.applied = at.index;
-        self.consensus.applied(at.index);
-        self.gate.fence(at.term);
-        if self.is_leader() && at.term == self.term {
-            self.lead_from_here();
-        }
-        if at.index.is_multiple_of(DIGEST_EVERY) {
-            let digest = self.store.digest();
-            self.own_mark(at.index, digest, out);
-        }
-    }
-
-    /// The first entry of its own term is applied: a leader's clockwork starts.
-    fn lead_from_here(&mut self) {
-        if !self.lessor.start(&self.store, self.term, self.ticks) {
-            return;
-        }
-        if self.store.cluster_version() != self.config.cluster_version {
-            let body = store::command::encode_cluster_version(&self.config.cluster_version);
-            self.propose_own(body);
-        }
-    }
-
-    /// Members and ConfState change in one step.
-    fn apply_config(&mut self, at: Position, entry: &Entry, out: &mut Vec<Output>) -> bool {
-        let Ok(change) = ConfChange::decode(&entry.data) else {
-            self.fatal(format!("membership entry {} cannot be read", at.index), out);
-            return false;
-        };
-        let refused = match store::MemberChange::decode(&change.context) {
-            Ok(member) => self.store.check_conf(&member).is_err(),
-            Err(_) => false,
-        };
-        let after = if refused {
-            self.consensus.conf_refused();
-            conf_state(&self.store)
-        } else {
-            self.consensus.conf_applied(&change)
-        };
-        if let Err(reason) = change_members(&mut self.store, at, &change, &after) {
-            self.fatal(format!("membership entry {} cannot be applied: {reason}", at.index), out);
-            return false;
-        }
-        self.advance_applied(at, out);
-        true
-    }
+    Some(Done { at, applied: None, compacted: None })
 }
 
 pub(crate) fn conf_state(store: &Store) -> ConfState {

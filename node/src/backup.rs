@@ -6,8 +6,9 @@
 //! [`PATIENCE`] ends: a pin keeps old versions in memory and on the disk.
 
 use crate::config::TICK_MS;
+use crate::ground::Ground;
 use crate::io::*;
-use crate::member::{Node, Task};
+use crate::jobs::Task;
 use disk::records::Place;
 use std::collections::BTreeMap;
 use store::PinId;
@@ -21,7 +22,7 @@ const MOST: usize = 8;
 
 #[derive(Default)]
 pub(crate) struct Backups {
-    next: u64,
+    last: u64,
     active: BTreeMap<u64, Active>,
 }
 
@@ -62,98 +63,87 @@ impl Backups {
     pub(crate) fn idle(&self) -> bool {
         !self.active.values().any(|active| matches!(active.stage, Stage::Gather { .. }))
     }
-}
 
-impl Node {
-    pub(crate) fn on_backup(&mut self, waiter: Waiter, out: &mut Vec<Output>) {
-        if self.backups.active.len() >= MOST {
-            return self.refuse(waiter, Refusal::TooManyRequests, out);
+    pub(crate) fn begin(&mut self, g: &mut Ground, waiter: Waiter) {
+        if self.active.len() >= MOST {
+            return g.refuse(waiter, Refusal::TooManyRequests);
         }
-        if self.transfer.swapping() {
+        if g.swapping() {
             // The files are those of another state already.
-            return self.refuse(waiter, Refusal::Timeout, out);
+            return g.refuse(waiter, Refusal::Timeout);
         }
-        if self.store.cluster_version().is_empty() {
+        if g.store.cluster_version().is_empty() {
             // It would lack `clusterVersion`, which whoever restores it needs.
-            return self.refuse(waiter, Refusal::NotCapable, out);
+            return g.refuse(waiter, Refusal::NotCapable);
         }
-        let export = Box::new(self.store.export());
-        let pin = self.store.pin(export.compacted);
+        let export = Box::new(g.store.export());
+        let pin = g.store.pin(export.compacted);
         let until = export.revision.saturating_add(1);
-        self.backups.next += 1;
+        self.last += 1;
         let stage = Stage::Gather { waiter, export };
-        self.backups
-            .active
-            .insert(self.backups.next, Active { pin, until, place: Place::default(), touched: self.ticks, stage });
+        self.active.insert(self.last, Active { pin, until, place: Place::default(), touched: g.now, stage });
     }
 
     /// One slice for each backup that gathers.
-    pub(crate) fn run_backups(&mut self, out: &mut Vec<Output>) {
+    pub(crate) fn run(&mut self, g: &mut Ground) {
         let mut gathered = Vec::new();
-        for (id, active) in &mut self.backups.active {
+        for (id, active) in &mut self.active {
             if let Stage::Gather { export, .. } = &mut active.stage
-                && self.store.gather_export(export, self.config.budgets.slice_keys)
+                && g.store.gather_export(export, g.config.budgets.slice_keys)
             {
                 gathered.push(*id);
             }
         }
         for id in gathered {
-            let active = self.backups.active.get_mut(&id).expect("gathered just now");
-            active.touched = self.ticks;
+            let active = self.active.get_mut(&id).expect("gathered just now");
+            active.touched = g.now;
             if let Stage::Gather { waiter, export } = std::mem::replace(&mut active.stage, Stage::Pause) {
-                self.answer(waiter, Answer::Backup { backup: id, export }, out);
+                g.answer(waiter, Answer::Backup { backup: id, export });
             }
         }
     }
 
-    pub(crate) fn on_backup_next(&mut self, waiter: Waiter, id: u64, first: bool, out: &mut Vec<Output>) {
+    pub(crate) fn next(&mut self, g: &mut Ground, waiter: Waiter, id: u64, first: bool) {
         let paused = |active: &&mut Active| matches!(active.stage, Stage::Pause);
         // while files are swapped they are those of another state already
-        let Some(active) = self.backups.active.get_mut(&id).filter(paused).filter(|_| !self.transfer.swapping()) else {
+        let Some(active) = self.active.get_mut(&id).filter(paused).filter(|_| !g.swapping()) else {
             let reason = "it was given up: nothing was taken for 10 minutes, or the member's state was replaced";
-            return self.answer(waiter, Answer::BackupFailed { reason: reason.into() }, out);
+            return g.answer(waiter, Answer::BackupFailed { reason: reason.into() });
         };
-        active.touched = self.ticks;
+        active.touched = g.now;
         active.stage = Stage::Read { waiter };
         let place = if first { Place::default() } else { active.place };
-        let job = Job::ReadBackup { place, until: active.until, max_bytes: self.config.budgets.history_bytes };
-        self.write_all_records(out);
-        self.jobs.start(Task::Backup { backup: id }, job, out);
+        let job = Job::ReadBackup { place, until: active.until, max_bytes: g.config.budgets.history_bytes };
+        g.write_records();
+        g.start(Task::Backup { backup: id }, job);
     }
 
-    pub(crate) fn backup_read(
-        &mut self,
-        id: u64,
-        records: Vec<Record>,
-        place: Place,
-        end: bool,
-        out: &mut Vec<Output>,
-    ) {
-        if let Some(waiter) = self.backup_job_done(id) {
-            self.backups.active.get_mut(&id).expect("its asker waits").place = place;
-            self.answer(waiter, Answer::BackupRecords { records, end }, out);
+    pub(crate) fn read(&mut self, g: &mut Ground, id: u64, records: Vec<Record>, place: Place, end: bool) {
+        if let Some(waiter) = self.job_done(g, id) {
+            self.active.get_mut(&id).expect("its asker waits").place = place;
+            g.answer(waiter, Answer::BackupRecords { records, end });
         }
     }
 
     /// Records that cannot be read end this backup; whoever else needs them finds out.
-    pub(crate) fn backup_unread(&mut self, id: u64, fault: disk::Fault, out: &mut Vec<Output>) {
-        if let Some(waiter) = self.backup_job_done(id) {
-            self.note(Level::Error, format!("a backup cannot be read: {fault}"), out);
-            self.end_backup(id);
-            self.answer(waiter, Answer::BackupFailed { reason: fault.to_string() }, out);
+    pub(crate) fn unread(&mut self, g: &mut Ground, id: u64, fault: disk::Fault) {
+        if let Some(waiter) = self.job_done(g, id) {
+            g.note(Level::Error, format!("a backup cannot be read: {fault}"));
+            self.end(g, id);
+            g.answer(waiter, Answer::BackupFailed { reason: fault.to_string() });
         }
     }
 
     /// The asker of the job, if it still wants its answer.
-    fn backup_job_done(&mut self, id: u64) -> Option<Waiter> {
-        let active = self.backups.active.get_mut(&id)?;
+    fn job_done(&mut self, g: &mut Ground, id: u64) -> Option<Waiter> {
+        let active = self.active.get_mut(&id)?;
         match std::mem::replace(&mut active.stage, Stage::Pause) {
             Stage::Read { waiter } => {
-                active.touched = self.ticks;
+                active.touched = g.now;
                 Some(waiter)
             }
             Stage::Ended => {
-                self.end_backup(id);
+                self.end(g, id);
                 None
             }
             Stage::Gather { .. } | Stage::Pause => unreachable!("no job runs for it"),
@@ -161,44 +151,44 @@ impl Node {
     }
 
     /// The asker is done with it or went away.
-    pub(crate) fn end_backup(&mut self, id: u64) {
-        match self.backups.active.get_mut(&id) {
+    pub(crate) fn end(&mut self, g: &mut Ground, id: u64) {
+        match self.active.get_mut(&id) {
             Some(active) if matches!(active.stage, Stage::Read { .. } | Stage::Ended) => active.stage = Stage::Ended,
             Some(_) => {
-                let active = self.backups.active.remove(&id).expect("looked at just now");
-                self.store.unpin(active.pin);
+                let active = self.active.remove(&id).expect("looked at just now");
+                g.store.unpin(active.pin);
             }
             None => {}
         }
     }
 
-    pub(crate) fn cancel_backup(&mut self, waiter: Waiter, timed_out: bool, out: &mut Vec<Output>) -> bool {
+    pub(crate) fn cancel(&mut self, g: &mut Ground, waiter: Waiter, timed_out: bool) -> bool {
         let asked = |(_, active): &(&u64, &Active)| active.stage.waiter() == Some(waiter);
-        let Some(id) = self.backups.active.iter().find(asked).map(|(id, _)| *id) else { return false };
-        self.end_backup(id);
+        let Some(id) = self.active.iter().find(asked).map(|(id, _)| *id) else { return false };
+        self.end(g, id);
         if timed_out {
-            self.refuse(waiter, Refusal::Timeout, out);
+            g.refuse(waiter, Refusal::Timeout);
         }
         true
     }
 
-    pub(crate) fn tick_backups(&mut self, out: &mut Vec<Output>) {
-        let (now, paused) = (self.ticks, |active: &Active| matches!(active.stage, Stage::Pause));
-        let active = self.backups.active.iter();
+    pub(crate) fn tick(&mut self, g: &mut Ground) {
+        let (now, paused) = (g.now, |active: &Active| matches!(active.stage, Stage::Pause));
+        let active = self.active.iter();
         let stale: Vec<u64> =
             active.filter(|(_, a)| paused(a) && now - a.touched > PATIENCE).map(|(id, _)| *id).collect();
         for id in stale {
-            self.end_backup(id);
-            self.note(Level::Warn, "a backup was given up: nothing of it was taken for 10 minutes".into(), out);
+            self.end(g, id);
+            g.note(Level::Warn, "a backup was given up: nothing of it was taken for 10 minutes".into());
         }
     }
 
     /// A snapshot replaces the state, pins and all: backups of the old one end.
-    pub(crate) fn end_backups(&mut self, out: &mut Vec<Output>) {
-        for active in std::mem::take(&mut self.backups.active).into_values() {
+    pub(crate) fn end_all(&mut self, g: &mut Ground) {
+        for active in std::mem::take(&mut self.active).into_values() {
             if let Some(waiter) = active.stage.waiter() {
                 let reason = "the member's state was replaced by its leader's".into();
-                self.answer(waiter, Answer::BackupFailed { reason }, out);
+                g.answer(waiter, Answer::BackupFailed { reason });
             }
         }
     }

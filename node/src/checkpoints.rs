@@ -3,11 +3,11 @@
 //! One checkpoint at a time, beside traffic: begin → rows, slice by slice, a bounded number on
 //! their way → finish. Demands (a wanted snapshot, physical compaction, a clean stop) coalesce.
 
+use crate::ground::Ground;
 use crate::io::*;
-use crate::member::{Node, Task};
+use crate::jobs::Task;
 use bytes::Bytes;
-use consensus::{ConfState, Snapshot};
-use std::collections::BTreeMap;
+use consensus::{ConfState, Entry, Snapshot};
 use store::{ImageCursor, ImageHead};
 
 /// Row jobs on their way to the background thread at one time.
@@ -20,23 +20,15 @@ pub(crate) struct Checkpoints {
     /// A checkpoint at or above this applied index was asked for.
     wanted: Option<u64>,
     /// Index of the newest durable one.
-    pub(crate) newest: u64,
+    newest: u64,
     log_bytes: u64,
     rows_bytes: u64,
     /// Physical compactions: (asker, header revision, compacted revision).
     physical: Vec<(Waiter, i64, i64)>,
     /// Compacted revision that the newest durable checkpoint holds.
     durable_compacted: i64,
-    pub(crate) offered: Option<Snapshot>,
-    writing: Writing,
-}
-
-/// What of the unwritten records is on its way to the background thread.
-#[derive(Default)]
-struct Writing {
-    bytes: u64,
-    /// Segment → offset behind the last record handed over, and whether its seal was.
-    upto: BTreeMap<u32, (u32, bool)>,
+    /// The newest durable one, as it is offered to followers.
+    offered: Option<Snapshot>,
 }
 
 struct Running {
@@ -52,17 +44,18 @@ struct Running {
 }
 
 impl Checkpoints {
-    pub(crate) fn new(newest: u64, rows_bytes: u64) -> Checkpoints {
+    /// `newest`: index of the newest durable checkpoint, with so many bytes of rows; so many bytes
+    /// of the log are beyond it.
+    pub(crate) fn new(newest: u64, rows_bytes: u64, log_bytes: u64) -> Checkpoints {
         Checkpoints {
             running: None,
             wanted: None,
             newest,
-            log_bytes: 0,
+            log_bytes,
             rows_bytes,
             physical: Vec::new(),
             durable_compacted: -1,
             offered: None,
-            writing: Writing::default(),
         }
     }
 
@@ -73,133 +66,96 @@ impl Checkpoints {
         }
     }
 
+    /// One is being written, or is wanted.
     pub(crate) fn busy(&self) -> bool {
-        self.running.is_some()
+        self.running.is_some() || self.wanted.is_some()
     }
 
-    pub(crate) fn pending(&self) -> bool {
-        self.wanted.is_some()
+    /// Index of the checkpoint that followers may pull.
+    pub(crate) fn offered(&self) -> Option<u64> {
+        self.offered.as_ref().map(|offered| offered.index)
     }
 
-    pub(crate) fn log_grew(&mut self, bytes: u64) {
-        self.log_bytes += bytes;
+    /// These went to the log.
+    pub(crate) fn log_grew(&mut self, entries: &[Entry]) {
+        self.log_bytes += log_bytes(entries);
     }
 
     /// The state was replaced: whatever was being written is of the old one.
     pub(crate) fn restart(&mut self, newest: u64) {
         let physical = std::mem::take(&mut self.physical);
-        *self = Checkpoints { physical, ..Checkpoints::new(newest, self.rows_bytes) };
+        *self = Checkpoints { physical, ..Checkpoints::new(newest, self.rows_bytes, 0) };
     }
 
-    pub(crate) fn forget_physical(&mut self, waiter: Waiter) -> bool {
+    /// The asker of a physical compaction went away or ran out of time. True: it was one.
+    pub(crate) fn cancel(&mut self, g: &mut Ground, waiter: Waiter, timed_out: bool) -> bool {
         let before = self.physical.len();
         self.physical.retain(|(waiting, _, _)| *waiting != waiter);
-        self.physical.len() != before
-    }
-}
-
-impl Node {
-    /// Upkeep of a turn: everything that happens beside traffic.
-    pub(crate) fn upkeep(&mut self, out: &mut Vec<Output>) {
-        self.store.sweep(1_000);
-        self.settle_expiring(out);
-        if self.store.unwritten_bytes() - self.checkpoints.writing.bytes >= self.config.budgets.unwritten as u64 {
-            self.write_all_records(out);
+        let found = self.physical.len() != before;
+        if found && timed_out {
+            g.refuse(waiter, Refusal::Timeout);
         }
-        self.begin_checkpoint(out);
-        self.checkpoint_rows(out);
-        self.answer_physical(out);
+        found
     }
 
-    /// Hands every record that is in no file yet to the background thread, each once.
-    pub(crate) fn write_all_records(&mut self, out: &mut Vec<Output>) {
-        if self.transfer.swapping() || self.store.unwritten_bytes() == self.checkpoints.writing.bytes {
-            return;
-        }
-        for extent in self.store.unwritten(usize::MAX) {
-            self.write_extent(extent, out);
-        }
-    }
-
-    fn write_extent(&mut self, mut extent: store::Extent, out: &mut Vec<Output>) {
-        let writing = &mut self.checkpoints.writing;
-        let (upto, sealing) = writing.upto.get(&extent.segment).copied().unwrap_or((extent.offset, false));
-        while extent.offset < upto && !extent.parts.is_empty() {
-            extent.offset += extent.parts.remove(0).len() as u32;
-        }
-        if extent.parts.is_empty() && (sealing || !extent.seals) {
-            return;
-        }
-        let end = extent.end();
-        let bytes = u64::from(end - extent.offset);
-        writing.upto.insert(extent.segment, (end, extent.seals));
-        writing.bytes += bytes;
-        let task = Task::Write { epoch: self.epoch, bytes };
-        let store::Extent { segment, offset, parts, seals, .. } = extent;
-        self.jobs.start(task, Job::WriteRecords { segment, offset, parts, seals }, out);
-    }
-
-    pub(crate) fn written(&mut self, epoch: u64, bytes: u64, segment: u32, upto: u32, sealed: bool) {
-        if epoch != self.epoch {
-            return; // of a state that a snapshot has replaced since
-        }
-        self.store.written(segment, upto, sealed);
-        self.checkpoints.writing.bytes -= bytes;
-        if sealed {
-            self.checkpoints.writing.upto.remove(&segment);
-        }
+    /// A turn's share. `installing`: another state is on its way, so none begins. `pulled`: indexes of
+    /// the checkpoints that followers are still pulling, which are kept.
+    pub(crate) fn run(&mut self, g: &mut Ground, installing: bool, pulled: &[u64]) {
+        self.begin(g, installing);
+        self.rows(g, pulled);
+        self.answer_physical(g);
     }
 
     /// The old state is about to be replaced: what was written of it stays without a name.
-    pub(crate) fn abort_checkpoint(&mut self) {
-        if let Some(running) = self.checkpoints.running.take() {
-            self.store.end_image(running.cursor);
+    pub(crate) fn abort(&mut self, g: &mut Ground) {
+        if let Some(running) = self.running.take() {
+            g.store.end_image(running.cursor);
         }
     }
 
     /// Bytes of segments, index files and log that this member holds, about.
-    pub(crate) fn disk_bytes(&self) -> u64 {
-        let segments: u64 = self.store.segments().map(|segment| u64::from(segment.end)).sum();
-        segments + self.checkpoints.rows_bytes + self.checkpoints.log_bytes
+    pub(crate) fn disk_bytes(&self, g: &Ground) -> u64 {
+        let segments: u64 = g.store.segments().map(|segment| u64::from(segment.end)).sum();
+        segments + self.rows_bytes + self.log_bytes
     }
 
-    pub(crate) fn want_checkpoint(&mut self, index: u64) {
-        self.checkpoints.wanted = Some(self.checkpoints.wanted.unwrap_or(0).max(index));
+    pub(crate) fn want(&mut self, index: u64) {
+        self.wanted = Some(self.wanted.unwrap_or(0).max(index));
     }
 
     /// Consensus wants a snapshot for a follower far behind.
-    pub(crate) fn want_snapshot(&mut self, index: u64, out: &mut Vec<Output>) {
-        match &self.checkpoints.offered {
-            Some(snapshot) if snapshot.index >= index => self.consensus.offer_snapshot(snapshot.clone()),
+    pub(crate) fn want_snapshot(&mut self, g: &mut Ground, index: u64, installing: bool) {
+        match &self.offered {
+            Some(snapshot) if snapshot.index >= index => g.consensus.offer_snapshot(snapshot.clone()),
             _ => {
-                self.want_checkpoint(index);
-                self.begin_checkpoint(out);
+                self.want(index);
+                self.begin(g, installing);
             }
         }
     }
 
-    pub(crate) fn tick_checkpoints(&mut self) {
-        let threshold = self.config.checkpoint_bytes.max(self.checkpoints.rows_bytes.saturating_mul(4));
-        if self.checkpoints.log_bytes >= threshold {
-            self.want_checkpoint(self.checkpoints.newest + 1);
+    pub(crate) fn tick(&mut self, g: &Ground) {
+        let threshold = g.config.checkpoint_bytes.max(self.rows_bytes.saturating_mul(4));
+        if self.log_bytes >= threshold {
+            self.want(self.newest + 1);
         }
     }
 
-    fn begin_checkpoint(&mut self, out: &mut Vec<Output>) {
-        let Some(wanted) = self.checkpoints.wanted else { return };
-        let store::Position { index, term } = self.store.applied();
-        if self.checkpoints.running.is_some() || self.transfer.installing() || index < wanted {
+    fn begin(&mut self, g: &mut Ground, installing: bool) {
+        let Some(wanted) = self.wanted else { return };
+        let store::Position { index, term } = g.store.applied();
+        if self.running.is_some() || installing || index < wanted {
             return;
         }
-        self.checkpoints.wanted = None;
-        if index == self.checkpoints.newest && self.checkpoints.offered.is_some() {
+        self.wanted = None;
+        if index == self.newest && self.offered.is_some() {
             return;
         }
         // Segments without a live record are named by no later checkpoint; their files go with the last that does.
-        self.store.drop_dead_segments();
-        let (head, cursor) = self.store.image();
-        self.write_all_records(out);
-        self.checkpoints.running = Some(Running {
+        g.store.drop_dead_segments();
+        let (head, cursor) = g.store.image();
+        g.write_records();
+        self.running = Some(Running {
             cursor,
             head,
             index,
@@ -208,94 +164,96 @@ impl Node {
             in_flight: 0,
             finishing: false,
             bytes: 0,
-            log_bytes_before: self.checkpoints.log_bytes,
+            log_bytes_before: self.log_bytes,
         });
-        self.jobs.start(Task::Checkpoint { index }, Job::CheckpointBegin { index }, out);
-        self.checkpoints.running.as_mut().expect("just begun").in_flight = 1;
+        g.start(Task::Checkpoint { index }, Job::CheckpointBegin { index });
+        self.running.as_mut().expect("just begun").in_flight = 1;
     }
 
-    fn checkpoint_rows(&mut self, out: &mut Vec<Output>) {
-        let Some(running) = &mut self.checkpoints.running else { return };
+    fn rows(&mut self, g: &mut Ground, pulled: &[u64]) {
+        let Some(running) = &mut self.running else { return };
         if running.rows_done || running.in_flight >= ROWS_IN_FLIGHT {
             return;
         }
         let mut rows = Vec::with_capacity(ROWS_BYTES);
-        running.rows_done = self.store.image_rows(&mut running.cursor, self.config.budgets.slice_keys, &mut rows);
+        running.rows_done = g.store.image_rows(&mut running.cursor, g.config.budgets.slice_keys, &mut rows);
         if !rows.is_empty() {
             running.bytes += rows.len() as u64;
             running.in_flight += 1;
             let index = running.index;
             let work = Job::CheckpointRows { index, rows: Bytes::from(rows) };
-            self.jobs.start(Task::Checkpoint { index }, work, out);
+            g.start(Task::Checkpoint { index }, work);
         }
-        self.finish_checkpoint(out);
+        self.finish(g, pulled);
     }
 
-    fn finish_checkpoint(&mut self, out: &mut Vec<Output>) {
-        let Some(running) = &mut self.checkpoints.running else { return };
+    fn finish(&mut self, g: &mut Ground, pulled: &[u64]) {
+        let Some(running) = &mut self.running else { return };
         if !running.rows_done || running.in_flight > 0 || running.finishing {
             return;
         }
         running.finishing = true;
         let index = running.index;
-        let work = Job::CheckpointFinish { index, head: running.head.clone(), held: self.transfer.held() };
-        self.jobs.start(Task::Checkpoint { index }, work, out);
+        let work = Job::CheckpointFinish { index, head: running.head.clone(), held: pulled.to_vec() };
+        g.start(Task::Checkpoint { index }, work);
     }
 
-    pub(crate) fn checkpoint_step_done(&mut self, index: u64, result: JobResult, out: &mut Vec<Output>) {
-        if self.checkpoints.running.as_ref().is_none_or(|running| running.index != index) {
+    pub(crate) fn step_done(&mut self, g: &mut Ground, index: u64, result: JobResult, pulled: &[u64]) {
+        if self.running.as_ref().is_none_or(|running| running.index != index) {
             return; // of a checkpoint that an installed snapshot overtook
         }
         match result {
             JobResult::CheckpointBegun | JobResult::RowsWritten => {
-                if let Some(running) = &mut self.checkpoints.running {
+                if let Some(running) = &mut self.running {
                     running.in_flight -= 1;
                 }
-                self.finish_checkpoint(out);
+                self.finish(g, pulled);
             }
-            JobResult::CheckpointDone { manifest, cut } => self.checkpoint_done(manifest, cut, out),
+            JobResult::CheckpointDone { manifest, cut } => self.done(g, manifest, cut, pulled),
             other => panic!("{other:?} does not answer a checkpoint step"),
         }
     }
 
-    fn checkpoint_done(&mut self, manifest: Bytes, cut: u64, out: &mut Vec<Output>) {
-        let running = self.checkpoints.running.take().expect("the running one is done");
-        self.store.end_image(running.cursor);
-        self.checkpoints.newest = running.index;
-        self.checkpoints.rows_bytes = running.bytes;
-        self.checkpoints.log_bytes -= running.log_bytes_before.min(self.checkpoints.log_bytes);
-        self.checkpoints.durable_compacted = running.head.compacted;
+    fn done(&mut self, g: &mut Ground, manifest: Bytes, cut: u64, pulled: &[u64]) {
+        let running = self.running.take().expect("the running one is done");
+        g.store.end_image(running.cursor);
+        self.newest = running.index;
+        self.rows_bytes = running.bytes;
+        self.log_bytes -= running.log_bytes_before.min(self.log_bytes);
+        self.durable_compacted = running.head.compacted;
         let store::Conf { voters, learners } = running.head.conf;
         let conf = ConfState { voters, learners };
         let snapshot = Snapshot { index: running.index, term: running.term, conf, manifest };
-        self.checkpoints.offered = Some(snapshot.clone());
-        self.consensus.offer_snapshot(snapshot);
-        let below = cut.min(self.transfer.held().into_iter().min().map_or(u64::MAX, |index| index + 1));
-        self.jobs.start(Task::CutLog, Job::CutLog { below }, out);
-        self.answer_physical(out);
+        self.offered = Some(snapshot.clone());
+        g.consensus.offer_snapshot(snapshot);
+        let below = cut.min(pulled.iter().min().map_or(u64::MAX, |index| index + 1));
+        g.start(Task::CutLog, Job::CutLog { below });
+        self.answer_physical(g);
     }
 
-    pub(crate) fn wait_for_physical(&mut self, waiter: Waiter, revision: i64) {
-        self.checkpoints.physical.push((waiter, revision, self.store.compacted()));
-        self.want_checkpoint(self.store.applied().index);
+    pub(crate) fn wait_for_physical(&mut self, g: &Ground, waiter: Waiter, revision: i64) {
+        self.physical.push((waiter, revision, g.store.compacted()));
+        self.want(g.store.applied().index);
     }
 
-    fn answer_physical(&mut self, out: &mut Vec<Output>) {
-        if self.checkpoints.physical.is_empty() || self.store.swept() < self.store.compacted() {
+    fn answer_physical(&mut self, g: &mut Ground) {
+        if self.physical.is_empty() || g.store.swept() < g.store.compacted() {
             return;
         }
-        let durable = self.checkpoints.durable_compacted;
-        let waiting = std::mem::take(&mut self.checkpoints.physical);
+        let durable = self.durable_compacted;
+        let waiting = std::mem::take(&mut self.physical);
         let (done, still): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|(_, _, compacted)| *compacted <= durable);
-        self.checkpoints.physical = still;
+        self.physical = still;
         for (waiter, revision, _) in done {
-            self.answer(waiter, Answer::Applied { revision, result: Ok(store::Reply::Compact) }, out);
+            g.answer(waiter, Answer::Applied { revision, result: Ok(store::Reply::Compact) });
         }
-        if !self.checkpoints.physical.is_empty()
-            && self.checkpoints.running.is_none()
-            && self.checkpoints.wanted.is_none()
-        {
-            self.want_checkpoint(self.store.applied().index);
+        if !self.physical.is_empty() && self.running.is_none() && self.wanted.is_none() {
+            self.want(g.store.applied().index);
         }
     }
+}
+
+/// What entries take in the log, about. Bytes.
+pub(crate) fn log_bytes(entries: &[Entry]) -> u64 {
+    entries.iter().map(|entry| entry.data.len() as u64 + 64).sum()
 }

@@ -95,6 +95,14 @@ pub struct Forwarded {
     pub body: Bytes,
 }
 
+/// Another member in one of its lives, and its name for what it asked: where an answer goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Caller {
+    pub(crate) member: u64,
+    pub(crate) boot: u64,
+    pub(crate) token: u64,
+}
+
 /// Why a forward was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]

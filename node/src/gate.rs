@@ -7,10 +7,11 @@
 
 use crate::config::TICK_MS;
 use crate::frame::{Forwarded, Frame, Why};
+use crate::ground::{Ground, Standing};
 use crate::io::*;
-use crate::member::Node;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use store::Applied;
 use store::command::{AlarmAction, Origin};
 
 /// A forward that was not answered by its entry is said again after this; the leader
@@ -32,6 +33,14 @@ pub(crate) enum After {
     Apply,
     /// The sweep, and a checkpoint that holds the compacted revision.
     Physical,
+}
+
+/// Commands of another member's clients, for the leader of `term`.
+pub(crate) struct Forward {
+    pub(crate) from: u64,
+    pub(crate) boot: u64,
+    pub(crate) term: u64,
+    pub(crate) commands: Vec<Forwarded>,
 }
 
 #[derive(Debug)]
@@ -60,7 +69,7 @@ pub(crate) struct Gate {
     refused: u64,
     /// Leader: numbers seen in this term.
     seen: Seen,
-    pub(crate) failed: u64,
+    failed: u64,
     /// Something in `queue` was not tried in this turn yet.
     fresh: bool,
     alarm_asked: u64,
@@ -123,6 +132,11 @@ impl Gate {
         (self.bytes, self.refused)
     }
 
+    /// Commands that were not applied, as far as their askers know.
+    pub(crate) fn failed(&self) -> u64 {
+        self.failed
+    }
+
     pub(crate) fn enqueue(&mut self, command: Command) {
         self.admit(&command);
         self.queue.push_back(command);
@@ -150,8 +164,8 @@ impl Gate {
         None
     }
 
-    /// An own command was applied: its asker, if it still waits.
-    pub(crate) fn applied(&mut self, seq: u64) -> Option<Command> {
+    /// A command that was sent and needs no more care; if it was one of these.
+    fn take(&mut self, seq: u64) -> Option<Command> {
         let sent = self.sent.remove(&seq)?;
         self.bytes -= sent.command.body.len() as u64;
         if let Some(waiter) = sent.command.waiter {
@@ -196,212 +210,158 @@ impl Gate {
         Some(0)
     }
 
-    /// A snapshot replaced the state: nobody can tell which of these are in it.
-    pub(crate) fn drain_sent(&mut self) -> Vec<Command> {
+    /// A snapshot replaced the state: nobody can tell which of the commands sent are in it.
+    pub(crate) fn replaced(&mut self, g: &mut Ground) {
         self.by_waiter.clear();
-        let drained: Vec<Command> = std::mem::take(&mut self.sent).into_values().map(|sent| sent.command).collect();
-        self.bytes -= drained.iter().map(|command| command.body.len() as u64).sum::<u64>();
-        drained
-    }
-}
-
-impl Node {
-    /// A validated command of a client of this member.
-    pub(crate) fn on_propose(&mut self, waiter: Waiter, body: Bytes, cost: u64, after: After, out: &mut Vec<Output>) {
-        if let Some(refusal) = self.gate_refuses(&body, cost) {
-            self.gate.refused += u64::from(refusal == Refusal::TooManyRequests);
-            if refusal == Refusal::User(store::Error::NoSpace) && !self.health.disk_full() {
-                self.ask_for_alarm();
+        for Sent { command, .. } in std::mem::take(&mut self.sent).into_values() {
+            self.bytes -= command.body.len() as u64;
+            if let Some(waiter) = command.waiter {
+                g.refuse(waiter, Refusal::TimeoutLeaderFail);
             }
-            return self.refuse(waiter, refusal, out);
         }
-        self.gate.enqueue(Command { waiter: Some(waiter), body, after });
     }
 
-    fn gate_refuses(&self, body: &Bytes, cost: u64) -> Option<Refusal> {
-        if self.health.stopping() {
+    /// A validated command of a client of this member. `unapplied`: bytes of entries that wait for apply.
+    pub(crate) fn propose(&mut self, g: &mut Ground, command: Command, cost: u64, standing: Standing, unapplied: u64) {
+        let Some(refusal) = self.refusal(g, &command.body, cost, standing, unapplied) else {
+            return self.enqueue(command);
+        };
+        self.refused += u64::from(refusal == Refusal::TooManyRequests);
+        if refusal == Refusal::User(store::Error::NoSpace) && !standing.disk_full {
+            self.ask_for_alarm(g);
+        }
+        if let Some(waiter) = command.waiter {
+            g.refuse(waiter, refusal);
+        }
+    }
+
+    fn refusal(&self, g: &Ground, body: &Bytes, cost: u64, standing: Standing, unapplied: u64) -> Option<Refusal> {
+        if standing.stopping {
             return Some(Refusal::Stopped);
         }
         let reserved = store::command::is_reserved(body);
-        if self.commands_are_full(body.len() as u64, reserved) || (!reserved && self.apply_is_behind()) {
+        let full = self.is_full(g, body.len() as u64, reserved);
+        if full || (!reserved && apply_is_behind(g, unapplied)) {
             return Some(Refusal::TooManyRequests);
         }
-        if cost > 0 && (self.health.disk_full() || self.over_quota(cost)) {
+        if cost > 0 && (standing.disk_full || over_quota(g, cost)) {
             return Some(Refusal::User(store::Error::NoSpace));
         }
         None
     }
 
-    fn commands_are_full(&self, bytes: u64, reserved: bool) -> bool {
-        let limit = self.config.budgets.commands;
+    fn is_full(&self, g: &Ground, bytes: u64, reserved: bool) -> bool {
+        let limit = g.config.budgets.commands;
         let limit = if reserved { limit + limit / 8 } else { limit };
         // The first one always fits: otherwise a small budget would refuse a large request for ever.
-        self.gate.bytes > 0 && self.gate.bytes.saturating_add(bytes) > limit
-    }
-
-    fn apply_is_behind(&self) -> bool {
-        let budgets = &self.config.budgets;
-        self.consensus.commit().saturating_sub(self.store.applied().index) > budgets.backlog
-            || self.applier.waiting().1 > budgets.unapplied
-    }
-
-    /// The last eighth of what may be uncommitted is kept for what must pass.
-    fn uncommitted_is_full(&self, body: &Bytes) -> bool {
-        let limit = self.config.budgets.uncommitted;
-        let uncommitted = self.consensus.uncommitted_bytes();
-        uncommitted > 0
-            && uncommitted.saturating_add(body.len() as u64) > limit - limit / 8
-            && !store::command::is_reserved(body)
-    }
-
-    fn over_quota(&self, cost: u64) -> bool {
-        match u64::try_from(self.config.quota_bytes) {
-            Ok(quota) => self.store.live_bytes().saturating_add(cost) >= quota,
-            Err(_) => false,
-        }
+        self.bytes > 0 && self.bytes.saturating_add(bytes) > limit
     }
 
     /// NOSPACE is replicated: proposed at most once a second.
-    fn ask_for_alarm(&mut self) {
-        let again = self.gate.alarm_asked + 1000 / TICK_MS;
-        let alarm = store::AlarmMember { member: self.config.member, alarm: 1 };
-        if (self.gate.alarm_asked != 0 && self.ticks < again) || self.store.alarms().any(|raised| raised == alarm) {
+    fn ask_for_alarm(&mut self, g: &Ground) {
+        let again = self.alarm_asked + 1000 / TICK_MS;
+        let alarm = store::AlarmMember { member: g.config.member, alarm: 1 };
+        if (self.alarm_asked != 0 && g.now < again) || g.store.alarms().any(|raised| raised == alarm) {
             return;
         }
-        self.gate.alarm_asked = self.ticks.max(1);
+        self.alarm_asked = g.now.max(1);
         let body = store::command::encode_alarm(AlarmAction::Activate, alarm.member, alarm.alarm);
         self.propose_own(body);
     }
 
     /// A command of this member itself: no asker.
     pub(crate) fn propose_own(&mut self, body: Bytes) {
-        self.gate.enqueue(Command { waiter: None, body, after: After::Apply });
+        self.enqueue(Command { waiter: None, body, after: After::Apply });
     }
 
-    /// Proposes, forwards or keeps what was collected.
-    pub(crate) fn submit_commands(&mut self, out: &mut Vec<Output>) {
-        self.gate.fresh = false;
+    /// Proposes, forwards or keeps what was collected. `clock`: the lease clock, for commands that want its stamp.
+    pub(crate) fn submit(&mut self, g: &mut Ground, standing: Standing, clock: u64) {
+        self.fresh = false;
         // Consensus may have moved on since its last turn: a command's term must be the real one.
-        let settled = (self.consensus.term(), self.consensus.leader()) == (self.term, self.leader);
-        if self.gate.queue.is_empty() || self.leader == 0 || !settled || self.health.holds_commands() {
+        let settled = (g.consensus.term(), g.consensus.leader()) == (g.term, g.leader);
+        if self.queue.is_empty() || g.leader == 0 || !settled || standing.holds_commands {
             return;
         }
-        if self.is_leader() {
-            self.propose_queue(out);
+        if g.is_leader() {
+            self.propose_queue(g, clock);
         } else {
-            self.forward_queue(out);
+            self.forward_queue(g);
         }
     }
 
-    fn propose_queue(&mut self, out: &mut Vec<Output>) {
-        while let Some(command) = self.gate.pop() {
-            self.gate.next_seq += 1;
-            let seq = self.gate.next_seq;
-            let origin = Origin { member: self.config.member, boot: self.config.boot, seq };
-            match self.propose_sealed(&command.body, origin) {
-                Ok(()) => self.sent(seq, command, 0),
+    fn propose_queue(&mut self, g: &mut Ground, clock: u64) {
+        while let Some(command) = self.pop() {
+            self.next_seq += 1;
+            let seq = self.next_seq;
+            let origin = Origin { member: g.config.member, boot: g.config.boot, seq };
+            match propose_sealed(g, &command.body, origin, clock) {
+                Ok(()) => self.sent(g, seq, command, 0),
                 Err(consensus::Refused::TooMany) => {
-                    self.gate.failed += 1;
-                    self.gate.refused += 1;
+                    self.failed += 1;
+                    self.refused += 1;
                     if let Some(waiter) = command.waiter {
-                        self.refuse(waiter, Refusal::TooManyRequests, out);
+                        g.refuse(waiter, Refusal::TooManyRequests);
                     }
                 }
-                Err(_) => return self.gate.requeue_quietly(command),
+                Err(_) => return self.requeue_quietly(command),
             }
         }
     }
 
-    fn propose_sealed(&mut self, body: &Bytes, origin: Origin) -> Result<(), consensus::Refused> {
-        if self.uncommitted_is_full(body) {
-            return Err(consensus::Refused::TooMany);
-        }
-        let clock = store::command::wants_clock(body).then(|| self.lessor.clock(self.ticks));
-        self.consensus.propose(store::command::seal(body, origin, clock))
-    }
-
-    fn sent(&mut self, seq: u64, command: Command, to: u64) {
+    fn sent(&mut self, g: &Ground, seq: u64, command: Command, to: u64) {
         if let Some(waiter) = command.waiter {
-            self.gate.by_waiter.insert(waiter, seq);
+            self.by_waiter.insert(waiter, seq);
         }
-        self.gate.bytes += command.body.len() as u64;
-        self.gate.sent.insert(seq, Sent { command, term: self.term, to, at: self.ticks });
+        self.bytes += command.body.len() as u64;
+        self.sent.insert(seq, Sent { command, term: g.term, to, at: g.now });
     }
 
-    fn forward_queue(&mut self, out: &mut Vec<Output>) {
-        let mut commands = Vec::with_capacity(self.gate.queue.len());
-        while let Some(command) = self.gate.pop() {
-            self.gate.next_seq += 1;
-            let seq = self.gate.next_seq;
+    fn forward_queue(&mut self, g: &mut Ground) {
+        let mut commands = Vec::with_capacity(self.queue.len());
+        while let Some(command) = self.pop() {
+            self.next_seq += 1;
+            let seq = self.next_seq;
             commands.push(Forwarded { seq, body: command.body.clone() });
-            self.sent(seq, command, self.leader);
+            self.sent(g, seq, command, g.leader);
         }
-        self.send_forward(commands, out);
-    }
-
-    /// Frames stay near one MiB so that a large backlog does not hold up heartbeats.
-    fn send_forward(&self, commands: Vec<Forwarded>, out: &mut Vec<Output>) {
-        let mut frame = Vec::new();
-        let mut bytes = 0;
-        for command in commands {
-            bytes += command.body.len() + 12;
-            frame.push(command);
-            if bytes >= 1 << 20 {
-                bytes = 0;
-                out.push(self.forward_frame(std::mem::take(&mut frame)));
-            }
-        }
-        if !frame.is_empty() {
-            out.push(self.forward_frame(frame));
-        }
-    }
-
-    fn forward_frame(&self, commands: Vec<Forwarded>) -> Output {
-        let frame = Frame::Forward { term: self.term, boot: self.config.boot, commands };
-        Output::Send { to: self.leader, frame }
+        send_forward(g, commands);
     }
 
     /// Forwards are said again while term and leader stay: the leader proposes each number once.
-    pub(crate) fn tick_gate(&mut self, out: &mut Vec<Output>) {
-        if self.is_leader() || self.leader == 0 {
+    pub(crate) fn tick(&mut self, g: &mut Ground) {
+        if g.is_leader() || g.leader == 0 {
             return;
         }
-        let (now, term, leader) = (self.ticks, self.term, self.leader);
+        let (now, term, leader) = (g.now, g.term, g.leader);
         let mut again = Vec::new();
-        for (seq, sent) in &mut self.gate.sent {
+        for (seq, sent) in &mut self.sent {
             if sent.term == term && sent.to == leader && now - sent.at >= FORWARD_AGAIN {
                 sent.at = now;
                 again.push(Forwarded { seq: *seq, body: sent.command.body.clone() });
             }
         }
         if !again.is_empty() {
-            self.send_forward(again, out);
+            send_forward(g, again);
         }
     }
 
     /// Leader: commands of another member's clients.
-    pub(crate) fn on_forward(
-        &mut self,
-        from: u64,
-        term: u64,
-        boot: u64,
-        commands: Vec<Forwarded>,
-        out: &mut Vec<Output>,
-    ) {
+    pub(crate) fn on_forward(&mut self, g: &mut Ground, forward: Forward, standing: Standing, clock: u64) {
+        let Forward { from, boot, term, commands } = forward;
         let mut refused = Vec::new();
         let mut why = Why::NotLeader;
-        let settled = (self.consensus.term(), self.consensus.leader()) == (term, self.config.member);
-        let willing = self.is_leader() && settled && !self.health.holds_commands();
+        let settled = (g.consensus.term(), g.consensus.leader()) == (term, g.config.member);
+        let willing = g.is_leader() && settled && !standing.holds_commands;
         for command in commands {
             if !willing {
                 refused.push(command.seq);
                 continue;
             }
-            if !self.gate.seen.first((from, boot), term, command.seq) {
+            if !self.seen.first((from, boot), term, command.seq) {
                 continue;
             }
             let origin = Origin { member: from, boot, seq: command.seq };
-            match self.propose_sealed(&command.body, origin) {
+            match propose_sealed(g, &command.body, origin, clock) {
                 Ok(()) => {}
                 // Its asker is told that nothing was applied, so a copy of this frame must find the number used.
                 Err(consensus::Refused::TooMany) => {
@@ -409,52 +369,114 @@ impl Node {
                     refused.push(command.seq);
                 }
                 // Kept by its member, which says it again.
-                Err(_) => self.gate.seen.forget((from, boot), command.seq),
+                Err(_) => self.seen.forget((from, boot), command.seq),
             }
         }
         if !refused.is_empty() {
-            out.push(Output::Send { to: from, frame: Frame::ForwardRefused { boot, seqs: refused, why } });
+            g.send(from, Frame::ForwardRefused { boot, seqs: refused, why });
         }
     }
 
     /// The leader said that it did not propose these. An earlier copy of the same forward cannot
     /// have been proposed in between: the leader knows the numbers of its term, and another term refuses.
-    pub(crate) fn on_forward_refused(&mut self, boot: u64, seqs: Vec<u64>, why: Why, out: &mut Vec<Output>) {
-        if boot != self.config.boot || why != Why::TooMany {
+    pub(crate) fn on_forward_refused(&mut self, g: &mut Ground, boot: u64, seqs: Vec<u64>, why: Why) {
+        if boot != g.config.boot || why != Why::TooMany {
             // Not the leader of that term (any more): the fence decides, since an earlier copy may have been proposed.
             return;
         }
         for seq in seqs {
-            let Some(command) = self.gate.applied(seq) else { continue };
-            self.gate.failed += 1;
+            let Some(command) = self.take(seq) else { continue };
+            self.failed += 1;
             if let Some(waiter) = command.waiter {
-                self.refuse(waiter, Refusal::TooManyRequests, out);
+                g.refuse(waiter, Refusal::TooManyRequests);
             }
         }
     }
 
     /// The asker of a command went away or ran out of time. True: it was one of the gate's.
-    pub(crate) fn cancel_command(&mut self, waiter: Waiter, timed_out: bool, out: &mut Vec<Output>) -> bool {
-        let Some(term) = self.gate.forget(waiter) else { return false };
-        self.gate.failed += 1;
+    pub(crate) fn cancel(&mut self, g: &mut Ground, waiter: Waiter, timed_out: bool) -> bool {
+        let Some(term) = self.forget(waiter) else { return false };
+        self.failed += 1;
         if timed_out {
             let refusal = match term {
                 0 => Refusal::Timeout,
-                term if term < self.term => Refusal::TimeoutLeaderFail,
-                _ if !self.is_leader() => Refusal::TimeoutConnectionLost,
+                term if term < g.term => Refusal::TimeoutLeaderFail,
+                _ if !g.is_leader() => Refusal::TimeoutConnectionLost,
                 _ => Refusal::Timeout,
             };
-            self.refuse(waiter, refusal, out);
+            g.refuse(waiter, refusal);
         }
         true
     }
-}
 
-impl Gate {
+    /// An entry was applied. If it is a command sent from here, its asker is answered; except one
+    /// whose compaction shall be physical: that one and the revision are returned.
+    pub(crate) fn applied(&mut self, g: &mut Ground, applied: Applied) -> Option<(Waiter, i64)> {
+        let origin = applied.origin?;
+        if (origin.member, origin.boot) != (g.config.member, g.config.boot) {
+            return None;
+        }
+        let Command { waiter, after, .. } = self.take(origin.seq)?;
+        let waiter = waiter?;
+        if after == After::Physical && applied.result.is_ok() {
+            return Some((waiter, applied.revision));
+        }
+        g.answer(waiter, Answer::Applied { revision: applied.revision, result: applied.result });
+        None
+    }
+
     /// Back to the front without another try in this turn.
     fn requeue_quietly(&mut self, command: Command) {
         self.admit(&command);
         self.queue.push_front(command);
+    }
+}
+
+/// `unapplied`: bytes of entries that wait for apply.
+fn apply_is_behind(g: &Ground, unapplied: u64) -> bool {
+    let budgets = &g.config.budgets;
+    g.consensus.commit().saturating_sub(g.store.applied().index) > budgets.backlog || unapplied > budgets.unapplied
+}
+
+fn over_quota(g: &Ground, cost: u64) -> bool {
+    match u64::try_from(g.config.quota_bytes) {
+        Ok(quota) => g.store.live_bytes().saturating_add(cost) >= quota,
+        Err(_) => false,
+    }
+}
+
+/// The last eighth of what may be uncommitted is kept for what must pass.
+fn uncommitted_is_full(g: &Ground, body: &Bytes) -> bool {
+    let limit = g.config.budgets.uncommitted;
+    let uncommitted = g.consensus.uncommitted_bytes();
+    uncommitted > 0
+        && uncommitted.saturating_add(body.len() as u64) > limit - limit / 8
+        && !store::command::is_reserved(body)
+}
+
+fn propose_sealed(g: &mut Ground, body: &Bytes, origin: Origin, clock: u64) -> Result<(), consensus::Refused> {
+    if uncommitted_is_full(g, body) {
+        return Err(consensus::Refused::TooMany);
+    }
+    let clock = store::command::wants_clock(body).then_some(clock);
+    g.consensus.propose(store::command::seal(body, origin, clock))
+}
+
+/// Frames stay near one MiB so that a large backlog does not hold up heartbeats.
+fn send_forward(g: &mut Ground, commands: Vec<Forwarded>) {
+    let (to, term, boot) = (g.leader, g.term, g.config.boot);
+    let mut frame = Vec::new();
+    let mut bytes = 0;
+    for command in commands {
+        bytes += command.body.len() + 12;
+        frame.push(command);
+        if bytes >= 1 << 20 {
+            bytes = 0;
+            g.send(to, Frame::Forward { term, boot, commands: std::mem::take(&mut frame) });
+        }
+    }
+    if !frame.is_empty() {
+        g.send(to, Frame::Forward { term, boot, commands: frame });
     }
 }
 

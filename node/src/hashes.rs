@@ -5,8 +5,9 @@
 //! A compaction is hashed as etcd's does on its way: over everything that counted just before it,
 //! so the pin stands at the revision compacted before. Who asks for that hash waits for it.
 
+use crate::ground::Ground;
 use crate::io::*;
-use crate::member::{Node, Task};
+use crate::jobs::Task;
 use crate::work::HashScan;
 use std::collections::VecDeque;
 use store::PinId;
@@ -54,156 +55,154 @@ impl Hashes {
     pub(crate) fn idle(&self) -> bool {
         !matches!(self.queue.front(), Some(Hashing { stage: Stage::Gathering(_), .. }))
     }
-}
 
-impl Node {
-    pub(crate) fn on_hash_kv(&mut self, waiter: Waiter, revision: i64, out: &mut Vec<Output>) {
-        if self.transfer.swapping() {
+    pub(crate) fn ask(&mut self, g: &mut Ground, waiter: Waiter, revision: i64) {
+        if g.swapping() {
             // The files are those of another state already.
-            return self.refuse(waiter, Refusal::Timeout, out);
+            return g.refuse(waiter, Refusal::Timeout);
         }
-        if let Some(kept) = self.hashes.kept.iter().find(|kept| kept.revision == revision) {
+        if let Some(kept) = self.kept.iter().find(|kept| kept.revision == revision) {
             let &Kept { revision: hash_revision, compacted, hash } = kept;
-            return self.answer(waiter, Answer::HashKv { hash, compacted, hash_revision }, out);
+            return g.answer(waiter, Answer::HashKv { hash, compacted, hash_revision });
         }
-        if let Some(due) = self.hashes.queue.iter_mut().find(|due| due.compaction && due.revision == revision) {
+        if let Some(due) = self.queue.iter_mut().find(|due| due.compaction && due.revision == revision) {
             return due.askers.push(waiter);
         }
-        let (compacted, revision) = match self.store.hash_revision(revision) {
-            Ok(revision) => (self.store.compacted(), revision),
-            Err(error) => return self.refuse(waiter, Refusal::User(error), out),
+        let (compacted, revision) = match g.store.hash_revision(revision) {
+            Ok(revision) => (g.store.compacted(), revision),
+            Err(error) => return g.refuse(waiter, Refusal::User(error)),
         };
         let same = |due: &&mut Hashing| !due.compaction && (due.revision, due.compacted) == (revision, compacted);
-        if let Some(due) = self.hashes.queue.iter_mut().find(same) {
+        if let Some(due) = self.queue.iter_mut().find(same) {
             return due.askers.push(waiter);
         }
-        if self.hashes.queue.len() >= ASKED {
-            return self.refuse(waiter, Refusal::TooManyRequests, out);
+        if self.queue.len() >= ASKED {
+            return g.refuse(waiter, Refusal::TooManyRequests);
         }
         // Every record above the compacted revision counts, and the scan reads them all from files:
         // what a later compaction makes dead must stay until it is done.
-        let pin = self.store.pin(compacted);
-        let stage = Stage::Gathering(self.store.keep_set(revision));
+        let pin = g.store.pin(compacted);
+        let stage = Stage::Gathering(g.store.keep_set(revision));
         let hashing = Hashing { compaction: false, askers: vec![waiter], pin, stage, revision, compacted };
-        self.hashes.queue.push_back(hashing);
+        self.queue.push_back(hashing);
     }
 
     /// A compaction was applied just now; `before` was the compacted revision until then.
-    pub(crate) fn hash_compaction(&mut self, before: i64) {
-        let due = self.hashes.queue.iter().filter(|hashing| hashing.compaction).count();
+    pub(crate) fn compacted(&mut self, g: &mut Ground, before: i64) {
+        let due = self.queue.iter().filter(|hashing| hashing.compaction).count();
         if due >= COMPACTIONS {
             return;
         }
-        let revision = self.store.compacted();
-        let pin = self.store.pin_unswept(before);
-        let stage = Stage::Gathering(self.store.compaction_keep_set(revision, before));
+        let revision = g.store.compacted();
+        let pin = g.store.pin_unswept(before);
+        let stage = Stage::Gathering(g.store.compaction_keep_set(revision, before));
         let hashing = Hashing { compaction: true, askers: Vec::new(), pin, stage, revision, compacted: before };
-        self.hashes.queue.push_back(hashing);
+        self.queue.push_back(hashing);
     }
 
     /// A slice of the keep-set of the hash whose turn it is.
-    pub(crate) fn run_hashes(&mut self, out: &mut Vec<Output>) {
-        if self.transfer.swapping() {
+    pub(crate) fn run(&mut self, g: &mut Ground) {
+        if g.swapping() {
             return;
         }
-        let Some(Hashing { stage: Stage::Gathering(set), .. }) = self.hashes.queue.front_mut() else { return };
-        let Some(keep) = self.store.gather(set, self.config.budgets.slice_keys) else { return };
+        let Some(Hashing { stage: Stage::Gathering(set), .. }) = self.queue.front_mut() else { return };
+        let Some(keep) = g.store.gather(set, g.config.budgets.slice_keys) else { return };
         let (revision, compacted) = set.of();
         // A background job never passes the writes that were submitted before it.
-        self.write_all_records(out);
-        self.scan_files(HashScan::new(revision, HashKv::new(revision, compacted, keep)), out);
+        g.write_records();
+        self.scan_files(g, HashScan::new(revision, HashKv::new(revision, compacted, keep)));
     }
 
-    fn scan_files(&mut self, scan: HashScan, out: &mut Vec<Output>) {
-        self.hashes.queue.front_mut().expect("a hash is under way").stage = Stage::Scanning;
-        self.jobs.start(Task::HashKv { epoch: self.epoch }, Job::HashKv { scan: Box::new(scan) }, out);
+    fn scan_files(&mut self, g: &mut Ground, scan: HashScan) {
+        self.queue.front_mut().expect("a hash is under way").stage = Stage::Scanning;
+        g.start(Task::HashKv { epoch: g.epoch() }, Job::HashKv { scan: Box::new(scan) });
     }
 
-    pub(crate) fn hash_scanned(&mut self, epoch: u64, scan: HashScan, done: bool, out: &mut Vec<Output>) {
-        if epoch != self.epoch {
-            return; // of a state that a snapshot has replaced since: `end_hashes` told its askers
+    pub(crate) fn scanned(&mut self, g: &mut Ground, epoch: u64, scan: HashScan, done: bool) {
+        if epoch != g.epoch() {
+            return; // of a state that a snapshot has replaced since: `end_all` told its askers
         }
-        let first = self.hashes.queue.front().expect("a hash is under way");
+        let first = self.queue.front().expect("a hash is under way");
         let wanted = first.compaction || !first.askers.is_empty();
-        if !done && wanted && !self.transfer.swapping() {
-            return self.scan_files(scan, out);
+        if !done && wanted && !g.swapping() {
+            return self.scan_files(g, scan);
         }
-        let hashing = self.end_first_hash();
+        let hashing = self.end_first(g);
         if !done {
-            return self.refuse_hash(&hashing, Refusal::Timeout, out);
+            return refuse_all(g, &hashing, Refusal::Timeout);
         }
         let Hashing { compaction, askers, revision, compacted, .. } = hashing;
         let hash = scan.hash();
         for waiter in askers {
-            self.answer(waiter, Answer::HashKv { hash, compacted, hash_revision: revision }, out);
+            g.answer(waiter, Answer::HashKv { hash, compacted, hash_revision: revision });
         }
         if compaction {
-            self.hashes.kept.push_back(Kept { revision, compacted, hash });
-            if self.hashes.kept.len() > KEPT {
-                self.hashes.kept.pop_front();
+            self.kept.push_back(Kept { revision, compacted, hash });
+            if self.kept.len() > KEPT {
+                self.kept.pop_front();
             }
         }
     }
 
     /// A damaged record, or a disk that cannot read: it concerns the askers, nothing else.
-    pub(crate) fn hash_failed(&mut self, epoch: u64, fault: &disk::Fault, out: &mut Vec<Output>) {
-        if epoch != self.epoch {
+    pub(crate) fn failed(&mut self, g: &mut Ground, epoch: u64, fault: &disk::Fault) {
+        if epoch != g.epoch() {
             return;
         }
-        let hashing = self.end_first_hash();
-        self.note(Level::Error, format!("HashKV at revision {} found no hash: {fault}", hashing.revision), out);
-        self.refuse_hash(&hashing, Refusal::User(store::Error::Corrupt), out);
+        let hashing = self.end_first(g);
+        g.note(Level::Error, format!("HashKV at revision {} found no hash: {fault}", hashing.revision));
+        refuse_all(g, &hashing, Refusal::User(store::Error::Corrupt));
     }
 
-    fn end_first_hash(&mut self) -> Hashing {
-        let hashing = self.hashes.queue.pop_front().expect("a hash is under way");
-        self.store.unpin(hashing.pin);
+    fn end_first(&mut self, g: &mut Ground) -> Hashing {
+        let hashing = self.queue.pop_front().expect("a hash is under way");
+        g.store.unpin(hashing.pin);
         hashing
     }
 
-    fn refuse_hash(&self, hashing: &Hashing, refusal: Refusal, out: &mut Vec<Output>) {
-        for waiter in &hashing.askers {
-            self.refuse(*waiter, refusal, out);
-        }
-    }
-
     /// The asker went away, or its time is over. What nobody waits for any more ends with its slice.
-    pub(crate) fn cancel_hash(&mut self, waiter: Waiter, timed_out: bool, out: &mut Vec<Output>) -> bool {
-        let Some(at) = self.hashes.queue.iter().position(|hashing| hashing.askers.contains(&waiter)) else {
+    pub(crate) fn cancel(&mut self, g: &mut Ground, waiter: Waiter, timed_out: bool) -> bool {
+        let Some(at) = self.queue.iter().position(|hashing| hashing.askers.contains(&waiter)) else {
             return false;
         };
-        let hashing = &mut self.hashes.queue[at];
+        let hashing = &mut self.queue[at];
         hashing.askers.retain(|asker| *asker != waiter);
         let unwanted = hashing.askers.is_empty() && !hashing.compaction;
         if unwanted && matches!(hashing.stage, Stage::Gathering(_)) {
-            let hashing = self.hashes.queue.remove(at).expect("found");
-            self.store.unpin(hashing.pin);
+            let hashing = self.queue.remove(at).expect("found");
+            g.store.unpin(hashing.pin);
         }
         if timed_out {
-            self.refuse(waiter, Refusal::Timeout, out);
+            g.refuse(waiter, Refusal::Timeout);
         }
         true
     }
 
     /// A snapshot replaces the state: its pins are gone with it, and so is what was hashed of it.
-    pub(crate) fn end_hashes(&mut self, out: &mut Vec<Output>) {
-        self.end_hashes_with(Refusal::Timeout, out);
-        self.hashes = Hashes::default();
+    pub(crate) fn end_all(&mut self, g: &mut Ground) {
+        self.end_all_with(g, Refusal::Timeout);
+        *self = Hashes::default();
     }
 
     /// Nobody waits any more, nothing is remembered; what is under way ends with its slice.
-    pub(crate) fn end_hashes_with(&mut self, refusal: Refusal, out: &mut Vec<Output>) {
-        self.hashes.kept.clear();
-        let under_way = self.hashes.queue.len().min(1);
-        for hashing in self.hashes.queue.split_off(under_way) {
-            self.store.unpin(hashing.pin);
-            self.refuse_hash(&hashing, refusal, out);
+    pub(crate) fn end_all_with(&mut self, g: &mut Ground, refusal: Refusal) {
+        self.kept.clear();
+        let under_way = self.queue.len().min(1);
+        for hashing in self.queue.split_off(under_way) {
+            g.store.unpin(hashing.pin);
+            refuse_all(g, &hashing, refusal);
         }
-        if let Some(mut first) = self.hashes.queue.pop_front() {
-            self.refuse_hash(&first, refusal, out);
+        if let Some(mut first) = self.queue.pop_front() {
+            refuse_all(g, &first, refusal);
             first.askers.clear();
             first.compaction = false;
-            self.hashes.queue.push_front(first);
+            self.queue.push_front(first);
         }
+    }
+}
+
+fn refuse_all(g: &mut Ground, hashing: &Hashing, refusal: Refusal) {
+    for waiter in &hashing.askers {
+        g.refuse(*waiter, refusal);
     }
 }

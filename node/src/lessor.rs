@@ -5,12 +5,12 @@
 //! (etcd's rule), so whatever an earlier leader had renewed is kept.
 
 use crate::config::TICK_MS;
-use crate::frame::Frame;
+use crate::frame::{Caller, Frame};
+use crate::ground::{Ground, Standing};
 use crate::io::*;
-use crate::member::Node;
-use crate::reads::Then;
+use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
-use store::{LeaseChange, Store};
+use store::LeaseChange;
 
 /// Leases of one expiry entry.
 const EXPIRE_BATCH: usize = 1_000;
@@ -45,13 +45,25 @@ struct Expiring {
 
 /// Whose keep-alive waits for the apply of an expiry.
 #[derive(Clone, Debug)]
-pub(crate) enum Asker {
-    Own { waiter: Waiter, lease: i64 },
-    Foreign { to: u64, boot: u64, token: u64 },
+enum Asker {
+    Own { waiter: Waiter },
+    Foreign { caller: Caller },
+}
+
+/// A keep-alive that only a later round can answer: this member is not the primary (yet, or any more).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AskAgain {
+    pub(crate) waiter: Waiter,
+    pub(crate) lease: i64,
 }
 
 impl Lessor {
-    pub(crate) fn active(&self) -> bool {
+    /// This member leads and its clock is right: it alone knows how long leases have left.
+    pub(crate) fn primary(&self, g: &Ground) -> bool {
+        g.is_leader() && self.active()
+    }
+
+    fn active(&self) -> bool {
         self.term.is_some()
     }
 
@@ -60,24 +72,19 @@ impl Lessor {
         self.base + (now - self.since) * TICK_MS
     }
 
-    /// Leadership lost: the clockwork stops; returns the keep-alives that waited for an expiry.
-    fn stop(&mut self) -> Vec<Asker> {
-        let old = std::mem::take(self);
-        old.expiring.into_values().flat_map(|expiring| expiring.waiting).collect()
-    }
-
-    /// True once per term: the first entry of the own term is applied.
-    pub(crate) fn start(&mut self, store: &Store, term: u64, now: u64) -> bool {
-        if self.term == Some(term) {
+    /// An entry of `term` is applied. The first one of this member's own term as leader starts the
+    /// clockwork: then true.
+    pub(crate) fn start(&mut self, g: &Ground, term: u64) -> bool {
+        if !g.is_leader() || term != g.term || self.term == Some(term) {
             return false;
         }
         self.term = Some(term);
-        (self.base, self.since) = (store.lease_clock(), now);
+        (self.base, self.since) = (g.store.lease_clock(), g.now);
         self.due.clear();
         self.deadline.clear();
         self.expiring.clear();
         self.settled.clear();
-        for (id, lease) in store.leases() {
+        for (id, lease) in g.store.leases() {
             self.set(id, self.base + seconds(lease.ttl));
         }
         true
@@ -121,159 +128,180 @@ impl Lessor {
     }
 
     /// Whole seconds left, floor; -1 = unknown lease.
-    pub(crate) fn remaining(&self, store: &Store, lease: i64, now: u64) -> i64 {
-        if store.lease(lease).is_none() {
+    pub(crate) fn remaining(&self, g: &Ground, lease: i64) -> i64 {
+        if g.store.lease(lease).is_none() {
             return -1;
         }
         match self.deadline.get(&lease) {
-            Some(deadline) => (deadline.saturating_sub(self.clock(now)) / 1000) as i64,
+            Some(deadline) => (deadline.saturating_sub(self.clock(g.now)) / 1000) as i64,
             None => -1,
         }
     }
-}
 
-fn seconds(ttl: i64) -> u64 {
-    u64::try_from(ttl).expect("a granted time to live is positive") * 1000
-}
-
-impl Node {
-    pub(crate) fn tick_lessor(&mut self) {
-        if !self.lessor.active() || self.health.holds_commands() {
-            return;
+    /// The commands that end what is due.
+    pub(crate) fn tick(&mut self, g: &Ground, standing: Standing) -> Vec<Bytes> {
+        let mut commands = Vec::new();
+        if !self.active() || standing.holds_commands {
+            return commands;
         }
-        if self.ticks.is_multiple_of(LOOK_AFTER) {
-            self.expire_again();
+        if g.now.is_multiple_of(LOOK_AFTER) {
+            commands.extend(self.expire_again(g));
         }
-        self.expire_due();
+        commands.extend(self.expire_due(g));
+        commands
     }
 
     /// A proposal may have been dropped; the fence makes a second one harmless.
-    fn expire_again(&mut self) {
-        let now = self.ticks;
+    fn expire_again(&mut self, g: &Ground) -> Option<Bytes> {
+        let now = g.now;
         let mut batch = Vec::new();
-        for (lease, expiring) in &mut self.lessor.expiring {
+        for (lease, expiring) in &mut self.expiring {
             if now - expiring.proposed > EXPIRE_AGAIN && batch.len() < EXPIRE_BATCH {
                 expiring.proposed = now;
                 batch.push((*lease, expiring.granted));
             }
         }
-        if !batch.is_empty() {
-            self.propose_own(store::command::encode_expire(self.term, &batch));
-        }
+        (!batch.is_empty()).then(|| store::command::encode_expire(g.term, &batch))
     }
 
-    /// Proposes the end of what is due, as far as there is room beside what is under way.
-    fn expire_due(&mut self) {
-        let (clock, now) = (self.lessor.clock(self.ticks), self.ticks);
-        while self.lessor.expiring.len() + EXPIRE_BATCH <= EXPIRING_MOST {
+    /// The end of what is due, as far as there is room beside what is under way.
+    fn expire_due(&mut self, g: &Ground) -> Vec<Bytes> {
+        let mut commands = Vec::new();
+        let (clock, now) = (self.clock(g.now), g.now);
+        while self.expiring.len() + EXPIRE_BATCH <= EXPIRING_MOST {
             let mut batch = Vec::new();
             while batch.len() < EXPIRE_BATCH {
                 // The tick in which a lease was granted or renewed had begun before: one more must pass.
-                let due = self.lessor.due.first().filter(|(deadline, _)| *deadline < clock);
+                let due = self.due.first().filter(|(deadline, _)| *deadline < clock);
                 let Some((_, lease)) = due.copied() else { break };
-                self.lessor.forget(lease);
-                if let Some(found) = self.store.lease(lease) {
+                self.forget(lease);
+                if let Some(found) = g.store.lease(lease) {
                     batch.push((lease, found.granted));
                     let expiring = Expiring { granted: found.granted, proposed: now, waiting: Vec::new() };
-                    self.lessor.expiring.entry(lease).or_insert(expiring);
+                    self.expiring.entry(lease).or_insert(expiring);
                 }
             }
             if batch.is_empty() {
-                return;
+                break;
             }
-            self.propose_own(store::command::encode_expire(self.term, &batch));
+            commands.push(store::command::encode_expire(g.term, &batch));
         }
+        commands
     }
 
     /// A read round begun after the request has confirmed us.
-    pub(crate) fn renew(&mut self, waiter: Waiter, lease: i64, out: &mut Vec<Output>) {
-        if !self.is_leader() || !self.lessor.active() {
-            return self.queue_read(waiter, Then::KeepAlive { lease });
+    pub(crate) fn renew(&mut self, g: &mut Ground, waiter: Waiter, lease: i64) -> Option<AskAgain> {
+        if !self.primary(g) {
+            return Some(AskAgain { waiter, lease });
         }
-        if let Some(expiring) = self.lessor.expiring.get_mut(&lease) {
-            return expiring.waiting.push(Asker::Own { waiter, lease });
+        if let Some(expiring) = self.expiring.get_mut(&lease) {
+            expiring.waiting.push(Asker::Own { waiter });
+            return None;
         }
-        let ttl = self.renewed(lease);
-        self.answer(waiter, Answer::KeepAlive { ttl }, out);
+        let ttl = self.renewed(g, lease);
+        g.answer(waiter, Answer::KeepAlive { ttl });
+        None
     }
 
-    pub(crate) fn renew_foreign(&mut self, to: u64, boot: u64, token: u64, lease: i64, out: &mut Vec<Output>) {
-        if !self.is_leader() || !self.lessor.active() {
-            let frame = Frame::KeepAliveReply { boot, token, ok: false, ttl: 0 };
-            return out.push(Output::Send { to, frame });
+    pub(crate) fn renew_foreign(&mut self, g: &mut Ground, caller: Caller, lease: i64) {
+        let Caller { member, boot, token } = caller;
+        if !self.primary(g) {
+            return g.send(member, Frame::KeepAliveReply { boot, token, ok: false, ttl: 0 });
         }
-        if let Some(expiring) = self.lessor.expiring.get_mut(&lease) {
-            return expiring.waiting.push(Asker::Foreign { to, boot, token });
+        if let Some(expiring) = self.expiring.get_mut(&lease) {
+            return expiring.waiting.push(Asker::Foreign { caller });
         }
-        let ttl = self.renewed(lease);
-        out.push(Output::Send { to, frame: Frame::KeepAliveReply { boot, token, ok: true, ttl } });
+        let ttl = self.renewed(g, lease);
+        g.send(member, Frame::KeepAliveReply { boot, token, ok: true, ttl });
+    }
+
+    /// Another member asks how much is left; it waits then until it has applied as much as this one.
+    pub(crate) fn tell_foreign(&self, g: &mut Ground, caller: Caller, lease: i64) {
+        let Caller { member, boot, token } = caller;
+        let frame = if self.primary(g) {
+            let (ttl, index) = (self.remaining(g, lease), g.store.applied().index);
+            Frame::TimeToLiveReply { boot, token, ok: true, ttl, index }
+        } else {
+            Frame::TimeToLiveReply { boot, token, ok: false, ttl: 0, index: 0 }
+        };
+        g.send(member, frame);
     }
 
     /// The granted time to live, or 0 for an unknown lease.
-    fn renewed(&mut self, lease: i64) -> i64 {
-        let Some(ttl) = self.store.lease(lease).map(|found| found.ttl) else { return 0 };
-        let deadline = self.lessor.clock(self.ticks) + seconds(ttl);
-        self.lessor.set(lease, deadline);
+    fn renewed(&mut self, g: &Ground, lease: i64) -> i64 {
+        let Some(ttl) = g.store.lease(lease).map(|found| found.ttl) else { return 0 };
+        let deadline = self.clock(g.now) + seconds(ttl);
+        self.set(lease, deadline);
         ttl
-    }
-
-    pub(crate) fn answer_ttl(&mut self, waiter: Waiter, lease: i64, ttl: i64, keys: bool, out: &mut Vec<Output>) {
-        let answer = match self.store.lease(lease) {
-            Some(found) if ttl >= 0 => {
-                let keys = if keys { found.keys.iter().cloned().collect() } else { Vec::new() };
-                Answer::TimeToLive { ttl, granted: found.ttl, keys }
-            }
-            _ => Answer::TimeToLive { ttl: -1, granted: 0, keys: Vec::new() },
-        };
-        self.answer(waiter, answer, out);
     }
 
     /// Keep-alives of leases whose expiry was applied are answered: 0, or renewed if the id
     /// was granted anew meanwhile and the fence refused the expiry.
-    pub(crate) fn settle_expiring(&mut self, out: &mut Vec<Output>) {
-        let settled = std::mem::take(&mut self.lessor.settled);
+    /// The commands: what else is due does not wait for a tick when there is room again.
+    pub(crate) fn settle_expired(&mut self, g: &mut Ground, standing: Standing) -> (Vec<AskAgain>, Vec<Bytes>) {
+        let settled = std::mem::take(&mut self.settled);
+        let mut again = Vec::new();
         for lease in &settled {
             // The same id may be listed twice: ended, and granted anew.
-            let Some(expiring) = self.lessor.expiring.remove(lease) else { continue };
-            let found = self.store.lease(*lease).map(|found| found.granted);
+            let Some(expiring) = self.expiring.remove(lease) else { continue };
+            let found = g.store.lease(*lease).map(|found| found.granted);
             assert!(found != Some(expiring.granted), "settled by an entry");
             for asker in expiring.waiting {
                 match asker {
-                    Asker::Own { waiter, lease } => self.renew(waiter, lease, out),
-                    Asker::Foreign { to, boot, token } => self.renew_foreign(to, boot, token, *lease, out),
+                    Asker::Own { waiter } => again.extend(self.renew(g, waiter, *lease)),
+                    Asker::Foreign { caller } => self.renew_foreign(g, caller, *lease),
                 }
             }
         }
-        if !settled.is_empty() && self.lessor.active() && !self.health.holds_commands() {
-            // There is room again: what else is due does not wait for a tick.
-            self.expire_due();
-        }
+        let room = !settled.is_empty() && self.active() && !standing.holds_commands;
+        let commands = if room { self.expire_due(g) } else { Vec::new() };
+        (again, commands)
     }
 
     /// No longer the leader of that term: nothing is renewed on its word.
-    pub(crate) fn stop_lessor(&mut self, out: &mut Vec<Output>) {
-        for asker in self.lessor.stop() {
-            match asker {
-                Asker::Own { waiter, lease } => self.queue_read(waiter, Then::KeepAlive { lease }),
-                Asker::Foreign { to, boot, token } => {
-                    out.push(Output::Send { to, frame: Frame::KeepAliveReply { boot, token, ok: false, ttl: 0 } });
+    pub(crate) fn stop(&mut self, g: &mut Ground) -> Vec<AskAgain> {
+        let mut again = Vec::new();
+        for (lease, expiring) in std::mem::take(self).expiring {
+            for asker in expiring.waiting {
+                match asker {
+                    Asker::Own { waiter } => again.push(AskAgain { waiter, lease }),
+                    Asker::Foreign { caller: Caller { member, boot, token } } => {
+                        g.send(member, Frame::KeepAliveReply { boot, token, ok: false, ttl: 0 });
+                    }
                 }
             }
         }
+        again
     }
 
     /// The asker of a waiting keep-alive went away. True: there was one.
-    pub(crate) fn cancel_keep_alive(&mut self, gone: Waiter, timed_out: bool, out: &mut Vec<Output>) -> bool {
-        for expiring in self.lessor.expiring.values_mut() {
+    pub(crate) fn cancel(&mut self, g: &mut Ground, gone: Waiter, timed_out: bool) -> bool {
+        for expiring in self.expiring.values_mut() {
             let before = expiring.waiting.len();
             expiring.waiting.retain(|asker| !matches!(asker, Asker::Own { waiter, .. } if *waiter == gone));
             if expiring.waiting.len() != before {
                 if timed_out {
-                    self.refuse(gone, Refusal::Timeout, out);
+                    g.refuse(gone, Refusal::Timeout);
                 }
                 return true;
             }
         }
         false
     }
+}
+
+/// `ttl`: whole seconds left, or -1.
+pub(crate) fn answer_ttl(g: &mut Ground, waiter: Waiter, lease: i64, ttl: i64, keys: bool) {
+    let answer = match g.store.lease(lease) {
+        Some(found) if ttl >= 0 => {
+            let keys = if keys { found.keys.iter().cloned().collect() } else { Vec::new() };
+            Answer::TimeToLive { ttl, granted: found.ttl, keys }
+        }
+        _ => Answer::TimeToLive { ttl: -1, granted: 0, keys: Vec::new() },
+    };
+    g.answer(waiter, answer);
+}
+
+fn seconds(ttl: i64) -> u64 {
+    u64::try_from(ttl).expect("a granted time to live is positive") * 1000
 }

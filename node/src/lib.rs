@@ -6,20 +6,34 @@
 //!
 //! | file | what it decides |
 //! |---|---|
-//! | `member` | the parts, `step`, `flush`: the order of one turn |
+//! | `member` | the parts, `step`, `flush`: the order of one turn, and who is told what |
+//! | `member/requests`, `member/done`, `member/status` | which part a request and a finished job concern; figures |
+//! | `ground` | what every part may use: config, time, leadership, consensus, store, jobs, outputs |
+//! | `jobs`, `writing` | jobs under way; records on their way to files |
+//!
+//! The parts. Each has private state and knows the ground and nothing of the other parts:
+//!
+//! | part | what it decides |
+//! |---|---|
 //! | `gate` | a command becomes one proposal, exactly once; forwarding |
 //! | `reads` | ReadIndex rounds |
 //! | `apply` | committed entries change the store |
-//! | `walks` | ranges in slices |
+//! | `walks`, `listings` | ranges, and lists of leases, in slices |
 //! | `backup` | the state at one moment, for a file of etcd's form |
-//! | `watches`, `watch` | the core's half and the stream's half of watching |
-//! | `history` | pieces of the past that watches want, each read once |
+//! | `watches` | the core's half of watching: live watches in the hub, and history for the others |
+//! | `history` | within `watches`: pieces of the past, each read once |
 //! | `lessor` | lease clock, renewals, expiry |
-//! | `checkpoints`, `transfer` | records to files, images, snapshots between members |
-//! | `health`, `moves` | hung disk, clean stop, digests; MoveLeader |
-//! | `saves` | what becomes one flush of the log |
-//! | `recover`, `offline` | from the files to a member; to its state alone, for tools |
+//! | `checkpoints`, `transfer` | images of the state in files; snapshots between members |
+//! | `health`, `moves` | hung disk, full disk, clean stop, digests; MoveLeader |
+//! | `saves` | what becomes one flush of the log, and how much of it memory keeps |
 //! | `hashes` | HashKV, and what it remembers of compactions |
+//!
+//! Beside the member:
+//!
+//! | file | what it decides |
+//! |---|---|
+//! | `watch` | the stream's half of watching |
+//! | `recover`, `offline` | from the files to a member; to its state alone, for tools |
 //! | `frame`, `work`, `queue` | peer frames and their bytes; jobs carried out, and in which order |
 
 mod apply;
@@ -28,24 +42,27 @@ mod checkpoints;
 pub mod config;
 pub mod frame;
 mod gate;
+mod ground;
 mod hashes;
 mod health;
 mod history;
 pub mod io;
+mod jobs;
 mod lessor;
+mod listings;
 mod member;
 mod moves;
 pub mod offline;
 pub mod queue;
 mod reads;
 mod recover;
-mod requests;
 mod saves;
 mod transfer;
 mod walks;
 pub mod watch;
 mod watches;
 pub mod work;
+mod writing;
 
 pub use config::{Budgets, Config, TICK_MS};
 pub use io::*;

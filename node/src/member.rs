@@ -6,414 +6,384 @@
 //!   gate         commands collected since the last turn are proposed, forwarded or held
 //!   reads        reads collected since the last turn join one ReadIndex round
 //!   consensus    messages leave, one save is submitted, entries are committed
-//!   apply        committed and saved entries change the store, in order
-//!   answers      waiters of applied commands, of reached read indexes
-//!   walks        slices of ranges, round robin
-//!   upkeep       sweep, records to files, checkpoint rows, lease expiry
+//!   apply        committed and saved entries change the store, in order; waiters are answered
+//!   reads        those whose index is applied are served
+//!   walks        slices of ranges, round robin; of lists of leases, backups, hashes
+//!   upkeep       sweep, lease expiry, records to files, checkpoint rows
 //! ```
+//!
+//! The parts do not know each other. What one of them needs to know of another is read here and
+//! handed over as a value; what it wants of another comes back as a value and is handed on here.
+//! A new part is one file, one field of `Node`, and its line in `turn`, `tick` or `sort`.
 
-use crate::apply::Applier;
+mod done;
+mod requests;
+mod status;
+
+use crate::apply::{Applier, Done, ENTRIES_PER_TURN};
 use crate::backup::Backups;
 use crate::checkpoints::Checkpoints;
 use crate::config::Config;
-use crate::frame::Frame;
-use crate::gate::Gate;
+use crate::frame::{Caller, Frame};
+use crate::gate::{Forward, Gate};
+use crate::ground::Ground;
 use crate::hashes::Hashes;
 use crate::health::Health;
-use crate::history::Histories;
 use crate::io::*;
-use crate::lessor::Lessor;
+use crate::jobs::Task;
+use crate::lessor::{AskAgain, Lessor};
+use crate::listings::Listings;
 use crate::moves::Moves;
-use crate::reads::Reads;
+use crate::reads::{Reads, Then};
 use crate::saves::Saves;
-use crate::transfer::Transfer;
+use crate::transfer::{Piece, Transfer};
 use crate::walks::Walks;
+use crate::watches::Watches;
 use consensus::{Consensus, Role, Turn};
-use std::collections::BTreeMap;
 use store::Store;
-use store::watch::Hub;
+
+/// Keys that compaction left behind, taken out in one turn.
+const SWEPT_PER_TURN: usize = 1_000;
 
 /// One member of a cluster (see the crate's page).
 pub struct Node {
-    pub(crate) config: Config,
-    pub(crate) consensus: Consensus,
-    pub(crate) store: Store,
-    pub(crate) hub: Hub,
-    pub(crate) histories: Histories,
-    /// Ticks of 10 ms since start.
-    pub(crate) ticks: u64,
-    pub(crate) term: u64,
-    /// 0 = none known.
-    pub(crate) leader: u64,
-    pub(crate) role: Role,
-    pub(crate) leader_changes: u64,
-    pub(crate) jobs: Jobs,
-    pub(crate) gate: Gate,
-    pub(crate) reads: Reads,
-    pub(crate) walks: Walks,
-    pub(crate) backups: Backups,
-    pub(crate) applier: Applier,
-    pub(crate) saves: Saves,
-    pub(crate) lessor: Lessor,
-    pub(crate) checkpoints: Checkpoints,
-    pub(crate) transfer: Transfer,
-    pub(crate) health: Health,
-    pub(crate) moves: Moves,
-    /// Lists of leases under way, oldest first.
-    pub(crate) listings: std::collections::VecDeque<crate::requests::Listing>,
-    pub(crate) hashes: Hashes,
-    /// The tick of the last entry for the log.
-    appended: u64,
-    /// Counts installed snapshots: what was asked of an earlier state is not mixed with this one.
-    pub(crate) epoch: u64,
-    /// Set once `Output::Fatal` was said: nothing more is done.
-    pub(crate) dead: bool,
+    ground: Ground,
+    gate: Gate,
+    reads: Reads,
+    walks: Walks,
+    listings: Listings,
+    backups: Backups,
+    hashes: Hashes,
+    watches: Watches,
+    applier: Applier,
+    saves: Saves,
+    lessor: Lessor,
+    checkpoints: Checkpoints,
+    transfer: Transfer,
+    health: Health,
+    moves: Moves,
     turn: Turn,
 }
 
-/// A member without a new entry for so long is quiet: 30 s, in ticks.
-const QUIET: u64 = 30_000 / crate::TICK_MS;
-/// What the entry cache of a quiet member shrinks to, and by how much at a tick. Bytes.
-const QUIET_CACHE: u64 = 1 << 20;
-const QUIET_STEP: u64 = 1 << 20;
-
-/// What entries take in the log, about. Bytes.
-pub(crate) fn log_bytes(entries: &[consensus::Entry]) -> u64 {
-    entries.iter().map(|entry| entry.data.len() as u64 + 64).sum()
-}
-
-/// What is to be done when a job is done.
-#[derive(Debug)]
-pub(crate) enum Task {
-    Save { number: u64 },
-    CutLog,
-    ReleaseSpares,
-    MarkCorrupt,
-    RestartLog,
-    ReadLog { ticket: u64 },
-    Write { epoch: u64, bytes: u64 },
-    ApplyRead,
-    History,
-    Checkpoint { index: u64 },
-    Backup { backup: u64 },
-    HashKv { epoch: u64 },
-    SendChunk { to: u64, boot: u64, token: u64 },
-    Install,
-}
-
-/// The disk work under way.
-#[derive(Default)]
-pub(crate) struct Jobs {
-    next: JobId,
-    pub(crate) running: BTreeMap<JobId, Task>,
-}
-
-impl Jobs {
-    pub(crate) fn start(&mut self, task: Task, work: Job, out: &mut Vec<Output>) -> JobId {
-        self.next += 1;
-        self.running.insert(self.next, task);
-        out.push(Output::Job { job: self.next, work });
-        self.next
-    }
+/// What recovery found in the files besides the state and the log.
+pub(crate) struct Found {
+    /// Index of the checkpoint that it started from, and the bytes of its rows.
+    pub(crate) checkpoint: u64,
+    pub(crate) rows_bytes: u64,
+    /// Bytes of the log beyond the checkpoint.
+    pub(crate) log_bytes: u64,
+    /// The state was found to differ from the other members' in an earlier life.
+    pub(crate) corrupt: bool,
 }
 
 impl Node {
-    pub(crate) fn assemble(config: Config, consensus: Consensus, store: Store, checkpoint: (u64, u64)) -> Node {
-        let status = consensus.status();
-        let hub = Hub::new(config.budgets.event_ring, store.revision() + 1);
-        let applier = Applier::new(store.applied().index);
-        let checkpoints = Checkpoints::new(checkpoint.0, checkpoint.1);
-        Node {
-            consensus,
-            hub,
-            ticks: 0,
-            appended: 0,
-            term: status.term,
-            leader: 0,
-            role: Role::Follower,
-            leader_changes: 0,
-            jobs: Jobs::default(),
+    pub(crate) fn assemble(
+        config: Config,
+        consensus: Consensus,
+        store: Store,
+        found: &Found,
+        out: &mut Vec<Output>,
+    ) -> Node {
+        let mut node = Node {
             gate: Gate::default(),
             reads: Reads::default(),
             walks: Walks::default(),
-            histories: Histories::default(),
+            listings: Listings::default(),
             backups: Backups::default(),
-            applier,
+            hashes: Hashes::default(),
+            watches: Watches::new(config.budgets.event_ring, store.revision() + 1),
+            applier: Applier::new(store.applied().index),
             saves: Saves::default(),
             lessor: Lessor::default(),
-            checkpoints,
+            checkpoints: Checkpoints::new(found.checkpoint, found.rows_bytes, found.log_bytes),
             transfer: Transfer::default(),
             health: Health::default(),
             moves: Moves::default(),
-            listings: std::collections::VecDeque::new(),
-            hashes: Hashes::default(),
-            epoch: 0,
-            dead: false,
             turn: Turn::default(),
-            store,
-            config,
+            ground: Ground::new(config, consensus, store),
+        };
+        node.ground.swap_out(out);
+        if found.corrupt {
+            let text = "the state was found to differ from the other members': CORRUPT; nothing of it is answered";
+            node.ground.note(Level::Error, text.to_string());
+            node.bar();
         }
+        if node.ground.store.conf().voters == [node.ground.config.member] {
+            node.ground.consensus.campaign();
+        }
+        node.ground.swap_out(out);
+        node
     }
 
     /// Sorts one input into its part. Cheap; the work is in [`Node::flush`].
     pub fn step(&mut self, input: Input, out: &mut Vec<Output>) {
-        if self.dead {
+        if self.ground.dead() {
             return;
         }
-        match input {
-            Input::Tick => self.tick(out),
-            Input::Frame { from, frame } => self.frame(from, frame, out),
-            Input::Lost { peer } => self.lost(peer, out),
-            Input::Request { waiter, request } => self.request(waiter, request, out),
-            Input::Cancel { waiter, timed_out } => self.cancel(waiter, timed_out, out),
-            Input::Watch { stream, op } => self.watch(stream, op, out),
-            Input::Done { job, result } => self.done(job, result, out),
-            Input::Stalled { job, fault } => self.stalled(job, &fault, out),
-            Input::Stop => self.begin_stop(out),
-        }
+        self.ground.swap_out(out);
+        self.sort(input);
+        self.ground.swap_out(out);
     }
 
     /// Ends a turn: everything the inputs since the last one made possible is done.
     pub fn flush(&mut self, out: &mut Vec<Output>) {
-        if self.dead {
+        if self.ground.dead() {
             return;
         }
-        self.submit_commands(out);
-        self.submit_reads(out);
-        self.turn_consensus(out);
-        self.run_apply(out);
-        self.serve_reads(out);
-        self.run_walks(out);
-        self.run_listings(out);
-        self.run_backups(out);
-        self.run_hashes(out);
-        self.upkeep(out);
-        // what apply, reads and upkeep proposed leaves in this turn too
-        self.submit_commands(out);
-        self.turn_consensus(out);
+        self.ground.swap_out(out);
+        self.turn();
+        self.ground.swap_out(out);
     }
 
     /// False: another turn would make progress without any input.
     pub fn idle(&self) -> bool {
-        self.dead
+        self.ground.dead()
             || (self.walks.idle()
-                && self.listings.is_empty()
+                && self.listings.idle()
                 && self.backups.idle()
                 && self.hashes.idle()
-                && (self.applier.idle() || !self.may_apply())
+                && self.applier.idle(&self.ground)
                 && self.gate.idle()
                 && self.checkpoints.idle()
-                && !self.store.sweep_pending())
+                && !self.ground.store.sweep_pending())
     }
 
     /// See [`Config::ticks_together`].
     pub fn ticks_together(&self) -> u32 {
-        self.config.ticks_together()
+        self.ground.config.ticks_together()
     }
 
-    fn tick(&mut self, out: &mut Vec<Output>) {
-        self.ticks += 1;
-        self.consensus.tick();
-        self.tick_reads(out);
-        self.tick_gate(out);
-        self.tick_lessor();
-        self.tick_walks(out);
-        self.tick_backups(out);
-        self.tick_health(out);
-        self.tick_transfer(out);
-        self.tick_checkpoints();
-        self.tick_cache();
-        self.histories.tick(self.ticks);
+    fn turn(&mut self) {
+        self.submit_commands();
+        self.reads.submit(&mut self.ground);
+        self.turn_consensus();
+        self.apply();
+        self.serve_reads();
+        self.walks.run(&mut self.ground);
+        self.listings.run(&mut self.ground);
+        self.backups.run(&mut self.ground);
+        self.hashes.run(&mut self.ground);
+        self.upkeep();
+        // what apply, reads and upkeep proposed leaves in this turn too
+        self.submit_commands();
+        self.turn_consensus();
     }
 
-    /// A quiet member gives back the memory of old entries, a little at each tick.
-    fn tick_cache(&mut self) {
-        let cached = self.consensus.cached_bytes();
-        if cached > QUIET_CACHE && self.ticks - self.appended >= QUIET {
-            self.consensus.shrink_cache(QUIET_CACHE.max(cached - QUIET_STEP.min(cached)));
+    fn sort(&mut self, input: Input) {
+        let g = &mut self.ground;
+        match input {
+            Input::Tick => self.tick(),
+            Input::Frame { from, frame } => self.frame(from, frame),
+            Input::Lost { peer } => self.lost(peer),
+            Input::Request { waiter, request } => self.request(waiter, request),
+            Input::Cancel { waiter, timed_out } => self.cancel(waiter, timed_out),
+            Input::Watch { stream, op } => self.watches.watch(g, stream, op, self.health.standing()),
+            Input::Done { job, result } => self.done(job, result),
+            Input::Stalled { job, fault } => self.health.stalled(g, job, &fault),
+            Input::Stop => {
+                let wanted = self.health.begin_stop(g, self.checkpoints.busy());
+                self.want_checkpoint(wanted);
+            }
         }
     }
 
-    fn frame(&mut self, from: u64, frame: Frame, out: &mut Vec<Output>) {
+    fn tick(&mut self) {
+        let g = &mut self.ground;
+        g.now += 1;
+        g.consensus.tick();
+        self.reads.tick(g);
+        self.gate.tick(g);
+        for command in self.lessor.tick(g, self.health.standing()) {
+            self.gate.propose_own(command);
+        }
+        self.walks.tick(g);
+        self.backups.tick(g);
+        let wanted = self.health.tick(g, self.saves.age(g.now), self.checkpoints.busy());
+        self.want_checkpoint(wanted);
+        let g = &mut self.ground;
+        self.transfer.tick(g);
+        self.checkpoints.tick(g);
+        self.saves.tick(g);
+        self.watches.tick(g);
+    }
+
+    fn want_checkpoint(&mut self, wanted: bool) {
+        if wanted {
+            self.checkpoints.want(self.ground.store.applied().index);
+        }
+    }
+
+    fn frame(&mut self, from: u64, frame: Frame) {
+        let g = &mut self.ground;
+        let caller = |boot, token| Caller { member: from, boot, token };
         match frame {
             Frame::Raft(message) => {
-                let honest = message.from() == from && message.to() == self.config.member;
+                let honest = message.from() == from && message.to() == g.config.member;
                 // Removed and unknown members are not heard: consensus does not know who they were.
-                if honest && self.store.member(from).is_some() {
-                    self.consensus.step(message);
+                if honest && g.store.member(from).is_some() {
+                    g.consensus.step(message);
                 }
             }
-            Frame::Forward { term, boot, commands } => self.on_forward(from, term, boot, commands, out),
-            Frame::ForwardRefused { boot, seqs, why } => self.on_forward_refused(boot, seqs, why, out),
-            Frame::ReadIndex { boot, token } => self.on_read_index(from, boot, token, out),
-            Frame::ReadIndexReply { boot, token, index } => self.on_read_index_reply(boot, token, index),
-            Frame::KeepAlive { boot, token, lease } => self.on_keep_alive(from, boot, token, lease, out),
-            Frame::KeepAliveReply { boot, token, ok, ttl } => self.on_keep_alive_reply(boot, token, ok, ttl, out),
-            Frame::TimeToLive { boot, token, lease } => self.on_time_to_live(from, boot, token, lease, out),
+            Frame::Forward { term, boot, commands } => {
+                let forward = Forward { from, boot, term, commands };
+                self.gate.on_forward(g, forward, self.health.standing(), self.lessor.clock(g.now));
+            }
+            Frame::ForwardRefused { boot, seqs, why } => self.gate.on_forward_refused(g, boot, seqs, why),
+            Frame::ReadIndex { boot, token } => {
+                self.reads.foreign(g, Then::ForeignIndex { caller: caller(boot, token) });
+            }
+            Frame::ReadIndexReply { boot, token, index } => self.reads.on_read_index_reply(g, boot, token, index),
+            Frame::KeepAlive { boot, token, lease } => {
+                self.reads.foreign(g, Then::ForeignKeepAlive { caller: caller(boot, token), lease });
+            }
+            Frame::KeepAliveReply { boot, token, ok, ttl } => self.reads.on_keep_alive_reply(g, boot, token, ok, ttl),
+            Frame::TimeToLive { boot, token, lease } => {
+                self.reads.foreign(g, Then::ForeignTimeToLive { caller: caller(boot, token), lease });
+            }
             Frame::TimeToLiveReply { boot, token, ok, ttl, index } => {
-                self.on_time_to_live_reply(boot, token, ok, ttl, index)
+                self.reads.on_time_to_live_reply(g, boot, token, ok, ttl, index);
             }
             Frame::ChunkRequest { boot, token, index, file, offset, len } => {
-                self.on_chunk_request(from, boot, token, index, file, offset, len, out);
+                let piece = Piece { index, file, offset, len };
+                self.transfer.on_chunk_request(g, caller(boot, token), piece, self.checkpoints.offered());
             }
-            Frame::Chunk { boot, token, ok, end, bytes } => self.on_chunk(from, boot, token, ok, end, bytes, out),
-            Frame::TransferEnded { index, ok } => self.on_transfer_ended(from, index, ok),
-            Frame::Digest { index, digest } => self.on_digest(from, index, digest, out),
+            Frame::Chunk { boot, token, ok, end: _, bytes } => {
+                self.transfer.on_chunk(g, caller(boot, token), ok.then_some(bytes));
+            }
+            Frame::TransferEnded { index, ok } => self.transfer.on_transfer_ended(g, from, index, ok),
+            Frame::Digest { index, digest } => {
+                if self.health.on_digest(g, from, index, digest) {
+                    self.bar();
+                }
+            }
         }
     }
 
-    fn lost(&mut self, peer: u64, _out: &mut Vec<Output>) {
-        self.consensus.unreachable(peer);
+    fn lost(&mut self, peer: u64) {
+        self.ground.consensus.unreachable(peer);
         // If a snapshot was on its way there, it may be lost: another is offered when it is needed.
-        self.consensus.snapshot_sent(peer, false);
-        self.lost_transfer(peer);
-        self.lost_reads(peer);
+        self.ground.consensus.snapshot_sent(peer, false);
+        self.transfer.lost(peer);
+        self.reads.lost(peer);
+    }
+
+    fn submit_commands(&mut self) {
+        let clock = self.lessor.clock(self.ground.now);
+        self.gate.submit(&mut self.ground, self.health.standing(), clock);
     }
 
     /// Moves everything ready in consensus outward: messages before the save of the same turn.
-    fn turn_consensus(&mut self, out: &mut Vec<Output>) {
+    fn turn_consensus(&mut self) {
         let mut turn = std::mem::take(&mut self.turn);
         loop {
-            self.consensus.turn(&mut turn);
+            let g = &mut self.ground;
+            g.consensus.turn(&mut turn);
             if turn.is_empty() {
                 break;
             }
             for message in turn.messages.drain(..) {
-                out.push(Output::Send { to: message.to(), frame: Frame::Raft(message) });
+                g.send(message.to(), Frame::Raft(message));
             }
             if let Some(save) = turn.save.take() {
-                self.checkpoints.log_grew(log_bytes(&save.entries));
-                if !save.entries.is_empty() {
-                    self.appended = self.ticks;
-                }
-                self.submit_save(save, out);
+                self.checkpoints.log_grew(&save.entries);
+                self.saves.submit(g, save);
             }
             self.applier.committed(turn.committed.drain(..));
             if let Some(soft) = turn.soft.take() {
-                self.leadership(soft.term, soft.leader, soft.role, out);
+                self.leadership(soft.term, soft.leader, soft.role);
             }
+            let g = &mut self.ground;
             for (token, result) in turn.reads.drain(..) {
-                self.read_confirmed(token, result.ok(), out);
+                self.reads.confirmed(g, token, result.ok());
             }
             for fetch in turn.fetch.drain(..) {
                 let job = Job::ReadLog { ticket: fetch.ticket, from: fetch.from_index, max_bytes: fetch.max_bytes };
-                self.jobs.start(Task::ReadLog { ticket: fetch.ticket }, job, out);
+                g.start(Task::ReadLog { ticket: fetch.ticket }, job);
             }
             if let Some(index) = turn.want_snapshot.take() {
-                self.want_snapshot(index, out);
+                self.checkpoints.want_snapshot(g, index, self.transfer.installing());
             }
             if let Some((from, snapshot)) = turn.install.take() {
-                self.begin_install(from, snapshot, out);
+                self.transfer.begin(g, from, snapshot);
             }
             for peer in turn.lost_data.drain(..) {
-                if self.health.lost_data(peer) {
-                    let text = format!("member {peer:x} seems to have lost entries that it had acknowledged");
-                    out.push(Output::Note { level: Level::Error, text });
-                }
+                self.health.lost_data(g, peer);
             }
         }
         self.turn = turn;
     }
 
-    fn leadership(&mut self, term: u64, leader: u64, role: Role, out: &mut Vec<Output>) {
-        let changed = (term, leader) != (self.term, self.leader);
-        if leader != 0 && leader != self.leader {
-            self.leader_changes += 1;
+    fn leadership(&mut self, term: u64, leader: u64, role: Role) {
+        let g = &mut self.ground;
+        if !g.lead(term, leader, role) {
+            return;
         }
-        (self.term, self.leader, self.role) = (term, leader, role);
-        if changed {
-            self.leader_changed_reads(out);
-            self.leader_changed_health();
-            self.leader_changed_moves(out);
-            self.stop_lessor(out);
-            out.push(Output::Leader { term, leader, role });
+        self.reads.leader_changed(g);
+        self.health.leader_changed(g);
+        self.moves.leader_changed(g);
+        for AskAgain { waiter, lease } in self.lessor.stop(g) {
+            self.reads.queue(waiter, Then::KeepAlive { lease });
         }
+        g.push(Output::Leader { term, leader, role });
     }
 
-    fn done(&mut self, job: JobId, result: JobResult, out: &mut Vec<Output>) {
-        let Some(task) = self.jobs.running.remove(&job) else {
-            panic!("job {job} was never started or is done twice");
-        };
-        self.unstalled(job, out);
-        if let JobResult::Failed { fault } = result {
-            return self.job_failed(job, task, fault, out);
-        }
-        match (task, result) {
-            (Task::Save { number }, JobResult::Saved) => self.saved(number, out),
-            (Task::MarkCorrupt, JobResult::CorruptMarked)
-            | (Task::CutLog, JobResult::LogCut)
-            | (Task::ReleaseSpares, JobResult::SparesReleased) => {}
-            (Task::RestartLog, JobResult::LogRestarted) => self.log_restarted(out),
-            (Task::ReadLog { .. }, JobResult::Log { ticket, entries }) => self.consensus.fetched(ticket, entries),
-            (Task::Write { epoch, bytes }, JobResult::Written { segment, upto, sealed }) => {
-                self.written(epoch, bytes, segment, upto, sealed);
-            }
-            (Task::ApplyRead, JobResult::Record(bytes)) => self.applier.fetched(job, bytes),
-            (Task::History, JobResult::History { records, next }) => self.history_read(records, next, out),
-            (Task::Backup { backup }, JobResult::Backup { records, place, end }) => {
-                self.backup_read(backup, records, place, end, out);
-            }
-            (Task::Checkpoint { index }, result) => self.checkpoint_step_done(index, result, out),
-            (Task::HashKv { epoch }, JobResult::HashKv { scan, done }) => self.hash_scanned(epoch, *scan, done, out),
-            (Task::SendChunk { to, boot, token }, JobResult::Chunk { bytes, end }) => {
-                out.push(Output::Send { to, frame: Frame::Chunk { boot, token, ok: true, end, bytes } });
-            }
-            (Task::Install, result) => self.install_step_done(result, out),
-            (task, result) => panic!("{result:?} does not answer {task:?}"),
+    fn apply(&mut self) {
+        for _ in 0..ENTRIES_PER_TURN {
+            let Some(done) = self.applier.next(&mut self.ground) else { return };
+            self.applied(done);
         }
     }
 
-    /// A read that failed concerns its asker; anything else means that this member must stop.
-    fn job_failed(&mut self, job: JobId, task: Task, fault: disk::Fault, out: &mut Vec<Output>) {
-        match task {
-            // Its file may be gone with the state that is being replaced.
-            Task::ApplyRead if self.transfer.swapping() || !self.applier.waits_for(job) => self.applier.unread(job),
-            Task::SendChunk { to, boot, token } => {
-                self.note(Level::Warn, format!("a checkpoint file could not be read for member {to:x}: {fault}"), out);
-                let frame = Frame::Chunk { boot, token, ok: false, end: false, bytes: bytes::Bytes::new() };
-                out.push(Output::Send { to, frame });
-            }
-            Task::Backup { backup } => self.backup_unread(backup, fault, out),
-            Task::HashKv { epoch } => self.hash_failed(epoch, &fault, out),
-            Task::History => self.history_failed(&fault.to_string(), out),
-            Task::Install => self.install_failed(fault, out),
-            Task::ReadLog { ticket } => {
-                // The follower gets a snapshot instead.
-                self.note(Level::Error, format!("old log entries could not be read: {fault}"), out);
-                self.consensus.fetched(ticket, Vec::new());
-            }
-            _ => self.fatal(format!("{fault}"), out),
+    /// An entry has changed the state: every part that it concerns is shown it.
+    fn applied(&mut self, done: Done) {
+        let g = &mut self.ground;
+        if let Some(before) = done.compacted {
+            self.hashes.compacted(g, before);
+        }
+        self.gate.fence(done.at.term);
+        if self.lessor.start(g, done.at.term) && g.store.cluster_version() != g.config.cluster_version {
+            self.gate.propose_own(store::command::encode_cluster_version(&g.config.cluster_version));
+        }
+        if self.health.applied(g, done.at.index) {
+            self.bar();
+        }
+        let g = &mut self.ground;
+        let Some(applied) = done.applied else { return };
+        for change in &applied.leases {
+            self.lessor.applied(change, g.now);
+        }
+        for events in &applied.events {
+            self.watches.publish(g, events);
+        }
+        if let Some((waiter, revision)) = self.gate.applied(g, applied) {
+            self.checkpoints.wait_for_physical(g, waiter, revision);
         }
     }
 
-    pub(crate) fn fatal(&mut self, reason: String, out: &mut Vec<Output>) {
-        self.dead = true;
-        out.push(Output::Fatal { reason });
+    /// Everything that happens beside traffic.
+    fn upkeep(&mut self) {
+        let g = &mut self.ground;
+        g.store.sweep(SWEPT_PER_TURN);
+        let (again, commands) = self.lessor.settle_expired(g, self.health.standing());
+        for AskAgain { waiter, lease } in again {
+            self.reads.queue(waiter, Then::KeepAlive { lease });
+        }
+        for command in commands {
+            self.gate.propose_own(command);
+        }
+        if g.unhanded_bytes() >= g.config.budgets.unwritten as u64 {
+            g.write_records();
+        }
+        self.checkpoints.run(g, self.transfer.installing(), &self.transfer.pulled());
     }
 
-    pub(crate) fn note(&self, level: Level, text: String, out: &mut Vec<Output>) {
-        out.push(Output::Note { level, text });
-    }
-
-    pub(crate) fn answer(&self, waiter: Waiter, answer: Answer, out: &mut Vec<Output>) {
-        self.answer_at(self.store.revision(), waiter, answer, out);
-    }
-
-    /// An answer that shows the state of an earlier revision.
-    pub(crate) fn answer_at(&self, revision: i64, waiter: Waiter, answer: Answer, out: &mut Vec<Output>) {
-        out.push(Output::Answer { waiter, revision, term: self.term, answer });
-    }
-
-    pub(crate) fn refuse(&self, waiter: Waiter, refusal: Refusal, out: &mut Vec<Output>) {
-        self.answer(waiter, Answer::Refused(refusal), out);
-    }
-
-    pub(crate) fn is_leader(&self) -> bool {
-        self.role == Role::Leader
-    }
-
-    pub(crate) fn peers(&self) -> Vec<u64> {
-        let conf = self.store.conf();
-        conf.voters.iter().chain(&conf.learners).copied().filter(|id| *id != self.config.member).collect()
+    /// The state must not be served: reads, watches and hashes end or wait, and this member does not lead.
+    fn bar(&mut self) {
+        let g = &mut self.ground;
+        self.health.bar(g);
+        self.walks.end_all_with(g, Refusal::User(store::Error::Corrupt));
+        self.hashes.end_all_with(g, Refusal::User(store::Error::Corrupt));
+        self.watches.reset(g);
+        self.health.give_up_leadership(g);
     }
 }

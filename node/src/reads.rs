@@ -6,9 +6,9 @@
 //! any of them counts, however long the way is.
 
 use crate::config::TICK_MS;
-use crate::frame::Frame;
+use crate::frame::{Caller, Frame};
+use crate::ground::Ground;
 use crate::io::*;
-use crate::member::Node;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use store::Query;
@@ -49,20 +49,14 @@ pub(crate) enum Then {
     },
     /// For another member: the index goes back by frame.
     ForeignIndex {
-        to: u64,
-        boot: u64,
-        token: u64,
+        caller: Caller,
     },
     ForeignKeepAlive {
-        to: u64,
-        boot: u64,
-        token: u64,
+        caller: Caller,
         lease: i64,
     },
     ForeignTimeToLive {
-        to: u64,
-        boot: u64,
-        token: u64,
+        caller: Caller,
         lease: i64,
     },
 }
@@ -72,6 +66,14 @@ struct Read {
     /// 0 for foreign ones.
     waiter: Waiter,
     then: Then,
+}
+
+/// A read whose index is applied: it is to be served now.
+pub(crate) struct Due {
+    /// 0 for foreign ones.
+    pub(crate) waiter: Waiter,
+    pub(crate) then: Then,
+    pub(crate) index: u64,
 }
 
 struct Round {
@@ -140,93 +142,90 @@ impl Reads {
     pub(crate) fn waiting(&self) -> u64 {
         self.wanted.len() as u64
     }
-}
 
-impl Node {
-    pub(crate) fn queue_read(&mut self, waiter: Waiter, then: Then) {
-        self.reads.wanted.insert(waiter);
-        self.reads.queue.push(Read { waiter, then });
+    pub(crate) fn queue(&mut self, waiter: Waiter, then: Then) {
+        self.wanted.insert(waiter);
+        self.queue.push(Read { waiter, then });
     }
 
     /// End of a turn: the collected reads join one round.
-    pub(crate) fn submit_reads(&mut self, out: &mut Vec<Output>) {
-        if self.reads.queue.is_empty() || self.leader == 0 {
+    pub(crate) fn submit(&mut self, g: &mut Ground) {
+        if self.queue.is_empty() || g.leader == 0 {
             return;
         }
-        let reads = std::mem::take(&mut self.reads.queue);
-        if self.is_leader() {
-            let token = self.reads.token();
-            self.reads.rounds.insert(token, Round { reads, to: 0, at: self.ticks });
-            self.consensus.read(token);
+        let reads = std::mem::take(&mut self.queue);
+        if g.is_leader() {
+            let token = self.token();
+            self.rounds.insert(token, Round { reads, to: 0, at: g.now });
+            g.consensus.read(token);
             return;
         }
         let mut plain = Vec::new();
         for read in reads {
             match read.then {
-                Then::KeepAlive { .. } | Then::TimeToLive { .. } => self.ask_leader(vec![read], out),
+                Then::KeepAlive { .. } | Then::TimeToLive { .. } => self.ask_leader(g, vec![read]),
                 _ => plain.push(read),
             }
         }
         if !plain.is_empty() {
-            self.ask_leader(plain, out);
+            self.ask_leader(g, plain);
         }
     }
 
-    fn ask_leader(&mut self, reads: Vec<Read>, out: &mut Vec<Output>) {
-        let token = self.reads.token();
-        let frame = question(&reads[0].then, self.config.boot, token);
-        self.reads.rounds.insert(token, Round { reads, to: self.leader, at: self.ticks });
-        out.push(Output::Send { to: self.leader, frame });
+    fn ask_leader(&mut self, g: &mut Ground, reads: Vec<Read>) {
+        let token = self.token();
+        let frame = question(&reads[0].then, g.config.boot, token);
+        self.rounds.insert(token, Round { reads, to: g.leader, at: g.now });
+        g.send(g.leader, frame);
     }
 
     /// Consensus answered a round of ours: `index` None = it failed.
-    pub(crate) fn read_confirmed(&mut self, token: u64, index: Option<u64>, out: &mut Vec<Output>) {
-        let Some(round) = self.reads.rounds.remove(&token) else { return };
+    pub(crate) fn confirmed(&mut self, g: &mut Ground, token: u64, index: Option<u64>) {
+        let Some(round) = self.rounds.remove(&token) else { return };
         assert_eq!(round.to, 0, "a round of our own");
         match index {
-            Some(index) => self.reads.reached.entry(index).or_default().extend(round.reads),
-            None => self.read_again(round.reads, out),
+            Some(index) => self.reached.entry(index).or_default().extend(round.reads),
+            None => self.again(g, round.reads),
         }
     }
 
     /// Own reads queue again; foreign ones are told at once.
-    fn read_again(&mut self, reads: Vec<Read>, out: &mut Vec<Output>) {
+    fn again(&mut self, g: &mut Ground, reads: Vec<Read>) {
         for read in reads {
             match read.then {
-                Then::ForeignIndex { to, boot, token } => {
-                    out.push(Output::Send { to, frame: Frame::ReadIndexReply { boot, token, index: 0 } });
+                Then::ForeignIndex { caller: Caller { member, boot, token } } => {
+                    g.send(member, Frame::ReadIndexReply { boot, token, index: 0 });
                 }
-                Then::ForeignKeepAlive { to, boot, token, .. } => {
-                    out.push(Output::Send { to, frame: Frame::KeepAliveReply { boot, token, ok: false, ttl: 0 } });
+                Then::ForeignKeepAlive { caller: Caller { member, boot, token }, .. } => {
+                    g.send(member, Frame::KeepAliveReply { boot, token, ok: false, ttl: 0 });
                 }
-                Then::ForeignTimeToLive { to, boot, token, .. } => {
-                    let frame = Frame::TimeToLiveReply { boot, token, ok: false, ttl: 0, index: 0 };
-                    out.push(Output::Send { to, frame });
+                Then::ForeignTimeToLive { caller: Caller { member, boot, token }, .. } => {
+                    g.send(member, Frame::TimeToLiveReply { boot, token, ok: false, ttl: 0, index: 0 });
                 }
-                _ => self.reads.queue.push(read),
+                _ => self.queue.push(read),
             }
         }
     }
 
-    pub(crate) fn leader_changed_reads(&mut self, out: &mut Vec<Output>) {
-        let rounds = std::mem::take(&mut self.reads.rounds);
+    pub(crate) fn leader_changed(&mut self, g: &mut Ground) {
+        let rounds = std::mem::take(&mut self.rounds);
         for round in rounds.into_values() {
-            self.read_again(round.reads, out);
+            self.again(g, round.reads);
         }
     }
 
     /// The connection to a peer broke: what was asked there is asked again.
-    pub(crate) fn lost_reads(&mut self, peer: u64) {
-        let lost: Vec<u64> = self.reads.rounds.iter().filter(|(_, r)| r.to == peer).map(|(t, _)| *t).collect();
+    pub(crate) fn lost(&mut self, peer: u64) {
+        let lost: Vec<u64> = self.rounds.iter().filter(|(_, r)| r.to == peer).map(|(t, _)| *t).collect();
         for token in lost {
-            let round = self.reads.rounds.remove(&token).expect("listed");
-            self.reads.queue.extend(round.reads);
+            let round = self.rounds.remove(&token).expect("listed");
+            self.queue.extend(round.reads);
         }
     }
 
-    pub(crate) fn tick_reads(&mut self, out: &mut Vec<Output>) {
-        let (now, boot) = (self.ticks, self.config.boot);
-        let Reads { rounds, wanted, .. } = &mut self.reads;
+    pub(crate) fn tick(&mut self, g: &mut Ground) {
+        let (now, boot) = (g.now, g.config.boot);
+        let Reads { rounds, wanted, .. } = self;
         rounds.retain(|token, round| {
             if round.to == 0 || now - round.at < ROUND_AGAIN {
                 return true;
@@ -234,129 +233,84 @@ impl Node {
             round.reads.retain(|read| wanted.contains(&read.waiter));
             let Some(first) = round.reads.first() else { return false };
             round.at = now;
-            out.push(Output::Send { to: round.to, frame: question(&first.then, boot, *token) });
+            g.send(round.to, question(&first.then, boot, *token));
             true
         });
     }
 
-    pub(crate) fn on_read_index(&mut self, from: u64, boot: u64, token: u64, out: &mut Vec<Output>) {
-        self.foreign_read(Then::ForeignIndex { to: from, boot, token }, out);
-    }
-
-    pub(crate) fn on_keep_alive(&mut self, from: u64, boot: u64, token: u64, lease: i64, out: &mut Vec<Output>) {
-        self.foreign_read(Then::ForeignKeepAlive { to: from, boot, token, lease }, out);
-    }
-
-    pub(crate) fn on_time_to_live(&mut self, from: u64, boot: u64, token: u64, lease: i64, out: &mut Vec<Output>) {
-        self.foreign_read(Then::ForeignTimeToLive { to: from, boot, token, lease }, out);
-    }
-
-    fn foreign_read(&mut self, then: Then, out: &mut Vec<Output>) {
+    /// What another member asks of the leader.
+    pub(crate) fn foreign(&mut self, g: &mut Ground, then: Then) {
         let read = Read { waiter: 0, then };
-        if self.is_leader() { self.reads.queue.push(read) } else { self.read_again(vec![read], out) }
+        if g.is_leader() { self.queue.push(read) } else { self.again(g, vec![read]) }
     }
 
-    pub(crate) fn on_read_index_reply(&mut self, boot: u64, token: u64, index: u64) {
-        if boot != self.config.boot {
+    pub(crate) fn on_read_index_reply(&mut self, g: &Ground, boot: u64, token: u64, index: u64) {
+        if boot != g.config.boot {
             return;
         }
-        let Some(round) = self.reads.rounds.remove(&token) else { return };
+        let Some(round) = self.rounds.remove(&token) else { return };
         if index == 0 {
             // Not the leader, or deposed meanwhile. Asked again at the next tick of the round
             // timer, not at once: two members that think of each other as leader must not spin.
-            self.reads.rounds.insert(token, Round { at: round.at, ..round });
+            self.rounds.insert(token, Round { at: round.at, ..round });
             return;
         }
-        self.reads.reached.entry(index).or_default().extend(round.reads);
+        self.reached.entry(index).or_default().extend(round.reads);
     }
 
-    pub(crate) fn on_keep_alive_reply(&mut self, boot: u64, token: u64, ok: bool, ttl: i64, out: &mut Vec<Output>) {
-        if boot != self.config.boot || !ok {
+    pub(crate) fn on_keep_alive_reply(&mut self, g: &mut Ground, boot: u64, token: u64, ok: bool, ttl: i64) {
+        if boot != g.config.boot || !ok {
             return; // asked again by the round timer
         }
-        let Some(round) = self.reads.rounds.remove(&token) else { return };
+        let Some(round) = self.rounds.remove(&token) else { return };
         for read in round.reads {
-            if self.reads.take(&read) {
-                self.answer(read.waiter, Answer::KeepAlive { ttl }, out);
+            if self.take(&read) {
+                g.answer(read.waiter, Answer::KeepAlive { ttl });
             }
         }
     }
 
-    pub(crate) fn on_time_to_live_reply(&mut self, boot: u64, token: u64, ok: bool, ttl: i64, index: u64) {
-        if boot != self.config.boot || !ok {
+    pub(crate) fn on_time_to_live_reply(&mut self, g: &Ground, boot: u64, token: u64, ok: bool, ttl: i64, index: u64) {
+        if boot != g.config.boot || !ok {
             return;
         }
-        let Some(round) = self.reads.rounds.remove(&token) else { return };
+        let Some(round) = self.rounds.remove(&token) else { return };
         for mut read in round.reads {
             if let Then::TimeToLive { lease, keys } = read.then {
                 read.then = Then::TtlKnown { lease, ttl, keys };
             }
-            self.reads.reached.entry(index).or_default().push(read);
+            self.reached.entry(index).or_default().push(read);
         }
     }
 
-    /// Serves every read whose index is applied. None before the cluster has its version: who got
+    /// Every read whose index is applied. None before the cluster has its version: who got
     /// an answer may count on everything that a cluster has once (etcd: `not capable` until then).
-    pub(crate) fn serve_reads(&mut self, out: &mut Vec<Output>) {
-        if self.store.cluster_version().is_empty() {
-            return;
+    pub(crate) fn due(&mut self, g: &Ground) -> Vec<Due> {
+        let mut due = Vec::new();
+        if g.store.cluster_version().is_empty() {
+            return due;
         }
-        let applied = self.store.applied().index;
-        while let Some(entry) = self.reads.reached.first_entry() {
-            if *entry.key() > applied {
-                break;
-            }
+        let applied = g.store.applied().index;
+        while let Some(entry) = self.reached.first_entry()
+            && *entry.key() <= applied
+        {
             let index = *entry.key();
             for read in entry.remove() {
-                self.serve_read(read, index, out);
+                if self.take(&read) {
+                    due.push(Due { waiter: read.waiter, then: read.then, index });
+                }
             }
         }
-    }
-
-    fn serve_read(&mut self, read: Read, index: u64, out: &mut Vec<Output>) {
-        if !self.reads.take(&read) {
-            return;
-        }
-        let waiter = read.waiter;
-        match read.then {
-            Then::Range { query, stream, keep } => self.begin_range(waiter, query, stream, keep, out),
-            Then::ReadTxn { body } => self.read_txn(waiter, &body, out),
-            Then::Members => self.answer_members(waiter, out),
-            Then::Barrier => self.answer(waiter, Answer::Barrier, out),
-            Then::KeepAlive { lease } => self.renew(waiter, lease, out),
-            // Only a leader knows how much is left; who led when it was asked may lead no more.
-            Then::TimeToLive { lease, keys } if !self.is_leader() || !self.lessor.active() => {
-                self.queue_read(waiter, Then::TimeToLive { lease, keys });
-            }
-            Then::TimeToLive { lease, keys } => {
-                let ttl = self.lessor.remaining(&self.store, lease, self.ticks);
-                self.answer_ttl(waiter, lease, ttl, keys, out);
-            }
-            Then::TtlKnown { lease, ttl, keys } => self.answer_ttl(waiter, lease, ttl, keys, out),
-            Then::ForeignIndex { to, boot, token } => {
-                out.push(Output::Send { to, frame: Frame::ReadIndexReply { boot, token, index } });
-            }
-            Then::ForeignKeepAlive { to, boot, token, lease } => self.renew_foreign(to, boot, token, lease, out),
-            Then::ForeignTimeToLive { to, boot, token, lease } => {
-                let frame = if self.is_leader() && self.lessor.active() {
-                    let ttl = self.lessor.remaining(&self.store, lease, self.ticks);
-                    let index = self.store.applied().index;
-                    Frame::TimeToLiveReply { boot, token, ok: true, ttl, index }
-                } else {
-                    Frame::TimeToLiveReply { boot, token, ok: false, ttl: 0, index: 0 }
-                };
-                out.push(Output::Send { to, frame });
-            }
-        }
+        due
     }
 
     /// The asker of a read went away or ran out of time. True: it was one.
-    pub(crate) fn cancel_read(&mut self, waiter: Waiter, timed_out: bool, out: &mut Vec<Output>) -> bool {
-        if !self.reads.forget(waiter) {
+    pub(crate) fn cancel(&mut self, g: &mut Ground, waiter: Waiter, timed_out: bool) -> bool {
+        if !self.forget(waiter) {
             return false;
         }
         if timed_out {
-            self.refuse(waiter, Refusal::Timeout, out);
+            g.refuse(waiter, Refusal::Timeout);
         }
         true
     }
@@ -373,7 +327,9 @@ mod tests {
             reads.wanted.insert(waiter);
             reads.queue.push(Read { waiter, then: Then::Barrier });
         }
-        reads.queue.push(Read { waiter: 0, then: Then::ForeignIndex { to: 2, boot: 1, token: 1 } });
+        reads
+            .queue
+            .push(Read { waiter: 0, then: Then::ForeignIndex { caller: Caller { member: 2, boot: 1, token: 1 } } });
         for waiter in 1..=900 {
             assert!(reads.forget(waiter));
             assert!(!reads.forget(waiter), "once");

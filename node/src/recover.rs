@@ -4,9 +4,10 @@
 //! only then consensus exists (`design`: recovery applies before the raft node is built).
 
 use crate::apply::{change_members, conf_state};
+use crate::checkpoints::log_bytes;
 use crate::config::Config;
 use crate::io::{Level, Output};
-use crate::member::{Node, log_bytes};
+use crate::member::{Found, Node};
 use bytes::Bytes;
 use consensus::{ConfChange, Consensus, Entry, EntryKind, HardState, Restored};
 use disk::{Fault, Files, Identity, Log, LogContent, LogOptions, checkpoint, corrupt, records, transfer};
@@ -96,18 +97,16 @@ impl Node {
             ),
         });
         let consensus = Consensus::new(consensus_config(&config), restored(content, entries, &store));
-        let rows = loaded.manifest.index_files.iter().map(|file| file.len).sum();
-        let mut node = Node::assemble(config, consensus, store, (loaded.manifest.index, rows));
-        node.checkpoints.log_grew(grown);
         if installed.is_some() {
             corrupt::clear(&**files)?;
         }
-        if corrupt::marked(&**files, id)? {
-            node.remember_corrupt(out);
-        }
-        if node.store.conf().voters == [node.config.member] {
-            node.consensus.campaign();
-        }
+        let found = Found {
+            checkpoint: loaded.manifest.index,
+            rows_bytes: loaded.manifest.index_files.iter().map(|file| file.len).sum(),
+            log_bytes: grown,
+            corrupt: corrupt::marked(&**files, id)?,
+        };
+        let node = Node::assemble(config, consensus, store, &found, out);
         Ok((node, log))
     }
 }

@@ -3,29 +3,98 @@
 //! Without this every turn would cost a flush of its own: a disk slower than the turns would
 //! fall behind without end, and look as if it hung.
 
+use crate::config::TICK_MS;
+use crate::ground::Ground;
 use crate::io::*;
-use crate::member::{Node, Task};
+use crate::jobs::Task;
 use consensus::Save;
 use std::collections::VecDeque;
 
+/// A member without a new entry for so long is quiet: 30 s, in ticks.
+const QUIET: u64 = 30_000 / TICK_MS;
+/// What the entry cache of a quiet member shrinks to, and by how much at a tick. Bytes.
+const QUIET_CACHE: u64 = 1 << 20;
+const QUIET_STEP: u64 = 1 << 20;
 /// Data of one batch, about; one save alone may be larger. Bytes.
 const BATCH_BYTES: usize = 4 << 20;
 
 #[derive(Default)]
 pub(crate) struct Saves {
-    /// Submitted and not reported yet.
-    in_flight: usize,
+    /// Submitted and not durable yet: (number, tick of the submission).
+    in_flight: VecDeque<(u64, u64)>,
     /// Ready, in order, merged as far as `BATCH_BYTES` allows.
     waiting: VecDeque<Save>,
     /// The log is being restarted behind an installed snapshot: nothing may be saved in between.
     held: bool,
+    /// The tick of the last entry for the log.
+    appended: u64,
 }
 
 impl Saves {
+    pub(crate) fn submit(&mut self, g: &mut Ground, save: Save) {
+        if !save.entries.is_empty() {
+            self.appended = g.now;
+        }
+        self.push(save);
+        self.start(g);
+    }
+
     fn push(&mut self, save: Save) {
         match self.waiting.back_mut() {
             Some(last) if bytes_of(last) < BATCH_BYTES => merge(last, save),
             _ => self.waiting.push_back(save),
+        }
+    }
+
+    fn start(&mut self, g: &mut Ground) {
+        if self.in_flight.is_empty() && !self.held {
+            self.start_next(g);
+        }
+    }
+
+    fn start_next(&mut self, g: &mut Ground) {
+        let Some(Save { number, hard, entries }) = self.waiting.pop_front() else { return };
+        self.in_flight.push_back((number, g.now));
+        g.start(Task::Save { number }, Job::Save { number, hard, entries });
+    }
+
+    /// True: it was the last one that the disk had.
+    pub(crate) fn saved(&mut self, g: &mut Ground, number: u64) -> bool {
+        let (oldest, _) = self.in_flight.pop_front().expect("a save is in flight");
+        assert_eq!(oldest, number, "saves are done in order");
+        let last = self.in_flight.is_empty();
+        g.consensus.saved(number);
+        self.start(g);
+        last
+    }
+
+    /// How long the oldest save has been on its way to the disk. Ticks.
+    pub(crate) fn age(&self, now: u64) -> u64 {
+        self.in_flight.front().map_or(0, |(_, at)| now - at)
+    }
+
+    /// Before the log restarts: everything that is ready goes ahead of it, what comes later waits.
+    pub(crate) fn hold(&mut self, g: &mut Ground) {
+        while !self.waiting.is_empty() {
+            self.start_next(g);
+        }
+        self.held = true;
+    }
+
+    /// The log begins behind `index` now. A vote that was cast meanwhile names an older commit.
+    pub(crate) fn release(&mut self, g: &mut Ground, index: u64) {
+        for save in &mut self.waiting {
+            save.hard.commit = save.hard.commit.max(index);
+        }
+        self.held = false;
+        self.start(g);
+    }
+
+    /// A quiet member gives back the memory of old entries, a little at each tick.
+    pub(crate) fn tick(&self, g: &mut Ground) {
+        let cached = g.consensus.cached_bytes();
+        if cached > QUIET_CACHE && g.now - self.appended >= QUIET {
+            g.consensus.shrink_cache(QUIET_CACHE.max(cached - QUIET_STEP.min(cached)));
         }
     }
 }
@@ -45,50 +114,6 @@ fn merge(save: &mut Save, later: Save) {
     }
     save.entries.extend(later.entries);
     (save.number, save.hard) = (later.number, later.hard);
-}
-
-impl Node {
-    pub(crate) fn submit_save(&mut self, save: Save, out: &mut Vec<Output>) {
-        self.saves.push(save);
-        self.start_save(out);
-    }
-
-    fn start_save(&mut self, out: &mut Vec<Output>) {
-        if self.saves.in_flight == 0 && !self.saves.held {
-            self.start_next(out);
-        }
-    }
-
-    fn start_next(&mut self, out: &mut Vec<Output>) {
-        let Some(Save { number, hard, entries }) = self.saves.waiting.pop_front() else { return };
-        self.saves.in_flight += 1;
-        self.health.save_submitted(number, self.ticks);
-        self.jobs.start(Task::Save { number }, Job::Save { number, hard, entries }, out);
-    }
-
-    pub(crate) fn saved(&mut self, number: u64, out: &mut Vec<Output>) {
-        self.saves.in_flight -= 1;
-        self.health.saved(number);
-        self.consensus.saved(number);
-        self.start_save(out);
-    }
-
-    /// Before the log restarts: everything that is ready goes ahead of it, what comes later waits.
-    pub(crate) fn hold_saves(&mut self, out: &mut Vec<Output>) {
-        while !self.saves.waiting.is_empty() {
-            self.start_next(out);
-        }
-        self.saves.held = true;
-    }
-
-    /// The log begins behind `index` now. A vote that was cast meanwhile names an older commit.
-    pub(crate) fn release_saves(&mut self, index: u64, out: &mut Vec<Output>) {
-        for save in &mut self.saves.waiting {
-            save.hard.commit = save.hard.commit.max(index);
-        }
-        self.saves.held = false;
-        self.start_save(out);
-    }
 }
 
 #[cfg(test)]

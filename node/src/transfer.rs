@@ -5,9 +5,10 @@
 //! only then tells consensus. Until then it is its old self.
 
 use crate::config::TICK_MS;
-use crate::frame::Frame;
+use crate::frame::{Caller, Frame};
+use crate::ground::Ground;
 use crate::io::*;
-use crate::member::{Node, Task};
+use crate::jobs::Task;
 use bytes::Bytes;
 use consensus::{HardState, Snapshot};
 use std::collections::BTreeMap;
@@ -44,6 +45,31 @@ struct Receiving {
     store: Option<Box<store::Store>>,
 }
 
+/// How far an install is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    Pulling,
+    /// The files are being put in place from now on.
+    Swapping,
+    /// They are in place: the log must restart behind them.
+    Swapped,
+}
+
+/// A new state, from another member.
+pub(crate) struct Installed {
+    pub(crate) from: u64,
+    pub(crate) snapshot: Snapshot,
+    pub(crate) store: Box<store::Store>,
+}
+
+/// Which bytes of which file of the checkpoint at `index`.
+pub(crate) struct Piece {
+    pub(crate) index: u64,
+    pub(crate) file: String,
+    pub(crate) offset: u64,
+    pub(crate) len: u32,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Beginning,
@@ -58,53 +84,46 @@ impl Transfer {
         self.receiving.is_some()
     }
 
-    /// The files of the new state are being put in place: the old one stands still.
-    pub(crate) fn swapping(&self) -> bool {
-        let stage = self.receiving.as_ref().map(|receiving| receiving.stage);
-        matches!(stage, Some(Stage::Finishing | Stage::RestartingLog))
-    }
-
-    /// Checkpoints on their way: kept, and the log is not cut above the lowest.
-    pub(crate) fn held(&self) -> Vec<u64> {
+    /// Indexes of checkpoints on their way: they are kept, and the log is not cut above the lowest.
+    pub(crate) fn pulled(&self) -> Vec<u64> {
         self.sending.values().map(|(index, _)| *index).collect()
     }
-}
 
-impl Node {
-    pub(crate) fn begin_install(&mut self, from: u64, snapshot: Snapshot, out: &mut Vec<Output>) {
-        if let Some(receiving) = &self.transfer.receiving {
+    pub(crate) fn begin(&mut self, g: &mut Ground, from: u64, snapshot: Snapshot) {
+        if let Some(receiving) = &self.receiving {
             if receiving.snapshot.index != snapshot.index {
                 // The running one ends first; the leader will offer again.
-                self.note(Level::Info, format!("a snapshot at {} waits for the one under way", snapshot.index), out);
+                g.note(Level::Info, format!("a snapshot at {} waits for the one under way", snapshot.index));
             }
             return;
         }
-        self.note(Level::Info, format!("receiving the snapshot at {} from {from:x}", snapshot.index), out);
+        g.note(Level::Info, format!("receiving the snapshot at {} from {from:x}", snapshot.index));
         let manifest = snapshot.manifest.clone();
-        self.transfer.receiving = Some(Receiving {
+        self.receiving = Some(Receiving {
             from,
             snapshot,
             files: Vec::new(),
             file: 0,
             offset: 0,
             token: 0,
-            asked: self.ticks,
+            asked: g.now,
             tries: 0,
             stage: Stage::Beginning,
             store: None,
         });
-        self.jobs.start(Task::Install, Job::InstallBegin { manifest }, out);
+        g.start(Task::Install, Job::InstallBegin { manifest });
     }
 
-    fn ask_piece(&mut self, out: &mut Vec<Output>) {
-        self.transfer.next_token += 1;
-        let (token, now, boot) = (self.transfer.next_token, self.ticks, self.config.boot);
-        let receiving = self.transfer.receiving.as_mut().expect("an install is under way");
+    /// Asks for the next piece. When all are here, the files are put in place.
+    fn next_piece(&mut self, g: &mut Ground) -> Step {
+        self.next_token += 1;
+        let (token, now, boot) = (self.next_token, g.now, g.config.boot);
+        let receiving = self.receiving.as_mut().expect("an install is under way");
         let Some((file, len)) = receiving.files.get(receiving.file) else {
             receiving.stage = Stage::Finishing;
-            self.abort_checkpoint();
-            self.jobs.start(Task::Install, Job::InstallFinish, out);
-            return;
+            g.begin_swap();
+            g.start(Task::Install, Job::InstallFinish);
+            return Step::Swapping;
         };
         receiving.stage = Stage::Asking;
         receiving.token = token;
@@ -118,33 +137,25 @@ impl Node {
             offset: receiving.offset,
             len: left.min(u64::from(PIECE)) as u32,
         };
-        out.push(Output::Send { to: receiving.from, frame });
+        g.send(receiving.from, frame);
+        Step::Pulling
     }
 
-    #[allow(clippy::too_many_arguments)]
-    pub(crate) fn on_chunk(
-        &mut self,
-        from: u64,
-        boot: u64,
-        token: u64,
-        ok: bool,
-        _end: bool,
-        bytes: Bytes,
-        out: &mut Vec<Output>,
-    ) {
-        let Some(receiving) = &mut self.transfer.receiving else { return };
-        if boot != self.config.boot
-            || from != receiving.from
-            || token != receiving.token
-            || receiving.stage != Stage::Asking
-        {
+    /// `piece` None: the sender does not have it.
+    pub(crate) fn on_chunk(&mut self, g: &mut Ground, from: Caller, piece: Option<Bytes>) {
+        let Some(receiving) = &mut self.receiving else { return };
+        let asked = Caller { member: receiving.from, boot: g.config.boot, token: receiving.token };
+        if from != asked || receiving.stage != Stage::Asking {
             return;
         }
         let (file, len) = receiving.files[receiving.file].clone();
-        let fits = receiving.offset.checked_add(bytes.len() as u64).is_some_and(|end| end <= len);
-        if !ok || !fits || (bytes.is_empty() && receiving.offset < len) {
-            return self.give_up("the sender no longer has the checkpoint", out);
-        }
+        let fits = |bytes: &Bytes| {
+            let end = receiving.offset.checked_add(bytes.len() as u64);
+            end.is_some_and(|end| end <= len) && (!bytes.is_empty() || receiving.offset == len)
+        };
+        let Some(bytes) = piece.filter(fits) else {
+            return self.give_up(g, "the sender no longer has the checkpoint");
+        };
         receiving.tries = 0;
         receiving.stage = Stage::Writing;
         let offset = receiving.offset;
@@ -153,138 +164,119 @@ impl Node {
             receiving.file += 1;
             receiving.offset = 0;
         }
-        self.jobs.start(Task::Install, Job::InstallChunk { file, offset, bytes }, out);
+        g.start(Task::Install, Job::InstallChunk { file, offset, bytes });
     }
 
-    pub(crate) fn install_step_done(&mut self, result: JobResult, out: &mut Vec<Output>) {
+    pub(crate) fn step_done(&mut self, g: &mut Ground, result: JobResult) -> Step {
+        let receiving = self.receiving.as_mut().expect("an install is under way");
         match result {
             JobResult::InstallBegun { files } => {
-                self.transfer.receiving.as_mut().expect("an install is under way").files = files;
-                self.ask_piece(out);
+                receiving.files = files;
+                self.next_piece(g)
             }
-            JobResult::ChunkWritten => self.ask_piece(out),
-            JobResult::Installed { store } => self.files_installed(store, out),
+            JobResult::ChunkWritten => self.next_piece(g),
+            JobResult::Installed { store } => {
+                receiving.stage = Stage::RestartingLog;
+                receiving.store = Some(store);
+                Step::Swapped
+            }
             other => panic!("{other:?} does not answer an install step"),
         }
     }
 
     /// The manifest stands: this member *is* the snapshot now. The log follows.
-    fn files_installed(&mut self, store: Box<store::Store>, out: &mut Vec<Output>) {
-        let status = self.consensus.status();
-        let receiving = self.transfer.receiving.as_mut().expect("an install is under way");
-        receiving.stage = Stage::RestartingLog;
-        receiving.store = Some(store);
+    pub(crate) fn restart_log(&mut self, g: &mut Ground) {
+        let status = g.consensus.status();
+        let receiving = self.receiving.as_ref().expect("an install is under way");
         let (index, term) = (receiving.snapshot.index, receiving.snapshot.term);
         let hard = HardState { term: status.term, vote: status.vote, commit: index };
-        self.hold_saves(out);
-        self.jobs.start(Task::RestartLog, Job::RestartLog { hard, index, term }, out);
+        g.start(Task::RestartLog, Job::RestartLog { hard, index, term });
     }
 
-    pub(crate) fn log_restarted(&mut self, out: &mut Vec<Output>) {
-        let receiving = self.transfer.receiving.take().expect("an install is under way");
-        let snapshot = receiving.snapshot;
-        self.end_walks(out);
-        self.end_backups(out);
-        self.end_hashes(out);
-        self.epoch += 1;
-        self.store = *receiving.store.expect("loaded");
-        assert_eq!(self.store.applied().index, snapshot.index, "the files are those of the manifest");
-        self.applier.restart(snapshot.index);
-        self.checkpoints.restart(snapshot.index);
-        self.consensus.installed(&snapshot);
-        self.release_saves(snapshot.index, out);
-        self.reset_watches(out);
-        self.healed(out);
-        for command in self.gate.drain_sent() {
-            // Its entry may be inside the snapshot: nobody can tell.
-            if let Some(waiter) = command.waiter {
-                self.refuse(waiter, Refusal::TimeoutLeaderFail, out);
-            }
-        }
-        self.note(Level::Info, format!("installed the snapshot at {}", snapshot.index), out);
-        let frame = Frame::TransferEnded { index: snapshot.index, ok: true };
-        out.push(Output::Send { to: receiving.from, frame });
+    /// The log has restarted behind the new state.
+    pub(crate) fn log_restarted(&mut self) -> Installed {
+        let Receiving { from, snapshot, store, .. } = self.receiving.take().expect("an install is under way");
+        let store = store.expect("loaded");
+        assert_eq!(store.applied().index, snapshot.index, "the files are those of the manifest");
+        Installed { from, snapshot, store }
     }
 
-    pub(crate) fn install_failed(&mut self, fault: disk::Fault, out: &mut Vec<Output>) {
+    pub(crate) fn failed(&mut self, g: &mut Ground, fault: &disk::Fault) {
         if matches!(fault, disk::Fault::Io { .. }) {
-            return self.fatal(format!("{fault}"), out);
+            return g.fatal(fault.to_string());
         }
-        self.give_up(&format!("{fault}"), out);
+        self.give_up(g, &fault.to_string());
     }
 
-    fn give_up(&mut self, why: &str, out: &mut Vec<Output>) {
-        let receiving = self.transfer.receiving.take().expect("an install is under way");
-        self.consensus.abandon_install();
+    fn give_up(&mut self, g: &mut Ground, why: &str) {
+        let receiving = self.receiving.take().expect("an install is under way");
+        g.end_swap();
+        g.consensus.abandon_install();
         let index = receiving.snapshot.index;
-        self.note(Level::Warn, format!("gave up the snapshot at {index} from {:x}: {why}", receiving.from), out);
-        out.push(Output::Send { to: receiving.from, frame: Frame::TransferEnded { index, ok: false } });
+        g.note(Level::Warn, format!("gave up the snapshot at {index} from {:x}: {why}", receiving.from));
+        g.send(receiving.from, Frame::TransferEnded { index, ok: false });
     }
 
-    pub(crate) fn tick_transfer(&mut self, out: &mut Vec<Output>) {
-        let now = self.ticks;
-        self.transfer.sending.retain(|_, (_, asked)| now - *asked < SENDER_PATIENCE);
-        if now.is_multiple_of(OFFER_AGAIN) && self.is_leader() {
-            self.offer_again();
+    pub(crate) fn tick(&mut self, g: &mut Ground) {
+        let now = g.now;
+        self.sending.retain(|_, (_, asked)| now - *asked < SENDER_PATIENCE);
+        if now.is_multiple_of(OFFER_AGAIN) && g.is_leader() {
+            self.offer_again(g);
         }
-        let Some(receiving) = &mut self.transfer.receiving else { return };
+        let Some(receiving) = &mut self.receiving else { return };
         if receiving.stage != Stage::Asking || now - receiving.asked < AGAIN {
             return;
         }
         receiving.tries += 1;
         if receiving.tries >= TRIES {
-            return self.give_up("the sender does not answer", out);
+            return self.give_up(g, "the sender does not answer");
         }
-        self.ask_piece(out);
+        let step = self.next_piece(g);
+        assert_eq!(step, Step::Pulling, "the piece that was asked for is not here yet");
     }
 
     /// A follower that was offered a snapshot and asks for nothing may not have heard the offer.
-    fn offer_again(&mut self) {
-        for follower in self.consensus.status().followers {
-            let silent = !self.transfer.sending.contains_key(&follower.id);
+    fn offer_again(&mut self, g: &mut Ground) {
+        for follower in g.consensus.status().followers {
+            let silent = !self.sending.contains_key(&follower.id);
             if follower.feeding == consensus::Feeding::Snapshot && silent {
-                self.consensus.snapshot_sent(follower.id, false);
+                g.consensus.snapshot_sent(follower.id, false);
             }
         }
     }
 
-    pub(crate) fn lost_transfer(&mut self, peer: u64) {
-        if let Some(receiving) = &mut self.transfer.receiving
+    pub(crate) fn lost(&mut self, peer: u64) {
+        if let Some(receiving) = &mut self.receiving
             && receiving.from == peer
         {
             // Asked again at the next tick: a reconnect drops what was queued.
             receiving.asked = 0;
         }
-        self.transfer.sending.remove(&peer);
+        self.sending.remove(&peer);
     }
 
-    #[allow(clippy::too_many_arguments)]
-    pub(crate) fn on_chunk_request(
-        &mut self,
-        from: u64,
-        boot: u64,
-        token: u64,
-        index: u64,
-        file: String,
-        offset: u64,
-        len: u32,
-        out: &mut Vec<Output>,
-    ) {
-        let known = self.checkpoints.offered.as_ref().is_some_and(|offered| offered.index >= index);
-        if !known || len > PIECE {
-            let frame = Frame::Chunk { boot, token, ok: false, end: false, bytes: Bytes::new() };
-            return out.push(Output::Send { to: from, frame });
+    /// `offered`: the index of the checkpoint that this member offers.
+    pub(crate) fn on_chunk_request(&mut self, g: &mut Ground, to: Caller, piece: Piece, offered: Option<u64>) {
+        let Piece { index, file, offset, len } = piece;
+        if offered.is_none_or(|offered| offered < index) || len > PIECE {
+            return send_nothing(g, to);
         }
-        self.transfer.sending.insert(from, (index, self.ticks));
-        self.jobs.start(Task::SendChunk { to: from, boot, token }, Job::ReadChunk { file, offset, len }, out);
+        self.sending.insert(to.member, (index, g.now));
+        g.start(Task::SendChunk { to }, Job::ReadChunk { file, offset, len });
     }
 
-    pub(crate) fn on_transfer_ended(&mut self, from: u64, index: u64, ok: bool) {
-        if self.transfer.sending.get(&from).is_some_and(|(sent, _)| *sent == index) {
-            self.transfer.sending.remove(&from);
+    pub(crate) fn on_transfer_ended(&mut self, g: &mut Ground, from: u64, index: u64, ok: bool) {
+        if self.sending.get(&from).is_some_and(|(sent, _)| *sent == index) {
+            self.sending.remove(&from);
         }
-        if self.is_leader() {
-            self.consensus.snapshot_sent(from, ok);
+        if g.is_leader() {
+            g.consensus.snapshot_sent(from, ok);
         }
     }
+}
+
+/// The answer to whoever asked for a piece that is not to be had here.
+pub(crate) fn send_nothing(g: &mut Ground, to: Caller) {
+    let Caller { member, boot, token } = to;
+    g.send(member, Frame::Chunk { boot, token, ok: false, end: false, bytes: Bytes::new() });
 }

@@ -5,8 +5,8 @@
 //! revision until it ends, or until nobody pulled for a minute.
 
 use crate::config::TICK_MS;
+use crate::ground::Ground;
 use crate::io::*;
-use crate::member::Node;
 use std::collections::BTreeMap;
 use store::{Finished, PinId, Query, Records, Walk};
 
@@ -42,9 +42,18 @@ enum Stage {
     Serve,
 }
 
+impl Active {
+    fn busy(&self) -> bool {
+        match self.stage {
+            Stage::Collect { .. } | Stage::Measure(_) => true,
+            Stage::Serve => self.wanted,
+        }
+    }
+}
+
 #[derive(Default)]
 pub(crate) struct Walks {
-    next: u64,
+    newest: u64,
     active: BTreeMap<u64, Active>,
     by_waiter: BTreeMap<Waiter, u64>,
     /// Round robin: the walk served last.
@@ -59,37 +68,23 @@ impl Walks {
     pub(crate) fn idle(&self) -> bool {
         self.active.values().all(|active| !active.busy())
     }
-}
 
-impl Active {
-    fn busy(&self) -> bool {
-        match self.stage {
-            Stage::Collect { .. } | Stage::Measure(_) => true,
-            Stage::Serve => self.wanted,
-        }
-    }
-}
-
-impl Node {
     /// The state is new enough: resolve the revision, answer small ranges at once.
-    pub(crate) fn begin_range(&mut self, waiter: Waiter, query: Query, stream: bool, keep: u64, out: &mut Vec<Output>) {
-        if self.health.corrupt() {
-            return self.refuse(waiter, Refusal::User(store::Error::Corrupt), out);
-        }
-        let walk = match self.store.walk(query) {
+    pub(crate) fn begin(&mut self, g: &mut Ground, waiter: Waiter, query: Query, stream: bool, keep: u64) {
+        let walk = match g.store.walk(query) {
             Ok(walk) => walk,
-            Err(error) => return self.refuse(waiter, Refusal::User(error), out),
+            Err(error) => return g.refuse(waiter, Refusal::User(error)),
         };
         if stream {
-            let id = self.keep_walk(waiter, walk, Stage::Serve);
-            self.walks.active.get_mut(&id).expect("kept").streams = true;
-            return self.answer_walk(waiter, id, out);
+            let id = self.keep(g, waiter, walk, Stage::Serve);
+            self.active.get_mut(&id).expect("kept").streams = true;
+            return self.answer_walk(g, waiter, id);
         }
-        self.collect(waiter, walk, keep, out);
+        self.collect(g, waiter, walk, keep);
     }
 
-    fn answer_walk(&mut self, waiter: Waiter, id: u64, out: &mut Vec<Output>) {
-        let query = self.walks.active[&id].walk.query().clone();
+    fn answer_walk(&mut self, g: &mut Ground, waiter: Waiter, id: u64) {
+        let query = self.active[&id].walk.query().clone();
         let start = RangeStart {
             found: Found::none(&query),
             query,
@@ -100,99 +95,89 @@ impl Node {
             delimited: 0,
             kvs: 0,
         };
-        self.answer(waiter, Answer::Range(start), out);
+        g.answer(waiter, Answer::Range(start));
     }
 
     /// First slice in the turn of the request; the rest round robin.
-    fn collect(&mut self, waiter: Waiter, mut walk: Walk, keep: u64, out: &mut Vec<Output>) {
-        let most = self.config.budgets.whole_answer_items;
+    fn collect(&mut self, g: &mut Ground, waiter: Waiter, mut walk: Walk, keep: u64) {
+        let most = g.config.budgets.whole_answer_items;
         if !walk.query().needs_sort() && walk.expected().is_some_and(|items| items > most as i64) {
-            self.keep_walk(waiter, walk, Stage::Measure(store::Measure::default()));
+            self.keep(g, waiter, walk, Stage::Measure(store::Measure::default()));
             return;
         }
-        let (found, finished) = self.advance_walk(&mut walk);
+        let (found, finished) = advance(g, &mut walk);
         let cost = sorting_cost(&walk, &found);
         match finished {
-            Some(_) if cost > keep => self.refuse(waiter, Refusal::SortNeeds(cost), out),
+            Some(_) if cost > keep => g.refuse(waiter, Refusal::SortNeeds(cost)),
             Some(finished) => {
                 let start = whole(walk.query().clone(), found, finished);
-                self.answer(waiter, Answer::Range(start), out);
+                g.answer(waiter, Answer::Range(start));
             }
             None => {
                 let found = if cost > keep { Found::none(walk.query()) } else { found };
-                self.keep_walk(waiter, walk, Stage::Collect { found, cost, keep });
+                self.keep(g, waiter, walk, Stage::Collect { found, cost, keep });
             }
         }
     }
 
-    fn advance_walk(&self, walk: &mut Walk) -> (Found, Option<Finished>) {
-        let most = self.config.budgets.slice_keys;
-        if walk.query().shows_records() {
-            let Records { records, finished } = self.store.advance_records(walk, most);
-            return (Found::Records(records), finished);
-        }
-        let slice = self.store.advance(walk, most);
-        (Found::Items(slice.items), slice.finished)
-    }
-
-    fn keep_walk(&mut self, waiter: Waiter, walk: Walk, stage: Stage) -> u64 {
-        self.walks.next += 1;
-        let id = self.walks.next;
-        let pin = self.store.pin(walk.revision());
-        let header = self.store.revision();
-        let active = Active { waiter, header, walk, pin, stage, touched: self.ticks, wanted: false, streams: false };
-        self.walks.active.insert(id, active);
-        self.walks.by_waiter.insert(waiter, id);
+    fn keep(&mut self, g: &mut Ground, waiter: Waiter, walk: Walk, stage: Stage) -> u64 {
+        self.newest += 1;
+        let id = self.newest;
+        let pin = g.store.pin(walk.revision());
+        let header = g.store.revision();
+        let active = Active { waiter, header, walk, pin, stage, touched: g.now, wanted: false, streams: false };
+        self.active.insert(id, active);
+        self.by_waiter.insert(waiter, id);
         id
     }
 
-    pub(crate) fn walk_next(&mut self, waiter: Waiter, id: u64, out: &mut Vec<Output>) {
-        let now = self.ticks;
-        let Some(active) = self.walks.active.get_mut(&id) else {
-            return self.refuse(waiter, Refusal::Timeout, out);
+    pub(crate) fn next(&mut self, g: &mut Ground, waiter: Waiter, id: u64) {
+        let now = g.now;
+        let Some(active) = self.active.get_mut(&id) else {
+            return g.refuse(waiter, Refusal::Timeout);
         };
-        self.walks.by_waiter.remove(&active.waiter);
+        self.by_waiter.remove(&active.waiter);
         active.waiter = waiter;
         active.touched = now;
         active.wanted = true;
-        self.walks.by_waiter.insert(waiter, id);
+        self.by_waiter.insert(waiter, id);
     }
 
-    pub(crate) fn walk_end(&mut self, id: u64) {
-        if let Some(active) = self.walks.active.remove(&id) {
-            self.walks.by_waiter.remove(&active.waiter);
-            self.store.unpin(active.pin);
+    pub(crate) fn end(&mut self, g: &mut Ground, id: u64) {
+        if let Some(active) = self.active.remove(&id) {
+            self.by_waiter.remove(&active.waiter);
+            g.store.unpin(active.pin);
         }
     }
 
-    pub(crate) fn run_walks(&mut self, out: &mut Vec<Output>) {
+    pub(crate) fn run(&mut self, g: &mut Ground) {
         for _ in 0..SLICES_PER_TURN {
-            let last = self.walks.last;
+            let last = self.last;
             let busy = |(_, active): &(&u64, &Active)| active.busy();
-            let after = self.walks.active.range(last + 1..).find(busy).map(|(id, _)| *id);
-            let Some(id) = after.or_else(|| self.walks.active.iter().find(busy).map(|(id, _)| *id)) else { return };
-            self.walks.last = id;
-            self.run_slice(id, out);
+            let after = self.active.range(last + 1..).find(busy).map(|(id, _)| *id);
+            let Some(id) = after.or_else(|| self.active.iter().find(busy).map(|(id, _)| *id)) else { return };
+            self.last = id;
+            self.run_slice(g, id);
         }
     }
 
-    fn run_slice(&mut self, id: u64, out: &mut Vec<Output>) {
-        let mut active = self.walks.active.remove(&id).expect("busy");
+    fn run_slice(&mut self, g: &mut Ground, id: u64) {
+        let mut active = self.active.remove(&id).expect("busy");
         let done = match &mut active.stage {
-            Stage::Collect { .. } => self.collect_slice(id, &mut active, out),
-            Stage::Measure(_) => self.measure_slice(id, &mut active, out),
-            Stage::Serve => self.serve_slice(&mut active, out),
+            Stage::Collect { .. } => self.collect_slice(g, &mut active),
+            Stage::Measure(_) => self.measure_slice(g, id, &mut active),
+            Stage::Serve => self.serve_slice(g, &mut active),
         };
         if done {
-            self.walks.by_waiter.remove(&active.waiter);
-            self.store.unpin(active.pin);
+            self.by_waiter.remove(&active.waiter);
+            g.store.unpin(active.pin);
         } else {
-            self.walks.active.insert(id, active);
+            self.active.insert(id, active);
         }
     }
 
-    fn collect_slice(&mut self, _id: u64, active: &mut Active, out: &mut Vec<Output>) -> bool {
-        let (more, finished) = self.advance_walk(&mut active.walk);
+    fn collect_slice(&mut self, g: &mut Ground, active: &mut Active) -> bool {
+        let (more, finished) = advance(g, &mut active.walk);
         let Stage::Collect { found, cost, keep } = &mut active.stage else { unreachable!("collecting") };
         *cost += sorting_cost(&active.walk, &more);
         match *cost > *keep {
@@ -202,24 +187,24 @@ impl Node {
         let sorted = active.walk.query().needs_sort();
         if let Some(finished) = finished {
             if *cost > *keep {
-                self.refuse(active.waiter, Refusal::SortNeeds(*cost), out);
+                g.refuse(active.waiter, Refusal::SortNeeds(*cost));
                 return true;
             }
             let found = std::mem::replace(found, Found::none(active.walk.query()));
             let start = whole(active.walk.query().clone(), found, finished);
-            self.answer_at(active.header, active.waiter, Answer::Range(start), out);
+            g.answer_at(active.header, active.waiter, Answer::Range(start));
             return true;
         }
-        if !sorted && found.len() > self.config.budgets.whole_answer_items {
+        if !sorted && found.len() > g.config.budgets.whole_answer_items {
             active.walk.restart();
             active.stage = Stage::Measure(store::Measure::default());
         }
         false
     }
 
-    fn measure_slice(&mut self, id: u64, active: &mut Active, out: &mut Vec<Output>) -> bool {
+    fn measure_slice(&mut self, g: &mut Ground, id: u64, active: &mut Active) -> bool {
         let Stage::Measure(measure) = &mut active.stage else { unreachable!("measuring") };
-        if !self.store.measure(&mut active.walk, self.config.budgets.slice_keys, measure) {
+        if !g.store.measure(&mut active.walk, g.config.budgets.slice_keys, measure) {
             return false;
         }
         let store::Measure { kvs, bytes, delimited, finished } = *measure;
@@ -229,63 +214,72 @@ impl Node {
         let start = RangeStart { query, found, walk: Some(id), count, more, bytes, delimited, kvs };
         active.walk.restart();
         active.stage = Stage::Serve;
-        active.touched = self.ticks;
-        self.answer_at(active.header, active.waiter, Answer::Range(start), out);
+        active.touched = g.now;
+        g.answer_at(active.header, active.waiter, Answer::Range(start));
         false
     }
 
-    fn serve_slice(&mut self, active: &mut Active, out: &mut Vec<Output>) -> bool {
+    fn serve_slice(&mut self, g: &mut Ground, active: &mut Active) -> bool {
         assert!(active.wanted, "only wanted walks are busy");
-        if active.streams && active.walk.revision() < self.store.compacted() {
-            self.refuse(active.waiter, Refusal::User(store::Error::Compacted), out);
+        if active.streams && active.walk.revision() < g.store.compacted() {
+            g.refuse(active.waiter, Refusal::User(store::Error::Compacted));
             return true;
         }
-        let (found, finished) = self.advance_walk(&mut active.walk);
+        let (found, finished) = advance(g, &mut active.walk);
         active.wanted = false;
-        active.touched = self.ticks;
+        active.touched = g.now;
         let finished = finished.map(|finished| (finished.count, finished.more));
-        self.answer_at(active.header, active.waiter, Answer::Slice(Slice { found, finished }), out);
+        g.answer_at(active.header, active.waiter, Answer::Slice(Slice { found, finished }));
         finished.is_some()
     }
 
-    pub(crate) fn tick_walks(&mut self, _out: &mut Vec<Output>) {
-        let now = self.ticks;
+    pub(crate) fn tick(&mut self, g: &mut Ground) {
+        let now = g.now;
         let stale: Vec<u64> = self
-            .walks
             .active
             .iter()
             .filter(|(_, active)| !active.busy() && now - active.touched > PIN_PATIENCE)
             .map(|(id, _)| *id)
             .collect();
         for id in stale {
-            self.walk_end(id);
+            self.end(g, id);
         }
     }
 
-    pub(crate) fn cancel_walk(&mut self, waiter: Waiter, timed_out: bool, out: &mut Vec<Output>) -> bool {
-        let Some(id) = self.walks.by_waiter.get(&waiter).copied() else { return false };
-        self.walk_end(id);
+    pub(crate) fn cancel(&mut self, g: &mut Ground, waiter: Waiter, timed_out: bool) -> bool {
+        let Some(id) = self.by_waiter.get(&waiter).copied() else { return false };
+        self.end(g, id);
         if timed_out {
-            self.refuse(waiter, Refusal::Timeout, out);
+            g.refuse(waiter, Refusal::Timeout);
         }
         true
     }
 
     /// A snapshot replaces the state: walks over the old one end.
-    pub(crate) fn end_walks(&mut self, out: &mut Vec<Output>) {
-        self.end_walks_with(Refusal::User(store::Error::Compacted), out);
+    pub(crate) fn end_all(&mut self, g: &mut Ground) {
+        self.end_all_with(g, Refusal::User(store::Error::Compacted));
     }
 
-    pub(crate) fn end_walks_with(&mut self, refusal: Refusal, out: &mut Vec<Output>) {
-        let walks = std::mem::take(&mut self.walks.active);
-        self.walks.by_waiter.clear();
+    pub(crate) fn end_all_with(&mut self, g: &mut Ground, refusal: Refusal) {
+        let walks = std::mem::take(&mut self.active);
+        self.by_waiter.clear();
         for active in walks.into_values() {
-            self.store.unpin(active.pin);
+            g.store.unpin(active.pin);
             if active.busy() {
-                self.refuse(active.waiter, refusal, out);
+                g.refuse(active.waiter, refusal);
             }
         }
     }
+}
+
+fn advance(g: &Ground, walk: &mut Walk) -> (Found, Option<Finished>) {
+    let most = g.config.budgets.slice_keys;
+    if walk.query().shows_records() {
+        let Records { records, finished } = g.store.advance_records(walk, most);
+        return (Found::Records(records), finished);
+    }
+    let slice = g.store.advance(walk, most);
+    (Found::Items(slice.items), slice.finished)
 }
 
 /// What a sorted answer would keep of these items; others keep what fits in one answer.

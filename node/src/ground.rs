@@ -1,0 +1,196 @@
+//! What every part of a member may use: the ground that the parts stand on.
+//!
+//! A part has its own state in private fields. Its methods take `&mut Ground` beside it. What a
+//! part needs to know of another part comes as a value in an argument, and what it wants of another
+//! part goes back as a value; `member` carries both. So no part names another part's type.
+
+use crate::config::Config;
+use crate::frame::Frame;
+use crate::io::{Answer, Job, JobId, Level, Output, Refusal, Waiter};
+use crate::jobs::{Jobs, Task};
+use crate::writing::Writing;
+use consensus::{Consensus, Role};
+use store::Store;
+
+/// See the module's page.
+pub(crate) struct Ground {
+    pub(crate) config: Config,
+    pub(crate) consensus: Consensus,
+    pub(crate) store: Store,
+    /// Ticks of 10 ms since start.
+    pub(crate) now: u64,
+    pub(crate) term: u64,
+    /// 0 = none known.
+    pub(crate) leader: u64,
+    pub(crate) role: Role,
+    /// Leaders known since start, each time that another one became known.
+    pub(crate) leader_changes: u64,
+    jobs: Jobs,
+    writing: Writing,
+    epoch: u64,
+    swapping: bool,
+    dead: bool,
+    out: Vec<Output>,
+}
+
+/// What `health` says of this member: what it must not do for now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Standing {
+    /// A clean stop has begun: no commands are taken any more.
+    pub(crate) stopping: bool,
+    /// Leadership is on its way to another member: commands wait, and are forwarded later.
+    pub(crate) holds_commands: bool,
+    /// A job waits for space: no writes are taken.
+    pub(crate) disk_full: bool,
+    /// The state differs from what the other members agree on: nothing of it is answered.
+    pub(crate) corrupt: bool,
+}
+
+impl Ground {
+    pub(crate) fn new(config: Config, consensus: Consensus, store: Store) -> Ground {
+        let term = consensus.status().term;
+        Ground {
+            config,
+            consensus,
+            store,
+            now: 0,
+            term,
+            leader: 0,
+            role: Role::Follower,
+            leader_changes: 0,
+            jobs: Jobs::default(),
+            writing: Writing::default(),
+            epoch: 0,
+            swapping: false,
+            dead: false,
+            out: Vec::new(),
+        }
+    }
+
+    /// The driver's outputs change places with the ground's: once when a verb begins, once when it ends.
+    pub(crate) fn swap_out(&mut self, out: &mut Vec<Output>) {
+        std::mem::swap(&mut self.out, out);
+    }
+
+    pub(crate) fn push(&mut self, output: Output) {
+        self.out.push(output);
+    }
+
+    pub(crate) fn send(&mut self, to: u64, frame: Frame) {
+        self.out.push(Output::Send { to, frame });
+    }
+
+    /// One line for the log of the program.
+    pub(crate) fn note(&mut self, level: Level, text: String) {
+        self.out.push(Output::Note { level, text });
+    }
+
+    pub(crate) fn answer(&mut self, waiter: Waiter, answer: Answer) {
+        self.answer_at(self.store.revision(), waiter, answer);
+    }
+
+    /// An answer that shows the state of an earlier revision.
+    pub(crate) fn answer_at(&mut self, revision: i64, waiter: Waiter, answer: Answer) {
+        self.out.push(Output::Answer { waiter, revision, term: self.term, answer });
+    }
+
+    pub(crate) fn refuse(&mut self, waiter: Waiter, refusal: Refusal) {
+        self.answer(waiter, Answer::Refused(refusal));
+    }
+
+    /// This member must stop at once.
+    pub(crate) fn fatal(&mut self, reason: String) {
+        self.dead = true;
+        self.out.push(Output::Fatal { reason });
+    }
+
+    /// `Output::Fatal` was said: nothing more is done.
+    pub(crate) fn dead(&self) -> bool {
+        self.dead
+    }
+
+    pub(crate) fn is_leader(&self) -> bool {
+        self.role == Role::Leader
+    }
+
+    /// Consensus told who leads. True: the term or the leader is another one now.
+    pub(crate) fn lead(&mut self, term: u64, leader: u64, role: Role) -> bool {
+        let changed = (term, leader) != (self.term, self.leader);
+        if leader != 0 && leader != self.leader {
+            self.leader_changes += 1;
+        }
+        (self.term, self.leader, self.role) = (term, leader, role);
+        changed
+    }
+
+    /// The other members.
+    pub(crate) fn peers(&self) -> Vec<u64> {
+        let conf = self.store.conf();
+        conf.voters.iter().chain(&conf.learners).copied().filter(|id| *id != self.config.member).collect()
+    }
+
+    pub(crate) fn start(&mut self, task: Task, work: Job) -> JobId {
+        self.jobs.start(task, work, &mut self.out)
+    }
+
+    pub(crate) fn job_done(&mut self, job: JobId) -> Option<Task> {
+        self.jobs.done(job)
+    }
+
+    pub(crate) fn task(&self, job: JobId) -> Option<&Task> {
+        self.jobs.task(job)
+    }
+
+    /// Bytes of records that are in no file and on the way to none.
+    pub(crate) fn unhanded_bytes(&self) -> u64 {
+        self.store.unwritten_bytes() - self.writing.bytes()
+    }
+
+    /// Hands every record that is in no file yet to the background thread, each once.
+    pub(crate) fn write_records(&mut self) {
+        if self.swapping || self.unhanded_bytes() == 0 {
+            return;
+        }
+        for extent in self.store.unwritten(usize::MAX) {
+            let Some((extent, bytes)) = self.writing.hand_over(extent) else { continue };
+            let store::Extent { segment, offset, parts, seals, .. } = extent;
+            let task = Task::Write { epoch: self.epoch, bytes };
+            self.start(task, Job::WriteRecords { segment, offset, parts, seals });
+        }
+    }
+
+    pub(crate) fn written(&mut self, epoch: u64, bytes: u64, segment: u32, upto: u32, sealed: bool) {
+        if epoch != self.epoch {
+            return; // of a state that a snapshot has replaced since
+        }
+        self.store.written(segment, upto, sealed);
+        self.writing.written(segment, bytes, sealed);
+    }
+
+    /// Counts installed snapshots: what was asked of an earlier state is not mixed with this one.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// The files of a new state are being put in place: the old one stands still, and its files may be gone.
+    pub(crate) fn swapping(&self) -> bool {
+        self.swapping
+    }
+
+    pub(crate) fn begin_swap(&mut self) {
+        self.swapping = true;
+    }
+
+    /// The swap was given up.
+    pub(crate) fn end_swap(&mut self) {
+        self.swapping = false;
+    }
+
+    /// The new state takes the place of the old one.
+    pub(crate) fn replace_state(&mut self, store: Store) {
+        self.swapping = false;
+        self.epoch += 1;
+        self.store = store;
+        self.writing = Writing::default();
+    }
+}

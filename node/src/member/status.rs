@@ -1,0 +1,74 @@
+//! The member's figures, and the alarms that it shows.
+
+use super::Node;
+use crate::io::{Held, Status};
+use store::AlarmMember;
+
+impl Node {
+    /// The replicated ones, and what this member alone has to say.
+    pub(super) fn alarms(&self) -> Vec<AlarmMember> {
+        let (g, standing) = (&self.ground, self.health.standing());
+        let mut alarms: Vec<AlarmMember> = g.store.alarms().collect();
+        for (kind, raised) in [(1, standing.disk_full), (2, standing.corrupt)] {
+            let own = AlarmMember { member: g.config.member, alarm: kind };
+            if raised && !alarms.contains(&own) {
+                alarms.push(own);
+            }
+        }
+        alarms.sort_by_key(|alarm| (alarm.member, alarm.alarm));
+        alarms
+    }
+
+    fn held(&self) -> Held {
+        let g = &self.ground;
+        let (commands, refused) = self.gate.held();
+        let (unapplied_entries, unapplied) = self.applier.waiting();
+        Held {
+            entry_cache: g.consensus.cached_bytes(),
+            uncommitted: g.consensus.uncommitted_bytes(),
+            commands,
+            unapplied,
+            event_ring: self.watches.ring_bytes(),
+            unwritten: g.store.unwritten_bytes(),
+            refused,
+            unapplied_entries,
+            walks: self.walks.count(),
+            reads: self.reads.waiting(),
+        }
+    }
+
+    /// A snapshot of the member's figures.
+    pub fn status(&self) -> Status {
+        let g = &self.ground;
+        let consensus = g.consensus.status();
+        Status {
+            cluster: g.config.cluster,
+            member: g.config.member,
+            leader: g.leader,
+            term: g.term,
+            is_leader: g.is_leader(),
+            is_learner: g.store.is_learner(g.config.member),
+            committed: consensus.commit,
+            applied: g.store.applied().index,
+            last: consensus.last,
+            persisted: consensus.persisted,
+            revision: g.store.revision(),
+            compacted: g.store.compacted(),
+            keys: g.store.keys(),
+            live_bytes: g.store.live_bytes(),
+            disk_bytes: self.checkpoints.disk_bytes(g),
+            quota: u64::try_from(g.config.quota_bytes).unwrap_or(0),
+            leases: g.store.lease_count() as u64,
+            watches: self.watches.live(),
+            alarms: self.alarms(),
+            disk_full: self.health.standing().disk_full,
+            digest: g.store.digest(),
+            cluster_version: g.store.cluster_version().to_string(),
+            followers: consensus.followers.iter().map(|f| (f.id, f.matched, f.recent_active)).collect(),
+            pending: self.gate.pending(),
+            leader_changes: g.leader_changes,
+            proposals_failed: self.gate.failed(),
+            held: self.held(),
+        }
+    }
+}
