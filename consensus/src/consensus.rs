@@ -1,12 +1,13 @@
 //! The facade: every way into the crate, and the turn that comes out.
 
 use crate::check::{Here, Suspicions, is_sound};
+use crate::doubt::Heard;
 use crate::message::conf_from;
 use crate::reads::Reads;
 use crate::storage::{LogCache, entry_from};
 use crate::{
-    ConfChange, ConfChangeKind, ConfState, Config, Entry, EntryKind, Feeding, Follower, HardState, Message, Refused,
-    Restored, Role, Save, Snapshot, Soft, Status, Turn,
+    ConfChange, ConfChangeKind, ConfState, Config, Doubt, Entry, EntryKind, Feeding, Follower, HardState, Message,
+    Refused, Restored, Role, Save, Snapshot, Soft, Status, Turn,
 };
 use bytes::Bytes;
 use raft::eraftpb::{self, EntryType, MessageType};
@@ -43,6 +44,9 @@ pub struct Consensus {
     blocked: bool,
     /// Its state is wrong: it must not lead.
     barred: bool,
+    /// What may have been promised and is not there.
+    pub(crate) doubt: Option<Doubt>,
+    pub(crate) heard: Heard,
     pub(crate) held: Option<(u64, Snapshot)>,
     soft: Soft,
     pub(crate) out: Turn,
@@ -62,7 +66,7 @@ impl Consensus {
     /// # Panics
     /// If the configuration or what was restored contradicts itself.
     pub fn new(config: Config, restored: Restored) -> Consensus {
-        let Restored { mut hard, conf, applied, applied_term, entries, boundary, terms } = restored;
+        let Restored { mut hard, conf, applied, applied_term, entries, boundary, terms, doubt } = restored;
         let cut = entries.first().map_or(applied, |entry| entry.index - 1);
         let last = entries.last().map_or(cut, |entry| entry.index);
         assert!(boundary.0 <= cut && cut <= applied && applied <= last, "applied {applied} is not in the log");
@@ -94,11 +98,14 @@ impl Consensus {
             campaigns: 0,
             blocked: false,
             barred: false,
+            doubt,
+            heard: Heard::default(),
             held: None,
             soft: Soft { term: 0, leader: 0, role: Role::Follower },
             out: Turn::default(),
         };
         consensus.call(|_| ());
+        consensus.look_at_doubt();
         consensus
     }
 
@@ -141,6 +148,7 @@ impl Consensus {
         let log = &self.raw.raft.raft_log;
         !self.blocked
             && !self.barred
+            && self.doubt.is_none()
             && self.held.is_none()
             && log.last_index() == log.persisted
             && self.saves_hold_no_entries()
@@ -157,6 +165,9 @@ impl Consensus {
         if !is_sound(&here, &message) {
             return;
         }
+        if !self.may_vote(&message) {
+            return;
+        }
         let current = message.0.term >= here.term;
         match message.0.get_msg_type() {
             MessageType::MsgAppend if current && self.held.is_some() => return,
@@ -169,8 +180,9 @@ impl Consensus {
         let mut m = message.0;
         self.strip_commit(&mut m);
         if m.get_msg_type() == MessageType::MsgHeartbeat && current && m.commit > here.last {
-            // A leader never tells more than we had acknowledged: our log has lost entries.
+            // A leader never tells more than we had acknowledged: our log has lost entries, and maybe a vote.
             self.raise_lost_data(here.id);
+            self.begin_doubt(Doubt { promise: None, vote: true });
             m.commit = 0;
         }
         // Answers of strangers are refused by the crate.
@@ -200,7 +212,7 @@ impl Consensus {
         contradicts
     }
 
-    fn raise_lost_data(&mut self, id: u64) {
+    pub(crate) fn raise_lost_data(&mut self, id: u64) {
         if !self.out.lost_data.contains(&id) {
             self.out.lost_data.push(id);
         }
@@ -316,6 +328,7 @@ impl Consensus {
         out.committed.append(&mut ready.committed);
         out.reads.append(self.reads.finished());
         out.lost_data.append(&mut ready.lost_data);
+        out.doubt_changed |= std::mem::take(&mut ready.doubt_changed);
         out.install = ready.install.take().or(out.install.take());
         self.raw.mut_store().take_fetches(&mut out.fetch);
         let wishes = self.raw.mut_store().take_snapshot_wishes();
@@ -452,9 +465,13 @@ impl Consensus {
         kind && (m.term < term || (m.term == term && vote_stands))
     }
 
+    /// First entry of the saves that are not durable yet.
+    pub(crate) fn first_unsaved(&self) -> Option<u64> {
+        self.outstanding.iter().filter_map(|save| save.first_entry).min()
+    }
+
     fn hand_out(&mut self) {
-        let unsaved = self.outstanding.iter().filter_map(|save| save.first_entry).min();
-        let durable = unsaved.map_or(u64::MAX, |first| first - 1);
+        let durable = self.first_unsaved().map_or(u64::MAX, |first| first - 1);
         while let Some(entry) = self.committed.pop_front_if(|entry| entry.index <= durable) {
             assert_eq!(entry.index, self.handed + 1, "entries are handed out in order");
             self.handed = entry.index;
@@ -475,6 +492,7 @@ impl Consensus {
             self.out.messages.extend(save.messages);
             self.call(|raw| raw.on_persist_ready(save.through));
         }
+        self.look_at_doubt();
         self.hand_out();
     }
 
@@ -488,17 +506,19 @@ impl Consensus {
         assert!(!open, "a config entry at or below {index} is not settled");
         self.applied = index;
         self.call(|raw| raw.advance_apply_to(index));
-        let next = self.missed_by_followers();
-        self.raw.mut_store().set_applied(index, next.into_iter());
+        let matched = self.matched_by_followers();
+        self.remember_acknowledged(matched.iter().copied());
+        // The first entry that each may miss.
+        self.raw.mut_store().set_applied(index, matched.into_iter().map(|(_, matched)| matched + 1));
     }
 
-    /// For each follower of this leader, the first entry that it may miss.
-    fn missed_by_followers(&self) -> Vec<u64> {
+    /// Each follower of this leader, and the last entry that it acknowledged.
+    fn matched_by_followers(&self) -> Vec<(u64, u64)> {
         if self.raw.raft.state != StateRole::Leader {
             return Vec::new();
         }
         let others = self.raw.raft.prs().iter().filter(|(id, _)| **id != self.raw.raft.id);
-        others.map(|(_, progress)| progress.matched + 1).collect()
+        others.map(|(id, progress)| (*id, progress.matched)).collect()
     }
 
     /// Old entries from the log, as asked by [`Turn::fetch`]; none: the log no longer has them.
@@ -591,7 +611,7 @@ impl Consensus {
         }
     }
 
-    fn conf(&self) -> ConfState {
+    pub(crate) fn conf(&self) -> ConfState {
         conf_from(&self.raw.raft.prs().conf().to_conf_state())
     }
 
@@ -617,7 +637,7 @@ impl Consensus {
 
     pub fn status(&self) -> Status {
         let raft = &self.raw.raft;
-        let unsaved = self.outstanding.iter().filter_map(|save| save.first_entry).min();
+        let unsaved = self.first_unsaved();
         Status {
             id: self.config.id,
             term: raft.term,

@@ -18,7 +18,9 @@
 //!    index is delivered;
 //! 8. bytes are bounded: per message, uncommitted, cached;
 //! 9. bytes from the network are read by our own decoder ([`Message::decode`]) and checked
-//!    ([`Consensus::step`]) before the crate sees them.
+//!    ([`Consensus::step`]) before the crate sees them;
+//! 10. a member that may have lost what it promised votes and campaigns as if it still had it
+//!     ([`Doubt`]).
 //!
 //! It refuses to know: files, sockets, clocks (it counts ticks), what an entry means, who may
 //! change the membership, and whom a removed member's id belonged to.
@@ -30,6 +32,7 @@ mod change;
 mod check;
 
 mod consensus;
+mod doubt;
 mod message;
 mod reads;
 mod snapshots;

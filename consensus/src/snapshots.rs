@@ -83,6 +83,7 @@ impl Consensus {
         assert_eq!(restored, Some(snapshot.index), "the crate refused an installed snapshot");
         self.collect_one(Some((snapshot.index, snapshot.term)));
         self.collect();
+        self.look_at_doubt();
     }
 
     /// The transfer failed: appends are taken again, and the leader may offer a snapshot anew.

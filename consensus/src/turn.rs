@@ -1,6 +1,6 @@
 //! What goes into a [`crate::Consensus`] at birth and what comes out of it each turn.
 
-use crate::{ConfState, Entry, HardState, Message, Role, Snapshot};
+use crate::{ConfState, Doubt, Entry, HardState, Message, Role, Snapshot};
 
 /// Settings that do not change while the process lives.
 #[derive(Clone, Debug)]
@@ -40,6 +40,8 @@ pub struct Restored {
     /// (first index, term) of each run of one term between the two, ascending: entries that the log
     /// has and nobody needs in memory.
     pub terms: Vec<(u64, u64)>,
+    /// What may have been promised beyond what was found.
+    pub doubt: Option<Doubt>,
 }
 
 /// Everything that is ready at the end of a driver's turn.
@@ -71,6 +73,8 @@ pub struct Turn {
     pub install: Option<(u64, Snapshot)>,
     /// Members that seem to have lost entries they had acknowledged (our own id: we have).
     pub lost_data: Vec<u64>,
+    /// [`crate::Consensus::doubt`] began, changed or is over: remember it over a restart.
+    pub doubt_changed: bool,
 }
 
 impl Turn {
@@ -85,6 +89,7 @@ impl Turn {
             && self.want_snapshot.is_none()
             && self.install.is_none()
             && self.lost_data.is_empty()
+            && !self.doubt_changed
     }
 }
 

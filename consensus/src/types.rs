@@ -32,6 +32,56 @@ pub struct HardState {
     pub commit: u64,
 }
 
+/// A place in a log. Ordered as elections order logs (Raft, 5.4.1): by the term of the entry, then
+/// by its index.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Position {
+    pub index: u64,
+    /// Term of the entry at `index`.
+    pub term: u64,
+}
+
+impl Ord for Position {
+    fn cmp(&self, other: &Position) -> std::cmp::Ordering {
+        (self.term, self.index).cmp(&(other.term, other.index))
+    }
+}
+
+impl PartialOrd for Position {
+    fn partial_cmp(&self, other: &Position) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// What a member may have promised to others and lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Doubt {
+    /// It may have acknowledged entries up to here; None: nobody has said yet how far.
+    pub promise: Option<Position>,
+    /// It may have given a vote that it does not know of.
+    pub vote: bool,
+}
+
+impl Doubt {
+    /// Both losses together: the farther promise holds.
+    pub fn and(self, other: Doubt) -> Doubt {
+        Doubt { promise: self.promise.zip(other.promise).map(|(one, two)| one.max(two)), vote: self.vote || other.vote }
+    }
+}
+
+/// What a member says of itself when another asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    pub term: u64,
+    /// The end of its durable log; of a leader, of all of its log.
+    pub last: Position,
+    pub leads: bool,
+    /// What it may have promised and lost.
+    pub doubt: Option<Doubt>,
+    /// How far the asker acknowledged when this member led; None: it does not remember any of it.
+    pub acknowledged: Option<Position>,
+}
+
 /// Who votes and who only listens. Both lists ascending.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConfState {

@@ -43,8 +43,16 @@ fn member_with(voters: &[u64], cache_bytes: u64) -> Consensus {
     };
     let conf = ConfState { voters: voters.to_vec(), learners: vec![] };
     let hard = HardState { term: 1, vote: 0, commit: 1 };
-    let restored =
-        Restored { hard, conf, applied: 1, applied_term: 1, entries: vec![], boundary: (1, 1), terms: vec![] };
+    let restored = Restored {
+        hard,
+        conf,
+        applied: 1,
+        applied_term: 1,
+        entries: vec![],
+        boundary: (1, 1),
+        terms: vec![],
+        doubt: None,
+    };
     Consensus::new(config, restored)
 }
 

@@ -96,6 +96,7 @@ fn member() -> Consensus {
     Consensus::new(
         config,
         Restored {
+            doubt: None,
             hard: HardState { term: 2, vote: 0, commit: 2 },
             conf,
             applied: 2,

@@ -5,7 +5,7 @@ mod cluster;
 
 use bytes::Bytes;
 use cluster::Cluster;
-use consensus::{ConfChange, ConfChangeKind, Consensus};
+use consensus::{ConfChange, ConfChangeKind, Consensus, Doubt, Position};
 use std::fmt::Write;
 
 fn run(script: &str) -> String {
@@ -72,6 +72,10 @@ fn command(cluster: &mut Cluster, line: &str) {
         "stepdown" => {
             cluster.call(number(1), Consensus::step_down);
         }
+        // ask MEMBER PEER; lose MEMBER INDEX PROMISE: the tail above INDEX; it knows to have promised PROMISE,
+        // an index of its term, or (0) neither that nor its vote.
+        "ask" => cluster.ask(number(1), number(2)),
+        "lose" => lose(cluster, number(1), number(2), number(3)),
         "forget" => forget(cluster, number(1), number(2)),
         "settle" => cluster.settle(),
         "quietly" => {
@@ -93,6 +97,17 @@ fn say<T: std::fmt::Debug>(cluster: &mut Cluster, id: u64, body: impl FnOnce(&mu
     let at = cluster.trace.len();
     let result = cluster.call(id, body);
     cluster.trace.insert(at, format!("{id} answers {result:?}"));
+}
+
+/// The disk of a crashed member loses what lies above `index`, and knows it.
+fn lose(cluster: &mut Cluster, id: u64, index: u64, promise: u64) {
+    let hard = &mut cluster.member(id).disk.hard;
+    let term = hard.term;
+    if promise == 0 {
+        hard.vote = 0;
+    }
+    let promised = Some(Position { index: promise, term }).filter(|_| promise > 0);
+    cluster.lose_tail(id, index, Some(Doubt { promise: promised, vote: promise == 0 }));
 }
 
 /// The disk of a crashed member loses everything above `index`, and forgets that it was committed.

@@ -13,6 +13,8 @@ pub struct Disk {
     pub hard: HardState,
     pub base: Snapshot,
     pub entries: Vec<Entry>,
+    /// Remembered until it is over.
+    pub doubt: Option<Doubt>,
 }
 
 impl Disk {
@@ -90,7 +92,7 @@ impl Cluster {
     }
 
     fn add(&mut self, id: u64, base: Snapshot, hard: HardState) {
-        let disk = Disk { hard, entries: Vec::new(), base };
+        let disk = Disk { hard, entries: Vec::new(), base, doubt: None };
         let (unsaved, conf, fetches) = Default::default();
         let (applied, boots, role) = (0, 0, Role::Follower);
         let (live, install) = (None, None);
@@ -148,6 +150,7 @@ impl Cluster {
             entries,
             boundary: (disk.base.index, disk.base.term),
             terms,
+            doubt: disk.doubt,
         };
         member.live = Some(Consensus::new(config, restored));
         self.say(format!("{id} starts at {applied}"));
@@ -223,6 +226,15 @@ impl Cluster {
         }
         for entry in turn.committed {
             self.apply(id, entry);
+        }
+        if turn.doubt_changed {
+            let doubt = self.member(id).live.as_ref().and_then(Consensus::doubt);
+            self.member(id).disk.doubt = doubt;
+            self.say(match doubt {
+                None => format!("{id} has no doubt"),
+                Some(Doubt { promise: None, .. }) => format!("{id} does not know what it promised"),
+                Some(Doubt { promise: Some(at), .. }) => format!("{id} promised up to {}/{}", at.index, at.term),
+            });
         }
         for (token, result) in turn.reads {
             self.say(format!("{id} read {token}: {result:?}"));
@@ -360,6 +372,26 @@ impl Cluster {
         }
         entries = if entries.first().is_some_and(|e| e.index == fetch.from_index) { entries } else { Vec::new() };
         self.call(id, |consensus| consensus.fetched(fetch.ticket, entries));
+    }
+
+    /// `id` asks `peer`: both tell their standing.
+    pub fn ask(&mut self, id: u64, peer: u64) {
+        let Some(question) = self.members[&id].live.as_ref().map(|asks| asks.standing(peer)) else { return };
+        self.call(peer, |consensus| consensus.hear(id, question, false));
+        let Some(answer) = self.members[&peer].live.as_ref().map(|answers| answers.standing(id)) else { return };
+        self.call(id, |consensus| consensus.hear(peer, answer, true));
+    }
+
+    /// The disk of a crashed member loses every entry above `index`.
+    pub fn lose_tail(&mut self, id: u64, index: u64, doubt: Option<Doubt>) {
+        self.say(format!("{id} lost what it had above {index}: {doubt:?}"));
+        let disk = &mut self.member(id).disk;
+        disk.entries.retain(|entry| entry.index <= index);
+        disk.hard.commit = disk.hard.commit.min(index);
+        disk.doubt = match (disk.doubt, doubt) {
+            (Some(old), Some(new)) => Some(old.and(new)),
+            (old, new) => old.or(new),
+        };
     }
 
     pub fn deliver(&mut self, at: usize) {

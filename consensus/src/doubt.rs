@@ -1,0 +1,266 @@
+//! A member that may have promised more than it still has.
+//!
+//! A torn or damaged end of the log, an older copy of the disk, an emptied disk: the member may have
+//! acknowledged entries, or given a vote, that its log no longer shows. Somebody may have counted on
+//! them. Until it has them again, or knows that nobody counted, it behaves as if it still had them:
+//! it votes only for a candidate that is at least as far as the promise, and does not campaign.
+//! Following and acknowledging what it really has goes on.
+//!
+//! Members tell each other their [`Standing`]. It ends a doubt in one of three ways: a leader's log
+//! reaches the promise here; the members together show that the promise was never committed; every
+//! other voter has said its term, so that no forgotten vote can be given twice. It also begins one:
+//! a peer remembers more acknowledged entries than this member has.
+
+use crate::consensus::Consensus;
+use crate::{Doubt, Message, Position, Role, Standing};
+use raft::eraftpb::MessageType;
+use std::collections::BTreeMap;
+
+/// What members have said and acknowledged.
+#[derive(Debug, Default)]
+pub(crate) struct Heard {
+    /// Since this life began, of the others.
+    standings: BTreeMap<u64, Standing>,
+    /// The farthest place that each follower acknowledged while this member led.
+    acknowledged: BTreeMap<u64, Position>,
+}
+
+/// The lowest place beyond which nothing can have been committed, as far as the standings tell of
+/// which this member's is `mine`, one that lost something, and `others` are those of all other voters.
+///
+/// Of the members that lost something at most a minority really had it: more damaged disks than that
+/// is beyond what any acknowledgement promises, so the rest are writes that a crash cut short. All
+/// others must have answered: one that has not may lead, and count what was acknowledged before the
+/// loss.
+fn committed_at_most(mine: Position, others: &[Standing]) -> Position {
+    let voters = others.len() + 1;
+    let (quorum, minority) = (voters / 2 + 1, (voters - 1) / 2);
+    let too_few_beyond = |place: &Position| {
+        let beyond = others.iter().filter(|other| other.last > *place).count();
+        let lost = 1 + others.iter().filter(|other| other.last <= *place && other.doubt.is_some()).count();
+        beyond + lost.min(minority) < quorum
+    };
+    let mut places: Vec<Position> = others.iter().map(|other| other.last).filter(|last| *last > mine).collect();
+    places.push(mine);
+    places.sort_unstable();
+    places.into_iter().find(too_few_beyond).expect("nothing lies beyond the farthest")
+}
+
+impl Consensus {
+    /// What may be lost, as far as it is known; None: nothing.
+    pub fn doubt(&self) -> Option<Doubt> {
+        self.doubt
+    }
+
+    /// Entries or a vote may be lost. What was known before stays: the farther promise holds.
+    pub fn begin_doubt(&mut self, new: Doubt) {
+        let merged = self.doubt.map_or(new, |old| old.and(new));
+        self.out.doubt_changed |= self.doubt != Some(merged);
+        self.doubt = Some(merged);
+        if self.role() != Role::Follower {
+            self.call(|raw| {
+                let term = raw.raft.term;
+                raw.raft.become_follower(term, 0);
+            });
+        }
+        self.look_at_doubt();
+    }
+
+    /// What this member says of itself to `peer`.
+    pub fn standing(&self, peer: u64) -> Standing {
+        let leads = self.role() == Role::Leader;
+        Standing {
+            term: self.raw.raft.term,
+            // A follower may have acknowledged what its leader has not flushed.
+            last: if leads { self.last_position() } else { self.durable_position() },
+            leads,
+            doubt: self.doubt,
+            acknowledged: self.heard.acknowledged.get(&peer).copied(),
+        }
+    }
+
+    /// `peer` says what it has. `fresh`: it answers a question of this life.
+    pub fn hear(&mut self, peer: u64, standing: Standing, fresh: bool) {
+        if standing.doubt.is_some() {
+            self.follower_lost(peer, standing.last.index);
+        }
+        if let Some(acknowledged) = standing.acknowledged
+            && acknowledged > self.durable_position()
+            && acknowledged > self.last_position()
+        {
+            self.raise_lost_data(self.config.id);
+            self.begin_doubt(Doubt { promise: Some(acknowledged), vote: true });
+        }
+        if fresh {
+            self.heard.standings.insert(peer, standing);
+            self.ponder();
+        }
+    }
+
+    /// The other voters that have not answered in this life, ascending.
+    pub fn unheard(&self) -> Vec<u64> {
+        let unheard = |id: &u64| !self.heard.standings.contains_key(id);
+        self.other_voters().into_iter().filter(unheard).collect()
+    }
+
+    fn other_voters(&self) -> Vec<u64> {
+        let mut voters = self.conf().voters;
+        voters.retain(|id| *id != self.config.id);
+        voters
+    }
+
+    /// What the standings that were heard say about the doubt.
+    fn ponder(&mut self) {
+        let Some(mut doubt) = self.doubt else { return };
+        let term = self.raw.raft.term;
+        let heard: Vec<Standing> =
+            self.other_voters().iter().filter_map(|id| self.heard.standings.get(id).copied()).collect();
+        let leader = heard.iter().find(|other| other.leads && other.term >= term);
+        if let (None, Some(leader)) = (doubt.promise, leader) {
+            // It has just forgotten what was acknowledged here before: nobody counts on more.
+            doubt.promise = Some(leader.last);
+        }
+        let mut highest = None;
+        if self.unheard().is_empty() {
+            let bound = committed_at_most(self.durable_position(), &heard);
+            doubt.promise = Some(doubt.promise.map_or(bound, |promise| promise.min(bound)));
+            highest = heard.iter().map(|other| other.term).max();
+        }
+        self.out.doubt_changed |= self.doubt != Some(doubt);
+        self.doubt = Some(doubt);
+        if let Some(highest) = highest {
+            self.votes_known(highest);
+        }
+        self.look_at_doubt();
+    }
+
+    /// Remembers how far each follower acknowledged, beyond this leadership.
+    pub(crate) fn remember_acknowledged(&mut self, matched: impl Iterator<Item = (u64, u64)>) {
+        for (peer, index) in matched {
+            if let Ok(term) = self.raw.raft.raft_log.term(index)
+                && term > 0
+            {
+                self.heard.acknowledged.insert(peer, Position { index, term });
+            }
+        }
+    }
+
+    /// (index, term) of the last entry, durable or not.
+    fn last_position(&self) -> Position {
+        let log = &self.raw.raft.raft_log;
+        Position { index: log.last_index(), term: log.last_term() }
+    }
+
+    /// Every other voter has said its term, and `highest` is the highest: whoever got a vote that is
+    /// forgotten here had told that term before. In it, and below it, no other vote is given.
+    fn votes_known(&mut self, highest: u64) {
+        let Some(doubt) = &mut self.doubt else { return };
+        if !doubt.vote {
+            return;
+        }
+        doubt.vote = false;
+        self.out.doubt_changed = true;
+        let id = self.config.id;
+        self.call(|raw| {
+            let raft = &mut raw.raft;
+            if highest > raft.term {
+                raft.become_follower(highest, 0);
+            }
+            if raft.vote == 0 {
+                // Its own: it does not campaign in this term, and nobody else gets it.
+                raft.vote = id;
+            }
+        });
+    }
+
+    /// Leader: `peer` says that its log ends at `last`, whatever it acknowledged before.
+    fn follower_lost(&mut self, peer: u64, last: u64) {
+        if self.role() != Role::Leader {
+            return;
+        }
+        self.call(|raw| {
+            let Some(progress) = raw.raft.mut_prs().get_mut(peer) else { return };
+            if progress.matched > last {
+                progress.matched = last;
+                // What was sent to the life before counts no more, a snapshot neither.
+                progress.pending_snapshot = 0;
+                progress.become_probe();
+                progress.next_idx = last + 1;
+            }
+        });
+        self.heard.acknowledged.remove(&peer);
+    }
+
+    /// (index, term) of the last entry on the local disk.
+    pub fn durable_position(&self) -> Position {
+        let unsaved = self.first_unsaved().map_or(u64::MAX, |first| first - 1);
+        let log = &self.raw.raft.raft_log;
+        let index = log.persisted.min(unsaved);
+        Position { index, term: log.term(index).unwrap_or(0) }
+    }
+
+    /// The promise is kept again once the durable log is at least as far.
+    pub(crate) fn look_at_doubt(&mut self) {
+        let Some(doubt) = self.doubt else { return };
+        let kept = doubt.promise.is_some_and(|promise| self.durable_position() >= promise);
+        if kept && !doubt.vote {
+            self.doubt = None;
+            self.out.doubt_changed = true;
+        }
+    }
+
+    /// May this request for a vote be heard? One that may not is dropped, as the network could.
+    pub(crate) fn may_vote(&self, message: &Message) -> bool {
+        let m = &message.0;
+        let asks = matches!(m.get_msg_type(), MessageType::MsgRequestVote | MessageType::MsgRequestPreVote);
+        let Some(doubt) = self.doubt.filter(|_| asks) else { return true };
+        let candidate = Position { index: m.index, term: m.log_term };
+        !doubt.vote && doubt.promise.is_some_and(|promise| candidate >= promise)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(index: u64) -> Position {
+        Position { index, term: 2 }
+    }
+
+    /// `lost`: it has a doubt of its own.
+    fn has(last: u64, lost: bool) -> Standing {
+        let doubt = lost.then_some(Doubt { promise: None, vote: false });
+        Standing { term: 2, last: at(last), leads: false, doubt, acknowledged: None }
+    }
+
+    #[test]
+    fn what_too_few_can_have_was_never_committed() {
+        // This member has 9 entries and lost some.
+        let table: [(&[Standing], u64); 10] = [
+            // Both others are whole and have no more.
+            (&[has(9, false), has(9, false)], 9),
+            (&[has(9, false), has(3, false)], 9),
+            // One has more: with what was lost here it may be a quorum.
+            (&[has(12, false), has(9, false)], 12),
+            (&[has(10, true), has(9, false)], 10),
+            // Power was cut for all while an entry was written: nobody has it.
+            (&[has(9, true), has(9, true)], 9),
+            // Five members: two that lost it and one that has it may be a quorum.
+            (&[has(10, false), has(9, true), has(9, false), has(9, false)], 10),
+            (&[has(10, false), has(9, false), has(9, false), has(9, false)], 9),
+            (&[has(12, false), has(10, false), has(9, false), has(9, false)], 10),
+            // Two members: a commit needs both, and this one's disk is no minority.
+            (&[has(9, false)], 9),
+            (&[has(12, false)], 9),
+        ];
+        for (others, place) in table {
+            assert_eq!(committed_at_most(at(9), others), at(place), "{others:?}");
+        }
+    }
+
+    #[test]
+    fn more_entries_of_an_earlier_term_are_not_farther() {
+        let older = Standing { last: Position { index: 30, term: 1 }, ..has(0, false) };
+        assert_eq!(committed_at_most(at(9), &[older, older]), at(9));
+    }
+}
