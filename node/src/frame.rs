@@ -5,7 +5,7 @@
 //! Format level 1 is announced in the hello of the connection.
 
 use bytes::{Buf, BufMut, Bytes};
-use consensus::Message;
+use consensus::{Doubt, Message, Position, Standing};
 
 /// A frame between members.
 #[derive(Clone, Debug)]
@@ -82,6 +82,12 @@ pub enum Frame {
         index: u64,
         ok: bool,
     },
+    /// How the sender stands. A `question` names the asker's life in `boot`, its answer names it again.
+    Standing {
+        boot: u64,
+        question: bool,
+        standing: Standing,
+    },
     /// Logical digest after applying `index`.
     Digest {
         index: u64,
@@ -157,6 +163,7 @@ const CHUNK_REQUEST: u8 = 10;
 const CHUNK: u8 = 11;
 const TRANSFER_ENDED: u8 = 12;
 const DIGEST: u8 = 13;
+const STANDING: u8 = 14;
 
 /// Appends the bytes of `frame` to `out`.
 pub fn encode(frame: &Frame, out: &mut Vec<u8>) {
@@ -204,6 +211,7 @@ pub fn encode(frame: &Frame, out: &mut Vec<u8>) {
             put_bytes(out, bytes);
         }
         Frame::TransferEnded { index, ok } => put_numbers(out, TRANSFER_ENDED, &[*index, *ok as u64]),
+        Frame::Standing { boot, question, standing } => put_standing(out, *boot, *question, standing),
         Frame::Digest { index, digest } => {
             put_numbers(out, DIGEST, &[*index, *digest as u64, (*digest >> 64) as u64]);
         }
@@ -240,6 +248,7 @@ pub fn decode(mut bytes: Bytes) -> Result<Frame, Malformed> {
         CHUNK_REQUEST => r.chunk_request()?,
         CHUNK => Frame::Chunk { boot: r.u64()?, token: r.u64()?, ok: r.flag()?, end: r.flag()?, bytes: r.bytes()? },
         TRANSFER_ENDED => Frame::TransferEnded { index: r.u64()?, ok: r.flag()? },
+        STANDING => r.standing()?,
         DIGEST => Frame::Digest { index: r.u64()?, digest: r.u64()? as u128 | (r.u64()? as u128) << 64 },
         _ => return Err(Malformed),
     };
@@ -250,6 +259,19 @@ fn put_numbers(out: &mut Vec<u8>, kind: u8, numbers: &[u64]) {
     out.put_u8(kind);
     for number in numbers {
         out.put_u64_le(*number);
+    }
+}
+
+fn put_standing(out: &mut Vec<u8>, boot: u64, question: bool, standing: &Standing) {
+    let place = |place: Option<Position>| place.map_or([0, 0, 0], |place| [1, place.index, place.term]);
+    let Standing { term, last, leads, doubt, acknowledged } = standing;
+    put_numbers(out, STANDING, &[boot, question as u64, *term, last.index, last.term, *leads as u64]);
+    let doubted = doubt.map_or([0; 5], |doubt| {
+        let [known, index, term] = place(doubt.promise);
+        [1, known, index, term, doubt.vote as u64]
+    });
+    for number in doubted.into_iter().chain(place(*acknowledged)) {
+        out.put_u64_le(number);
     }
 }
 
@@ -289,6 +311,21 @@ impl Reader {
             return Err(Malformed);
         }
         Ok(count)
+    }
+
+    fn position(&mut self) -> Result<Option<Position>, Malformed> {
+        let (known, index, term) = (self.flag()?, self.u64()?, self.u64()?);
+        Ok(known.then_some(Position { index, term }))
+    }
+
+    fn standing(&mut self) -> Result<Frame, Malformed> {
+        let (boot, question, term) = (self.u64()?, self.flag()?, self.u64()?);
+        let last = Position { index: self.u64()?, term: self.u64()? };
+        let leads = self.flag()?;
+        let (doubts, promise, vote) = (self.flag()?, self.position()?, self.flag()?);
+        let doubt = doubts.then_some(Doubt { promise, vote });
+        let standing = Standing { term, last, leads, doubt, acknowledged: self.position()? };
+        Ok(Frame::Standing { boot, question, standing })
     }
 
     fn forward(&mut self) -> Result<Frame, Malformed> {
@@ -348,6 +385,28 @@ mod tests {
             Frame::ChunkRequest { boot: 1, token: 2, index: 3, file: "state/x".into(), offset: 4, len: 5 },
             Frame::Chunk { boot: 1, token: 2, ok: true, end: false, bytes: Bytes::from_static(b"piece") },
             Frame::TransferEnded { index: 8, ok: true },
+            Frame::Standing {
+                boot: 9,
+                question: true,
+                standing: Standing {
+                    term: 4,
+                    last: Position { index: 7, term: 3 },
+                    leads: false,
+                    doubt: Some(Doubt { promise: None, vote: true }),
+                    acknowledged: Some(Position { index: 8, term: 4 }),
+                },
+            },
+            Frame::Standing {
+                boot: 9,
+                question: false,
+                standing: Standing {
+                    term: 4,
+                    last: Position { index: 9, term: 4 },
+                    leads: true,
+                    doubt: Some(Doubt { promise: Some(Position { index: 10, term: 4 }), vote: false }),
+                    acknowledged: None,
+                },
+            },
             Frame::Digest { index: 4096, digest: (1u128 << 100) + 5 },
         ]
     }

@@ -129,6 +129,11 @@ impl Ground {
         conf.voters.iter().chain(&conf.learners).copied().filter(|id| *id != self.config.member).collect()
     }
 
+    /// The other voters.
+    pub(crate) fn voters(&self) -> Vec<u64> {
+        self.store.conf().voters.iter().copied().filter(|id| *id != self.config.member).collect()
+    }
+
     pub(crate) fn start(&mut self, task: Task, work: Job) -> JobId {
         self.jobs.start(task, work, &mut self.out)
     }

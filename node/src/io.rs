@@ -14,7 +14,7 @@
 
 use crate::frame::Frame;
 use bytes::Bytes;
-use consensus::{Entry, HardState, Role};
+use consensus::{Doubt, Entry, HardState, Role};
 use disk::records::Place;
 use std::sync::Arc;
 use store::record::Record;
@@ -444,6 +444,10 @@ pub enum Job {
         hard: HardState,
         entries: Vec<Entry>,
     },
+    /// disk thread: what may be lost is remembered over a restart, or (None) forgotten.
+    KeepDoubt {
+        doubt: Option<Doubt>,
+    },
     /// disk thread: forget entries below.
     CutLog {
         below: u64,
@@ -526,6 +530,7 @@ pub enum Job {
 
 pub enum JobResult {
     Saved,
+    DoubtKept,
     LogCut,
     LogRestarted,
     SparesReleased,

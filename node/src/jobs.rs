@@ -11,6 +11,7 @@ pub(crate) enum Task {
     CutLog,
     ReleaseSpares,
     MarkCorrupt,
+    KeepDoubt,
     RestartLog,
     ReadLog { ticket: u64 },
     Write { epoch: u64, bytes: u64 },

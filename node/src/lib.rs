@@ -25,6 +25,7 @@
 //! | `lessor` | lease clock, renewals, expiry |
 //! | `checkpoints`, `transfer` | images of the state in files; snapshots between members |
 //! | `health`, `moves` | hung disk, full disk, clean stop, digests; MoveLeader |
+//! | `doubts` | who asks whom what it still has; what may be lost is remembered |
 //! | `saves` | what becomes one flush of the log, and how much of it memory keeps |
 //! | `hashes` | HashKV, and what it remembers of compactions |
 //!
@@ -40,6 +41,7 @@ mod apply;
 mod backup;
 mod checkpoints;
 pub mod config;
+mod doubts;
 pub mod frame;
 mod gate;
 mod ground;

@@ -24,6 +24,7 @@ use crate::apply::{Applier, Done, ENTRIES_PER_TURN};
 use crate::backup::Backups;
 use crate::checkpoints::Checkpoints;
 use crate::config::Config;
+use crate::doubts::Doubts;
 use crate::frame::{Caller, Frame};
 use crate::gate::{Forward, Gate};
 use crate::ground::Ground;
@@ -62,6 +63,7 @@ pub struct Node {
     transfer: Transfer,
     health: Health,
     moves: Moves,
+    doubts: Doubts,
     turn: Turn,
 }
 
@@ -99,6 +101,7 @@ impl Node {
             transfer: Transfer::default(),
             health: Health::default(),
             moves: Moves::default(),
+            doubts: Doubts::new(consensus.doubt().is_some()),
             turn: Turn::default(),
             ground: Ground::new(config, consensus, store),
         };
@@ -202,6 +205,7 @@ impl Node {
         self.want_checkpoint(wanted);
         let g = &mut self.ground;
         self.transfer.tick(g);
+        self.doubts.tick(g);
         self.checkpoints.tick(g);
         self.saves.tick(g);
         self.watches.tick(g);
@@ -250,6 +254,9 @@ impl Node {
             Frame::Chunk { boot, token, ok, end: _, bytes } => {
                 self.transfer.on_chunk(g, caller(boot, token), ok.then_some(bytes));
             }
+            Frame::Standing { boot, question, standing } => {
+                self.doubts.on_standing(g, from, boot, question, standing);
+            }
             Frame::TransferEnded { index, ok } => self.transfer.on_transfer_ended(g, from, index, ok),
             Frame::Digest { index, digest } => {
                 if self.health.on_digest(g, from, index, digest) {
@@ -265,6 +272,7 @@ impl Node {
         self.ground.consensus.snapshot_sent(peer, false);
         self.transfer.lost(peer);
         self.reads.lost(peer);
+        self.doubts.lost(&self.ground);
     }
 
     fn submit_commands(&mut self) {
@@ -305,6 +313,9 @@ impl Node {
             }
             if let Some((from, snapshot)) = turn.install.take() {
                 self.transfer.begin(g, from, snapshot);
+            }
+            if std::mem::take(&mut turn.doubt_changed) {
+                self.doubts.changed(g);
             }
             for peer in turn.lost_data.drain(..) {
                 self.health.lost_data(g, peer);

@@ -28,6 +28,7 @@ impl Node {
                 }
             }
             (Task::MarkCorrupt, JobResult::CorruptMarked)
+            | (Task::KeepDoubt, JobResult::DoubtKept)
             | (Task::CutLog, JobResult::LogCut)
             | (Task::ReleaseSpares, JobResult::SparesReleased) => {}
             (Task::RestartLog, JobResult::LogRestarted) => self.installed(),

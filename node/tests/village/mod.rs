@@ -58,6 +58,8 @@ pub struct Village {
     next: Waiter,
     boots: u64,
     told: String,
+    /// Copies of disks.
+    images: BTreeMap<u64, MemFiles>,
     leader: BTreeMap<u64, (u64, u64)>,
 }
 
@@ -93,6 +95,7 @@ impl Village {
             }
             ["again"] => self.again(),
             ["mend"] => self.cut.clear(),
+            // As a process that is killed: what it wrote stays.
             ["crash", id] => self.houses.get_mut(&id.parse().expect("id")).expect("member").down = true,
             ["restart", id] => self.restart(id.parse().expect("id")),
             ["hang", id] => self.houses.get_mut(&id.parse().expect("id")).expect("member").hung = true,
@@ -103,6 +106,15 @@ impl Village {
             ["flip", id, path, offset] => {
                 let offset: usize = offset.parse().expect("offset");
                 self.houses[&id.parse().expect("id")].files.edit(path, |bytes| bytes[offset] ^= 1);
+            }
+            ["fliplast", id, word] => self.flip_last(id.parse().expect("id"), word),
+            ["remember", id] => {
+                let id = id.parse().expect("id");
+                self.images.insert(id, self.houses[&id].files.copy());
+            }
+            ["rollback", id] => {
+                let id = id.parse().expect("id");
+                self.houses.get_mut(&id).expect("member").files = self.images[&id].copy();
             }
             ["full", id] => self.houses[&id.parse().expect("id")].files.set_full(true),
             ["room", id] => {
@@ -177,7 +189,10 @@ impl Village {
     fn open(&mut self, id: u64, files: MemFiles, config: Config) {
         let shared: Arc<dyn Files> = files.shared();
         let mut out = Vec::new();
-        let (node, log) = Node::recover(config.clone(), &shared, &mut out).expect("recovers");
+        let (node, log) = match Node::recover(config.clone(), &shared, &mut out) {
+            Ok(recovered) => recovered,
+            Err(fault) => return drop(writeln!(self.told, "{id}: does not start: {fault}")),
+        };
         let slow = self.houses.remove(&id).is_some_and(|before| before.slow);
         let house = House {
             node,
@@ -200,8 +215,20 @@ impl Village {
         let files = self.houses[&id].files.clone();
         let config = self.config(id);
         self.open(id, files, config);
-        let revision = self.houses[&id].node.status().revision;
-        let _ = writeln!(self.told, "{id}: back at revision {revision}");
+        if !self.houses[&id].down {
+            let revision = self.houses[&id].node.status().revision;
+            let _ = writeln!(self.told, "{id}: back at revision {revision}");
+        }
+    }
+
+    /// One bit changes in the newest log file, in the last place that says `word`.
+    fn flip_last(&mut self, id: u64, word: &str) {
+        let files = &self.houses[&id].files;
+        let path = files.files().into_iter().rfind(|path| path.starts_with("log/") && path.ends_with(".log"));
+        files.edit(&path.expect("a log file"), |bytes| {
+            let at = bytes.windows(word.len()).rposition(|window| window == word.as_bytes());
+            bytes[at.expect("the word is in the log")] ^= 1;
+        });
     }
 
     /// A hung disk does its next jobs, and hangs again.
