@@ -160,3 +160,45 @@ fn no_crate_or_module_without_an_owner() {
         }
     }
 }
+
+/// What every part of a member may use. Among themselves these have their own order.
+const NODE_GROUND: [&str; 8] = ["config", "frame", "ground", "io", "jobs", "queue", "work", "writing"];
+
+/// Files of `node/src` that put parts together, or stand beside the member. Every other file is a part.
+const NODE_WHOLE: [&str; 5] = ["lib", "member", "offline", "recover", "watch"];
+
+/// A part that has a second file for itself.
+const NODE_INNER: [(&str, &str); 1] = [("watches", "history")];
+
+/// The modules of its own crate that a file names. Names that the crate exports count by themselves.
+fn own_modules(text: &str) -> BTreeSet<String> {
+    let code: Vec<&str> = product(text).map(|(_, line)| line).collect();
+    let name = |rest: &str| rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+    code.join("\n").split("crate::").skip(1).map(name).collect()
+}
+
+#[test]
+fn parts_of_a_member_know_the_ground_alone() {
+    let mut parts = 0;
+    for (path, text) in rust_files("node/src") {
+        let inside = path.strip_prefix(workspace().join("node/src")).expect("below it").with_extension("");
+        let file = inside.iter().next().expect("a name").to_string_lossy().into_owned();
+        if NODE_WHOLE.contains(&file.as_str()) {
+            continue;
+        }
+        let is_ground = NODE_GROUND.contains(&file.as_str());
+        parts += usize::from(!is_ground);
+        for used in own_modules(&text) {
+            let own = NODE_INNER.contains(&(file.as_str(), used.as_str()));
+            let below = NODE_GROUND.contains(&used.as_str()) && !(is_ground && used == "ground");
+            assert!(own || below, "{}: what it names of `{used}` comes as a value, by way of `member`", path.display());
+        }
+    }
+    assert!(parts > 10, "the parts have moved: {parts} files");
+}
+
+#[test]
+fn every_module_that_a_file_names_is_seen() {
+    let named = own_modules("use crate::gate::Gate;\n// crate::health\nfn f() { crate::lessor::g(crate::Node) }");
+    assert_eq!(named.iter().map(String::as_str).collect::<Vec<_>>(), ["Node", "gate", "lessor"]);
+}
