@@ -32,6 +32,7 @@ mod header;
 pub mod identity;
 mod log;
 mod manifest;
+mod measure;
 pub mod records;
 pub mod transfer;
 pub mod urls;
