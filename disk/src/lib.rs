@@ -28,6 +28,7 @@ mod fault;
 pub mod fetch;
 mod files;
 pub mod founding;
+pub mod handles;
 mod header;
 pub mod identity;
 mod log;
