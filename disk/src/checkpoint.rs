@@ -220,6 +220,26 @@ pub fn manifests(files: &dyn Files) -> Result<Vec<u64>, Fault> {
     Ok(indexes)
 }
 
+/// Whether any checkpoint names a segment; and of the newest one its last segment and its compacted
+/// revision. None if there is no checkpoint: a snapshot is being put in place.
+pub(crate) fn naming(files: &dyn Files, segment: u32) -> Result<(bool, Option<(u32, i64)>), Fault> {
+    let (mut named, mut newest) = (false, None);
+    for index in manifests(files)?.into_iter().rev() {
+        let path = manifest_path(index);
+        let manifest = match Manifest::read_unchecked(files, &path) {
+            // Removed since the names were read.
+            Err(Fault::Io { error, .. }) if error.kind() == ErrorKind::NotFound => continue,
+            other => other?,
+        };
+        named |= newest_segment(Some(&manifest), segment).is_some();
+        if newest.is_none() {
+            let last = manifest.segments.last().map_or(0, |file| file.segment);
+            newest = Some((last, manifest.image_head()?.compacted));
+        }
+    }
+    Ok((named, newest))
+}
+
 /// Verifies that every file of the checkpoint has the length and checksum that it names, and every
 /// record its own. Reads all of it: for offline checks.
 pub fn verify(files: &dyn Files, manifest: &Manifest) -> Result<(), Fault> {

@@ -8,7 +8,7 @@ mod support;
 use bytes::Bytes;
 use disk::fetch::{Fetched, Wanted, fetch};
 use disk::{Fault, Files, Identity, checkpoint, records, transfer};
-use life::{CONFIG, ID, Life, OTHER, life_with_checkpoints, model, receive, transfer_pair};
+use life::{CONFIG, ID, KEYS, Life, OTHER, life_with_checkpoints, model, receive, transfer_pair};
 use store::Store;
 use support::{Coin, KEPT, Kept, MemFiles};
 
@@ -173,7 +173,7 @@ fn records_of(files: &MemFiles, segment: u32, range: (i64, i64)) -> (Vec<Wanted>
     let mut wanted = Vec::new();
     for bytes in &all {
         let handle = store::Handle { segment, offset, len: bytes.len() as u32 };
-        wanted.push(Wanted { place: 0, handle, rev: store::record::open(bytes).unwrap().rev });
+        wanted.push(Wanted { place: 0, handle, rev: store::record::open(bytes).unwrap().rev, superseded: None });
         offset += handle.len;
     }
     (wanted, all)
@@ -410,4 +410,70 @@ fn only_named_bytes_are_sent_and_taken() {
     }
     let foreign = Identity { cluster: 9, ..ID };
     assert!(matches!(transfer::begin(&receiver.files, foreign, &manifest), Err(Fault::Foreign { .. })));
+}
+
+/// A file that a checkpoint removed is told apart from one that is missing, by the records wanted of it.
+#[test]
+fn a_removed_segment_is_gone_for_what_compaction_took_and_damage_for_the_rest() {
+    let mut life = Life::begin(ID);
+    life.apply_until(60);
+    life.checkpoint();
+    let old = checkpoint::load_newest(&life.files, ID, CONFIG, 0).unwrap().unwrap().manifest;
+    let segment = old.segments[0];
+    let (wanted, expected) = records_of(&life.files, segment.segment, (segment.first, segment.last));
+    // Entry i makes revision i of key 3i; keys come again after KEYS entries.
+    let superseded = |wanted: &Wanted| wanted.rev.main + KEYS as i64;
+    let asked = |by: Option<i64>| -> Vec<Wanted> {
+        let number = |(place, wanted): (usize, &Wanted)| Wanted { place, superseded: by, ..*wanted };
+        wanted.iter().enumerate().map(number).collect()
+    };
+    let last = superseded(wanted.last().unwrap());
+    let mut found = Fetched::default();
+    let mut look = |files: &MemFiles, wanted: Vec<Wanted>| {
+        found.begin(wanted.len());
+        let places = wanted.len();
+        let result = fetch(files, wanted, &mut found).map(|left_out| assert_eq!(left_out, []));
+        result.map(|()| (0..places).map(|place| found.find(place).map(<[u8]>::to_vec)).collect::<Vec<_>>())
+    };
+    let here: Vec<_> = expected.iter().map(|bytes| Some(bytes.to_vec())).collect();
+    assert_eq!(look(&life.files, asked(Some(last))).unwrap(), here, "what is there is read, however old");
+    // Missing while a checkpoint names it, or the newest stands below: damage.
+    let lost = life.files.copy();
+    Files::remove(&lost, &records::path(segment.segment)).unwrap();
+    for by in [None, Some(last)] {
+        assert!(look(&lost, asked(by)).is_err_and(|fault| fault.is_damage()), "{by:?}");
+    }
+    // Compacted, swept, and named by no checkpoint: removed.
+    life.compact(50);
+    while !life.store.sweep(1_000) {}
+    life.store.drop_dead_segments();
+    for index in [70, 80] {
+        life.apply_until(index);
+        life.checkpoint();
+    }
+    assert!(!life.files.files().contains(&records::path(segment.segment)));
+    assert_eq!(look(&life.files, asked(Some(last))).unwrap(), vec![None; wanted.len()]);
+    for by in [None, Some(51)] {
+        let fault = look(&life.files, asked(by)).unwrap_err();
+        assert!(fault.is_damage() && fault.file() == records::path(segment.segment), "{by:?}: {fault}");
+    }
+    // One that the checkpoint names still, and one behind it, are damage whoever asks.
+    let newest = checkpoint::load_newest(&life.files, ID, CONFIG, 0).unwrap().unwrap().manifest;
+    life.apply_until(120);
+    life.write();
+    let behind = *records::list(&life.files).unwrap().last().unwrap();
+    assert!(behind > newest.segments.last().unwrap().segment);
+    for segment in [newest.segments[0].segment, behind] {
+        let lost = life.files.copy();
+        Files::remove(&lost, &records::path(segment)).unwrap();
+        let handle = store::Handle { segment, ..wanted[0].handle };
+        let wanted = vec![Wanted { handle, superseded: Some(2), ..wanted[0] }];
+        assert!(look(&lost, wanted).is_err_and(|fault| fault.is_damage()), "{segment:x}");
+    }
+    // While a snapshot is put in place there is no checkpoint: nothing is known, and nothing is gone.
+    let installing = life.files.copy();
+    for path in installing.files().iter().filter(|path| path.starts_with("state/manifest-")) {
+        Files::remove(&installing, path).unwrap();
+    }
+    assert!(matches!(look(&installing, asked(Some(last))), Err(Fault::Refused { .. })));
 }

@@ -6,7 +6,7 @@
 use crate::support::MemFiles;
 use bytes::Bytes;
 use disk::{Fault, Identity, checkpoint, records, transfer};
-use store::command::{PutRequest, encode_put, seal};
+use store::command::{PutRequest, encode_compaction, encode_put, seal};
 use store::{Config, Member, Origin, Outcome, Position, Store};
 
 pub const ID: Identity = Identity { cluster: 0xc1, member: 0xa1 };
@@ -48,6 +48,16 @@ impl Life {
         match self.store.apply(Position { index, term: 1 }, &entry, None).unwrap() {
             Outcome::Done(applied) => assert!(applied.result.is_ok()),
             Outcome::Park(handle) => panic!("a put needs nothing, not {handle:?}"),
+        }
+    }
+
+    /// Applies a compaction as the next entry. Entries and revisions are no longer the same behind it.
+    pub fn compact(&mut self, revision: i64) {
+        let index = self.store.applied().index + 1;
+        let entry = seal(&encode_compaction(revision, false), Origin { member: 1, boot: 1, seq: index }, None);
+        match self.store.apply(Position { index, term: 1 }, &entry, None).unwrap() {
+            Outcome::Done(applied) => assert!(applied.result.is_ok()),
+            Outcome::Park(handle) => panic!("a compaction needs nothing, not {handle:?}"),
         }
     }
 
