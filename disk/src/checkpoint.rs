@@ -13,9 +13,10 @@
 //! A crash at any step leaves the old or the new checkpoint, and files that nothing names.
 
 use crate::ahead::Ahead;
-use crate::header::{Fields, check_page, page, put_u32, read_full};
+use crate::header::{check_page, page, put_u32, read_full};
 pub use crate::manifest::{IndexFile, Manifest, SegmentFile};
 use crate::manifest::{index_name, manifest_path, parse_manifest_name};
+use crate::measure::{self, FRAME, Part, frame};
 use crate::records::{DIR, names};
 use crate::{Fault, File, Files, How, Identity, PAGE, records};
 use bytes::Bytes;
@@ -24,7 +25,6 @@ use std::io::{self, ErrorKind};
 use store::{ImageHead, Store};
 
 pub(crate) const INDEX_MAGIC: &[u8; 8] = b"kvindexf";
-const FRAME: u64 = 8;
 const CHUNK: usize = 1 << 20;
 
 /// A durable checkpoint.
@@ -65,6 +65,10 @@ pub fn begin(files: &dyn Files, id: Identity, index: u64) -> Result<(), Fault> {
 
 /// Appends the next bytes of the rows, as `Store::image_rows` made them.
 pub fn rows(files: &dyn Files, index: u64, block: &[u8]) -> Result<(), Fault> {
+    if block.is_empty() {
+        // A slice without a live key. An empty frame would look like a hole in the file.
+        return Ok(());
+    }
     let path = part_path(index);
     let file = files.open(&path, How::Write).map_err(|e| Fault::io(&path, 0, e))?;
     let end = file.len().map_err(|e| Fault::io(&path, 0, e))?;
@@ -82,7 +86,11 @@ pub fn rows(files: &dyn Files, index: u64, block: &[u8]) -> Result<(), Fault> {
 /// Every record that `head` knows of must have been written. If there is a readable checkpoint at
 /// `index` already, that one stays and is returned.
 ///
+/// Every record and block of rows that no earlier checkpoint named is verified on the way.
+///
 /// # Errors
+/// [`Fault::Damaged`], with file and offset: what was written is not what the file holds. No
+/// manifest names it and the log must not be cut: a restart writes it again.
 /// After a failed flush the bytes of a segment may look written and not be: the process must not
 /// make another checkpoint, but stop.
 pub fn finish(files: &dyn Files, id: Identity, index: u64, head: &ImageHead) -> Result<Finished, Fault> {
@@ -99,7 +107,7 @@ pub fn finish(files: &dyn Files, id: Identity, index: u64, head: &ImageHead) -> 
     let mut segments = named_segments(head);
     for file in &mut segments {
         let before = newest_segment(newest.as_ref(), file.segment);
-        measure_segment(files, file, before)?;
+        measure_segment(files, id, file, before)?;
     }
     // The names must be there before a manifest relies on them.
     files.sync_dir(DIR).map_err(|e| unflushed(DIR, e))?;
@@ -212,42 +220,44 @@ pub fn manifests(files: &dyn Files) -> Result<Vec<u64>, Fault> {
     Ok(indexes)
 }
 
-/// Verifies that every file of the checkpoint has the length and checksum that it names.
-/// Reads all of it: for offline checks and for a checkpoint that was just received.
-pub fn verify(files: &dyn Files, manifest: &Manifest) -> Result<(), Fault> {
-    verify_in(files, DIR, manifest)
+/// Whether any checkpoint names a segment; and of the newest one its last segment and its compacted
+/// revision. None if there is no checkpoint: a snapshot is being put in place.
+pub(crate) fn naming(files: &dyn Files, segment: u32) -> Result<(bool, Option<(u32, i64)>), Fault> {
+    let (mut named, mut newest) = (false, None);
+    for index in manifests(files)?.into_iter().rev() {
+        let path = manifest_path(index);
+        let manifest = match Manifest::read_unchecked(files, &path) {
+            // Removed since the names were read.
+            Err(Fault::Io { error, .. }) if error.kind() == ErrorKind::NotFound => continue,
+            other => other?,
+        };
+        named |= newest_segment(Some(&manifest), segment).is_some();
+        if newest.is_none() {
+            let last = manifest.segments.last().map_or(0, |file| file.segment);
+            newest = Some((last, manifest.image_head()?.compacted));
+        }
+    }
+    Ok((named, newest))
 }
 
-pub(crate) fn verify_in(files: &dyn Files, dir: &str, manifest: &Manifest) -> Result<(), Fault> {
+/// Verifies that every file of the checkpoint has the length and checksum that it names, and every
+/// record its own. Reads all of it: for offline checks.
+pub fn verify(files: &dyn Files, manifest: &Manifest) -> Result<(), Fault> {
+    let owner = Owner { cluster: manifest.id.cluster, member: Some(manifest.id.member) };
     for file in &manifest.segments {
-        let number = u64::from(file.segment);
-        verify_file(files, dir, &file.name(), records::MAGIC, manifest.id, number, u64::from(file.len), file.crc)?;
+        verify_segment(files, DIR, owner, file)?;
     }
     for file in &manifest.index_files {
-        verify_file(files, dir, &file.name(), INDEX_MAGIC, manifest.id, file.number, file.len, file.crc)?;
+        verify_index(files, DIR, owner, file)?;
     }
     Ok(())
 }
 
-#[allow(clippy::too_many_arguments)]
-fn verify_file(
-    files: &dyn Files,
-    dir: &str,
-    name: &str,
-    magic: &[u8; 8],
-    id: Identity,
-    number: u64,
-    len: u64,
-    crc: u32,
-) -> Result<(), Fault> {
-    let path = format!("{dir}/{name}");
-    let file = open_named(files, &path, How::Read)?;
-    check_page(&*file, &path, magic, id.cluster, Some(id.member), number)?;
-    let found = crc_of(&*file, &path, PAGE, len, 0)?;
-    if found != crc {
-        return Err(Fault::damaged(&path, PAGE, format!("checksum {found:08x} instead of {crc:08x} over {len} bytes")));
-    }
-    Ok(())
+/// Whose a file may be. Without `member`: any member's of the cluster.
+#[derive(Clone, Copy)]
+pub(crate) struct Owner {
+    pub(crate) cluster: u64,
+    pub(crate) member: Option<u64>,
 }
 
 /// A file that a manifest names: if it is absent, that is damage.
@@ -286,8 +296,14 @@ pub(crate) fn unflushed(path: &str, error: io::Error) -> Fault {
     Fault::io(path, 0, io::Error::other(format!("flush: {error}")))
 }
 
-/// Flushes a segment and fills in its checksum, going on from where the checkpoint before stopped.
-fn measure_segment(files: &dyn Files, file: &mut SegmentFile, before: Option<SegmentFile>) -> Result<(), Fault> {
+/// Flushes a segment, verifies its records and fills in its checksum. Goes on from where the
+/// checkpoint before stopped: what that one named is not read again.
+fn measure_segment(
+    files: &dyn Files,
+    id: Identity,
+    file: &mut SegmentFile,
+    before: Option<SegmentFile>,
+) -> Result<(), Fault> {
     let before = before.filter(|before| before.len <= file.len);
     if let Some(before) = before.filter(|before| before.len == file.len) {
         file.crc = before.crc;
@@ -296,9 +312,58 @@ fn measure_segment(files: &dyn Files, file: &mut SegmentFile, before: Option<Seg
     let path = records::path(file.segment);
     let handle = open_named(files, &path, How::Write)?;
     handle.sync().map_err(|e| unflushed(&path, e))?;
-    let (from, crc) = before.map_or((PAGE, 0), |before| (u64::from(before.len), before.crc));
-    file.crc = crc_of(&*handle, &path, from, u64::from(file.len), crc)?;
+    check_page(&*handle, &path, records::MAGIC, id.cluster, Some(id.member), u64::from(file.segment))?;
+    let until = u64::from(file.len);
+    let part = before.map_or(Part::whole(file.len), |before| Part {
+        from: u64::from(before.len),
+        until,
+        crc: before.crc,
+        after: before.last,
+    });
+    let measured = measure::records(&*handle, &path, part)?;
+    let first = before.map_or(measured.first, |before| before.first);
+    check_revisions(&path, file, first, measured.last)?;
+    file.crc = measured.crc;
     Ok(())
+}
+
+fn check_revisions(path: &str, file: &SegmentFile, first: i64, last: i64) -> Result<(), Fault> {
+    if (first, last) == (file.first, file.last) {
+        return Ok(());
+    }
+    let what = format!("revisions {first} to {last} where {} to {} were written", file.first, file.last);
+    Err(Fault::damaged(path, PAGE, what))
+}
+
+/// Every record of a segment that a manifest names, against its checksum. `dir` is where it lies.
+pub(crate) fn verify_segment(
+    files: &dyn Files,
+    dir: &str,
+    owner: Owner,
+    file: &SegmentFile,
+) -> Result<records::Seeks, Fault> {
+    let path = format!("{dir}/{}", file.name());
+    let handle = open_named(files, &path, How::Read)?;
+    check_page(&*handle, &path, records::MAGIC, owner.cluster, owner.member, u64::from(file.segment))?;
+    let measured = measure::records(&*handle, &path, Part::whole(file.len))?;
+    check_crc(&path, u64::from(file.len), measured.crc, file.crc)?;
+    check_revisions(&path, file, measured.first, measured.last)?;
+    Ok(measured.seeks)
+}
+
+/// As [`verify_segment`], of an index file. What the rows say is for the store.
+pub(crate) fn verify_index(files: &dyn Files, dir: &str, owner: Owner, file: &IndexFile) -> Result<(), Fault> {
+    let path = format!("{dir}/{}", file.name());
+    let handle = open_named(files, &path, How::Read)?;
+    check_page(&*handle, &path, INDEX_MAGIC, owner.cluster, owner.member, file.number)?;
+    check_crc(&path, file.len, crc_of(&*handle, &path, PAGE, file.len, 0)?, file.crc)
+}
+
+fn check_crc(path: &str, len: u64, found: u32, named: u32) -> Result<(), Fault> {
+    if found == named {
+        return Ok(());
+    }
+    Err(Fault::damaged(path, PAGE, format!("checksum {found:08x} instead of {named:08x} over {len} bytes")))
 }
 
 /// Flushes the index file and gives it its name.
@@ -312,7 +377,7 @@ fn seal_index(files: &dyn Files, index: u64) -> Result<IndexFile, Fault> {
     let file = file.map_err(|e| Fault::io(&part, 0, e))?;
     file.sync().map_err(|e| unflushed(&part, e))?;
     let len = file.len().map_err(|e| Fault::io(&part, 0, e))?;
-    let crc = crc_of(&*file, &part, PAGE, len, 0)?;
+    let crc = measure::rows(&*file, &part, len)?;
     match files.rename(&part, &path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         other => other.map_err(|e| Fault::io(&path, 0, e))?,
@@ -374,17 +439,24 @@ fn load(files: &dyn Files, id: Identity, config: store::Config, index: u64) -> R
             ));
         }
     }
-    let store = load_store(files, id, config, &manifest)?;
+    let owner = Owner { cluster: id.cluster, member: Some(id.member) };
+    let store = load_store(files, DIR, owner, config, &manifest)?;
     Ok((manifest, store))
 }
 
-/// Hands the rows of the index files to the store, one frame at a time.
-fn load_store(files: &dyn Files, id: Identity, config: store::Config, manifest: &Manifest) -> Result<Store, Fault> {
+/// Hands the rows of the index files in `dir` to the store, one frame at a time.
+pub(crate) fn load_store(
+    files: &dyn Files,
+    dir: &str,
+    owner: Owner,
+    config: store::Config,
+    manifest: &Manifest,
+) -> Result<Store, Fault> {
     let mut loader = Store::loader(config, manifest.image_head()?);
     for named in &manifest.index_files {
-        let path = index_path(named.number);
+        let path = format!("{dir}/{}", named.name());
         let file = open_named(files, &path, How::Read)?;
-        check_page(&*file, &path, INDEX_MAGIC, id.cluster, Some(id.member), named.number)?;
+        check_page(&*file, &path, INDEX_MAGIC, owner.cluster, owner.member, named.number)?;
         let (mut rows, mut offset) = (Ahead::new(&*file, &path, named.len), PAGE);
         while offset < named.len {
             let (block, next) = frame(&mut rows, &path, offset, named.len)?;
@@ -394,22 +466,6 @@ fn load_store(files: &dyn Files, id: Identity, config: store::Config, manifest: 
     }
     let path = manifest_path(manifest.index);
     loader.finish().map_err(|damage| Fault::damaged(&path, damage.offset, damage.what))
-}
-
-/// One block, and where the next frame begins.
-fn frame<'a>(rows: &'a mut Ahead, path: &str, offset: u64, end: u64) -> Result<(&'a [u8], u64), Fault> {
-    let damaged = |what: &str| Fault::damaged(path, offset, what);
-    let mut fields = Fields::new(rows.get(offset, FRAME as usize)?);
-    let (Some(len), Some(crc)) = (fields.u32(), fields.u32()) else { return Err(damaged("no frame")) };
-    let next = offset + FRAME + u64::from(len);
-    if next > end {
-        return Err(damaged("a block of rows is longer than its file"));
-    }
-    let block = rows.get(offset + FRAME, len as usize)?;
-    if crc32c::crc32c(block) != crc {
-        return Err(damaged("a block of rows has the wrong checksum"));
-    }
-    Ok((block, next))
 }
 
 /// How far [`remove_unnamed`] goes.
@@ -468,7 +524,7 @@ pub(crate) fn remove_if_there(files: &dyn Files, path: &str) -> Result<(), Fault
 }
 
 /// The segments that a head needs, without checksums yet. An empty one has no file.
-fn named_segments(head: &ImageHead) -> Vec<SegmentFile> {
+pub(crate) fn named_segments(head: &ImageHead) -> Vec<SegmentFile> {
     head.segments
         .iter()
         .filter(|used| u64::from(used.end) > PAGE)

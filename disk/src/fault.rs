@@ -83,4 +83,28 @@ impl fmt::Display for Fault {
     }
 }
 
+/// Where it was, for whoever sorts or counts faults.
+impl Fault {
+    /// The file concerned, relative to the data directory.
+    pub fn file(&self) -> &str {
+        match self {
+            Fault::Io { file, .. }
+            | Fault::Damaged { file, .. }
+            | Fault::TooNew { file, .. }
+            | Fault::Foreign { file, .. }
+            | Fault::Locked { file }
+            | Fault::Stopped { file, .. }
+            | Fault::Refused { file, .. } => file,
+        }
+    }
+
+    /// The byte of the file; None where the file as a whole is meant.
+    pub fn offset(&self) -> Option<u64> {
+        match self {
+            Fault::Io { offset, .. } | Fault::Damaged { offset, .. } => Some(*offset),
+            _ => None,
+        }
+    }
+}
+
 impl std::error::Error for Fault {}

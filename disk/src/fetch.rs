@@ -2,7 +2,7 @@
 
 use crate::header::read_into;
 use crate::records::{path, verify};
-use crate::{Fault, File, Files, How};
+use crate::{Fault, File, Files, How, checkpoint};
 use bytes::Bytes;
 use std::io::ErrorKind;
 use store::{Handle, Rev};
@@ -21,6 +21,9 @@ pub struct Wanted {
     pub place: usize,
     pub handle: Handle,
     pub rev: Rev,
+    /// The main revision at which another version took its place, for a reader that can do without
+    /// it once that revision is compacted, as etcd leaves `prev_kv` out. None: it must be there.
+    pub superseded: Option<i64>,
 }
 
 /// Whole records by number. Those that were read together share a buffer, and the buffers are
@@ -91,10 +94,15 @@ impl Fetched {
     /// Record `place`.
     ///
     /// # Panics
-    /// If it was left out and not fetched since, or was taken.
+    /// If it was left out and not fetched since, was taken, or is gone.
     pub fn get(&self, place: usize) -> &[u8] {
         let Place { run, start, len } = self.places[place].expect("the record was fetched");
         &self.runs[run as usize].bytes()[start as usize..][..len as usize]
+    }
+
+    /// Record `place`; None if it is gone: [`Wanted::superseded`], compacted, and its file removed.
+    pub fn find(&self, place: usize) -> Option<&[u8]> {
+        self.places[place].map(|_| self.get(place))
     }
 
     /// Record `place`, which is not here any more then: without a copy if it was at hand, or has
@@ -122,27 +130,63 @@ impl Fetched {
 /// out and returned.
 ///
 /// The handles come from answers and may be older than a snapshot that was installed since,
-/// which may have put another record there: that is refused.
+/// which may have put another record there: that is refused. A file that is not there is damage,
+/// but for records that a checkpoint dropped because they are compacted ([`Fetched::find`]).
 pub fn fetch(files: &dyn Files, mut wanted: Vec<Wanted>, found: &mut Fetched) -> Result<Vec<Wanted>, Fault> {
     wanted.sort_unstable_by_key(|wanted| wanted.handle);
     let mut left_out = Vec::new();
     for segment in wanted.chunk_by(|a, b| a.handle.segment == b.handle.segment) {
         let first = segment[0].handle;
         let path = path(first.segment);
-        let file = files.open(&path, How::Read).map_err(|e| Fault::io(&path, u64::from(first.offset), e))?;
+        let file = match files.open(&path, How::Read) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                match absent(files, segment) {
+                    Err(fault) if would_wait(&fault) => left_out.extend_from_slice(segment),
+                    other => other?,
+                }
+                continue;
+            }
+            other => other.map_err(|e| Fault::io(&path, u64::from(first.offset), e))?,
+        };
         let mut rest = segment;
         while !rest.is_empty() {
             let (run, behind) = rest.split_at(run_len(rest));
             rest = behind;
             match fetch_run(&*file, &path, run, found) {
-                Err(Fault::Io { error, .. }) if error.kind() == ErrorKind::WouldBlock => {
-                    left_out.extend_from_slice(run)
-                }
+                Err(fault) if would_wait(&fault) => left_out.extend_from_slice(run),
                 other => other?,
             }
         }
     }
     Ok(left_out)
+}
+
+fn would_wait(fault: &Fault) -> bool {
+    matches!(fault, Fault::Io { error, .. } if error.kind() == ErrorKind::WouldBlock)
+}
+
+/// Why the file of a segment is not there. Without an error all of `wanted` is gone for good: no
+/// checkpoint names the segment, and the newest one stands above the revision at which each of
+/// these records was superseded. Only then does a checkpoint drop a segment.
+fn absent(files: &dyn Files, wanted: &[Wanted]) -> Result<(), Fault> {
+    let segment = wanted[0].handle.segment;
+    let path = path(segment);
+    let (named, newest) = checkpoint::naming(files, segment)?;
+    let Some((last, compacted)) = newest else {
+        return Err(Fault::Refused { file: path, what: "a snapshot is being installed".to_string() });
+    };
+    let offset = u64::from(wanted[0].handle.offset);
+    if named || segment > last {
+        return Err(Fault::damaged(&path, offset, "this file holds records that are needed, and it is missing"));
+    }
+    match wanted.iter().find(|wanted| wanted.superseded.is_none_or(|at| at > compacted)) {
+        None => Ok(()),
+        Some(needed) => {
+            let Rev { main, sub } = needed.rev;
+            let what = format!("the file of revision {main}.{sub} is missing, and compaction did not remove it");
+            Err(Fault::damaged(&path, offset, what))
+        }
+    }
 }
 
 fn end_of(wanted: &Wanted) -> u64 {
@@ -171,7 +215,7 @@ fn fetch_run(file: &dyn File, path: &str, wanted: &[Wanted], found: &mut Fetched
     let mut bytes = found.buffer((end - u64::from(start)) as usize);
     read_into(file, path, u64::from(start), &mut bytes)?;
     let run = found.runs.len() as u32;
-    for &Wanted { place, handle, rev } in wanted {
+    for &Wanted { place, handle, rev, .. } in wanted {
         let at = handle.offset - start;
         if verify(path, handle.offset, &bytes[at as usize..][..handle.len as usize])? != rev {
             let what = format!("the record of revision {}.{} was replaced by an installed snapshot", rev.main, rev.sub);

@@ -1,6 +1,6 @@
 //! The manifest: one small file that names everything a checkpoint consists of.
 
-use crate::checkpoint::unflushed;
+use crate::checkpoint::{named_segments, unflushed};
 use crate::header::{Fields, check_identity, put_u32, put_u64, read_exact};
 use crate::{Fault, Files, How, Identity, LEVEL, PAGE, records};
 use bytes::Bytes;
@@ -162,15 +162,20 @@ impl Manifest {
 
     /// Reads, and checks whose it is (with `member` None: of any member of the cluster).
     pub(crate) fn read(files: &dyn Files, path: &str, cluster: u64, member: Option<u64>) -> Result<Manifest, Fault> {
+        let manifest = Manifest::read_unchecked(files, path)?;
+        manifest.check_owner(path, cluster, member)?;
+        Ok(manifest)
+    }
+
+    /// Reads it, whosever it is: for a directory that a start has checked.
+    pub(crate) fn read_unchecked(files: &dyn Files, path: &str) -> Result<Manifest, Fault> {
         let file = files.open(path, How::Read).map_err(|e| Fault::io(path, 0, e))?;
         let len = file.len().map_err(|e| Fault::io(path, 0, e))?;
         if len > LEN_MAX {
             return Err(Fault::damaged(path, 0, format!("a manifest of {len} bytes")));
         }
         let bytes = Bytes::from(read_exact(&*file, path, 0, len as usize)?);
-        let manifest = Manifest::decode(path, &bytes)?;
-        manifest.check_owner(path, cluster, member)?;
-        Ok(manifest)
+        Manifest::decode(path, &bytes)
     }
 
     pub(crate) fn check_owner(&self, path: &str, cluster: u64, member: Option<u64>) -> Result<(), Fault> {
@@ -178,22 +183,49 @@ impl Manifest {
     }
 
     /// The head, decoded.
+    ///
+    /// # Errors
+    /// [`Fault::Damaged`] if it is not readable, or is the head of another checkpoint: of another
+    /// index, or with other segments.
     pub fn image_head(&self) -> Result<store::ImageHead, Fault> {
         let path = manifest_path(self.index);
-        store::ImageHead::decode(&self.head).map_err(|damage| Fault::damaged(&path, 0, format!("the tables: {damage}")))
+        let wrong = |what: String| Fault::damaged(&path, 0, what);
+        let head = store::ImageHead::decode(&self.head).map_err(|damage| wrong(format!("the tables: {damage}")))?;
+        if head.applied.index != self.index {
+            return Err(wrong(format!(
+                "the tables are of entry {}, the manifest of {}",
+                head.applied.index, self.index
+            )));
+        }
+        let named = self.segments.iter().map(|file| SegmentFile { crc: 0, ..*file });
+        if !named.eq(named_segments(&head)) {
+            return Err(wrong("the tables are of other segments than the manifest names".to_string()));
+        }
+        Ok(head)
     }
 
     /// Writes it under `path`: a new name, a flush, a rename, a flush of the directory.
     pub(crate) fn write(&self, files: &dyn Files, dir: &str, path: &str) -> Result<Bytes, Fault> {
-        let bytes = self.encode();
-        let part = format!("{path}.part");
-        let written = files.open(&part, How::Create).and_then(|file| file.write_at(0, &[&bytes]).map(|()| file));
-        let file = written.map_err(|e| Fault::io(path, 0, e))?;
-        file.sync().map_err(|e| unflushed(path, e))?;
-        files.rename(&part, path).map_err(|e| Fault::io(path, 0, e))?;
+        let bytes = self.stage(files, path)?;
+        files.rename(&part_of(path), path).map_err(|e| Fault::io(path, 0, e))?;
         files.sync_dir(dir).map_err(|e| unflushed(path, e))?;
         Ok(bytes)
     }
+
+    /// The first half of [`Manifest::write`]: durable, under [`part_of`] its name.
+    pub(crate) fn stage(&self, files: &dyn Files, path: &str) -> Result<Bytes, Fault> {
+        let bytes = self.encode();
+        let written =
+            files.open(&part_of(path), How::Create).and_then(|file| file.write_at(0, &[&bytes]).map(|()| file));
+        let file = written.map_err(|e| Fault::io(path, 0, e))?;
+        file.sync().map_err(|e| unflushed(path, e))?;
+        Ok(bytes)
+    }
+}
+
+/// The name of a file that is not whole yet.
+pub(crate) fn part_of(path: &str) -> String {
+    format!("{path}.part")
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@
 //! whenever they are read.
 
 use crate::header::{Fields, check_page, page, put_u32, put_u64, read_exact, read_full};
+use crate::measure::{self, Part};
 use crate::{Fault, File, Files, How, Identity, PAGE};
 use bytes::Bytes;
 use std::io::ErrorKind;
@@ -83,30 +84,54 @@ pub fn sync(files: &dyn Files, segments: &[u32]) -> Result<(), Fault> {
 }
 
 /// Adds the seek table behind the records of a segment that ends at `end` and gets no more.
+///
+/// # Errors
+/// [`Fault::Damaged`] if a record is not what was written.
 pub fn seal(files: &dyn Files, segment: u32, end: u32) -> Result<(), Fault> {
     let path = path(segment);
     let file = files.open(&path, How::Write).map_err(|e| Fault::io(&path, 0, e))?;
-    let mut footer = Vec::new();
-    let mut rows = 0u32;
-    let mut next_row = PAGE as u32;
-    let mut reader = Reader::new(file.clone(), path.clone(), PAGE as u32, end);
-    while let Some((offset, record, _)) = reader.next()? {
-        if offset >= next_row {
-            put_u64(&mut footer, record.rev.main.cast_unsigned());
-            put_u32(&mut footer, offset);
-            rows += 1;
-            next_row = offset.saturating_add(SEEK_EVERY);
-        }
-    }
-    footer.extend_from_slice(TRAILER_MAGIC);
-    put_u32(&mut footer, rows);
-    put_u32(&mut footer, end);
-    let crc = crc32c::crc32c(&footer);
-    put_u32(&mut footer, crc);
+    let seeks = measure::records(&*file, &path, Part::whole(end))?.seeks;
+    write_footer(&*file, &path, seeks, end)
+}
+
+/// Writes the seek table, the last bytes of its file then.
+pub(crate) fn write_footer(file: &dyn File, path: &str, seeks: Seeks, end: u32) -> Result<(), Fault> {
+    let footer = seeks.footer(end);
     let at = u64::from(end);
     file.write_at(at, &[&footer])
         .and_then(|()| file.set_len(at + footer.len() as u64))
-        .map_err(|e| Fault::io(&path, at, e))
+        .map_err(|e| Fault::io(path, at, e))
+}
+
+/// Rows of a seek table: (main revision, offset) of about one record in [`SEEK_EVERY`] bytes.
+#[derive(Default)]
+pub(crate) struct Seeks {
+    rows: Vec<(i64, u32)>,
+    next: u32,
+}
+
+impl Seeks {
+    /// A record, in the order of the file.
+    pub(crate) fn pass(&mut self, main: i64, offset: u32) {
+        if offset >= self.next {
+            self.rows.push((main, offset));
+            self.next = offset.saturating_add(SEEK_EVERY);
+        }
+    }
+
+    fn footer(self, end: u32) -> Vec<u8> {
+        let mut footer = Vec::with_capacity(self.rows.len() * ROW + TRAILER);
+        for (main, offset) in &self.rows {
+            put_u64(&mut footer, main.cast_unsigned());
+            put_u32(&mut footer, *offset);
+        }
+        footer.extend_from_slice(TRAILER_MAGIC);
+        put_u32(&mut footer, u32::try_from(self.rows.len()).expect("fewer rows than bytes"));
+        put_u32(&mut footer, end);
+        let crc = crc32c::crc32c(&footer);
+        put_u32(&mut footer, crc);
+        footer
+    }
 }
 
 /// The whole record at `handle`, verified.

@@ -1,20 +1,23 @@
 //! A checkpoint on its way from one member to another.
 //!
 //! The sender answers [`read_chunk`]. The receiver collects the files in `incoming/`, where nothing
-//! counts: [`begin`], [`write_chunk`], [`install`]. Installing verifies every file against the
-//! manifest, makes the files this member's own (header pages, manifest) and flushes them; then the
+//! counts: [`begin`], [`write_chunk`], [`install`]. A file is verified when it is complete, so that
+//! a spoiled one comes again alone. Installing verifies everything once more, loads the state, makes
+//! the files this member's own (header pages, seek tables, manifest) and flushes them; then the
 //! rename of `incoming/ready` decides. Before it the member is the old one, after it the new one:
-//! [`resume`], first of all at start, finishes or discards.
+//! [`resume`], first of all at start, finishes or discards. Nothing is called damaged after the rename.
 //!
 //! While [`install`] runs nobody may read `state/`: segment names are the sender's and may be in use.
 
-use crate::checkpoint::{self, INDEX_MAGIC, Manifest, remove_if_there};
+use crate::checkpoint::{INDEX_MAGIC, Manifest, Owner, load_store, remove_if_there, verify_index, verify_segment};
 use crate::header::{page, read_full};
-use crate::manifest::{IndexFile, manifest_path, parse_manifest_name};
+use crate::manifest::{IndexFile, manifest_path, parse_manifest_name, part_of};
 use crate::records::{self, names};
-use crate::{Fault, Files, How, Identity};
+use crate::{Fault, Files, How, Identity, corrupt};
 use bytes::Bytes;
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
+use store::{Position, Store};
 
 const DIR: &str = "incoming";
 /// What is being received.
@@ -23,6 +26,44 @@ const WANTED: &str = "incoming/manifest";
 const READY: &str = "incoming/ready";
 /// Most bytes of one chunk.
 const CHUNK_MAX: u32 = 16 << 20;
+
+/// What became of a piece of a file.
+#[derive(Debug)]
+pub enum Taken {
+    /// It is written; the file is not complete.
+    Piece,
+    /// The file is complete, and it is what the manifest says.
+    Whole,
+    /// The file is complete and damaged: it must come again, from its first byte.
+    Spoiled(Fault),
+}
+
+/// The state that an install made this member's own.
+#[derive(Debug)]
+pub struct Installed {
+    /// The manifest as it now stands.
+    pub manifest: Manifest,
+    pub store: Store,
+}
+
+/// Where the state of an offered checkpoint stands: the entry that it applied last.
+///
+/// # Errors
+/// [`Fault::Damaged`] if the manifest is not readable or contradicts itself.
+pub fn offered(manifest: &Bytes) -> Result<Position, Fault> {
+    check_offer(&Manifest::decode(WANTED, manifest)?)
+}
+
+fn check_offer(wanted: &Manifest) -> Result<Position, Fault> {
+    let head = wanted.image_head()?;
+    let numbers = wanted.index_files.iter().map(|file| file.number);
+    let ascend = numbers.clone().is_sorted_by(|a, b| a < b);
+    if wanted.index_files.is_empty() || !ascend || numbers.clone().any(|number| number > wanted.index) {
+        let what = format!("the index files {:x?} are none of a checkpoint", numbers.collect::<Vec<_>>());
+        return Err(Fault::damaged(WANTED, 0, what));
+    }
+    Ok(head.applied)
+}
 
 /// Up to `len` bytes of a file of `state/`, and whether the file ends with them. The receiver
 /// knows from the manifest how many bytes it needs: a segment may go on behind them.
@@ -44,6 +85,7 @@ pub fn read_chunk(files: &dyn Files, name: &str, offset: u64, len: u32) -> Resul
 pub fn begin(files: &dyn Files, id: Identity, manifest: &Bytes) -> Result<Vec<(String, u64)>, Fault> {
     let wanted = Manifest::decode(WANTED, manifest)?;
     wanted.check_owner(WANTED, id.cluster, None)?;
+    check_offer(&wanted)?;
     if unfinished(files)? {
         return Err(Fault::Refused { file: READY.to_string(), what: "an install is not finished".to_string() });
     }
@@ -59,39 +101,72 @@ pub fn begin(files: &dyn Files, id: Identity, manifest: &Bytes) -> Result<Vec<(S
     Ok(wanted.files())
 }
 
-/// Takes a piece of a file in. Refused if the manifest does not name these bytes.
-pub fn write_chunk(files: &dyn Files, name: &str, offset: u64, bytes: &[u8]) -> Result<(), Fault> {
+/// Takes a piece of a file in. Refused if the manifest does not name these bytes. The piece that
+/// ends the file must be its last one: the file is verified then.
+pub fn write_chunk(files: &dyn Files, name: &str, offset: u64, bytes: &[u8]) -> Result<Taken, Fault> {
     let path = format!("{DIR}/{name}");
     let wanted = read_wanted(files)?;
     let end = offset.checked_add(bytes.len() as u64);
-    let named = wanted.files().into_iter().any(|(wanted, len)| wanted == name && end.is_some_and(|end| end <= len));
-    if !named {
+    let len = wanted.files().into_iter().find(|(wanted, _)| wanted == name).map(|(_, len)| len);
+    let (Some(len), Some(end)) = (len, end.filter(|end| len.is_some_and(|len| *end <= len))) else {
         let what = format!("{} bytes at {offset} are not part of the checkpoint that is received", bytes.len());
         return Err(Fault::Refused { file: path, what });
+    };
+    let file = files.open(&path, How::Write).map_err(|e| Fault::io(&path, offset, e))?;
+    file.write_at(offset, &[bytes]).map_err(|e| Fault::io(&path, offset, e))?;
+    if end < len {
+        return Ok(Taken::Piece);
     }
-    files
-        .open(&path, How::Write)
-        .and_then(|file| file.write_at(offset, &[bytes]))
-        .map_err(|e| Fault::io(&path, offset, e))
+    match verify_received(files, &wanted, name) {
+        Ok(()) => Ok(Taken::Whole),
+        Err(fault) if fault.is_damage() => Ok(Taken::Spoiled(fault)),
+        Err(other) => Err(other),
+    }
 }
 
-/// Verifies everything, and makes the received checkpoint the only one of this member. Returns the
-/// manifest as it now stands. Afterwards the log must restart at its index
-/// ([`crate::Log::restart_at`]) and the state must be loaded from it.
+/// Files on their way are the sender's until they are adopted, and an install may be repeated.
+fn sender(manifest: &Manifest) -> Owner {
+    Owner { cluster: manifest.id.cluster, member: None }
+}
+
+fn verify_received(files: &dyn Files, wanted: &Manifest, name: &str) -> Result<(), Fault> {
+    for file in wanted.segments.iter().filter(|file| file.name() == name) {
+        verify_segment(files, DIR, sender(wanted), file)?;
+    }
+    for file in wanted.index_files.iter().filter(|file| file.name() == name) {
+        verify_index(files, DIR, sender(wanted), file)?;
+    }
+    Ok(())
+}
+
+/// Verifies everything, and makes the received checkpoint the only one of this member. A mark of
+/// [`corrupt`] was said of the old state and goes with it. Afterwards the log must restart at the
+/// manifest's index ([`crate::Log::restart_at`]).
 ///
 /// # Errors
 /// [`Fault::Damaged`]: what was received is wrong; the old state stands.
-pub fn install(files: &dyn Files, id: Identity) -> Result<Manifest, Fault> {
+/// [`Fault::Io`]: a call failed; the old state stands.
+/// [`Fault::Stopped`]: the install is decided and not finished. The files are of neither state: the
+/// process must end, and the next start finishes it ([`resume`]).
+pub fn install(files: &dyn Files, id: Identity, config: store::Config) -> Result<Installed, Fault> {
     let received = read_wanted(files)?;
     received.check_owner(WANTED, id.cluster, None)?;
-    checkpoint::verify_in(files, DIR, &received)?;
-    let ours = Manifest { id, ..received };
-    adopt(files, &ours)?;
+    check_offer(&received)?;
+    seal_segments(files, &received)?;
+    for file in &received.index_files {
+        verify_index(files, DIR, sender(&received), file)?;
+    }
+    let store = load_store(files, DIR, sender(&received), config, &received)?;
+    let manifest = Manifest { id, ..received };
+    adopt(files, &manifest)?;
     files.sync_dir(DIR).map_err(|e| Fault::io(DIR, 0, e))?;
-    ours.write(files, DIR, READY)?;
-    roll_forward(files, &ours)?;
-    seal_segments(files, &ours)?;
-    Ok(ours)
+    manifest.stage(files, READY)?;
+    files.rename(&part_of(READY), READY).map_err(|e| Fault::io(READY, 0, e))?;
+    roll_forward(files, &manifest).map_err(|fault| Fault::Stopped {
+        file: READY.to_string(),
+        reason: format!("a snapshot is half in place, and the next start finishes it: {fault}"),
+    })?;
+    Ok(Installed { manifest, store })
 }
 
 /// Finishes an install that a crash cut short, or removes what was received in part. Returns the
@@ -146,6 +221,8 @@ fn adopt(files: &dyn Files, ours: &Manifest) -> Result<(), Fault> {
 /// Replaces `state/` by what lies in `incoming/`. Every step may have been done before a crash.
 fn roll_forward(files: &dyn Files, ours: &Manifest) -> Result<(), Fault> {
     let sync = |dir: &str| files.sync_dir(dir).map_err(|e| Fault::io(dir, 0, e));
+    // The decision first: it may be visible and not durable, also after a kill.
+    sync(DIR)?;
     files.make_dir(records::DIR).map_err(|e| Fault::io(records::DIR, 0, e))?;
     sync("")?;
     // The old checkpoints first: their segments are about to be replaced under the same names.
@@ -171,6 +248,8 @@ fn roll_forward(files: &dyn Files, ours: &Manifest) -> Result<(), Fault> {
     }
     sync(records::DIR)?;
     sync(DIR)?;
+    // While the decision still stands: a crash cannot leave the mark beside the new state.
+    corrupt::clear(files)?;
     let path = manifest_path(ours.index);
     files.rename(READY, &path).map_err(|e| Fault::io(&path, 0, e))?;
     sync(records::DIR)?;
@@ -178,11 +257,17 @@ fn roll_forward(files: &dyn Files, ours: &Manifest) -> Result<(), Fault> {
     discard(files)
 }
 
-/// Seek tables for segments that get no more records. A convenience: not flushed.
-fn seal_segments(files: &dyn Files, ours: &Manifest) -> Result<(), Fault> {
-    let closed = ours.segments.len().saturating_sub(1);
-    for file in &ours.segments[..closed] {
-        records::seal(files, file.segment, file.len)?;
+/// Verifies the received segments, and gives those that get no more records their seek tables.
+fn seal_segments(files: &dyn Files, received: &Manifest) -> Result<(), Fault> {
+    let head = received.image_head()?;
+    let sealed: BTreeSet<u32> = head.segments.iter().filter(|used| used.sealed).map(|used| used.id).collect();
+    for file in &received.segments {
+        let seeks = verify_segment(files, DIR, sender(received), file)?;
+        if sealed.contains(&file.segment) {
+            let path = format!("{DIR}/{}", file.name());
+            let handle = files.open(&path, How::Write).map_err(|e| Fault::io(&path, 0, e))?;
+            records::write_footer(&*handle, &path, seeks, file.len)?;
+        }
     }
     Ok(())
 }

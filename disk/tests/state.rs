@@ -1,149 +1,16 @@
 //! Segments, checkpoints and installs, with a real store on top: crashes at every call, damage at
 //! every byte.
 
+#[path = "support/life.rs"]
+mod life;
 mod support;
 
 use bytes::Bytes;
 use disk::fetch::{Fetched, Wanted, fetch};
 use disk::{Fault, Files, Identity, checkpoint, records, transfer};
-use store::command::{PutRequest, encode_put, seal};
-use store::{Config, Member, Origin, Outcome, Position, Store};
+use life::{CONFIG, ID, KEYS, Life, OTHER, life_with_checkpoints, model, receive, transfer_pair};
+use store::Store;
 use support::{Coin, KEPT, Kept, MemFiles};
-
-const ID: Identity = Identity { cluster: 0xc1, member: 0xa1 };
-const OTHER: Identity = Identity { cluster: 0xc1, member: 0xa2 };
-const CONFIG: Config = Config { segment_bytes: 9000 };
-const KEYS: u64 = 7;
-
-fn key(number: u64) -> Vec<u8> {
-    format!("key-{}", number % KEYS).into_bytes()
-}
-
-fn value(index: u64) -> Vec<u8> {
-    (0..200 + index * 37 % 900).map(|i| (index + i) as u8).collect()
-}
-
-/// A store and the files it is kept in.
-struct Life {
-    files: MemFiles,
-    id: Identity,
-    store: Store,
-}
-
-impl Life {
-    fn begin(id: Identity) -> Life {
-        let files = MemFiles::new();
-        let member = Member { id: id.member, name: "a".to_string(), ..Member::default() };
-        let store = Store::genesis(CONFIG, vec![member], Position { index: 1, term: 1 });
-        checkpoint::genesis(&files, id, 1, &store.image_head()).unwrap();
-        Life { files, id, store }
-    }
-
-    /// Applies entry `index`, which is the same on every replay.
-    fn apply(&mut self, index: u64) {
-        let (key, value) = (key(index * 3), value(index));
-        let mut request = Vec::new();
-        PutRequest { key: &key, value: &value, ..PutRequest::default() }.encode(&mut request);
-        let origin = Origin { member: 1, boot: 1, seq: index };
-        let entry = seal(&encode_put(&request).unwrap(), origin, None);
-        match self.store.apply(Position { index, term: 1 }, &entry, None).unwrap() {
-            Outcome::Done(applied) => assert!(applied.result.is_ok()),
-            Outcome::Park(handle) => panic!("a put needs nothing, not {handle:?}"),
-        }
-    }
-
-    fn apply_until(&mut self, index: u64) {
-        for next in self.store.applied().index + 1..=index {
-            self.apply(next);
-        }
-    }
-
-    fn write(&mut self) {
-        for extent in self.store.unwritten(usize::MAX) {
-            let end = if extent.parts.is_empty() {
-                extent.offset
-            } else {
-                records::write(&self.files, self.id, extent.segment, extent.offset, &extent.parts).unwrap()
-            };
-            assert_eq!(end, extent.end());
-            if extent.seals {
-                records::seal(&self.files, extent.segment, end).unwrap();
-            }
-            self.store.written(extent.segment, end, extent.seals);
-        }
-    }
-
-    fn checkpoint(&mut self) -> checkpoint::Finished {
-        self.write();
-        let index = self.store.applied().index;
-        let (head, mut cursor) = self.store.image();
-        checkpoint::begin(&self.files, self.id, index).unwrap();
-        loop {
-            let mut block = Vec::new();
-            let last = self.store.image_rows(&mut cursor, 3, &mut block);
-            checkpoint::rows(&self.files, index, &block).unwrap();
-            if last {
-                break;
-            }
-        }
-        self.store.end_image(cursor);
-        let finished = checkpoint::finish(&self.files, self.id, index, &head).unwrap();
-        checkpoint::clean(&self.files, self.id, &[]).unwrap();
-        finished
-    }
-
-    /// As a member starts: finish an install, load, settle.
-    fn open(files: MemFiles, id: Identity, log_boundary: u64) -> Result<(Life, Option<Fault>), Fault> {
-        transfer::resume(&files, id)?;
-        let loaded = checkpoint::load_newest(&files, id, CONFIG, log_boundary)?.expect("there is a checkpoint");
-        assert_eq!(loaded.manifest.index, loaded.store.applied().index);
-        checkpoint::settle(&files, id, &loaded.manifest)?;
-        Ok((Life { files, id, store: loaded.store }, loaded.passed_over))
-    }
-
-    fn check_against(&self, model: &Store) {
-        assert_eq!(self.store.applied(), model.applied());
-        assert_eq!((self.store.revision(), self.store.digest()), (model.revision(), model.digest()));
-        assert_eq!(self.store.live_bytes(), model.live_bytes());
-        for number in 0..KEYS {
-            let Some(item) = self.store.get(&key(number)) else {
-                assert!(model.get(&key(number)).is_none());
-                continue;
-            };
-            let whole = match &item.at.bytes {
-                Some(bytes) => bytes.clone(),
-                None => records::read(&self.files, item.at.handle).unwrap(),
-            };
-            let record = store::record::open(&whole).unwrap();
-            assert_eq!(record.rev.main, item.modified);
-            let kv = store::record::key_value(&record.body).unwrap();
-            // Entry i makes revision i: genesis is entry 1 and revision 1.
-            assert_eq!((kv.key, kv.value), (&key(number)[..], &value(item.modified.unsigned_abs())[..]));
-        }
-    }
-}
-
-/// The state after entry `index`, from nothing.
-fn model(id: Identity, index: u64) -> Store {
-    let mut life = Life::begin(id);
-    life.apply_until(index);
-    life.store
-}
-
-/// Checkpoints at 1, 10, 11, 30, 40, with writes in between that no checkpoint covers yet.
-/// Marks: calls after each, its index, and how far the log may have been cut.
-fn life_with_checkpoints() -> (Life, Vec<(usize, u64, u64)>) {
-    let mut life = Life::begin(ID);
-    let mut marks = vec![(life.files.calls(), 1, 1)];
-    for (written, index) in [(5, 10), (10, 11), (25, 30), (33, 40)] {
-        life.apply_until(written);
-        life.write();
-        life.apply_until(index);
-        let cut = life.checkpoint().cut;
-        marks.push((life.files.calls(), index, cut - 1));
-    }
-    (life, marks)
-}
 
 #[test]
 fn a_crash_after_any_call_leaves_the_old_or_the_new_checkpoint() {
@@ -306,7 +173,7 @@ fn records_of(files: &MemFiles, segment: u32, range: (i64, i64)) -> (Vec<Wanted>
     let mut wanted = Vec::new();
     for bytes in &all {
         let handle = store::Handle { segment, offset, len: bytes.len() as u32 };
-        wanted.push(Wanted { place: 0, handle, rev: store::record::open(bytes).unwrap().rev });
+        wanted.push(Wanted { place: 0, handle, rev: store::record::open(bytes).unwrap().rev, superseded: None });
         offset += handle.len;
     }
     (wanted, all)
@@ -431,41 +298,13 @@ fn history_comes_in_whole_revisions() {
     }
 }
 
-/// A sender's checkpoint and a receiver with other contents under the same names.
-fn transfer_pair() -> (Life, Bytes, Life) {
-    let mut sender = Life::begin(OTHER);
-    sender.apply_until(50);
-    let manifest = sender.checkpoint().manifest;
-    sender.apply_until(55);
-    sender.write();
-    let mut receiver = Life::begin(ID);
-    receiver.apply_until(12);
-    receiver.checkpoint();
-    receiver.apply_until(15);
-    receiver.write();
-    (sender, manifest, receiver)
-}
-
-fn receive(sender: &Life, manifest: &Bytes, receiver: &MemFiles, mut spoil: impl FnMut(&str, u64, &mut Vec<u8>)) {
-    for (name, len) in transfer::begin(receiver, ID, manifest).unwrap() {
-        let mut offset = 0;
-        while offset < len {
-            let (piece, _) = transfer::read_chunk(&sender.files, &name, offset, 3000).unwrap();
-            let mut piece = piece.slice(..piece.len().min((len - offset) as usize)).to_vec();
-            spoil(&name, offset, &mut piece);
-            transfer::write_chunk(receiver, &name, offset, &piece).unwrap();
-            offset += piece.len() as u64;
-        }
-    }
-}
-
 #[test]
 fn a_crash_during_an_install_leaves_the_old_or_the_new_member() {
     let (sender, manifest, receiver) = transfer_pair();
     let start = receiver.files.calls();
     receive(&sender, &manifest, &receiver.files, |_, _, _| {});
-    let installed = transfer::install(&receiver.files, ID).unwrap();
-    assert_eq!((installed.id, installed.index), (ID, 50));
+    let installed = transfer::install(&receiver.files, ID, CONFIG).unwrap();
+    assert_eq!((installed.manifest.id, installed.manifest.index), (ID, 50));
     let (old, new) = (model(ID, 12), model(OTHER, 50));
     let (mut olds, mut news) = (0, 0);
     for calls in start..=receiver.files.calls() {
@@ -495,7 +334,7 @@ fn a_crash_during_an_install_leaves_the_old_or_the_new_member() {
 fn a_crash_during_resume_is_resumed() {
     let (sender, manifest, receiver) = transfer_pair();
     receive(&sender, &manifest, &receiver.files, |_, _, _| {});
-    transfer::install(&receiver.files, ID).unwrap();
+    transfer::install(&receiver.files, ID, CONFIG).unwrap();
     let new = model(OTHER, 50);
     let mut coin = Coin(7);
     let mut met = 0;
@@ -540,7 +379,7 @@ fn a_spoiled_transfer_is_refused_and_the_old_member_stands() {
                 }
             });
             let state: Vec<_> = files.contents().into_iter().filter(|(path, _)| path.starts_with("state/")).collect();
-            match transfer::install(&files, ID) {
+            match transfer::install(&files, ID, CONFIG) {
                 Err(fault) => {
                     assert!(fault.is_damage(), "{fault}");
                     let after: Vec<_> =
@@ -571,4 +410,70 @@ fn only_named_bytes_are_sent_and_taken() {
     }
     let foreign = Identity { cluster: 9, ..ID };
     assert!(matches!(transfer::begin(&receiver.files, foreign, &manifest), Err(Fault::Foreign { .. })));
+}
+
+/// A file that a checkpoint removed is told apart from one that is missing, by the records wanted of it.
+#[test]
+fn a_removed_segment_is_gone_for_what_compaction_took_and_damage_for_the_rest() {
+    let mut life = Life::begin(ID);
+    life.apply_until(60);
+    life.checkpoint();
+    let old = checkpoint::load_newest(&life.files, ID, CONFIG, 0).unwrap().unwrap().manifest;
+    let segment = old.segments[0];
+    let (wanted, expected) = records_of(&life.files, segment.segment, (segment.first, segment.last));
+    // Entry i makes revision i of key 3i; keys come again after KEYS entries.
+    let superseded = |wanted: &Wanted| wanted.rev.main + KEYS as i64;
+    let asked = |by: Option<i64>| -> Vec<Wanted> {
+        let number = |(place, wanted): (usize, &Wanted)| Wanted { place, superseded: by, ..*wanted };
+        wanted.iter().enumerate().map(number).collect()
+    };
+    let last = superseded(wanted.last().unwrap());
+    let mut found = Fetched::default();
+    let mut look = |files: &MemFiles, wanted: Vec<Wanted>| {
+        found.begin(wanted.len());
+        let places = wanted.len();
+        let result = fetch(files, wanted, &mut found).map(|left_out| assert_eq!(left_out, []));
+        result.map(|()| (0..places).map(|place| found.find(place).map(<[u8]>::to_vec)).collect::<Vec<_>>())
+    };
+    let here: Vec<_> = expected.iter().map(|bytes| Some(bytes.to_vec())).collect();
+    assert_eq!(look(&life.files, asked(Some(last))).unwrap(), here, "what is there is read, however old");
+    // Missing while a checkpoint names it, or the newest stands below: damage.
+    let lost = life.files.copy();
+    Files::remove(&lost, &records::path(segment.segment)).unwrap();
+    for by in [None, Some(last)] {
+        assert!(look(&lost, asked(by)).is_err_and(|fault| fault.is_damage()), "{by:?}");
+    }
+    // Compacted, swept, and named by no checkpoint: removed.
+    life.compact(50);
+    while !life.store.sweep(1_000) {}
+    life.store.drop_dead_segments();
+    for index in [70, 80] {
+        life.apply_until(index);
+        life.checkpoint();
+    }
+    assert!(!life.files.files().contains(&records::path(segment.segment)));
+    assert_eq!(look(&life.files, asked(Some(last))).unwrap(), vec![None; wanted.len()]);
+    for by in [None, Some(51)] {
+        let fault = look(&life.files, asked(by)).unwrap_err();
+        assert!(fault.is_damage() && fault.file() == records::path(segment.segment), "{by:?}: {fault}");
+    }
+    // One that the checkpoint names still, and one behind it, are damage whoever asks.
+    let newest = checkpoint::load_newest(&life.files, ID, CONFIG, 0).unwrap().unwrap().manifest;
+    life.apply_until(120);
+    life.write();
+    let behind = *records::list(&life.files).unwrap().last().unwrap();
+    assert!(behind > newest.segments.last().unwrap().segment);
+    for segment in [newest.segments[0].segment, behind] {
+        let lost = life.files.copy();
+        Files::remove(&lost, &records::path(segment)).unwrap();
+        let handle = store::Handle { segment, ..wanted[0].handle };
+        let wanted = vec![Wanted { handle, superseded: Some(2), ..wanted[0] }];
+        assert!(look(&lost, wanted).is_err_and(|fault| fault.is_damage()), "{segment:x}");
+    }
+    // While a snapshot is put in place there is no checkpoint: nothing is known, and nothing is gone.
+    let installing = life.files.copy();
+    for path in installing.files().iter().filter(|path| path.starts_with("state/manifest-")) {
+        Files::remove(&installing, path).unwrap();
+    }
+    assert!(matches!(look(&installing, asked(Some(last))), Err(Fault::Refused { .. })));
 }

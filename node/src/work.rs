@@ -1,6 +1,7 @@
 //! Carries a job out: blocking calls against `Files`, on whatever thread the driver chose.
 
 use crate::io::{Job, JobResult};
+use disk::transfer::Taken;
 use disk::{Fault, Files, Identity, Log, checkpoint, corrupt, records, transfer};
 use std::sync::Arc;
 use store::hash::HashKv;
@@ -168,23 +169,28 @@ fn run_or_fault(files: &dyn Files, id: Identity, config: store::Config, job: &Jo
             JobResult::Chunk { bytes, end }
         }
         Job::InstallBegin { manifest } => JobResult::InstallBegun { files: transfer::begin(files, id, manifest)? },
-        Job::InstallChunk { file, offset, bytes } => {
-            transfer::write_chunk(files, file, *offset, bytes)?;
-            JobResult::ChunkWritten
-        }
+        Job::InstallChunk { file, offset, bytes } => match transfer::write_chunk(files, file, *offset, bytes)? {
+            Taken::Piece | Taken::Whole => JobResult::ChunkWritten,
+            Taken::Spoiled(fault) => return Err(fault),
+        },
         Job::MarkCorrupt => {
             corrupt::mark(files, id)?;
             JobResult::CorruptMarked
         }
         Job::InstallFinish => {
-            let manifest = transfer::install(files, id)?;
-            corrupt::clear(files)?;
-            let loaded = checkpoint::load_newest(files, id, config, manifest.index)?
-                .ok_or_else(|| Fault::damaged("state", 0, "the checkpoint that was just installed is not there"))?;
-            JobResult::Installed { store: Box::new(loaded.store) }
+            let installed = transfer::install(files, id, config).map_err(half_installed)?;
+            JobResult::Installed { store: Box::new(installed.store) }
         }
         other => panic!("{other:?} is work for the log"),
     })
+}
+
+/// A member whose files are of neither state must end, as it does when the disk fails.
+fn half_installed(fault: Fault) -> Fault {
+    match fault {
+        Fault::Stopped { file, reason } => Fault::io(&file, 0, std::io::Error::other(reason)),
+        other => other,
+    }
 }
 
 fn failed(result: Result<JobResult, Fault>) -> JobResult {

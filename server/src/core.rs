@@ -251,12 +251,26 @@ impl Core {
     /// at once, those in the page cache without a thread hop, the rest by the reader threads.
     /// The error names file, offset and reason.
     pub async fn records(&self, located: &[store::Located], found: &mut Fetched) -> Result<(), String> {
+        self.fetch(located.iter().map(|at| (at, None)), found).await
+    }
+
+    /// As [`Core::records`], of versions that others took the place of at the revisions beside them:
+    /// what compaction has removed since is gone ([`Fetched::find`]), and that is no error.
+    pub async fn superseded(&self, located: &[(store::Located, i64)], found: &mut Fetched) -> Result<(), String> {
+        self.fetch(located.iter().map(|(at, by)| (at, Some(*by))), found).await
+    }
+
+    async fn fetch(
+        &self,
+        located: impl ExactSizeIterator<Item = (&store::Located, Option<i64>)>,
+        found: &mut Fetched,
+    ) -> Result<(), String> {
         found.begin(located.len());
         let mut wanted = Vec::new();
-        for (place, at) in located.iter().enumerate() {
+        for (place, (at, superseded)) in located.enumerate() {
             match &at.bytes {
                 Some(bytes) => found.keep(place, bytes.clone()),
-                None => wanted.push(Wanted { place, handle: at.handle, rev: at.rev }),
+                None => wanted.push(Wanted { place, handle: at.handle, rev: at.rev, superseded }),
             }
         }
         match &self.shared.readers {

@@ -3,10 +3,10 @@
 //! New directories are 0700, new files 0600. The lock is on the directory itself, so that a
 //! refused start leaves it as it was.
 
+use disk::handles::{Handles, Looked};
 use disk::{File, Files, How};
 use rustix::fs::{FallocateFlags, FlockOperation};
 use rustix::io::{Errno, ReadWriteFlags};
-use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
@@ -22,14 +22,50 @@ pub struct RealFiles {
     root: PathBuf,
     /// Holds the lock as long as it lives.
     _lock: fs::File,
-    kept: Mutex<BTreeMap<String, Arc<RealFile>>>,
+    kept: Mutex<Handles<Arc<RealFile>>>,
+}
+
+/// Creates `root` and what is missing above it. A new directory whose name a power loss takes back
+/// would take everything in it along, so each parent is flushed.
+fn create_durably(root: &Path) -> io::Result<()> {
+    let mut missing: Vec<&Path> = root.ancestors().take_while(|dir| !is_there(dir)).collect();
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(root)?;
+    while let Some(dir) = missing.pop() {
+        flush_name(dir)?;
+    }
+    Ok(())
+}
+
+/// Makes the name of `dir` durable. Who may create in a directory may still not read it: then
+/// nobody can flush it, and that is no reason to refuse.
+fn flush_name(dir: &Path) -> io::Result<()> {
+    match fs::File::open(parent_of(dir)).and_then(|parent| parent.sync_all()) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        done => done,
+    }
+}
+
+/// The empty path is where the process stands.
+fn is_there(dir: &Path) -> bool {
+    dir.as_os_str().is_empty() || dir.exists()
+}
+
+fn parent_of(dir: &Path) -> &Path {
+    match dir.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
+        None => dir,
+    }
 }
 
 impl RealFiles {
     /// Creates the directory if it is absent, and locks it. The error names the directory.
     pub fn open(root: &Path) -> io::Result<RealFiles> {
         if !root.exists() {
-            fs::DirBuilder::new().recursive(true).mode(0o700).create(root)?;
+            create_durably(root)?;
+        } else if fs::read_dir(root).is_ok_and(|mut entries| entries.next().is_none()) {
+            // A start that was cut short may have made it, and not have flushed it.
+            flush_name(root)?;
         }
         let lock = fs::File::open(root)?;
         if !lock.metadata()?.is_dir() {
@@ -42,7 +78,7 @@ impl RealFiles {
             }
             Err(error) => return Err(error.into()),
         }
-        Ok(RealFiles { root: root.to_path_buf(), _lock: lock, kept: Mutex::default() })
+        Ok(RealFiles { root: root.to_path_buf(), _lock: lock, kept: Mutex::new(Handles::new(KEPT)) })
     }
 
     fn path(&self, path: &str) -> io::Result<PathBuf> {
@@ -53,24 +89,26 @@ impl RealFiles {
         }
     }
 
-    fn kept(&self) -> MutexGuard<'_, BTreeMap<String, Arc<RealFile>>> {
+    fn kept(&self) -> MutexGuard<'_, Handles<Arc<RealFile>>> {
         self.kept.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    fn forget(&self, path: &str) {
-        self.kept().remove(path);
+    /// A call after which `names` may stand for other files.
+    fn change<T>(&self, names: &[&str], call: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        self.kept().begin(names);
+        let result = call();
+        self.kept().end(names);
+        result
     }
 
     fn open_read(&self, path: &str) -> io::Result<Arc<RealFile>> {
-        if let Some(file) = self.kept().get(path) {
-            return Ok(file.clone());
-        }
+        let looked = self.kept().look(path);
+        let opening = match looked {
+            Looked::Kept(file) => return Ok(file),
+            Looked::Absent(opening) => opening,
+        };
         let file = Arc::new(RealFile { file: fs::File::open(self.path(path)?)? });
-        let mut kept = self.kept();
-        if kept.len() >= KEPT {
-            kept.pop_first();
-        }
-        kept.insert(path.to_string(), file.clone());
+        self.kept().keep(path, opening, file.clone());
         Ok(file)
     }
 }
@@ -80,26 +118,26 @@ impl Files for RealFiles {
         if how == How::Read {
             return Ok(self.open_read(path)?);
         }
-        if how == How::Create {
-            self.forget(path);
-        }
+        let full = self.path(path)?;
         let mut options = fs::OpenOptions::new();
         options.read(true).write(true).mode(0o600);
-        if how == How::Create {
+        let file = if how == How::Create {
             options.create(true).truncate(true);
-        }
-        Ok(Arc::new(RealFile { file: options.open(self.path(path)?)? }))
+            self.change(&[path], || options.open(full))?
+        } else {
+            options.open(full)?
+        };
+        Ok(Arc::new(RealFile { file }))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.forget(from);
-        self.forget(to);
-        fs::rename(self.path(from)?, self.path(to)?)
+        let (old, new) = (self.path(from)?, self.path(to)?);
+        self.change(&[from, to], || fs::rename(old, new))
     }
 
     fn remove(&self, path: &str) -> io::Result<()> {
-        self.forget(path);
-        fs::remove_file(self.path(path)?)
+        let full = self.path(path)?;
+        self.change(&[path], || fs::remove_file(full))
     }
 
     fn list(&self, dir: &str) -> io::Result<Vec<String>> {
@@ -314,6 +352,48 @@ mod tests {
         assert_eq!(&read("a").expect("there"), b"two");
         files.remove("a").expect("removed");
         assert_eq!(read("a").expect_err("gone").kind(), io::ErrorKind::NotFound);
+    }
+
+    /// A reader that opened the old file while it was renamed must not leave it to those who come later.
+    #[test]
+    fn a_reader_in_between_does_not_keep_the_old_file() {
+        let dir = scratch();
+        let files = RealFiles::open(dir.path()).expect("opens");
+        let number = |file: &dyn File| {
+            let mut bytes = [0; 4];
+            file.read_at(0, &mut bytes).map(|_| u32::from_le_bytes(bytes)).expect("read")
+        };
+        let put = |name: &str, number: u32| {
+            files.open(name, How::Create).and_then(|file| file.write_at(0, &[&number.to_le_bytes()])).expect("written")
+        };
+        put("a", 0);
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    drop(files.open("a", How::Read));
+                }
+            });
+            let old = (1..3_000).find(|&n| {
+                put("b", n);
+                files.rename("b", "a").expect("renamed");
+                number(&*files.open("a", How::Read).expect("opens")) != n
+            });
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert_eq!(old, None, "an old file was kept");
+        });
+    }
+
+    #[test]
+    fn a_new_directory_is_made_with_all_its_parents() {
+        let dir = scratch();
+        let root = dir.path().join("x/y/z");
+        RealFiles::open(&root).expect("opens");
+        let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
+        assert_eq!((mode(&root), mode(&dir.path().join("x"))), (0o700, 0o700));
+        assert_eq!([parent_of(Path::new("data")), parent_of(Path::new("/"))], [Path::new("."), Path::new("/")]);
+        let missing: Vec<_> = Path::new("no-such/thing").ancestors().take_while(|dir| !is_there(dir)).collect();
+        assert_eq!(missing, [Path::new("no-such/thing"), Path::new("no-such")]);
     }
 
     #[test]

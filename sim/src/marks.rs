@@ -39,6 +39,7 @@ pub const ALL: &[&str] = &[
     "future read refused",
     "walk in slices",
     "value read from a file",
+    "prev_kv gone with its segment",
     "apply waited for a value",
     "too many requests",
     "leader moved on request",

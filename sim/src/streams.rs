@@ -8,6 +8,8 @@ use crate::plan::{MS, SECOND};
 use crate::planted::Planted;
 use crate::trace::Time;
 use crate::watcher::{Broken, Watcher};
+use bytes::Bytes;
+use disk::fetch::{Fetched, Wanted, fetch};
 use node::watch::{CreateRequest, FromClient, Limits, Response, StreamOut, WatchStream};
 use node::{Answer, History, Input, Refusal, Request, StreamId, ToStream, WatchOp};
 use std::collections::VecDeque;
@@ -262,18 +264,22 @@ impl Sim {
         self.at(at, Event::Taken { who, life: number, stream: id, bytes: response.bytes });
         self.response_marks(&response, &watcher);
         let files = self.members[who].disk.files();
-        let mut from_file = false;
-        let mut fetch = |located: &store::Located| match &located.bytes {
-            Some(bytes) => crate::watcher::open(bytes),
+        let (mut from_file, mut gone) = (false, false);
+        let mut read = |located: &store::Located, superseded: i64| match &located.bytes {
+            Some(bytes) => crate::watcher::open(bytes).map(Some),
             None => {
                 from_file = true;
-                let bytes = disk::records::read(files.as_ref(), located.handle).map_err(|fault| fault.to_string())?;
-                crate::watcher::open(&bytes)
+                let prev = superseded_record(files.as_ref(), located, superseded)?;
+                gone |= prev.is_none();
+                prev.as_ref().map(crate::watcher::open).transpose()
             }
         };
-        let judged = watcher.on_response(&response, &self.oracle.model, &mut fetch);
+        let judged = watcher.on_response(&response, &self.oracle.model, &mut read);
         if from_file {
             self.marks.hit("value read from a file");
+        }
+        if gone {
+            self.marks.hit("prev_kv gone with its segment");
         }
         if let Some(stream) = self.members[who].up.as_mut().and_then(|l| l.streams.get_mut(&id)) {
             stream.watcher = watcher;
@@ -368,6 +374,15 @@ impl Sim {
             self.fail(oracle, text);
         }
     }
+}
+
+/// As the server's readers do it.
+fn superseded_record(files: &dyn disk::Files, at: &store::Located, by: i64) -> Result<Option<Bytes>, String> {
+    let wanted = Wanted { place: 0, handle: at.handle, rev: at.rev, superseded: Some(by) };
+    let mut found = Fetched::default();
+    found.begin(1);
+    fetch(files, vec![wanted], &mut found).map_err(|fault| fault.to_string())?;
+    Ok(found.find(0).map(Bytes::copy_from_slice))
 }
 
 fn watch_word(message: &ToStream) -> u64 {

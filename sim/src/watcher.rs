@@ -9,8 +9,9 @@ use store::Located;
 /// A broken rule (`reliability` 2.2) and what was seen.
 pub type Broken = (&'static str, String);
 
-/// Turns a located record into a key-value pair.
-pub type Fetch<'a> = dyn FnMut(&Located) -> Result<Kv, String> + 'a;
+/// Turns a located record into a key-value pair; None if it is gone by right. The revision is the
+/// one at which another version took its place.
+pub type Fetch<'a> = dyn FnMut(&Located, i64) -> Result<Option<Kv>, String> + 'a;
 
 /// One watch as its client sees it.
 #[derive(Clone, Debug)]
@@ -260,13 +261,15 @@ fn check_event(
     }
     let created = !want.tombstone && want.kv.create == want.revision;
     let prev = if watch.create.prev_kv && !created { want.prev.clone() } else { None };
+    let may_be_gone = want.revision - 1 < model.last().compacted;
     match (&got.prev, &prev) {
         (None, None) => Ok(()),
-        (None, Some(_)) if want.revision - 1 < model.last().compacted => Ok(()),
-        (Some(located), Some(prev)) => {
-            let kv = fetch(located).map_err(|e| ("D-5", e))?;
-            if kv == *prev { Ok(()) } else { Err(("W-8", format!("prev_kv {kv:?}, right is {prev:?}"))) }
-        }
+        (None, Some(_)) if may_be_gone => Ok(()),
+        (Some(located), Some(prev)) => match fetch(located, got.revision.main).map_err(|e| ("D-5", e))? {
+            None if may_be_gone => Ok(()),
+            Some(kv) if kv == *prev => Ok(()),
+            kv => Err(("W-8", format!("prev_kv {kv:?}, right is {prev:?}"))),
+        },
         (got, want) => Err((
             "W-8",
             format!("prev_kv of {} {:?}, right is {want:?}", show(&kv.key), got.as_ref().map(|p| p.handle)),

@@ -33,7 +33,8 @@ const MAGIC: &[u8; 7] = b"kvstate";
 pub const FORMAT: u8 = 1;
 const HEAD_PREFIX: usize = 16;
 const BLOCK_HEADER: usize = 12;
-const END: u32 = u32::MAX;
+/// Instead of a number of keys: the last block.
+pub(crate) const END: u32 = u32::MAX;
 /// A block is closed at this many bytes of payload.
 const BLOCK_BYTES: usize = 256 << 10;
 /// Longest payload that is believed.
@@ -290,7 +291,7 @@ impl Loader {
         if self.ended {
             return Err(self.damage("a block behind the end".into()));
         }
-        let mut reader = Varints { rest: payload };
+        let mut reader = Varints::new(payload);
         if keys == END {
             let total = reader.next().map_err(|what| self.damage(what))?;
             self.ended = true;
@@ -340,7 +341,7 @@ fn le32(bytes: &[u8]) -> u32 {
 }
 
 /// The first block, if all of it is there.
-fn whole_block(bytes: &[u8]) -> Result<Option<&[u8]>, String> {
+pub(crate) fn whole_block(bytes: &[u8]) -> Result<Option<&[u8]>, String> {
     if bytes.len() < BLOCK_HEADER {
         return Ok(None);
     }
@@ -351,7 +352,7 @@ fn whole_block(bytes: &[u8]) -> Result<Option<&[u8]>, String> {
     Ok(bytes.get(..BLOCK_HEADER + len))
 }
 
-fn open_block(block: &[u8]) -> Result<(u32, &[u8]), String> {
+pub(crate) fn open_block(block: &[u8]) -> Result<(u32, &[u8]), String> {
     let (stored, computed) = (le32(block), crc32c::crc32c(&block[4..]));
     if stored != computed {
         return Err(format!("block checksum {stored:08x}, computed {computed:08x}"));
@@ -359,12 +360,16 @@ fn open_block(block: &[u8]) -> Result<(u32, &[u8]), String> {
     Ok((le32(&block[8..]), &block[BLOCK_HEADER..]))
 }
 
-struct Varints<'a> {
+pub(crate) struct Varints<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Varints<'a> {
-    fn next(&mut self) -> Result<u64, String> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Varints<'a> {
+        Varints { rest: bytes }
+    }
+
+    pub(crate) fn next(&mut self) -> Result<u64, String> {
         let (value, used) = read_varint(self.rest).map_err(|malformed| malformed.0)?;
         self.rest = &self.rest[used..];
         Ok(value)

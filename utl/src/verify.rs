@@ -106,11 +106,7 @@ impl Verify {
         match fault {
             Fault::Damaged { file, offset, what, .. } => self.damage(&file, offset, what, harmless),
             Fault::Io { file, offset, error } => self.damage(&file, offset, go_text(&error), harmless),
-            other => {
-                let text = other.to_string();
-                let file = text.split([' ', ':']).next().unwrap_or_default().to_string();
-                self.damage(&file, 0, text, harmless);
-            }
+            other => self.damage(other.file(), other.offset().unwrap_or_default(), other.to_string(), harmless),
         }
     }
 
@@ -226,12 +222,10 @@ impl Verify {
         }
     }
 
-    /// A checksum over the whole tells that something is wrong; the records tell where.
+    /// The first damage ends the verification of a file; the records tell of the others.
     fn segment_damage(&mut self, path: &str, until: u64, fault: Fault) {
-        let places = match &fault {
-            Fault::Damaged { offset, .. } if *offset == PAGE => self.bad_records(path, until),
-            _ => Vec::new(),
-        };
+        let in_records = fault.is_damage() && fault.offset().is_some_and(|offset| offset >= PAGE);
+        let places = if in_records { self.bad_records(path, until) } else { Vec::new() };
         if places.is_empty() {
             return self.fault(fault, None);
         }

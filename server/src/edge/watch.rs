@@ -310,14 +310,17 @@ fn add_filter(request: &mut CreateRequest, filter: u64) {
 }
 
 async fn encode_with_prevs(call: &Call, response: &Response) -> Result<Vec<u8>, Status> {
-    let wanted: Vec<Located> = response.events.iter().filter_map(|event| event.prev.clone()).collect();
+    // An event may have waited until its version before was compacted: then it goes without, as etcd's.
+    let prev = |event: &OutEvent| Some((event.prev.clone()?, event.revision.main));
+    let wanted: Vec<(Located, i64)> = response.events.iter().filter_map(prev).collect();
     let mut prevs = Fetched::default();
-    let fetched = call.core().records(&wanted, &mut prevs).await;
+    let fetched = call.core().superseded(&wanted, &mut prevs).await;
     fetched.map_err(|reason| Status::with(Code::Internal, reason))?;
     encode(call, response, &prevs)
 }
 
-/// A whole `WatchResponse`, behind room for its head. `prevs`: of the events that have one, in order.
+/// A whole `WatchResponse`, behind room for its head. `prevs`: of the events that have one, in order;
+/// those that are gone are left out.
 fn encode(call: &Call, response: &Response, prevs: &Fetched) -> Result<Vec<u8>, Status> {
     let mut numbers = 0..prevs.len();
     let mut out = Vec::with_capacity(HEAD + response.bytes);
@@ -330,7 +333,7 @@ fn encode(call: &Call, response: &Response, prevs: &Fetched) -> Result<Vec<u8>, 
     codec::put_bytes(&mut out, 6, response.cancel_reason.as_bytes());
     codec::put_flag(&mut out, 7, response.fragment);
     for event in &response.events {
-        let prev = event.prev.as_ref().and_then(|_| numbers.next()).map(|n| prevs.get(n));
+        let prev = event.prev.as_ref().and_then(|_| numbers.next()).and_then(|n| prevs.find(n));
         put_event(&mut out, event, prev)?;
     }
     Ok(out)
