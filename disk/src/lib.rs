@@ -6,13 +6,14 @@
 //! and the simulator's; the code in between is the same.
 //!
 //! ```text
-//! identity                 whose directory this is                                (mod identity, founding, urls)
+//! identity                 whose directory this is                                (mod identity, founding, inquiry, urls)
 //! log/%016x.log            the log: batches, each one write and one flush        (mod log)
 //! log/spare-%016x          written files waiting to become log files
 //! state/seg-%08x           records in revision order                             (mod records, fetch)
 //! state/index-%016x        the index at one applied index                        (mod checkpoint)
 //! state/manifest-%016x     names the files of one checkpoint; two are kept
 //! log/corrupt              the state differs from the other members'               (mod corrupt)
+//! log/late                 founded when the others were beyond genesis           (mod late)
 //! incoming/                a checkpoint on its way from another member           (mod transfer)
 //! ```
 //!
@@ -31,8 +32,11 @@ pub mod founding;
 pub mod handles;
 mod header;
 pub mod identity;
+pub mod inquiry;
+pub mod late;
 mod log;
 mod manifest;
+mod mark;
 mod measure;
 pub mod records;
 pub mod transfer;

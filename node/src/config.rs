@@ -23,6 +23,9 @@ pub struct Config {
     pub budgets: Budgets,
     /// etcd level of the cluster version that a leader sets, "3.7.0".
     pub cluster_version: String,
+    /// This member founded when the others were beyond genesis (`disk::late`): it must not vote,
+    /// campaign or acknowledge before it has caught up.
+    pub late_founder: bool,
 }
 
 impl Config {
@@ -41,6 +44,7 @@ impl Config {
             checkpoint_bytes: 64 << 20,
             budgets: Budgets::default(),
             cluster_version: "3.7.0".to_string(),
+            late_founder: false,
         }
     }
 

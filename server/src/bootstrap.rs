@@ -1,13 +1,234 @@
 //! Who this member is: ids from the initial cluster as etcd computes them, or from the data
-//! directory's `identity` file (`disk::identity`) when there is one.
+//! directory's `identity` file (`disk::identity`) when there is one; and the founding of a cluster.
 
+use crate::files::RealFiles;
+use crate::log::{self, hex};
 use crate::options::Options;
+use crate::peers::{Asking, Greeter, Outcome};
+use crate::signals::{Stops, die_of};
 pub use disk::founding::Founding;
-pub use disk::identity::{Found, find, write as write_identity};
+use disk::identity::{self, Found};
+use disk::inquiry::{Running, Standing};
 use disk::urls::texts;
+use disk::{Files, Identity, late};
+use std::net::TcpListener;
+use std::path::Path;
+use std::sync::Arc;
+use store::Member;
+use tokio::runtime::Runtime;
 
 /// Level of all formats this program writes. A higher one is refused.
 pub const FORMAT_LEVEL: u32 = disk::LEVEL;
+
+/// A start that did not succeed; the directory is as it was.
+#[derive(Debug)]
+pub struct Failed {
+    pub message: &'static str,
+    pub error: String,
+}
+
+pub fn failed(message: &'static str) -> impl Fn(String) -> Failed {
+    move |error| Failed { message, error }
+}
+
+const UNUSABLE: &str = "the data directory cannot be used";
+const UNFOUNDED: &str = "cannot found the cluster";
+const NOT_OURS: &str = "discovery failed";
+
+/// What a member begins with.
+pub struct Start<'a> {
+    pub options: &'a Options,
+    /// Drawn anew at each start.
+    pub boot: u64,
+    pub seed: u64,
+    /// Bound, and not yet served.
+    pub peers: &'a [TcpListener],
+    /// Where a founder waits, and later the member lives.
+    pub runtime: &'a Runtime,
+}
+
+/// Whether this start has made the data directory.
+#[derive(Clone, Copy)]
+struct Created(bool);
+
+/// A data directory that holds a member.
+pub struct Begun {
+    pub files: Arc<RealFiles>,
+    pub identity: Identity,
+    /// It must not vote before it has caught up.
+    pub late: bool,
+    pub config: node::Config,
+    /// Answers on the peer port until the member does.
+    pub greeter: Option<Greeter>,
+    /// Signals that were listened to while it waited.
+    pub stops: Option<Stops>,
+}
+
+/// Opens the data directory, and founds the cluster in an empty one: alone at once, else when the
+/// other initial members have said that it may.
+///
+/// # Errors
+/// The directory is of no use, or this member must not found; nothing was written then.
+pub fn begin(start: &Start) -> Result<Begun, Failed> {
+    let options = start.options;
+    let created = Created(!options.data_dir.exists());
+    if created.0 {
+        // A wrong initial cluster shall not even leave an empty directory.
+        founding(options).map_err(failed(NOT_OURS))?;
+    }
+    let opened = RealFiles::open(&options.data_dir);
+    let real = opened.map(Arc::new).map_err(|error| start.failed("cannot open the data directory", error))?;
+    let files: Arc<dyn Files> = real.clone();
+    let found = identity::find(&*files).map_err(|why| start.failed(UNUSABLE, why))?;
+    let member = match found {
+        Found::Ready(identity) => start.goes_on(&files, identity),
+        found => start.founds(&files, &found, created),
+    }?;
+    let Known { identity, late, greeter, stops } = member;
+    let config = start.config(identity, late);
+    Ok(Begun { files: real, identity, late, config, greeter, stops })
+}
+
+/// As in [`Begun`].
+struct Known {
+    identity: Identity,
+    late: bool,
+    greeter: Option<Greeter>,
+    stops: Option<Stops>,
+}
+
+impl Start<'_> {
+    fn failed(&self, message: &'static str, error: impl std::fmt::Display) -> Failed {
+        failed(message)(place(&self.options.data_dir, &error.to_string()))
+    }
+
+    /// Takes an empty directory away that this start has made.
+    fn leave(&self, created: Created) {
+        if created.0 {
+            // What is not empty stays.
+            let _ = std::fs::remove_dir(&self.options.data_dir);
+        }
+    }
+
+    fn config(&self, identity: Identity, late: bool) -> node::Config {
+        let settings = &self.options.settings;
+        node::Config {
+            election_ms: settings.election.as_millis() as u64,
+            heartbeat_ms: settings.heartbeat.as_millis() as u64,
+            quota_bytes: quota(self.options),
+            budgets: settings.budgets.node(),
+            late_founder: late,
+            ..node::Config::new(identity.cluster, identity.member, self.boot, self.seed)
+        }
+    }
+
+    fn greeter(&self, identity: Identity, standing: Standing) -> Result<Greeter, Failed> {
+        let io = |error: std::io::Error| failed("cannot start a thread")(error.to_string());
+        Greeter::start(identity, standing, self.peers).map_err(io)
+    }
+
+    /// The directory holds a member.
+    fn goes_on(&self, files: &Arc<dyn Files>, identity: Identity) -> Result<Known, Failed> {
+        log::info(
+            "restarting local member",
+            &[("local-member-id", hex(identity.member)), ("cluster-id", hex(identity.cluster))],
+        );
+        let late = late::marked(&**files, identity).map_err(|fault| self.failed(UNUSABLE, fault))?;
+        // It may take a while to read the directory. A founder shall not take that for absence.
+        let greeter = match self.options.initial_cluster.len() {
+            0 | 1 => None,
+            _ => Some(self.greeter(identity, Standing::Recovering)?),
+        };
+        Ok(Known { identity, late, greeter, stops: None })
+    }
+
+    /// The directory is empty, or holds a founding that was interrupted.
+    fn founds(&self, files: &Arc<dyn Files>, found: &Found, created: Created) -> Result<Known, Failed> {
+        let Founding { identity, members } = founding(self.options).map_err(failed(NOT_OURS))?;
+        if let Found::Founding(before) = found
+            && *before != identity
+        {
+            let text =
+                "the founding that was interrupted had another initial cluster; remove the directory to found anew";
+            return Err(self.failed(UNUSABLE, text));
+        }
+        let known = match members.len() {
+            1 => Known { identity, late: false, greeter: None, stops: None },
+            _ => self.ask(identity, &members, created)?,
+        };
+        let write = |ready| identity::write(&**files, identity, ready).map_err(|error| self.failed(UNFOUNDED, error));
+        write(false)?;
+        node::genesis(files, identity, &self.config(identity, known.late), members)
+            .map_err(|fault| self.failed(UNFOUNDED, fault))?;
+        if known.late {
+            late::mark(&**files, identity).map_err(|fault| self.failed(UNFOUNDED, fault))?;
+        }
+        write(true)?;
+        Ok(known)
+    }
+
+    /// Asks the others whether this member may found. A signal to stop ends the process here.
+    fn ask(&self, identity: Identity, members: &[Member], created: Created) -> Result<Known, Failed> {
+        let mut greeter = self.greeter(identity, Standing::Founding)?;
+        let asking = Asking { identity, boot: self.boot, members: members.to_vec() };
+        let (stops, asked) = self.runtime.block_on(async {
+            let mut stops = Stops::listen().map_err(|error| failed("cannot listen for signals")(error.to_string()))?;
+            let asked = tokio::select! {
+                outcome = asking.until_decided(&greeter) => Ok(outcome),
+                number = stops.next() => Err(number),
+            };
+            Ok((stops, asked))
+        })?;
+        match asked {
+            Ok(Outcome::Found { late }) => {
+                log::info(
+                    if late { "founding, late: the others have begun already" } else { "founding the cluster" },
+                    &[("local-member-id", hex(identity.member)), ("cluster-id", hex(identity.cluster))],
+                );
+                if late {
+                    // What it says from now on must not help another founder.
+                    drop(greeter);
+                    greeter = self.greeter(identity, Standing::Recovering)?;
+                }
+                Ok(Known { identity, late, greeter: Some(greeter), stops: Some(stops) })
+            }
+            Ok(Outcome::Refuse { member, running }) => {
+                self.leave(created);
+                let by = members.iter().find(|other| other.id == member);
+                Err(failed(NOT_OURS)(refusal(self.options, identity.member, (member, by), running)))
+            }
+            Err(signal) => {
+                self.leave(created);
+                die_of(signal)
+            }
+        }
+    }
+}
+
+/// etcd's words first, then what it means here and the ways out.
+fn refusal(options: &Options, ours: u64, (id, by): (u64, Option<&Member>), running: Running) -> String {
+    let Running { term, commit, .. } = running;
+    let name = by.map_or("", |member| &member.name[..]);
+    format!(
+        "member {ours:x} has already been bootstrapped: member {id:x} ({name}) is at term {term}, entry {commit}, \
+         and knows this member, but the data directory {} is empty. This member would forget what it has \
+         acknowledged. Put its directory back, or correct --data-dir; or take it out and add it anew: \
+         `etcdctl member remove {ours:x}`, `etcdctl member add {}`, then start it with \
+         --initial-cluster-state=existing",
+        options.data_dir.display(),
+        options.name,
+    )
+}
+
+fn place(dir: &Path, text: &str) -> String {
+    format!("{}: {text}", dir.display())
+}
+
+/// Bytes; negative = no quota.
+pub fn quota(options: &Options) -> i64 {
+    const DEFAULT: i64 = 2 << 30;
+    if options.settings.quota_bytes == 0 { DEFAULT } else { options.settings.quota_bytes }
+}
 
 /// Checks the initial cluster (`disk::founding`) of the flags.
 pub fn founding(options: &Options) -> Result<Founding, String> {
@@ -26,7 +247,6 @@ mod tests {
     use super::*;
     use crate::flags::parse;
     use crate::options::options;
-    use disk::Identity;
 
     fn found(line: &str) -> Result<Founding, String> {
         let args: Vec<String> = line.split_whitespace().map(str::to_string).collect();
@@ -53,6 +273,107 @@ mod tests {
         ];
         for (line, text) in table {
             assert_eq!(found(line).expect_err(line), text, "{line}");
+        }
+    }
+
+    fn bound() -> (TcpListener, u16) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("binds");
+        let port = listener.local_addr().expect("bound").port();
+        (listener, port)
+    }
+
+    /// Members `a`, `b` and `c`, of which only `b` answers; with the peer ports of the first two.
+    struct Three {
+        ports: [u16; 3],
+        ours: TcpListener,
+        theirs: TcpListener,
+    }
+
+    impl Three {
+        fn new() -> Three {
+            let ((ours, a), (theirs, b), (_, c)) = (bound(), bound(), bound());
+            Three { ports: [a, b, c], ours, theirs }
+        }
+
+        fn options(&self, member: usize) -> Options {
+            let [a, b, c] = self.ports.map(|port| format!("http://127.0.0.1:{port}"));
+            let (name, url) = [("a", &a), ("b", &b), ("c", &c)][member];
+            let cluster = format!("a={a},b={b},c={c}");
+            let args = ["--name", name, "--initial-advertise-peer-urls", url, "--initial-cluster", &cluster];
+            options(&parse(&args.map(str::to_string), &[]).expect("parses"), 1).expect("valid")
+        }
+
+        fn identity(&self, member: usize) -> Identity {
+            founding(&self.options(member)).expect("good").identity
+        }
+
+        /// Starts `a` in `dir` while `b` answers `standing`.
+        fn begins(self, dir: &Path, standing: Standing) -> Result<Begun, Failed> {
+            let options = Options { data_dir: dir.to_path_buf(), ..self.options(0) };
+            let identity = self.identity(1);
+            let _greeter = Greeter::start(identity, standing, &[self.theirs]).expect("greets");
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            begin(&Start { options: &options, boot: 1, seed: 1, peers: &[self.ours], runtime: &runtime })
+        }
+    }
+
+    fn begins(dir: &Path, standing: Standing) -> Result<Begun, Failed> {
+        Three::new().begins(dir, standing)
+    }
+
+    fn beyond() -> Running {
+        Running { term: 2, commit: 9, last: 9, ..Running::default() }
+    }
+
+    #[test]
+    fn two_of_three_found() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let begun = begins(&dir.path().join("a"), Standing::Founding).expect("founds");
+        assert!(!begun.late && !begun.config.late_founder);
+        assert_eq!(identity::find(&*begun.files), Ok(Found::Ready(begun.identity)));
+        assert!(!late::marked(&*begun.files, begun.identity).expect("reads"));
+    }
+
+    #[test]
+    fn a_late_founder_remembers_it() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let begun = begins(&dir.path().join("a"), Standing::Running(beyond())).expect("founds");
+        assert!(begun.late && begun.config.late_founder);
+        assert_eq!(identity::find(&*begun.files), Ok(Found::Ready(begun.identity)));
+        assert!(late::marked(&*begun.files, begun.identity).expect("reads"));
+        drop(begun);
+        let again = begins(&dir.path().join("a"), Standing::Founding).expect("goes on");
+        assert!(again.late && again.config.late_founder);
+    }
+
+    #[test]
+    fn a_member_that_is_known_writes_nothing() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let knows = Standing::Running(Running { published: true, ..beyond() });
+        let path = dir.path().join("a");
+        let failed = begins(&path, knows).err().expect("refused");
+        assert_eq!(failed.message, "discovery failed");
+        for part in ["has already been bootstrapped", "(b) is at term 2, entry 9", "--data-dir", "member remove"] {
+            assert!(failed.error.contains(part), "{failed:?}");
+        }
+        assert!(!path.exists());
+        // A directory that was there before stays.
+        std::fs::create_dir(&path).expect("creates");
+        begins(&path, knows).err().expect("refused");
+        assert_eq!(std::fs::read_dir(&path).expect("is there").count(), 0);
+    }
+
+    #[test]
+    fn a_founding_that_was_interrupted_asks_again() {
+        let knows = Standing::Running(Running { acknowledged: 4, ..beyond() });
+        for (standing, founds) in [(Standing::Founding, true), (knows, false)] {
+            let dir = tempfile::tempdir().expect("a temporary directory");
+            let (three, path) = (Three::new(), dir.path().join("a"));
+            identity::write(&RealFiles::open(&path).expect("opens"), three.identity(0), false).expect("writes");
+            let read = || std::fs::read(path.join(identity::FILE)).expect("is there");
+            let before = read();
+            assert_eq!(three.begins(&path, standing).is_ok(), founds);
+            assert_eq!(before == read(), !founds, "a refusal changes nothing");
         }
     }
 }

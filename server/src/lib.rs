@@ -13,6 +13,7 @@
 //! | `process` | from the command line to the last log line |
 //! | `flags`, `options`, `settings` | etcd's flags, checked and typed |
 //! | `bootstrap`, `publish` | ids, founding, joining |
+//! | `signals` | what asks the process to stop |
 //! | `core`, `intake`, `driver` | the handle on the core thread, its queue, its loop |
 //! | `posts` | what the core tells one watch stream |
 //! | `ledger` | every byte budget by name |
@@ -42,4 +43,5 @@ pub mod process;
 mod publish;
 pub mod readers;
 pub mod settings;
+mod signals;
 mod workers;

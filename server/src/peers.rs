@@ -8,6 +8,7 @@
 mod dial;
 mod hello;
 mod http;
+mod inquiry;
 mod listen;
 mod queue;
 mod wire;
@@ -16,6 +17,7 @@ use crate::core::Core;
 use crate::edge::{Edge, Metrics};
 use crate::log;
 use disk::Identity;
+pub use inquiry::{Asking, Greeter, Outcome};
 use node::frame::{self, Frame, Lane};
 use queue::Queue;
 use std::collections::BTreeMap;
@@ -32,6 +34,8 @@ pub enum Line {
     Log,
     /// Pieces of checkpoints.
     Bulk,
+    /// The question of a founder, and one answer.
+    Inquiry,
 }
 
 /// What the peer thread needs to know.
@@ -39,6 +43,8 @@ pub struct Setup {
     pub identity: Identity,
     /// Drawn anew at each start.
     pub boot: u64,
+    /// A late founder (`disk::late`).
+    pub late: bool,
     /// All members of the cluster, this one included.
     pub members: Vec<Member>,
     pub listeners: Vec<TcpListener>,
@@ -50,6 +56,7 @@ pub struct Setup {
 struct Peering {
     identity: Identity,
     boot: u64,
+    late: bool,
     members: BTreeMap<u64, Member>,
     edge: Edge,
     /// Ours and the others' ids as labels.
@@ -116,6 +123,7 @@ impl Peers {
         let peering = Arc::new(Peering {
             identity: setup.identity,
             boot: setup.boot,
+            late: setup.late,
             nudge: links.keys().map(|id| (*id, Arc::default())).collect(),
             names: setup.members.iter().map(|member| (member.id, format!("{:x}", member.id))).collect(),
             members: setup.members.into_iter().map(|member| (member.id, member)).collect(),
@@ -136,7 +144,7 @@ impl Peers {
                     tokio::spawn(dial::keep_connected(peering.clone(), id, line, queue));
                 }
                 for listener in listeners {
-                    tokio::spawn(listen::accept(peering.clone(), listener));
+                    tokio::spawn(listen::serve(peering.clone(), listener));
                 }
                 // The thread lives as long as the process: peers are answered until the end.
                 std::future::pending::<()>().await

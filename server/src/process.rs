@@ -1,27 +1,26 @@
 //! One member as a process: from the command line to the last log line.
 
-use crate::bootstrap::{self, Found, Founding};
+use crate::bootstrap::{self, Begun, Failed, Start, failed, quota};
 use crate::core::{self, Core};
 use crate::driver::{Driver, End};
 use crate::edge::{self, Door, Edge};
-use crate::files::{PageCache, RealFiles};
+use crate::files::PageCache;
 use crate::flags::{self, Given, Rejected};
 use crate::log::{self, hex, json};
 use crate::options::{self, Options};
 use crate::peers::{Peers, Setup};
 use crate::readers::Readers;
 use crate::settings::ETCD_LEVEL;
+use crate::signals::{Stops, die_of};
 use crate::workers::Workers;
 use crate::{compactor, listeners, publish};
+use disk::Files;
 use disk::urls::{Url, texts};
-use disk::{Files, Identity};
 use node::{Answer, Input, Node, Output, Request};
 use std::net::TcpListener;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use store::Member;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
 /// Connections and peers answer on runtimes of their own.
@@ -63,10 +62,19 @@ pub fn serve(args: &[String]) -> i32 {
     });
     match read {
         Ok(None) => 0,
-        Ok(Some((given, options))) => match start(args, &given, options) {
-            Ok(()) => 0,
-            Err(Failed { message, error }) => log::fatal(message, &[("error", json!(error))]),
-        },
+        Ok(Some((given, options))) => {
+            let on_screen =
+                options.log_outputs.iter().any(|output| ["default", "stderr", "stdout"].contains(&&output[..]));
+            match start(args, &given, options) {
+                Ok(()) => 0,
+                Err(Failed { message, error }) => {
+                    if !on_screen {
+                        eprintln!("{message}: {error}");
+                    }
+                    log::fatal(message, &[("error", json!(error))])
+                }
+            }
+        }
         Err(rejected) => refuse(args, rejected),
     }
 }
@@ -93,16 +101,6 @@ fn refuse(args: &[String], rejected: Rejected) -> i32 {
             1
         }
     }
-}
-
-/// A start that did not succeed; the directory is as it was.
-struct Failed {
-    message: &'static str,
-    error: String,
-}
-
-fn failed(message: &'static str) -> impl Fn(String) -> Failed {
-    move |error| Failed { message, error }
 }
 
 fn random() -> u64 {
@@ -208,11 +206,11 @@ fn start(args: &[String], given: &Given, options: Options) -> Result<(), Failed>
     decline_huge_pages();
     announce(args, given, &options);
     let bound = bind_all(&options)?;
-    let real = open_directory(&options)?;
-    let files: Arc<dyn Files> = real.clone();
-    let boot = random();
-    let identity = identity(&files, &options, boot)?;
-    let config = node_config(&options, identity, boot);
+    let io = |error: std::io::Error| failed("cannot start a thread")(error.to_string());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(io)?;
+    let start = Start { options: &options, boot: random(), seed: random(), peers: &bound.peer, runtime: &runtime };
+    let Begun { files: real, identity, late, config, greeter, stops } = bootstrap::begin(&start)?;
+    let (files, boot): (Arc<dyn Files>, u64) = (real.clone(), start.boot);
     let store_config = store::Config { segment_bytes: config.segment_bytes };
     let mut first = Vec::new();
     // On a thread that ends: the allocator gives what a living one does not use to nobody else.
@@ -230,7 +228,6 @@ fn start(args: &[String], given: &Given, options: Options) -> Result<(), Failed>
         ],
     );
 
-    let io = |error: std::io::Error| failed("cannot start a thread")(error.to_string());
     let readers = Readers::start(files.clone(), Arc::new(PageCache(real))).map_err(io)?;
     let registry = prometheus::Registry::new();
     let (core, end, mut deliveries) =
@@ -239,78 +236,20 @@ fn start(args: &[String], given: &Given, options: Options) -> Result<(), Failed>
     let to_peers = deliveries.remove(PEERS);
     let to_clients = deliveries.remove(CLIENTS);
     let workers = Workers::start(&edge, &end, files, (identity, store_config), wal).map_err(io)?;
-    let setup =
-        Setup { identity, boot, members, listeners: bound.peer, max_request_bytes: options.settings.max_request_bytes };
+    let max_request_bytes = options.settings.max_request_bytes;
+    let setup = Setup { identity, boot, late, members, listeners: bound.peer, max_request_bytes };
+    // From here on the member answers for itself.
+    drop(greeter);
     let peers = Peers::start(setup, edge.on(core.on_runtime(PEERS)), to_peers).map_err(io)?;
     let (ended, core_ended) = oneshot::channel();
     let driver = Driver::new(node, end, peers, workers);
     std::thread::Builder::new().name("core".into()).spawn(move || drop(ended.send(driver.run(first)))).map_err(io)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(io)?;
     runtime.block_on(async move {
         tokio::spawn(core::hand_out(to_clients));
         tokio::spawn(edge.core().ledger().clone().cut_stalled());
-        live(edge, &options, bound.client, bound.metrics, core_ended).await
+        live(edge, &options, (bound.client, bound.metrics), core_ended, stops).await
     });
     Ok(())
-}
-
-fn open_directory(options: &Options) -> Result<Arc<RealFiles>, Failed> {
-    if !options.data_dir.exists() {
-        // A wrong initial cluster shall not even leave an empty directory.
-        bootstrap::founding(options).map_err(failed("discovery failed"))?;
-    }
-    let named =
-        |error: std::io::Error| failed("cannot open the data directory")(place(&options.data_dir, &error.to_string()));
-    RealFiles::open(&options.data_dir).map(Arc::new).map_err(named)
-}
-
-fn place(dir: &Path, text: &str) -> String {
-    format!("{}: {text}", dir.display())
-}
-
-/// Who this member is; founds the cluster in an empty directory.
-fn identity(files: &Arc<dyn Files>, options: &Options, boot: u64) -> Result<Identity, Failed> {
-    let found = bootstrap::find(&**files)
-        .map_err(|why| failed("the data directory cannot be used")(place(&options.data_dir, &why)))?;
-    if let Found::Ready(identity) = found {
-        log::info(
-            "restarting local member",
-            &[("local-member-id", hex(identity.member)), ("cluster-id", hex(identity.cluster))],
-        );
-        return Ok(identity);
-    }
-    let Founding { identity, members } = bootstrap::founding(options).map_err(failed("discovery failed"))?;
-    if let Found::Founding(before) = found
-        && before != identity
-    {
-        let text = "the founding that was interrupted had another initial cluster; remove the directory to found anew";
-        return Err(failed("the data directory cannot be used")(place(&options.data_dir, text)));
-    }
-    let write = |ready| {
-        bootstrap::write_identity(&**files, identity, ready)
-            .map_err(|error| failed("cannot found the cluster")(place(&options.data_dir, &error.to_string())))
-    };
-    write(false)?;
-    node::genesis(files, identity, &node_config(options, identity, boot), members)
-        .map_err(|fault| failed("cannot found the cluster")(place(&options.data_dir, &fault.to_string())))?;
-    write(true)?;
-    Ok(identity)
-}
-
-fn quota(options: &Options) -> i64 {
-    const DEFAULT: i64 = 2 << 30;
-    if options.settings.quota_bytes == 0 { DEFAULT } else { options.settings.quota_bytes }
-}
-
-fn node_config(options: &Options, identity: Identity, boot: u64) -> node::Config {
-    let election = options.settings.election.as_millis() as u64;
-    node::Config {
-        election_ms: election,
-        heartbeat_ms: options.settings.heartbeat.as_millis() as u64,
-        quota_bytes: quota(options),
-        budgets: options.settings.budgets.node(),
-        ..node::Config::new(identity.cluster, identity.member, boot, random())
-    }
 }
 
 /// Asks the recovered member for the members it knows.
@@ -331,22 +270,18 @@ fn members(node: &mut Node, out: &mut Vec<Output>) -> Vec<Member> {
 async fn live(
     edge: Edge,
     options: &Options,
-    clients: Vec<Listening>,
-    metrics: Vec<Listening>,
+    (clients, metrics): (Vec<Listening>, Vec<Listening>),
     mut core_ended: oneshot::Receiver<End>,
+    stops: Option<Stops>,
 ) {
-    let (mut terminate, mut interrupt) = match (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) {
-        (Ok(terminate), Ok(interrupt)) => (terminate, interrupt),
-        _ => log::fatal("cannot listen for signals", &[]),
-    };
+    let listening = stops.map_or_else(Stops::listen, Ok);
+    let mut stops = listening
+        .unwrap_or_else(|error| log::fatal("cannot listen for signals", &[("error", json!(error.to_string()))]));
     let serving = tokio::spawn(come_up(edge.clone(), options.clone(), clients, metrics));
     let number = tokio::select! {
-        _ = terminate.recv() => libc::SIGTERM,
-        _ = interrupt.recv() => libc::SIGINT,
+        number = stops.next() => number,
         ended = &mut core_ended => die(ended.unwrap_or(End::Fatal("the core thread ended".into()))),
     };
-    let name = if number == libc::SIGTERM { "terminated" } else { "interrupt" };
-    log::info("received signal; shutting down", &[("signal", json!(name))]);
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
     let fields = [("name", json!(options.name)), ("data-dir", json!(options.data_dir))];
     log::info("closing etcd server", &fields);
@@ -366,15 +301,6 @@ fn die(end: End) -> ! {
         End::Fatal(reason) => log::fatal("the member stopped", &[("error", json!(reason))]),
         End::Stopped => std::process::exit(0),
     }
-}
-
-/// Ends by the signal itself, so that whoever started us sees it; the first process of a
-/// container cannot, and exits with 0 as etcd does.
-fn die_of(signal: i32) -> ! {
-    if std::process::id() != 1 {
-        let _ = signal_hook::low_level::emulate_default_handler(signal);
-    }
-    std::process::exit(0)
 }
 
 /// Joins, then opens the doors.

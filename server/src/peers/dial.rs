@@ -79,13 +79,6 @@ async fn connect(peering: &Peering, peer: u64, line: Line, url: usize) -> io::Re
     if urls.is_empty() {
         return Err(other("the member has no peer URL".into()));
     }
-    let url = Url::parse(&urls[url % urls.len()]).map_err(other)?;
-    if url.is_tls() || url.is_unix() {
-        return Err(other(format!("{url}: only http peers are supported by this version")));
-    }
-    let timed_out = |_| io::Error::new(io::ErrorKind::TimedOut, format!("{url}: timed out"));
-    let mut stream = tokio::time::timeout(CONNECT, TcpStream::connect(url.address())).await.map_err(timed_out)??;
-    stream.set_nodelay(true)?;
     let hello = Hello {
         level: FORMAT_LEVEL,
         cluster: peering.identity.cluster,
@@ -95,8 +88,20 @@ async fn connect(peering: &Peering, peer: u64, line: Line, url: usize) -> io::Re
         line,
         etcd_level: ETCD_LEVEL.into(),
     };
+    greet(&urls[url % urls.len()], &hello).await
+}
+
+/// Connects to a peer URL and says hello. The stream is for what the hello's line carries.
+pub(super) async fn greet(url: &str, hello: &Hello) -> io::Result<TcpStream> {
+    let url = Url::parse(url).map_err(other)?;
+    if url.is_tls() || url.is_unix() {
+        return Err(other(format!("{url}: only http peers are supported by this version")));
+    }
+    let timed_out = |_| io::Error::new(io::ErrorKind::TimedOut, format!("{url}: timed out"));
+    let mut stream = tokio::time::timeout(CONNECT, TcpStream::connect(url.address())).await.map_err(timed_out)??;
+    stream.set_nodelay(true)?;
     let talk = async {
-        hello::write_hello(&mut stream, &hello).await?;
+        hello::write_hello(&mut stream, hello).await?;
         hello::read_verdict(&mut stream).await
     };
     match tokio::time::timeout(HELLO, talk).await.map_err(timed_out)?? {

@@ -2,10 +2,14 @@
 //!
 //! Dialler: `magic (8), length u16, level u32, cluster u64, from u64, to u64, boot u64,
 //! line u8, etcd level`. Listener: `magic (8), length u16, level u32, code u8, text`.
-//! Little-endian; the length counts what follows it.
+//! On the line of inquiries the listener goes on with its standing: `magic (8), length u16,
+//! level u32, cluster u64, member u64, kind u8, flags u8, term u64, commit u64, last u64,
+//! acknowledged u64`. Little-endian; the length counts what follows it.
 
 use super::Line;
 use crate::bootstrap::FORMAT_LEVEL;
+use disk::Identity;
+use disk::inquiry::{Running, Standing};
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
@@ -116,6 +120,7 @@ pub async fn read_hello(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Hello
         line: match body[36] {
             0 => Line::Log,
             1 => Line::Bulk,
+            2 => Line::Inquiry,
             _ => return Err(bad("a hello for an unknown line")),
         },
         etcd_level: String::from_utf8_lossy(&body[FIXED..]).into_owned(),
@@ -144,6 +149,58 @@ pub async fn read_verdict(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Ver
     }
 }
 
+const FOUNDING: u8 = 0;
+const RECOVERING: u8 = 1;
+const RUNNING: u8 = 2;
+const LATE: u8 = 1;
+const PUBLISHED: u8 = 2;
+const STANDING: usize = 4 + 8 * 2 + 2 + 8 * 4;
+
+/// The answer to an inquiry, behind a good verdict.
+pub async fn write_standing(to: &mut (impl AsyncWrite + Unpin), ours: Identity, standing: &Standing) -> io::Result<()> {
+    let (kind, running) = match standing {
+        Standing::Founding => (FOUNDING, Running::default()),
+        Standing::Recovering => (RECOVERING, Running::default()),
+        Standing::Running(running) => (RUNNING, *running),
+    };
+    let flag = |set: bool, flag: u8| if set { flag } else { 0 };
+    let mut body = FORMAT_LEVEL.to_le_bytes().to_vec();
+    body.extend_from_slice(&ours.cluster.to_le_bytes());
+    body.extend_from_slice(&ours.member.to_le_bytes());
+    body.push(kind);
+    body.push(flag(running.late, LATE) | flag(running.published, PUBLISHED));
+    for number in [running.term, running.commit, running.last, running.acknowledged] {
+        body.extend_from_slice(&number.to_le_bytes());
+    }
+    write(to, &body).await
+}
+
+/// Reads the answer of the member `theirs`.
+pub async fn read_standing(from: &mut (impl AsyncRead + Unpin), theirs: Identity) -> io::Result<Standing> {
+    let body = read(from).await?;
+    if body.len() < STANDING {
+        return Err(bad("a standing cut short"));
+    }
+    let says = Identity { cluster: u64_at(&body, 4), member: u64_at(&body, 12) };
+    if says != theirs {
+        return Err(bad(&format!("member {:x} of cluster {:x} answered", says.member, says.cluster)));
+    }
+    let flags = body[21];
+    match body[20] {
+        FOUNDING => Ok(Standing::Founding),
+        RECOVERING => Ok(Standing::Recovering),
+        RUNNING => Ok(Standing::Running(Running {
+            term: u64_at(&body, 22),
+            commit: u64_at(&body, 30),
+            last: u64_at(&body, 38),
+            acknowledged: u64_at(&body, 46),
+            late: flags & LATE != 0,
+            published: flags & PUBLISHED != 0,
+        })),
+        _ => Err(bad("a standing of unknown kind")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -162,6 +219,34 @@ mod tests {
             write_verdict(&mut bytes, &verdict).await.expect("written");
             assert_eq!(read_verdict(&mut &bytes[..]).await.expect("read"), verdict);
         }
+    }
+
+    #[tokio::test]
+    async fn standings_come_back_and_nonsense_does_not() {
+        let ours = Identity { cluster: 7, member: 8 };
+        let running = Running { term: 3, commit: 4, last: 5, acknowledged: 6, late: true, published: false };
+        for standing in [
+            Standing::Founding,
+            Standing::Recovering,
+            Standing::Running(running),
+            Standing::Running(Running { late: false, published: true, ..running }),
+        ] {
+            let mut bytes = Vec::new();
+            write_standing(&mut bytes, ours, &standing).await.expect("written");
+            assert_eq!(read_standing(&mut &bytes[..], ours).await.expect("read"), standing);
+            for cut in 0..bytes.len() {
+                assert!(read_standing(&mut &bytes[..cut], ours).await.is_err(), "cut at {cut}");
+            }
+            let error = read_standing(&mut &bytes[..], Identity { member: 9, ..ours }).await.expect_err("another");
+            assert_eq!(error.to_string(), "member 8 of cluster 7 answered");
+            bytes[MAGIC.len() + 2 + 20] = 3;
+            let error = read_standing(&mut &bytes[..], ours).await.expect_err("unknown");
+            assert_eq!(error.to_string(), "a standing of unknown kind");
+        }
+        let asks = Hello { line: Line::Inquiry, ..hello() };
+        let mut bytes = Vec::new();
+        write_hello(&mut bytes, &asks).await.expect("written");
+        assert_eq!(read_hello(&mut &bytes[..]).await.expect("read"), asks);
     }
 
     #[test]

@@ -2,8 +2,10 @@
 
 use super::hello::{self, Hello, MAGIC, Verdict};
 use super::wire::{self, Got};
-use super::{Peering, http};
+use super::{Line, Peering, http, inquiry};
 use crate::log::{self, hex, json};
+use disk::Identity;
+use disk::inquiry::Standing;
 use node::frame::{self, Lane};
 use std::io;
 use std::net::SocketAddr;
@@ -21,7 +23,25 @@ const CONNECTIONS: usize = 256;
 const SILENCE: Duration = Duration::from_secs(10);
 const READ_BUFFER: usize = 64 << 10;
 
-pub(super) async fn accept(peering: Arc<Peering>, listener: std::net::TcpListener) {
+/// Serves the peer port of a member that runs.
+pub(super) async fn serve(peering: Arc<Peering>, listener: std::net::TcpListener) {
+    let meet = |stream, from| {
+        let peering = peering.clone();
+        async move {
+            if let Err(error) = connection(&peering, stream).await {
+                report(&peering, from, &error);
+            }
+        }
+    };
+    accept(listener, meet, |error| peering.say("accept failed", &[("error", json!(error.to_string()))])).await;
+}
+
+/// Takes connections for ever, a bounded number at once. `meet` makes the task of one of them.
+pub(super) async fn accept<T: Future<Output = ()> + Send + 'static>(
+    listener: std::net::TcpListener,
+    meet: impl Fn(TcpStream, SocketAddr) -> T,
+    failed: impl Fn(io::Error),
+) {
     let listener = match listener.set_nonblocking(true).and_then(|()| TcpListener::from_std(listener)) {
         Ok(listener) => listener,
         Err(error) => log::fatal("listener failed", &[("error", json!(error.to_string()))]),
@@ -31,17 +51,15 @@ pub(super) async fn accept(peering: Arc<Peering>, listener: std::net::TcpListene
         let Ok(place) = room.clone().acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, from)) => {
-                let peering = peering.clone();
+                let task = meet(stream, from);
                 tokio::spawn(async move {
-                    if let Err(error) = connection(&peering, stream).await {
-                        report(&peering, from, &error);
-                    }
+                    task.await;
                     drop(place);
                 });
             }
             Err(error) => {
                 // Out of file handles, most likely: others must end first.
-                peering.say("accept failed", &[("error", json!(error.to_string()))]);
+                failed(error);
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         }
@@ -58,27 +76,53 @@ fn report(peering: &Peering, from: SocketAddr, error: &io::Error) {
     }
 }
 
-fn late<T>(_: T) -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, "no first words in time")
-}
-
-async fn connection(peering: &Arc<Peering>, mut stream: TcpStream) -> io::Result<()> {
+/// The first words of one that connected; None: it is no peer, and none of its bytes were taken.
+pub(super) async fn first_words(stream: &mut TcpStream) -> io::Result<Option<Hello>> {
+    let late = |_| io::Error::new(io::ErrorKind::TimedOut, "no first words in time");
     stream.set_nodelay(true)?;
     let mut first = [0; 1];
     if tokio::time::timeout(FIRST_WORDS, stream.peek(&mut first)).await.map_err(late)?? == 0 {
-        return Ok(());
+        return Err(io::ErrorKind::UnexpectedEof.into());
     }
     if first[0] != MAGIC[0] {
-        return http::serve(peering.clone(), stream).await;
+        return Ok(None);
     }
-    let hello = tokio::time::timeout(FIRST_WORDS, hello::read_hello(&mut stream)).await.map_err(late)??;
+    tokio::time::timeout(FIRST_WORDS, hello::read_hello(stream)).await.map_err(late)?.map(Some)
+}
+
+/// Tells a peer the verdict, and in answer to an inquiry our standing.
+pub(super) async fn answer(
+    stream: &mut TcpStream,
+    verdict: &Verdict,
+    standing: Option<(Identity, Standing)>,
+) -> io::Result<()> {
+    let late = |_| io::Error::new(io::ErrorKind::TimedOut, "the peer does not take our answer");
+    let talk = async {
+        hello::write_verdict(stream, verdict).await?;
+        match &standing {
+            Some((ours, standing)) => hello::write_standing(stream, *ours, standing).await,
+            None => Ok(()),
+        }
+    };
+    tokio::time::timeout(FIRST_WORDS, talk).await.map_err(late)?
+}
+
+async fn connection(peering: &Arc<Peering>, mut stream: TcpStream) -> io::Result<()> {
+    let Some(hello) = first_words(&mut stream).await? else {
+        return http::serve(peering.clone(), stream).await;
+    };
     let known = peering.members.contains_key(&hello.from);
     let verdict = hello.judge(peering.identity.cluster, peering.identity.member, known);
-    tokio::time::timeout(FIRST_WORDS, hello::write_verdict(&mut stream, &verdict)).await.map_err(late)??;
-    if let Verdict::Refused(why) = verdict {
+    if let Verdict::Refused(why) = &verdict {
+        answer(&mut stream, &verdict, None).await?;
         peering.say("refused a peer", &[("remote-peer-id", hex(hello.from)), ("reason", json!(why))]);
         return Ok(());
     }
+    if hello.line == Line::Inquiry {
+        let standing = inquiry::standing(peering, hello.from).await?;
+        return answer(&mut stream, &verdict, Some((peering.identity, standing))).await;
+    }
+    answer(&mut stream, &verdict, None).await?;
     // It lives: dial it now, not at the end of the wait.
     if let Some(nudge) = peering.nudge.get(&hello.from) {
         nudge.notify_waiters();

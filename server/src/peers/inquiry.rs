@@ -1,0 +1,234 @@
+//! The inquiry of a founder: it asks the other initial members how they stand, before it writes
+//! anything. What follows from the answers is decided in `disk::inquiry`.
+//!
+//! Until the member itself runs, a [`Greeter`] answers on its peer port.
+
+use super::dial::greet;
+use super::hello::{self, Hello, Verdict};
+use super::{Line, Peering, listen};
+use crate::bootstrap::FORMAT_LEVEL;
+use crate::log::{self, hex, json};
+use crate::settings::ETCD_LEVEL;
+use disk::Identity;
+use disk::inquiry::{Decision, Running, Standing, decide};
+use futures_util::future::join_all;
+use node::{Answer, Request};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use store::Member;
+use tokio::net::TcpStream;
+use tokio::sync::{Notify, oneshot};
+
+/// A member that was reached answers within this time.
+const ANSWER: Duration = Duration::from_secs(5);
+const FIRST_WAIT: Duration = Duration::from_millis(20);
+const LONGEST_WAIT: Duration = Duration::from_millis(500);
+/// The first line about members that do not answer, and how often there is another.
+const SAY_AFTER: Duration = Duration::from_secs(1);
+const SAY_EVERY: Duration = Duration::from_secs(5);
+
+/// How this member stands, as the core knows it.
+pub(super) async fn standing(peering: &Peering, asker: u64) -> io::Result<Standing> {
+    let none = || io::Error::other("the member does not say how it stands");
+    let core = peering.core();
+    let Answer::Status(status) = core.ask(Request::Status, ANSWER).await.answer else { return Err(none()) };
+    let request = Request::Members { linearizable: false };
+    let Answer::Members { members } = core.ask(request, ANSWER).await.answer else { return Err(none()) };
+    let acknowledged = status.followers.iter().find(|(member, ..)| *member == asker).map_or(0, |(_, index, _)| *index);
+    Ok(Standing::Running(Running {
+        term: status.term,
+        commit: status.committed,
+        last: status.last,
+        late: peering.late,
+        published: members.iter().any(|(member, _)| member.id == asker && !member.client_urls.is_empty()),
+        acknowledged,
+    }))
+}
+
+/// What the greeter and the asker share.
+struct Shared {
+    identity: Identity,
+    standing: Standing,
+    /// Members that gave no answer the last time.
+    silent: Mutex<BTreeSet<u64>>,
+    /// One of them has just asked us: it is there now.
+    heard: Notify,
+    said: log::Seldom,
+}
+
+impl Shared {
+    fn silent(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+        self.silent.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// Answers inquiries for a member that does not run yet, on a thread that ends with this.
+pub struct Greeter {
+    shared: Arc<Shared>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Greeter {
+    /// `standing`: what is answered. The listeners stay open for the member behind it.
+    pub fn start(identity: Identity, standing: Standing, listeners: &[TcpListener]) -> io::Result<Greeter> {
+        let shared = Arc::new(Shared {
+            identity,
+            standing,
+            silent: Mutex::default(),
+            heard: Notify::new(),
+            said: log::Seldom::default(),
+        });
+        let listeners = listeners.iter().map(TcpListener::try_clone).collect::<io::Result<Vec<_>>>()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (stop, stopped) = oneshot::channel();
+        let ours = shared.clone();
+        let thread = std::thread::Builder::new().name("greeter".into()).spawn(move || {
+            runtime.block_on(async move {
+                for listener in listeners {
+                    tokio::spawn(accept(ours.clone(), listener));
+                }
+                let _ = stopped.await;
+            });
+        })?;
+        Ok(Greeter { shared, stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for Greeter {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+async fn accept(shared: Arc<Shared>, listener: TcpListener) {
+    let meet = |stream, _| {
+        let shared = shared.clone();
+        async move {
+            // Whoever asked asks again.
+            let _ = meet(&shared, stream).await;
+        }
+    };
+    let failed = |error: io::Error| {
+        if shared.said.due(error.to_string()) {
+            log::warn("accept failed", &[("error", json!(error.to_string()))]);
+        }
+    };
+    listen::accept(listener, meet, failed).await;
+}
+
+async fn meet(shared: &Shared, mut stream: TcpStream) -> io::Result<()> {
+    let Some(hello) = listen::first_words(&mut stream).await? else { return Ok(()) };
+    // The cluster's id says that its initial members are ours.
+    let verdict = match hello.judge(shared.identity.cluster, shared.identity.member, true) {
+        Verdict::Ok if hello.line != Line::Inquiry => Verdict::Refused("this member does not run yet".into()),
+        verdict => verdict,
+    };
+    if verdict != Verdict::Ok {
+        return listen::answer(&mut stream, &verdict, None).await;
+    }
+    if shared.silent().remove(&hello.from) {
+        shared.heard.notify_one();
+    }
+    listen::answer(&mut stream, &verdict, Some((shared.identity, shared.standing))).await
+}
+
+/// Who asks, and whom.
+pub struct Asking {
+    pub identity: Identity,
+    pub boot: u64,
+    /// All initial members, this one included.
+    pub members: Vec<Member>,
+}
+
+/// What one member answered, or why it did not.
+type Heard = Result<Standing, String>;
+
+/// What the answers came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Found { late: bool },
+    Refuse { member: u64, running: Running },
+}
+
+impl Asking {
+    fn others(&self) -> impl Iterator<Item = &Member> {
+        self.members.iter().filter(|member| member.id != self.identity.member)
+    }
+
+    /// Asks all others again and again until it is decided; for ever, if it must be.
+    pub async fn until_decided(&self, greeter: &Greeter) -> Outcome {
+        let shared = &greeter.shared;
+        shared.silent().extend(self.others().map(|member| member.id));
+        let mut wait = FIRST_WAIT;
+        let mut say_at = Instant::now() + SAY_AFTER;
+        loop {
+            // All have answered or failed before anything is decided: the slowest one may be the
+            // one that knows us.
+            let heard: Vec<(&Member, Heard)> = join_all(self.others().map(|member| self.ask(member))).await;
+            let answers: BTreeMap<u64, Option<Standing>> =
+                heard.iter().map(|(member, heard)| (member.id, heard.as_ref().ok().copied())).collect();
+            match decide(&answers) {
+                Decision::Found { late } => return Outcome::Found { late },
+                Decision::Refuse { member, running } => return Outcome::Refuse { member, running },
+                Decision::Wait => {}
+            }
+            *shared.silent() = answers.iter().filter(|(_, heard)| heard.is_none()).map(|(member, _)| *member).collect();
+            if Instant::now() >= say_at {
+                say_at = Instant::now() + SAY_EVERY;
+                log::warn("waiting for the other initial members to found the cluster", &self.waiting_for(&heard));
+            }
+            let _ = tokio::time::timeout(wait, shared.heard.notified()).await;
+            wait = (wait * 2).min(LONGEST_WAIT);
+        }
+    }
+
+    async fn ask<'a>(&self, member: &'a Member) -> (&'a Member, Heard) {
+        let hello = Hello {
+            level: FORMAT_LEVEL,
+            cluster: self.identity.cluster,
+            from: self.identity.member,
+            to: member.id,
+            boot: self.boot,
+            line: Line::Inquiry,
+            etcd_level: ETCD_LEVEL.into(),
+        };
+        let theirs = Identity { member: member.id, ..self.identity };
+        let mut failures = Vec::new();
+        for url in &member.peer_urls {
+            match ask_at(url, &hello, theirs).await {
+                Ok(standing) => return (member, Ok(standing)),
+                Err(error) => failures.push(format!("{url}: {error}")),
+            }
+        }
+        (member, Err(failures.join("; ")))
+    }
+
+    fn waiting_for(&self, heard: &[(&Member, Heard)]) -> [(&'static str, serde_json::Value); 3] {
+        let name = |member: &Member| format!("{} ({:x})", member.name, member.id);
+        let silent = heard.iter().filter_map(|(member, heard)| {
+            Some(json!({ "member": name(member), "peer-urls": member.peer_urls, "error": heard.as_ref().err()? }))
+        });
+        let answered = heard
+            .iter()
+            .filter_map(|(member, heard)| Some(json!(format!("{}: {:?}", name(member), heard.as_ref().ok()?))));
+        [
+            ("local-member-id", hex(self.identity.member)),
+            ("no-answer", silent.collect()),
+            ("answered", answered.collect()),
+        ]
+    }
+}
+
+async fn ask_at(url: &str, hello: &Hello, theirs: Identity) -> io::Result<Standing> {
+    let mut stream = greet(url, hello).await?;
+    let timed_out = |_| io::Error::new(io::ErrorKind::TimedOut, "no answer in time");
+    tokio::time::timeout(ANSWER, hello::read_standing(&mut stream, theirs)).await.map_err(timed_out)?
+}
