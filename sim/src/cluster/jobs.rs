@@ -217,8 +217,6 @@ impl Sim {
             _ => {}
         }
     }
-
-    // Network.
 }
 
 pub(super) fn skewed(data: &Bytes) -> Bytes {
