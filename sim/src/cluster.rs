@@ -15,6 +15,7 @@ use crate::panics::guarded;
 use crate::plan::{MS, Plan, SECOND};
 use crate::planted::Planted;
 use crate::rng::Rng;
+use crate::sights::Sight;
 use crate::streams::Stream;
 use crate::trace::{Mode, Time, Trace, fold};
 use bytes::Bytes;
@@ -36,23 +37,102 @@ const PROBE: Waiter = u64::MAX;
 
 /// What happens next, and when. `life` tells a member's lives apart.
 pub(crate) enum Event {
-    Tick { who: usize, life: u64 },
-    Turn { who: usize, life: u64 },
-    Arrive { flight: Flight },
-    Lost { who: usize, life: u64, peer: usize },
-    LaneAgain { who: usize, life: u64, lane: usize },
-    JobDone { who: usize, life: u64, lane: usize, job: JobId, result: JobResult, durable: Option<Durable> },
-    Durable { who: usize, life: u64, durable: Durable },
-    Start { who: usize },
-    Up { who: usize, life: u64 },
-    Crash { who: usize, life: u64, power: bool, down: Time },
-    Stream { who: usize, life: u64, stream: StreamId },
-    Taken { who: usize, life: u64, stream: StreamId, bytes: usize },
-    Client { client: usize },
-    Deadline { client: usize, tag: u64 },
-    GiveUp { client: usize, tag: u64 },
-    Fault { nth: usize },
-    FaultEnds { nth: usize, member: usize },
+    Tick {
+        who: usize,
+        life: u64,
+    },
+    Turn {
+        who: usize,
+        life: u64,
+    },
+    Arrive {
+        flight: Flight,
+    },
+    Lost {
+        who: usize,
+        life: u64,
+        peer: usize,
+    },
+    LaneAgain {
+        who: usize,
+        life: u64,
+        lane: usize,
+    },
+    JobDone {
+        who: usize,
+        life: u64,
+        lane: usize,
+        job: JobId,
+        result: JobResult,
+        durable: Option<Durable>,
+    },
+    Durable {
+        who: usize,
+        life: u64,
+        durable: Durable,
+    },
+    Start {
+        who: usize,
+    },
+    Up {
+        who: usize,
+        life: u64,
+    },
+    Crash {
+        who: usize,
+        life: u64,
+        power: bool,
+        down: Time,
+    },
+    Stream {
+        who: usize,
+        life: u64,
+        stream: StreamId,
+    },
+    Taken {
+        who: usize,
+        life: u64,
+        stream: StreamId,
+        bytes: usize,
+    },
+    Client {
+        client: usize,
+    },
+    Deadline {
+        client: usize,
+        tag: u64,
+    },
+    GiveUp {
+        client: usize,
+        tag: u64,
+    },
+    Fault {
+        nth: usize,
+    },
+    /// The disk begins to lie about the log.
+    Lie {
+        who: usize,
+    },
+    Strike {
+        nth: usize,
+        who: usize,
+    },
+    Mend {
+        who: usize,
+    },
+    /// A link with bandwidth is free for the next frame.
+    Depart {
+        from: usize,
+        to: usize,
+    },
+    /// The next leases of a flood.
+    Flood,
+    /// The vigil looks on.
+    Look,
+    FaultEnds {
+        nth: usize,
+        member: usize,
+    },
     Phase,
 }
 
@@ -115,6 +195,7 @@ pub(crate) struct Life {
     faulted: bool,
     saving: bool,
     checkpointing: bool,
+    checkpoint_began: Time,
     installing: bool,
     pub status: Status,
     pub frozen_once: bool,
@@ -127,7 +208,7 @@ pub(crate) struct Member {
     /// A process that serves.
     pub up: Option<Box<Life>>,
     /// A process that recovers; it serves from `Event::Up` on.
-    starting: Option<Box<Life>>,
+    pub starting: Option<Box<Life>>,
     pub gone: bool,
     pub clock: Clock,
     pub armed: BTreeMap<usize, Armed>,
@@ -135,6 +216,27 @@ pub(crate) struct Member {
     pub old_image: Option<(Time, BTreeMap<String, Vec<u8>>)>,
     stopping: Option<Time>,
     last_leader: u64,
+    /// Lanes whose jobs wait, and until when.
+    pub hung: [Time; 3],
+    /// A turn takes so long until that time.
+    pub slow: (Time, Time),
+    /// Its last turn ends then.
+    pub busy_until: Time,
+    /// The first tick that was missed by a pause that goes on.
+    missed: Option<Time>,
+    /// The next record that is written is spoilt.
+    pub spoil_record: bool,
+}
+
+impl Member {
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.is_some()
+    }
+
+    /// The process does nothing before this time: it is paused, or a turn takes long.
+    pub fn stands_still_until(&self) -> Time {
+        self.clock.frozen_until.max(self.busy_until)
+    }
 }
 
 pub struct Sim {
@@ -157,7 +259,10 @@ pub struct Sim {
     pub(crate) next_stream: StreamId,
     pub operations: u64,
     pub(crate) phase: crate::run::Phase,
-    last_leader_change: Time,
+    pub(crate) hurts: BTreeMap<usize, crate::stories::Hurt>,
+    pub(crate) vigil: crate::vigil::Vigil,
+    pub(crate) flooded: u64,
+    pub(crate) last_leader_change: Time,
     /// Lanes that a planted bug killed.
     dead_lanes: std::collections::BTreeSet<(usize, usize)>,
     frame_buffer: Vec<u8>,
@@ -195,6 +300,11 @@ impl Sim {
                     old_image: None,
                     stopping: None,
                     last_leader: 0,
+                    hung: [0; 3],
+                    slow: (0, 0),
+                    busy_until: 0,
+                    missed: None,
+                    spoil_record: false,
                 }
             })
             .collect();
@@ -218,6 +328,9 @@ impl Sim {
             next_stream: 1,
             operations: 0,
             phase: crate::run::Phase::Safety,
+            hurts: BTreeMap::new(),
+            vigil: Default::default(),
+            flooded: 0,
             last_leader_change: 0,
             dead_lanes: Default::default(),
             frame_buffer: Vec::new(),
@@ -230,19 +343,10 @@ impl Sim {
 
     /// Genesis on every disk, flushed; then everything is scheduled.
     fn found(&mut self) {
-        let founders: Vec<store::Member> = (1..=self.plan.members as u64)
-            .map(|id| store::Member {
-                id,
-                name: format!("m{id}"),
-                peer_urls: vec![format!("http://m{id}:2380")],
-                client_urls: vec![],
-            })
-            .collect();
         for who in 0..self.plan.members {
             let disk = self.members[who].disk.clone();
             disk.begin(0, None);
-            let (config, identity) = (self.config(who), self.identity(who));
-            let made = guarded(|| node::genesis(&disk.files(), identity, &config, founders.clone()));
+            let made = self.genesis(who);
             disk.end();
             disk.power_loss(1 << 40, PowerLoss::Everything);
             match made {
@@ -261,6 +365,11 @@ impl Sim {
             self.at(self.plan.faults[nth].0, Event::Fault { nth });
         }
         self.at(self.plan.until, Event::Phase);
+        self.at(SECOND, Event::Look);
+        self.net.bandwidth = self.plan.bandwidth;
+        if self.plan.leases > 0 {
+            self.at(2 * SECOND, Event::Flood);
+        }
     }
 
     pub(crate) fn at(&mut self, at: Time, event: Event) {
@@ -359,6 +468,12 @@ impl Sim {
             Event::Deadline { client, tag } => self.deadline(client, tag),
             Event::GiveUp { client, tag } => self.give_up(client, tag),
             Event::Fault { nth } => self.fault(nth),
+            Event::Lie { who } => self.lie(who),
+            Event::Strike { nth, who } => self.strike_story(nth, who),
+            Event::Mend { who } => self.mend(who),
+            Event::Look => self.look(),
+            Event::Depart { from, to } => self.depart(from, to),
+            Event::Flood => self.flood(),
             Event::FaultEnds { nth, member } => self.fault_ends(nth, member),
             Event::Phase => self.advance_phase(),
             _ => {}
@@ -377,7 +492,7 @@ impl Sim {
 
     fn wake(&mut self, who: usize) {
         let number = self.members[who].life;
-        let until = self.members[who].clock.frozen_until;
+        let until = self.members[who].stands_still_until();
         let soon = self.now + 1 + self.rng.below(40);
         let Some(life) = self.members[who].up.as_mut() else { return };
         if !life.turn_set {
@@ -387,16 +502,20 @@ impl Sim {
     }
 
     fn tick(&mut self, who: usize, life: u64) {
-        let clock = self.members[who].clock.clone();
-        if clock.frozen(self.now) {
-            // The tick waits for the process; the next one was due meanwhile.
-            self.at(clock.frozen_until, Event::Tick { who, life });
+        let until = self.members[who].stands_still_until();
+        if self.now < until {
+            // The tick waits for the process; the next ones are due meanwhile.
+            self.members[who].missed.get_or_insert(self.now);
+            self.at(until, Event::Tick { who, life });
             return;
         }
-        let due = self.now;
-        let next = clock.next(due, self.now);
+        let m = &mut self.members[who];
+        let due = m.missed.take().filter(|_| self.plan.sights.has(Sight::TickCap)).unwrap_or(self.now);
+        let (ticks, next) = m.clock.due(due, self.now);
         self.at(next, Event::Tick { who, life });
-        self.give(who, Input::Tick);
+        for _ in 0..ticks {
+            self.give(who, Input::Tick);
+        }
         if self.is(Planted::ClockTooFast) {
             self.give(who, Input::Tick);
         }
@@ -404,7 +523,7 @@ impl Sim {
     }
 
     fn turn(&mut self, who: usize) {
-        let until = self.members[who].clock.frozen_until;
+        let until = self.members[who].stands_still_until();
         let number = self.members[who].life;
         if self.now < until {
             return self.at(until, Event::Turn { who, life: number });
@@ -436,6 +555,10 @@ impl Sim {
             if self.members[who].life != number || self.oracle.failed() {
                 return;
             }
+        }
+        let (until, cost) = self.members[who].slow;
+        if self.now < until {
+            self.members[who].busy_until = self.now + cost;
         }
         if !idle {
             self.wake(who);
@@ -477,6 +600,7 @@ impl Sim {
                     self.marks_of_note(&text);
                 }
                 self.tell(Some(who), "note", fold(text.as_bytes()), 0, || format!("{level:?}: {text}"));
+                self.hear_note(who, &text);
             }
             Output::Stopped => {
                 self.marks.hit("member stopped cleanly");
@@ -504,6 +628,11 @@ impl Sim {
             let down = 50 * MS + self.rng.below(SECOND);
             let power = self.rng.percent(30);
             return self.crash(who, power, Some(down));
+        }
+        if self.is_hurt(who) {
+            self.marks.hit("damage was met and named");
+            let down = SECOND + self.rng.below(SECOND);
+            return self.crash(who, false, Some(down));
         }
         self.fail("fatal", format!("m{} stops though its disk never failed: {reason}", who + 1));
     }

@@ -12,6 +12,9 @@
 //!   no later flush writes them (the trap of the fsync study).
 
 mod calls;
+mod harm;
+
+pub use harm::{Image, Rotten, Trouble};
 
 use crate::rng::Rng;
 use crate::trace::Time;
@@ -42,6 +45,8 @@ struct Data {
     view: Vec<u8>,
     durable: Vec<u8>,
     pending: Vec<Change>,
+    /// Offset and length of the last write that was flushed and is not all zeros.
+    last_write: Option<(usize, usize)>,
     handles: u32,
 }
 
@@ -139,6 +144,7 @@ struct Inner {
     speed: Speed,
     stalled_until: Time,
     full: bool,
+    trouble: harm::Trouble,
     lies: Lies,
     // The job that runs now.
     clock: Time,
@@ -263,7 +269,11 @@ impl Inner {
                 let Some(data) = self.files.get_mut(&file) else { return };
                 match fails {
                     None if self.lies.ignores_sync => {}
-                    None => flush(data),
+                    None if self.trouble.loses_log && harm::is_log(&self.names, file) => {}
+                    None => {
+                        data.last_write = harm::last_write(&data.pending).or(data.last_write);
+                        flush(data)
+                    }
                     Some(FlushFailure::PagesKept) => {}
                     Some(FlushFailure::PagesLost) => {
                         for change in &mut data.pending {
@@ -416,6 +426,7 @@ impl Disk {
             speed,
             stalled_until: 0,
             full: false,
+            trouble: harm::Trouble::default(),
             lies: Lies::default(),
             clock: 0,
             calls: Vec::new(),
@@ -435,9 +446,14 @@ impl Disk {
 
     /// The calls that follow belong to a job that starts at `now`.
     pub fn begin(&self, now: Time, fault: Option<CallFault>) {
+        self.begin_late(now, now, fault);
+    }
+
+    /// As [`Disk::begin`], for a job whose lane stands still until `start`.
+    pub fn begin_late(&self, now: Time, start: Time, fault: Option<CallFault>) {
         let mut inner = self.lock();
         inner.settle(now);
-        inner.clock = now;
+        inner.clock = start;
         inner.calls.clear();
         inner.fault = fault;
         inner.failed = false;

@@ -31,15 +31,27 @@ impl Sim {
         let wire = Bytes::copy_from_slice(&bytes);
         self.frame_buffer = bytes;
         self.tell(Some(who), "send", to, fold(&wire), || format!("to m{to} {frame:?}"));
+        if let Frame::Forward { commands, .. } = &frame {
+            let epoch = self.net.epoch(who, peer);
+            for command in commands {
+                self.forwarded(who, peer, command.seq, command.body.len() as u64, epoch);
+            }
+        }
         if lane == 0 && self.dead_lanes.contains(&(who, peer)) {
             return;
         }
         if self.members[peer].gone {
             return;
         }
+        if self.plan.sights.has(Sight::MaxFrame) && wire.len() + 1 > self.max_frame() {
+            self.marks.hit("a frame was too long for a peer");
+            return;
+        }
         match self.net.send(self.now, who, peer, lane, wire) {
             Sent::Arrives(at, flight) => self.at(at, Event::Arrive { flight }),
             Sent::Held => {}
+            Sent::Queued => self.depart(who, peer),
+            Sent::Dropped => self.marks.hit("a frame was dropped inside a connection"),
             Sent::NoConnection(up_at) => {
                 let life = self.members[who].life;
                 self.at(up_at, Event::Lost { who, life, peer });
@@ -50,6 +62,28 @@ impl Sim {
                 }
                 self.break_pair(who, peer);
             }
+        }
+    }
+
+    /// As `max_frame` of `server/src/peers.rs`, but for its lower bound.
+    fn max_frame(&self) -> usize {
+        let unit = self.plan.max_request_bytes.min(256 << 20) as usize;
+        // Pieces of checkpoints have a size of their own.
+        (4 * unit + (64 << 10)).max((1 << 20) + (64 << 10))
+    }
+
+    /// The next frame of a link leaves, if it is free.
+    pub(super) fn depart(&mut self, from: usize, to: usize) {
+        if let Some((at, flight, left)) = self.net.depart(self.now, from, to) {
+            self.at(at, Event::Arrive { flight });
+            self.at(left, Event::Depart { from, to });
+        }
+    }
+
+    /// All links that wait go on.
+    pub(crate) fn depart_all(&mut self) {
+        for from in 0..self.members.len() {
+            (0..self.members.len()).for_each(|to| self.depart(from, to));
         }
     }
 
@@ -80,6 +114,9 @@ impl Sim {
             Err(panic) => return self.fail("panic", panic),
         };
         let who = flight.to;
+        if let Frame::Chunk { ok: true, bytes, .. } = &frame {
+            self.piece_arrived(who, bytes);
+        }
         self.tell(Some(who), "recv", from, fold(&flight.bytes), || format!("from m{from} {frame:?}"));
         if self.is(Planted::ReadIndexByAnyone)
             && let Frame::ReadIndex { boot, token } = frame

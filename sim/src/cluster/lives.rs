@@ -2,8 +2,65 @@
 
 use super::*;
 
+/// What a process does that finds no member in its directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(dead_code, reason = "the one that is shipped is used")]
+enum Founding {
+    AtOnce,
+    /// It founds when a majority of the founders, itself included, say that nothing happened yet.
+    AskOthers,
+}
+
+/// The shipped policy.
+const FOUNDING: Founding = Founding::AtOnce;
+
 impl Sim {
-    pub(super) fn start(&mut self, who: usize) {
+    /// What every founder begins with, written to the member's disk.
+    pub(super) fn genesis(&mut self, who: usize) -> Result<Result<(), disk::Fault>, String> {
+        let founders: Vec<store::Member> = (1..=self.plan.members as u64)
+            .map(|id| store::Member {
+                id,
+                name: format!("m{id}"),
+                peer_urls: vec![format!("http://m{id}:2380")],
+                client_urls: vec![],
+            })
+            .collect();
+        let (config, identity) = (self.config(who), self.identity(who));
+        let files = self.members[who].disk.files();
+        guarded(|| node::genesis(&files, identity, &config, founders))
+    }
+
+    /// What `server/src/process.rs` does with a directory that holds no member. True: it is one now.
+    fn found_again(&mut self, who: usize) -> bool {
+        let others = |sim: &Sim, above: bool| {
+            let genesis = genesis_index(sim.plan.members);
+            let lives = sim.members.iter().enumerate().filter(|(i, _)| *i != who).filter_map(|(_, m)| m.up.as_ref());
+            lives.filter(|l| (l.status.term > 1 || l.status.committed > genesis) == above).count()
+        };
+        if FOUNDING == Founding::AskOthers {
+            if others(self, true) > 0 {
+                self.refused_start(who, "others know that this cluster lives");
+                return false;
+            }
+            if (others(self, false) + 1) * 2 <= self.plan.members {
+                self.at(self.now + SECOND / 2, Event::Start { who });
+                return false;
+            }
+        }
+        match self.genesis(who) {
+            Ok(Ok(())) => true,
+            Ok(Err(fault)) => {
+                self.fail("recover", format!("genesis: {fault}"));
+                false
+            }
+            Err(panic) => {
+                self.fail("panic", panic);
+                false
+            }
+        }
+    }
+
+    pub(crate) fn start(&mut self, who: usize) {
         let m = &mut self.members[who];
         if m.gone || m.up.is_some() || m.starting.is_some() {
             return;
@@ -20,6 +77,10 @@ impl Sim {
         let config = self.config(who);
         self.members[who].life += 1;
         disk.begin(self.now, None);
+        if self.is_hurt(who) && !node::exists(&disk.files()).unwrap_or(true) && !self.found_again(who) {
+            disk.end();
+            return;
+        }
         let mut out = Vec::new();
         let recovered = guarded(|| Node::recover(config, &disk.files(), &mut out));
         let report = disk.end();
@@ -29,6 +90,13 @@ impl Sim {
                 // Nothing to do but wait for space.
                 let life = self.members[who].life;
                 self.tell(Some(who), "full", life, 0, || fault.to_string());
+                return self.at(self.now + SECOND / 2, Event::Start { who });
+            }
+            Ok(Err(fault)) if self.is_hurt(who) => return self.refused_start(who, &fault.to_string()),
+            Ok(Err(fault)) if report.failed => {
+                // A read failed; whoever starts processes tries again.
+                let life = self.members[who].life;
+                self.tell(Some(who), "unread", life, 0, || fault.to_string());
                 return self.at(self.now + SECOND / 2, Event::Start { who });
             }
             Ok(Err(fault)) => return self.fail("recover", format!("m{} does not start: {fault}", who + 1)),
@@ -46,13 +114,19 @@ impl Sim {
             faulted: false,
             saving: false,
             checkpointing: false,
+            checkpoint_began: 0,
             installing: false,
             status: Status::default(),
             frozen_once: false,
         };
         self.tell(Some(who), "start", life, report.end, || format!("life {life}, {} disk calls", report.calls.len()));
         self.members[who].starting = Some(Box::new(life_box));
-        if life > 1 && !report.calls.is_empty() && self.phase == crate::run::Phase::Safety && self.rng.percent(12) {
+        if life > 1
+            && !report.calls.is_empty()
+            && self.phase == crate::run::Phase::Safety
+            && self.rng.percent(12)
+            && !self.is_quiet()
+        {
             let (at, power) = (*self.rng.pick(&report.calls), self.rng.percent(60));
             let down = 10 * MS + self.rng.below(SECOND);
             self.at(at, Event::Crash { who, life, power, down });
@@ -177,16 +251,29 @@ impl Sim {
         m.life += 1;
         m.armed.clear();
         m.stopping = None;
+        m.missed = None;
+        m.busy_until = 0;
+        m.hung = [0; 3];
+        m.spoil_record = false;
+        let lies = m.disk.troubled().loses_log;
         if power {
             let how = match self.rng.below(10) {
                 0..=2 => PowerLoss::Nothing,
                 3 => PowerLoss::Everything,
                 _ => PowerLoss::Some,
             };
-            m.disk.power_loss(now, how);
+            // What a disk that lied did not write is not there.
+            let how = if lies { PowerLoss::Nothing } else { how };
+            let disk = m.disk.clone();
+            if lies {
+                disk.kill(now);
+                self.remember_pretended(who);
+            }
+            disk.power_loss(now, how);
         } else {
             m.disk.kill(now);
         }
+        self.harm(who);
         self.net.died(now, who);
         for peer in 0..self.members.len() {
             if peer != who && self.members[peer].up.is_some() {

@@ -20,6 +20,9 @@ impl Files for Disk {
                     return Err(gone(path));
                 }
                 let time = inner.call(30, false).map_err(|_| broken())?;
+                if let Some((kind, _)) = inner.trouble.no_room {
+                    return Err(io::Error::from(kind));
+                }
                 if inner.full {
                     return Err(io::Error::from(io::ErrorKind::StorageFull));
                 }
@@ -107,6 +110,9 @@ impl Handle {
         let len = usize::try_from(len).map_err(|_| broken())?;
         let time = inner.call(40, false).map_err(|_| broken())?;
         let now = inner.files[&self.file].view.len();
+        if let Some((kind, _)) = inner.trouble.no_room.filter(|_| len > now) {
+            return Err(io::Error::from(kind));
+        }
         if len > now && inner.full {
             return Err(io::Error::from(io::ErrorKind::StorageFull));
         }
@@ -129,6 +135,11 @@ impl File for Handle {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
         let mut inner = self.disk.lock();
         inner.spend(15);
+        let failing = inner.trouble.reads_fail;
+        if failing > 0 && inner.rng.percent(failing) {
+            inner.failed = true;
+            return Err(broken());
+        }
         let Some(data) = inner.files.get(&self.file) else { return Err(broken()) };
         let from = usize::try_from(offset).unwrap_or(usize::MAX).min(data.view.len());
         let len = into.len().min(data.view.len() - from);
@@ -143,6 +154,11 @@ impl File for Handle {
         let mut inner = self.disk.lock();
         if !inner.files.contains_key(&self.file) {
             return Err(broken());
+        }
+        let grows = offset + bytes.len() > inner.files[&self.file].view.len();
+        if let Some((kind, _)) = inner.trouble.no_room.filter(|(_, inside)| *inside || grows) {
+            inner.spend(60);
+            return Err(io::Error::from(kind));
         }
         if inner.full && offset + bytes.len() > inner.files[&self.file].view.len() {
             inner.spend(60);
