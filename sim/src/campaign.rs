@@ -1,8 +1,10 @@
 //! Many seeds: progress, determinism checks, summary; and the planted bugs.
 
 use crate::marks::{ALL, Marks};
+use crate::plan::Plan;
 use crate::planted::{BANK, Entry};
-use crate::run::{Verdict, run};
+use crate::run::{Verdict, run, run_plan};
+use crate::sights::{Sight, Sights};
 use crate::trace::Mode;
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -16,6 +18,20 @@ pub const TWICE: u64 = 100;
 /// Seeds within which every planted bug must be found.
 pub const PLANTED_BUDGET: u64 = 300;
 
+/// Which sights are on.
+#[derive(Clone, Debug, Default)]
+pub struct Choice {
+    pub sights: Sights,
+    /// In every seed, not in their share of them.
+    pub always: Vec<Sight>,
+}
+
+impl Choice {
+    pub fn plan(&self, seed: u64) -> Plan {
+        Plan::with(seed, self.sights.clone(), self.always.clone())
+    }
+}
+
 #[derive(Debug, Default)]
 pub struct Summary {
     pub seeds: u64,
@@ -26,6 +42,8 @@ pub struct Summary {
     pub events: u64,
     pub faults: BTreeMap<&'static str, u64>,
     pub marks: Marks,
+    /// What was measured.
+    pub stats: BTreeMap<&'static str, u64>,
     pub twice: u64,
     /// Failing seeds with the check's name and what it saw.
     pub failures: Vec<(u64, &'static str, String)>,
@@ -41,6 +59,9 @@ impl Summary {
         self.events += verdict.events;
         for (kind, n) in &verdict.faults {
             *self.faults.entry(kind).or_default() += n;
+        }
+        for (what, n) in &verdict.stats {
+            *self.stats.entry(what).or_default() += n;
         }
         self.marks.add(&verdict.marks);
         if let Some(failure) = verdict.failures.first() {
@@ -58,12 +79,16 @@ impl Summary {
         )?;
         writeln!(
             to,
-            "speed {:.0}x real time, {:.1} seeds/s, {:.0} s; run twice and equal: {}",
+            "speed {:.2} cluster-hours a minute, {:.0}x real time, {:.1} seeds/s, {:.0} s; run twice and equal: {}",
+            hours * 60.0 / self.seconds,
             self.simulated as f64 / 1e6 / self.seconds,
             self.seeds as f64 / self.seconds,
             self.seconds,
             self.twice
         )?;
+        for (what, n) in &self.stats {
+            writeln!(to, "{what}: {n}")?;
+        }
         writeln!(to, "faults:")?;
         for (kind, n) in &self.faults {
             writeln!(to, "  {n:>8}  {kind}")?;
@@ -83,11 +108,12 @@ impl Summary {
 }
 
 /// Runs a seed; every hundredth twice.
-pub fn check(seed: u64) -> (Verdict, bool) {
-    let mut verdict = run(seed, None, Mode::Hash);
+pub fn check(seed: u64, choice: &Choice) -> (Verdict, bool) {
+    let run = || run_plan(choice.plan(seed), None, Mode::Hash);
+    let mut verdict = run();
     let twice = seed.is_multiple_of(TWICE);
     if twice {
-        let again = run(seed, None, Mode::Hash);
+        let again = run();
         if again.hash != verdict.hash {
             let text = format!("two runs differ: {:016x} and {:016x}", verdict.hash, again.hash);
             verdict.failures.push(crate::oracle::Failure { at: verdict.simulated, oracle: "determinism", text });
@@ -97,7 +123,7 @@ pub fn check(seed: u64) -> (Verdict, bool) {
 }
 
 /// Runs `seeds` on `jobs` threads. `progress`: a line on stderr now and then.
-pub fn campaign(seeds: Range<u64>, jobs: usize, progress: bool) -> Summary {
+pub fn campaign(seeds: Range<u64>, jobs: usize, progress: bool, choice: &Choice) -> Summary {
     let started = Instant::now();
     let next = AtomicU64::new(seeds.start);
     let summary = Mutex::new(Summary::default());
@@ -110,7 +136,7 @@ pub fn campaign(seeds: Range<u64>, jobs: usize, progress: bool) -> Summary {
                     if seed >= seeds.end {
                         return;
                     }
-                    let (verdict, twice) = check(seed);
+                    let (verdict, twice) = check(seed, choice);
                     let mut summary = summary.lock().expect("no thread panics with it");
                     summary.add(&verdict);
                     summary.twice += u64::from(twice);

@@ -194,16 +194,21 @@ impl Draw<'_> {
     }
 
     fn value(&mut self) -> Blob {
+        if self.work.long > 0 && self.rng.percent(self.work.long) {
+            return self.long_value();
+        }
         match self.rng.below(20) {
             0 => Vec::new(),
             1 | 2 => b"same".to_vec(),
-            3 => {
-                let mut long = format!("v{}-", self.tag).into_bytes();
-                long.resize(long.len() + self.rng.below(self.work.value) as usize, b'x');
-                long
-            }
+            3 => self.long_value(),
             _ => format!("v{}", self.tag).into_bytes(),
         }
+    }
+
+    fn long_value(&mut self) -> Blob {
+        let mut long = format!("v{}-", self.tag).into_bytes();
+        long.resize(long.len() + self.rng.below(self.work.value) as usize, b'x');
+        long
     }
 
     fn lease(&mut self) -> i64 {

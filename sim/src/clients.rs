@@ -24,6 +24,12 @@ pub(crate) enum Reader {
     History {
         stream: StreamId,
     },
+    /// Nobody: one of very many.
+    Flood,
+    /// The vigil, during the faults.
+    Vigil {
+        probe: crate::vigil::Probe,
+    },
     /// The simulator itself, after the faults.
     Epilogue {
         tag: u64,
@@ -114,6 +120,9 @@ impl Sim {
         let waiter = self.waiter(who, Reader::Client { client, tag });
         let request = self.request(&ask, tag);
         let floor = self.oracle.floor;
+        if let Ask::KeepAlive { lease } = &ask {
+            self.tried_to_renew(*lease);
+        }
         self.clients[client].op = Some(Pending { tag, ask, who, sent: self.now, floor, walk: None });
         self.give(who, Input::Request { waiter, request });
         let deadline = self.now + self.plan.workload.deadline;
@@ -222,6 +231,8 @@ impl Sim {
         life.published = life.published.max(revision);
         let Some(reader) = life.waiters.remove(&waiter) else { return };
         match reader {
+            Reader::Flood => {}
+            Reader::Vigil { probe } => self.vigil_answered(probe, answer),
             Reader::History { stream } => self.history_answered(who, stream, answer),
             Reader::Epilogue { tag } => self.epilogue_answered(who, tag, revision, answer),
             Reader::Client { client, tag } => {
@@ -311,8 +322,10 @@ impl Sim {
         (start.found, start.count, start.more) = (walk.found, count, more);
         let found = start.found.clone();
         self.range_done(who, range, floor, walk.revision, start);
-        if !stream && !self.oracle.failed() {
-            let kvs = self.found_kvs(who, &found, range.keys_only, range.target == 4).unwrap_or_default();
+        if !stream
+            && !self.oracle.failed()
+            && let Ok(kvs) = self.found_kvs(who, &found, range.keys_only, range.target == 4)
+        {
             let served: u64 = kvs.iter().map(encoded_len).sum();
             if served != measured {
                 self.fail("KV-1", format!("measured {measured} bytes and served {served}: {range:?}"));
@@ -324,7 +337,7 @@ impl Sim {
         let got = self.range_reply(who, start);
         let got = match got {
             Ok(reply) => Ok(reply),
-            Err(text) => return self.fail("D-5", text),
+            Err(text) => return self.met_damage(who, text),
         };
         self.judge_range(who, range, floor, revision, got);
     }
@@ -389,7 +402,7 @@ impl Sim {
             (Ask::ReadTxn { txn, linearizable }, Answer::Applied { revision, result }) => {
                 let got = match self.convert_result(who, result) {
                     Ok(got) => got,
-                    Err(text) => return self.fail("D-5", text),
+                    Err(text) => return self.met_damage(who, text),
                 };
                 let read = Read::Txn(txn.clone());
                 if *linearizable {
@@ -456,7 +469,7 @@ impl Sim {
     ) {
         let got = match self.convert_result(who, result) {
             Ok(got) => got,
-            Err(text) => return self.fail("D-5", text),
+            Err(text) => return self.met_damage(who, text),
         };
         let got = self.plant_in_reply(got);
         let revision = if self.is(Planted::RevisionOffByOne) && got.is_err() { revision + 1 } else { revision };

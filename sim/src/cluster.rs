@@ -1,7 +1,9 @@
 //! The driver: whole members on virtual time. It carries outputs out as the server does, on
 //! three disk lanes for each member, over the simulated network, and feeds the oracle.
 
+mod frames;
 mod jobs;
+mod lives;
 
 use crate::clients::{Client, Reader};
 use crate::clock::Clock;
@@ -13,6 +15,7 @@ use crate::panics::guarded;
 use crate::plan::{MS, Plan, SECOND};
 use crate::planted::Planted;
 use crate::rng::Rng;
+use crate::sights::Sight;
 use crate::streams::Stream;
 use crate::trace::{Mode, Time, Trace, fold};
 use bytes::Bytes;
@@ -34,23 +37,102 @@ const PROBE: Waiter = u64::MAX;
 
 /// What happens next, and when. `life` tells a member's lives apart.
 pub(crate) enum Event {
-    Tick { who: usize, life: u64 },
-    Turn { who: usize, life: u64 },
-    Arrive { flight: Flight },
-    Lost { who: usize, life: u64, peer: usize },
-    LaneAgain { who: usize, life: u64, lane: usize },
-    JobDone { who: usize, life: u64, lane: usize, job: JobId, result: JobResult, durable: Option<Durable> },
-    Durable { who: usize, life: u64, durable: Durable },
-    Start { who: usize },
-    Up { who: usize, life: u64 },
-    Crash { who: usize, life: u64, power: bool, down: Time },
-    Stream { who: usize, life: u64, stream: StreamId },
-    Taken { who: usize, life: u64, stream: StreamId, bytes: usize },
-    Client { client: usize },
-    Deadline { client: usize, tag: u64 },
-    GiveUp { client: usize, tag: u64 },
-    Fault { nth: usize },
-    FaultEnds { nth: usize, member: usize },
+    Tick {
+        who: usize,
+        life: u64,
+    },
+    Turn {
+        who: usize,
+        life: u64,
+    },
+    Arrive {
+        flight: Flight,
+    },
+    Lost {
+        who: usize,
+        life: u64,
+        peer: usize,
+    },
+    LaneAgain {
+        who: usize,
+        life: u64,
+        lane: usize,
+    },
+    JobDone {
+        who: usize,
+        life: u64,
+        lane: usize,
+        job: JobId,
+        result: JobResult,
+        durable: Option<Durable>,
+    },
+    Durable {
+        who: usize,
+        life: u64,
+        durable: Durable,
+    },
+    Start {
+        who: usize,
+    },
+    Up {
+        who: usize,
+        life: u64,
+    },
+    Crash {
+        who: usize,
+        life: u64,
+        power: bool,
+        down: Time,
+    },
+    Stream {
+        who: usize,
+        life: u64,
+        stream: StreamId,
+    },
+    Taken {
+        who: usize,
+        life: u64,
+        stream: StreamId,
+        bytes: usize,
+    },
+    Client {
+        client: usize,
+    },
+    Deadline {
+        client: usize,
+        tag: u64,
+    },
+    GiveUp {
+        client: usize,
+        tag: u64,
+    },
+    Fault {
+        nth: usize,
+    },
+    /// The disk begins to lie about the log.
+    Lie {
+        who: usize,
+    },
+    Strike {
+        nth: usize,
+        who: usize,
+    },
+    Mend {
+        who: usize,
+    },
+    /// A link with bandwidth is free for the next frame.
+    Depart {
+        from: usize,
+        to: usize,
+    },
+    /// The next leases of a flood.
+    Flood,
+    /// The vigil looks on.
+    Look,
+    FaultEnds {
+        nth: usize,
+        member: usize,
+    },
     Phase,
 }
 
@@ -113,6 +195,7 @@ pub(crate) struct Life {
     faulted: bool,
     saving: bool,
     checkpointing: bool,
+    checkpoint_began: Time,
     installing: bool,
     pub status: Status,
     pub frozen_once: bool,
@@ -125,7 +208,7 @@ pub(crate) struct Member {
     /// A process that serves.
     pub up: Option<Box<Life>>,
     /// A process that recovers; it serves from `Event::Up` on.
-    starting: Option<Box<Life>>,
+    pub starting: Option<Box<Life>>,
     pub gone: bool,
     pub clock: Clock,
     pub armed: BTreeMap<usize, Armed>,
@@ -133,6 +216,27 @@ pub(crate) struct Member {
     pub old_image: Option<(Time, BTreeMap<String, Vec<u8>>)>,
     stopping: Option<Time>,
     last_leader: u64,
+    /// Lanes whose jobs wait, and until when.
+    pub hung: [Time; 3],
+    /// A turn takes so long until that time.
+    pub slow: (Time, Time),
+    /// Its last turn ends then.
+    pub busy_until: Time,
+    /// The first tick that was missed by a pause that goes on.
+    missed: Option<Time>,
+    /// The next record that is written is spoilt.
+    pub spoil_record: bool,
+}
+
+impl Member {
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.is_some()
+    }
+
+    /// The process does nothing before this time: it is paused, or a turn takes long.
+    pub fn stands_still_until(&self) -> Time {
+        self.clock.frozen_until.max(self.busy_until)
+    }
 }
 
 pub struct Sim {
@@ -155,7 +259,10 @@ pub struct Sim {
     pub(crate) next_stream: StreamId,
     pub operations: u64,
     pub(crate) phase: crate::run::Phase,
-    last_leader_change: Time,
+    pub(crate) hurts: BTreeMap<usize, crate::stories::Hurt>,
+    pub(crate) vigil: crate::vigil::Vigil,
+    pub(crate) flooded: u64,
+    pub(crate) last_leader_change: Time,
     /// Lanes that a planted bug killed.
     dead_lanes: std::collections::BTreeSet<(usize, usize)>,
     frame_buffer: Vec<u8>,
@@ -167,14 +274,6 @@ fn lane_number(lane: node::work::Lane) -> usize {
         node::work::Lane::Log => LOG,
         node::work::Lane::Reader => 1,
         node::work::Lane::Background => 2,
-    }
-}
-
-fn frame_lane(frame: &Frame) -> usize {
-    match node::frame::lane(frame) {
-        node::frame::Lane::Urgent => 0,
-        node::frame::Lane::Log => 1,
-        node::frame::Lane::Bulk => 2,
     }
 }
 
@@ -201,6 +300,11 @@ impl Sim {
                     old_image: None,
                     stopping: None,
                     last_leader: 0,
+                    hung: [0; 3],
+                    slow: (0, 0),
+                    busy_until: 0,
+                    missed: None,
+                    spoil_record: false,
                 }
             })
             .collect();
@@ -224,6 +328,9 @@ impl Sim {
             next_stream: 1,
             operations: 0,
             phase: crate::run::Phase::Safety,
+            hurts: BTreeMap::new(),
+            vigil: Default::default(),
+            flooded: 0,
             last_leader_change: 0,
             dead_lanes: Default::default(),
             frame_buffer: Vec::new(),
@@ -236,19 +343,10 @@ impl Sim {
 
     /// Genesis on every disk, flushed; then everything is scheduled.
     fn found(&mut self) {
-        let founders: Vec<store::Member> = (1..=self.plan.members as u64)
-            .map(|id| store::Member {
-                id,
-                name: format!("m{id}"),
-                peer_urls: vec![format!("http://m{id}:2380")],
-                client_urls: vec![],
-            })
-            .collect();
         for who in 0..self.plan.members {
             let disk = self.members[who].disk.clone();
             disk.begin(0, None);
-            let (config, identity) = (self.config(who), self.identity(who));
-            let made = guarded(|| node::genesis(&disk.files(), identity, &config, founders.clone()));
+            let made = self.genesis(who);
             disk.end();
             disk.power_loss(1 << 40, PowerLoss::Everything);
             match made {
@@ -267,6 +365,11 @@ impl Sim {
             self.at(self.plan.faults[nth].0, Event::Fault { nth });
         }
         self.at(self.plan.until, Event::Phase);
+        self.at(SECOND, Event::Look);
+        self.net.bandwidth = self.plan.bandwidth;
+        if self.plan.leases > 0 {
+            self.at(2 * SECOND, Event::Flood);
+        }
     }
 
     pub(crate) fn at(&mut self, at: Time, event: Event) {
@@ -365,214 +468,15 @@ impl Sim {
             Event::Deadline { client, tag } => self.deadline(client, tag),
             Event::GiveUp { client, tag } => self.give_up(client, tag),
             Event::Fault { nth } => self.fault(nth),
+            Event::Lie { who } => self.lie(who),
+            Event::Strike { nth, who } => self.strike_story(nth, who),
+            Event::Mend { who } => self.mend(who),
+            Event::Look => self.look(),
+            Event::Depart { from, to } => self.depart(from, to),
+            Event::Flood => self.flood(),
             Event::FaultEnds { nth, member } => self.fault_ends(nth, member),
             Event::Phase => self.advance_phase(),
             _ => {}
-        }
-    }
-
-    // The process.
-
-    fn start(&mut self, who: usize) {
-        let m = &mut self.members[who];
-        if m.gone || m.up.is_some() || m.starting.is_some() {
-            return;
-        }
-        m.life += 1;
-        let (life, disk) = (m.life, m.disk.clone());
-        if self.is(Planted::DiskRolledBack)
-            && life > 1
-            && let Some((_, image)) = self.members[who].old_image.take()
-        {
-            disk.restore(&image);
-        }
-        self.members[who].life -= 1;
-        let config = self.config(who);
-        self.members[who].life += 1;
-        disk.begin(self.now, None);
-        let mut out = Vec::new();
-        let recovered = guarded(|| Node::recover(config, &disk.files(), &mut out));
-        let report = disk.end();
-        let (node, log) = match recovered {
-            Ok(Ok(both)) => both,
-            Ok(Err(fault)) if fault.is_full() => {
-                // Nothing to do but wait for space.
-                let life = self.members[who].life;
-                self.tell(Some(who), "full", life, 0, || fault.to_string());
-                return self.at(self.now + SECOND / 2, Event::Start { who });
-            }
-            Ok(Err(fault)) => return self.fail("recover", format!("m{} does not start: {fault}", who + 1)),
-            Err(panic) => return self.fail("panic", format!("m{} in recovery: {panic}", who + 1)),
-        };
-        let life_box = Life {
-            node,
-            log,
-            lanes: Default::default(),
-            inbox: VecDeque::new(),
-            turn_set: false,
-            waiters: BTreeMap::new(),
-            streams: BTreeMap::new(),
-            published: 0,
-            faulted: false,
-            saving: false,
-            checkpointing: false,
-            installing: false,
-            status: Status::default(),
-            frozen_once: false,
-        };
-        self.tell(Some(who), "start", life, report.end, || format!("life {life}, {} disk calls", report.calls.len()));
-        self.members[who].starting = Some(Box::new(life_box));
-        if life > 1 && !report.calls.is_empty() && self.phase == crate::run::Phase::Safety && self.rng.percent(12) {
-            let (at, power) = (*self.rng.pick(&report.calls), self.rng.percent(60));
-            let down = 10 * MS + self.rng.below(SECOND);
-            self.at(at, Event::Crash { who, life, power, down });
-        }
-        self.at(report.end, Event::Up { who, life });
-        // Outputs of recovery are carried out when it serves.
-        self.starting_outputs(who, out);
-    }
-
-    fn starting_outputs(&mut self, who: usize, out: Vec<Output>) {
-        for output in out {
-            match output {
-                Output::Note { text, .. } => {
-                    if text.contains("never acknowledged") {
-                        self.marks.hit("torn tail cut");
-                    }
-                    self.tell(Some(who), "note", fold(text.as_bytes()), 0, || text.clone());
-                }
-                Output::Job { job, work } => {
-                    let lane = lane_number(node::work::lane(&work));
-                    let life = self.members[who].starting.as_mut().expect("starting");
-                    life.lanes[lane].waiting.push(job, work);
-                }
-                other => panic!("recovery cannot say {other:?}"),
-            }
-        }
-    }
-
-    fn come_up(&mut self, who: usize) {
-        let Some(life) = self.members[who].starting.take() else { return };
-        let number = self.members[who].life;
-        self.members[who].up = Some(life);
-        let life = self.members[who].up.as_mut().expect("just put");
-        let (first, hard) = (life.log.boundary().0 + 1, life.log.hard());
-        let entries = guarded(|| life.log.read(first, u64::MAX));
-        let entries = match entries {
-            Ok(Ok(entries)) => entries,
-            Ok(Err(fault)) => return self.fail("recover", format!("m{} cannot read its log: {fault}", who + 1)),
-            Err(panic) => return self.fail("panic", panic),
-        };
-        let applied = self.probe(who).applied;
-        self.oracle.on_recovered(self.now, who, hard, &entries, applied);
-        let revision = self.probe(who).revision;
-        let life = self.members[who].up.as_mut().expect("up");
-        life.published = revision;
-        self.tell(Some(who), "up", applied, hard.term, || {
-            format!(
-                "applied {applied} term {} vote {} log {}..={}",
-                hard.term,
-                hard.vote,
-                first,
-                first + entries.len() as u64 - 1
-            )
-        });
-        for lane in 0..3 {
-            self.run_lane(who, lane);
-        }
-        self.observe(who);
-        self.at(self.now, Event::Tick { who, life: number });
-        self.wake(who);
-    }
-
-    fn probe(&mut self, who: usize) -> Status {
-        let life = self.members[who].up.as_mut().expect("up");
-        let mut out = Vec::new();
-        life.node.step(Input::Request { waiter: PROBE, request: Request::Status }, &mut out);
-        for output in out {
-            if let Output::Answer { answer: Answer::Status(status), .. } = output {
-                return *status;
-            }
-        }
-        // A member that stopped says nothing more.
-        self.members[who].up.as_ref().expect("up").status.clone()
-    }
-
-    /// Holds what the member says of itself against the log.
-    fn observe(&mut self, who: usize) {
-        let status = self.probe(who);
-        let fresh = self.oracle.on_status(self.now, who, &status);
-        for done in &fresh {
-            if !done.expired.is_empty() {
-                self.marks.hit("lease expired");
-                if self.now < self.last_leader_change + 2 * SECOND && self.now > 5 * SECOND {
-                    self.marks.hit("lease expired right after a leader change");
-                }
-            }
-            if done.fenced > 0 {
-                self.marks.hit("fenced expiry refused");
-            }
-            if let Some(envelope) = &done.envelope
-                && crate::clients::is_nested(&envelope.command)
-            {
-                self.marks.hit("transaction nested");
-            }
-        }
-        self.members[who].up.as_mut().expect("up").status = status;
-    }
-
-    /// Ends the process. `down`: when it starts again.
-    pub(crate) fn crash(&mut self, who: usize, power: bool, down: Option<Time>) {
-        let now = self.now;
-        let Some(life) = self.members[who].up.take().or_else(|| self.members[who].starting.take()) else { return };
-        let was_starting = life.status.member == 0;
-        self.tell(Some(who), if power { "power" } else { "kill" }, 0, 0, || "the process is dead".to_string());
-        if was_starting {
-            self.marks.hit("crash during recovery");
-        }
-        if life.saving {
-            self.marks.hit("crash between log flush and apply");
-        }
-        if life.checkpointing {
-            self.marks.hit("crash while a checkpoint is written");
-        }
-        if life.installing {
-            self.marks.hit("snapshot interrupted by a crash");
-        }
-        let Life { waiters, streams, node, log, .. } = *life;
-        // Handles close before the disk decides what survives.
-        drop(node);
-        drop(log);
-        let m = &mut self.members[who];
-        m.life += 1;
-        m.armed.clear();
-        m.stopping = None;
-        if power {
-            let how = match self.rng.below(10) {
-                0..=2 => PowerLoss::Nothing,
-                3 => PowerLoss::Everything,
-                _ => PowerLoss::Some,
-            };
-            m.disk.power_loss(now, how);
-        } else {
-            m.disk.kill(now);
-        }
-        self.net.died(now, who);
-        for peer in 0..self.members.len() {
-            if peer != who && self.members[peer].up.is_some() {
-                let life = self.members[peer].life;
-                let at = now + self.rng.below(5 * MS);
-                self.at(at, Event::Lost { who: peer, life, peer: who });
-            }
-        }
-        for (_, reader) in waiters {
-            self.orphan(reader);
-        }
-        for (_, stream) in streams {
-            self.orphan_stream(stream);
-        }
-        if let Some(down) = down {
-            self.at(now + down.max(1), Event::Start { who });
         }
     }
 
@@ -588,7 +492,7 @@ impl Sim {
 
     fn wake(&mut self, who: usize) {
         let number = self.members[who].life;
-        let until = self.members[who].clock.frozen_until;
+        let until = self.members[who].stands_still_until();
         let soon = self.now + 1 + self.rng.below(40);
         let Some(life) = self.members[who].up.as_mut() else { return };
         if !life.turn_set {
@@ -598,16 +502,20 @@ impl Sim {
     }
 
     fn tick(&mut self, who: usize, life: u64) {
-        let clock = self.members[who].clock.clone();
-        if clock.frozen(self.now) {
-            // The tick waits for the process; the next one was due meanwhile.
-            self.at(clock.frozen_until, Event::Tick { who, life });
+        let until = self.members[who].stands_still_until();
+        if self.now < until {
+            // The tick waits for the process; the next ones are due meanwhile.
+            self.members[who].missed.get_or_insert(self.now);
+            self.at(until, Event::Tick { who, life });
             return;
         }
-        let due = self.now;
-        let next = clock.next(due, self.now);
+        let m = &mut self.members[who];
+        let due = m.missed.take().filter(|_| self.plan.sights.has(Sight::TickCap)).unwrap_or(self.now);
+        let (ticks, next) = m.clock.due(due, self.now);
         self.at(next, Event::Tick { who, life });
-        self.give(who, Input::Tick);
+        for _ in 0..ticks {
+            self.give(who, Input::Tick);
+        }
         if self.is(Planted::ClockTooFast) {
             self.give(who, Input::Tick);
         }
@@ -615,7 +523,7 @@ impl Sim {
     }
 
     fn turn(&mut self, who: usize) {
-        let until = self.members[who].clock.frozen_until;
+        let until = self.members[who].stands_still_until();
         let number = self.members[who].life;
         if self.now < until {
             return self.at(until, Event::Turn { who, life: number });
@@ -647,6 +555,10 @@ impl Sim {
             if self.members[who].life != number || self.oracle.failed() {
                 return;
             }
+        }
+        let (until, cost) = self.members[who].slow;
+        if self.now < until {
+            self.members[who].busy_until = self.now + cost;
         }
         if !idle {
             self.wake(who);
@@ -688,6 +600,7 @@ impl Sim {
                     self.marks_of_note(&text);
                 }
                 self.tell(Some(who), "note", fold(text.as_bytes()), 0, || format!("{level:?}: {text}"));
+                self.hear_note(who, &text);
             }
             Output::Stopped => {
                 self.marks.hit("member stopped cleanly");
@@ -716,105 +629,17 @@ impl Sim {
             let power = self.rng.percent(30);
             return self.crash(who, power, Some(down));
         }
+        if self.is_hurt(who) {
+            self.marks.hit("damage was met and named");
+            let down = SECOND + self.rng.below(SECOND);
+            return self.crash(who, false, Some(down));
+        }
         self.fail("fatal", format!("m{} stops though its disk never failed: {reason}", who + 1));
     }
 
     fn net_is_one_way(&self) -> bool {
         let n = self.members.len();
         (0..n).any(|a| (0..n).any(|b| self.net.is_cut(a, b) && !self.net.is_cut(b, a)))
-    }
-
-    // Disk.
-
-    fn position(&self, id: u64) -> Option<usize> {
-        self.members.iter().position(|m| m.id == id)
-    }
-
-    fn send(&mut self, who: usize, to: u64, frame: Frame) {
-        let Some(peer) = self.position(to) else {
-            return self.fail("M-3", format!("m{} sends to {to}, which is nobody", who + 1));
-        };
-        if peer == who {
-            return self.fail("M-3", format!("m{} sends to itself: {frame:?}", who + 1));
-        }
-        let lane = frame_lane(&frame);
-        let mut bytes = std::mem::take(&mut self.frame_buffer);
-        bytes.clear();
-        if let Err(panic) = guarded(|| node::frame::encode(&frame, &mut bytes)) {
-            return self.fail("panic", format!("m{} encodes a frame: {panic}", who + 1));
-        }
-        let wire = Bytes::copy_from_slice(&bytes);
-        self.frame_buffer = bytes;
-        self.tell(Some(who), "send", to, fold(&wire), || format!("to m{to} {frame:?}"));
-        if lane == 0 && self.dead_lanes.contains(&(who, peer)) {
-            return;
-        }
-        if self.members[peer].gone {
-            return;
-        }
-        match self.net.send(self.now, who, peer, lane, wire) {
-            Sent::Arrives(at, flight) => self.at(at, Event::Arrive { flight }),
-            Sent::Held => {}
-            Sent::NoConnection(up_at) => {
-                let life = self.members[who].life;
-                self.at(up_at, Event::Lost { who, life, peer });
-            }
-            Sent::Breaks => {
-                if matches!(frame, Frame::Forward { .. }) {
-                    self.marks.hit("forward lost with its connection");
-                }
-                self.break_pair(who, peer);
-            }
-        }
-    }
-
-    pub(crate) fn break_pair(&mut self, a: usize, b: usize) {
-        self.net.break_pair(self.now, a, b);
-        if self.is(Planted::UrgentLaneDies) {
-            self.dead_lanes.insert((a, b));
-            self.dead_lanes.insert((b, a));
-        }
-        for (who, peer) in [(a, b), (b, a)] {
-            let life = self.members[who].life;
-            let at = self.now + self.rng.below(10 * MS);
-            self.at(at, Event::Lost { who, life, peer });
-        }
-    }
-
-    fn arrive(&mut self, flight: Flight) {
-        if !self.net.arrives(&flight) || self.members[flight.to].up.is_none() {
-            return;
-        }
-        if self.net.is_old(&flight) {
-            self.marks.hit("message of a previous life arrived");
-        }
-        let from = self.members[flight.from].id;
-        let frame = match guarded(|| node::frame::decode(flight.bytes.clone())) {
-            Ok(Ok(frame)) => frame,
-            Ok(Err(_)) => return self.fail("codec", "a frame that was encoded is not decoded".to_string()),
-            Err(panic) => return self.fail("panic", panic),
-        };
-        let who = flight.to;
-        self.tell(Some(who), "recv", from, fold(&flight.bytes), || format!("from m{from} {frame:?}"));
-        if self.is(Planted::ReadIndexByAnyone)
-            && let Frame::ReadIndex { boot, token } = frame
-        {
-            let status = self.members[who].up.as_ref().expect("up").status.clone();
-            if status.is_leader {
-                return self.send(who, from, Frame::ReadIndexReply { boot, token, index: status.applied });
-            }
-        }
-        if self.is(Planted::ForwardTwice)
-            && self.rng.percent(5)
-            && let Frame::Forward { term, boot, commands } = &frame
-        {
-            let again = commands
-                .iter()
-                .map(|c| node::frame::Forwarded { seq: c.seq + (1 << 40), body: c.body.clone() })
-                .collect();
-            self.give(who, Input::Frame { from, frame: Frame::Forward { term: *term, boot: *boot, commands: again } });
-        }
-        self.give(who, Input::Frame { from, frame });
     }
 
     // Faults that touch a member.

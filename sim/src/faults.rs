@@ -2,6 +2,7 @@
 
 use crate::cluster::{Armed, Event, Sim};
 use crate::plan::{Fault, MS, SECOND, Shape, Who};
+use std::io::ErrorKind;
 
 impl Sim {
     pub(crate) fn who(&self, who: Who) -> Option<usize> {
@@ -17,7 +18,7 @@ impl Sim {
             return;
         }
         let fault = self.plan.faults[nth].1;
-        let done = self.strike(nth, fault);
+        let done = !self.is_quiet() && self.strike(nth, fault);
         if done {
             *self.fault_counts.entry(fault.kind()).or_default() += 1;
         }
@@ -94,6 +95,42 @@ impl Sim {
                 let life = sim.members[at].life;
                 sim.at(sim.now + 5 * SECOND, Event::Crash { who: at, life, power: false, down });
             }),
+            other => self.strike_sight(nth, other),
+        }
+    }
+
+    /// Faults that the sights draw.
+    fn strike_sight(&mut self, nth: usize, fault: Fault) -> bool {
+        let ends = |sim: &mut Sim, at, lasts| sim.at(sim.now + lasts, Event::FaultEnds { nth, member: at });
+        match fault {
+            Fault::Hurt(story) => self.begin_story(nth, story),
+            Fault::RotAwake { who, spot, draw } => self.who(who).is_some_and(|at| self.rot_awake(at, spot, draw)),
+            Fault::RecordRot { who } => self.who(who).is_some_and(|at| {
+                let may = self.may_hurt(at);
+                self.members[at].spoil_record |= may;
+                may
+            }),
+            Fault::ReadsFail { who, lasts, percent } => self.strike_one(who, |sim, at| {
+                sim.members[at].disk.trouble(|t| t.reads_fail = percent);
+                ends(sim, at, lasts);
+            }),
+            Fault::NoRoom { who, lasts, quota } => self.strike_one(who, |sim, at| {
+                let kind = if quota { ErrorKind::QuotaExceeded } else { ErrorKind::StorageFull };
+                sim.members[at].disk.trouble(|t| t.no_room = Some((kind, !quota)));
+                ends(sim, at, lasts);
+            }),
+            Fault::LaneHung { who, lane, lasts } => self.strike_one(who, |sim, at| {
+                sim.members[at].hung[lane] = sim.now + lasts;
+            }),
+            Fault::SlowTurns { who, lasts, cost } => self.strike_one(who, |sim, at| {
+                sim.members[at].slow = (sim.now + lasts, cost);
+            }),
+            Fault::Drops { lasts, per_myriad } => {
+                self.net.drops = per_myriad;
+                ends(self, 0, lasts);
+                true
+            }
+            other => unreachable!("{other:?} is no fault of a sight"),
         }
     }
 
@@ -169,15 +206,19 @@ impl Sim {
             Fault::Lag { .. } => self.net.extra = 0,
             Fault::SlowDisk { .. } => self.members[member].disk.set_percent(100),
             Fault::FullDisk { .. } => self.members[member].disk.set_full(false),
+            Fault::ReadsFail { .. } => self.members[member].disk.trouble(|t| t.reads_fail = 0),
+            Fault::NoRoom { .. } => self.members[member].disk.trouble(|t| t.no_room = None),
+            Fault::Drops { .. } => self.net.drops = 0,
             _ => {}
         }
         self.tell(None, "heal", nth as u64, 0, || format!("{fault:?}"));
     }
 
-    fn heal(&mut self) {
+    pub(crate) fn heal(&mut self) {
         for (at, flight) in self.net.heal(self.now) {
             self.at(at, Event::Arrive { flight });
         }
+        self.depart_all();
     }
 
     /// Everything that can be repaired is, and nothing new happens.
@@ -185,12 +226,18 @@ impl Sim {
         self.heal();
         self.net.extra = 0;
         self.net.breaks = 0;
+        self.net.drops = 0;
+        self.no_more_stories();
         for at in 0..self.members.len() {
             let now = self.now;
             let m = &mut self.members[at];
             m.disk.set_percent(100);
             m.disk.stall(0);
             m.disk.set_full(false);
+            m.disk.trouble(|t| *t = Default::default());
+            m.slow = (0, 0);
+            m.busy_until = m.busy_until.min(now);
+            m.spoil_record = false;
             m.clock.frozen_until = m.clock.frozen_until.min(now);
             m.armed.clear();
             let (life, frozen) = (m.life, m.up.is_some());

@@ -25,6 +25,7 @@
 //! leader a term, R-2 to R-6 logs; H-1 equal digests, H-2 equal hashes; V-1 a write in peace, V-4
 //! equality in peace; `panic`, `fatal`, `recover` and `codec` for what may simply not happen.
 
+mod badday;
 pub mod campaign;
 pub mod client;
 mod clients;
@@ -38,11 +39,16 @@ pub mod net;
 pub mod ops;
 pub mod oracle;
 mod panics;
+mod pipe;
 pub mod plan;
 pub mod planted;
 pub mod proto;
 pub mod rng;
 pub mod run;
+pub mod shrink;
+pub mod sights;
+mod stories;
 mod streams;
 pub mod trace;
+mod vigil;
 pub mod watcher;

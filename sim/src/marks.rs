@@ -46,6 +46,13 @@ pub const ALL: &[&str] = &[
     "member stopped cleanly",
     "a full disk was waited for",
     "forward lost with its connection",
+    "a disk was harmed",
+    "a harmed disk was refused",
+    "a harmed disk was put back",
+    "a harmed disk is whole again",
+    "damage was met and named",
+    "a frame was dropped inside a connection",
+    "a frame was too long for a peer",
 ];
 
 #[derive(Clone, Debug, Default)]

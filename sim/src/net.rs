@@ -5,6 +5,7 @@
 //! lost, or arrives late beside the next connection (a message of a previous life), except at a
 //! receiver that has restarted. A *cut* link holds everything back until it heals or breaks.
 
+use crate::pipe::Pipe;
 use crate::rng::Rng;
 use crate::trace::Time;
 use bytes::Bytes;
@@ -21,6 +22,8 @@ struct Link {
     /// Arrival of the last frame of each lane.
     last: [Time; LANES],
     held: VecDeque<(usize, Bytes)>,
+    /// Used when the link has bandwidth.
+    pipe: Pipe,
 }
 
 /// Urgent, log, bulk.
@@ -44,6 +47,10 @@ pub enum Sent {
     NoConnection(Time),
     /// The connection broke under this frame.
     Breaks,
+    /// It is gone, and nobody hears of it.
+    Dropped,
+    /// It waits for its turn on the link: [`Net::depart`].
+    Queued,
 }
 
 #[derive(Debug)]
@@ -55,14 +62,20 @@ pub struct Net {
     pub extra: Time,
     /// Frames of 10,000 that break their connection.
     pub breaks: u64,
+    /// Appends and pieces of 10,000 that are dropped, the connection lives on.
+    pub drops: u64,
     ghosts: u64,
+    /// Bytes a second of each directed link; 0: no bound.
+    pub bandwidth: u64,
     pub frames: u64,
+    /// Frames that found their queue full.
+    pub overflowed: u64,
 }
 
 impl Net {
     pub fn new(members: usize, rng: Rng, delay: Time, breaks: u64, ghosts: u64) -> Net {
         let links = (0..members * members).map(|_| Link::default()).collect();
-        Net { members, links, rng, delay, extra: 0, breaks, ghosts, frames: 0 }
+        Net { members, links, rng, delay, extra: 0, breaks, drops: 0, ghosts, bandwidth: 0, frames: 0, overflowed: 0 }
     }
 
     fn link(&mut self, from: usize, to: usize) -> &mut Link {
@@ -78,6 +91,13 @@ impl Net {
         if self.breaks > 0 && self.rng.per_myriad(self.breaks) {
             return Sent::Breaks;
         }
+        if self.drops > 0 && lane > 0 && self.rng.per_myriad(self.drops) {
+            return Sent::Dropped;
+        }
+        if self.bandwidth > 0 {
+            self.overflowed += self.link(from, to).pipe.push(lane, bytes);
+            return Sent::Queued;
+        }
         if self.link(from, to).cut {
             self.link(from, to).held.push_back((lane, bytes));
             return Sent::Held;
@@ -86,9 +106,21 @@ impl Net {
         Sent::Arrives(at, flight)
     }
 
+    /// The next frame of a link with bandwidth: when it arrives, and when the link is free again.
+    pub fn depart(&mut self, now: Time, from: usize, to: usize) -> Option<(Time, Flight, Time)> {
+        let bandwidth = self.bandwidth;
+        let link = self.link(from, to);
+        if link.cut || now < link.up_at {
+            return None;
+        }
+        let (lane, bytes, left) = link.pipe.next(now, bandwidth)?;
+        let (at, flight) = self.fly(left, from, to, lane, bytes);
+        Some((at, flight, left))
+    }
+
     fn fly(&mut self, now: Time, from: usize, to: usize, lane: usize, bytes: Bytes) -> (Time, Flight) {
         let mut took = self.rng.delay(self.delay) + self.extra;
-        if lane == 2 {
+        if lane == 2 && self.bandwidth == 0 {
             took += bytes.len() as u64 / 20;
         }
         let link = self.link(from, to);
@@ -118,6 +150,7 @@ impl Net {
             link.epoch += 1;
             link.up_at = link.up_at.max(up_at);
             link.held.clear();
+            link.pipe.restart(now);
             // The lanes of the new connection do not queue behind the old one.
             link.last = [now; LANES];
             if !ghosts {
@@ -155,6 +188,11 @@ impl Net {
             }
         }
         flights
+    }
+
+    /// Number of the connection.
+    pub fn epoch(&self, from: usize, to: usize) -> u64 {
+        self.links[from * self.members + to].epoch
     }
 
     pub fn is_cut(&self, from: usize, to: usize) -> bool {

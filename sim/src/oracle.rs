@@ -36,6 +36,16 @@ struct Seat {
     applied: u64,
     /// Revision of the last serialisable read in this life.
     serial: i64,
+    harmed: Harmed,
+}
+
+/// Whether a member's disk is what it was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Harmed {
+    #[default]
+    No,
+    /// What it says it has is not held against what it flushed.
+    Yes,
 }
 
 #[derive(Debug)]
@@ -156,20 +166,54 @@ impl Oracle {
         seat.base = index;
     }
 
-    /// A member starts from what its disk has.
-    pub fn on_recovered(&mut self, now: Time, who: usize, hard: HardState, entries: &[Entry], applied: u64) {
-        let before = self.seats[who].durable_hard;
+    pub fn on_harmed(&mut self, who: usize, harmed: Harmed) {
+        self.seats[who].harmed = harmed;
+    }
+
+    /// The last index that any disk has.
+    pub fn last_durable(&self) -> u64 {
+        self.seats.iter().filter_map(|s| s.durable.keys().next_back()).copied().max().unwrap_or(0).max(self.last())
+    }
+
+    /// Holds a recovered log against what was flushed: (check, what is wrong).
+    fn compare_recovered(
+        &self,
+        who: usize,
+        hard: HardState,
+        entries: &[Entry],
+        applied: u64,
+    ) -> Option<(&'static str, String)> {
+        let seat = &self.seats[who];
+        let before = seat.durable_hard;
         if hard.term < before.term || (hard.term == before.term && before.vote != 0 && hard.vote != before.vote) {
-            self.fail(now, "D-2", format!("m{} recovers {hard:?}, but {before:?} was flushed", who + 1));
+            return Some(("D-2", format!("m{} recovers {hard:?}, but {before:?} was flushed", who + 1)));
         }
         let last = entries.last().map_or(applied, |e| e.index).max(applied);
-        let lost = self.seats[who].durable.iter().next_back().map(|(&i, &t)| (i, t)).filter(|&(i, _)| i > last);
-        if let Some((index, term)) = lost {
-            self.fail(
-                now,
-                "D-1",
-                format!("m{} recovers a log up to {last}; {index} of term {term} was flushed", who + 1),
-            );
+        if let Some((index, term)) = seat.durable.iter().next_back().filter(|(index, _)| **index > last) {
+            let text = format!("m{} recovers a log up to {last}; {index} of term {term} was flushed", who + 1);
+            return Some(("D-1", text));
+        }
+        entries.iter().find_map(|e| {
+            let term = *seat.durable.get(&e.index)?;
+            let (_, kind, data) = seat.log.get(&e.index)?;
+            // A save that was under way may have replaced it.
+            let replaced = seat.log.get(&e.index).is_some_and(|l| l.0 != term);
+            let same = e.term == term && e.kind == *kind && e.data == *data;
+            (!same && !replaced).then(|| {
+                (
+                    "D-3",
+                    format!("m{} recovers another entry at {}: term {}, {term} was flushed", who + 1, e.index, e.term),
+                )
+            })
+        })
+    }
+
+    /// A member starts from what its disk has.
+    pub fn on_recovered(&mut self, now: Time, who: usize, hard: HardState, entries: &[Entry], applied: u64) {
+        if self.seats[who].harmed == Harmed::No
+            && let Some((check, text)) = self.compare_recovered(who, hard, entries, applied)
+        {
+            self.fail(now, check, text);
         }
         let seat = &mut self.seats[who];
         seat.log = entries.iter().map(|e| (e.index, (e.term, e.kind, e.data.clone()))).collect();
@@ -177,6 +221,10 @@ impl Oracle {
         seat.durable = entries.iter().map(|e| (e.index, e.term)).collect();
         if let Some(first) = entries.first() {
             seat.base = seat.base.max(first.index - 1);
+        }
+        if seat.harmed == Harmed::Yes {
+            // It has what it shows, no more.
+            seat.base = entries.first().map_or(applied, |e| e.index - 1);
         }
         seat.durable_hard = hard;
         seat.applied = 0;

@@ -1,7 +1,9 @@
 //! What a seed means: the cluster, its limits, its workload and its faults, all decided before
 //! the first event.
 
+use crate::badday::{self, Spot, Story};
 use crate::rng::Rng;
+use crate::sights::{Sight, Sights};
 use crate::trace::Time;
 
 pub const MS: Time = 1_000;
@@ -114,6 +116,48 @@ pub enum Fault {
         who: Who,
         down: Time,
     },
+    /// A disk is harmed while its member is down.
+    Hurt(Story),
+    /// Bytes of a file change under a running member; `draw` says where.
+    RotAwake {
+        who: Who,
+        spot: Spot,
+        draw: u64,
+    },
+    /// The next record that is written is damaged before a checkpoint names it.
+    RecordRot {
+        who: Who,
+    },
+    /// Reads fail for a while, so many of a hundred.
+    ReadsFail {
+        who: Who,
+        lasts: Time,
+        percent: u64,
+    },
+    /// Nothing can be written for a while, allocated or not; `quota`: nothing that needs more room,
+    /// and the system says that it is the quota.
+    NoRoom {
+        who: Who,
+        lasts: Time,
+        quota: bool,
+    },
+    /// Jobs of one lane wait, those of the others go on.
+    LaneHung {
+        who: Who,
+        lane: usize,
+        lasts: Time,
+    },
+    /// A member without enough of a processor: its turns take `cost`.
+    SlowTurns {
+        who: Who,
+        lasts: Time,
+        cost: Time,
+    },
+    /// So many of 10,000 appends and pieces are dropped inside a live connection.
+    Drops {
+        lasts: Time,
+        per_myriad: u64,
+    },
 }
 
 impl Fault {
@@ -145,6 +189,15 @@ impl Fault {
             Fault::ClockJump { .. } => "clock jump",
             Fault::Transfer { .. } => "leader moved",
             Fault::Restart { .. } => "clean restart",
+            Fault::Hurt(story) => story.harm.name(),
+            Fault::RotAwake { .. } => "rot while running",
+            Fault::RecordRot { .. } => "rot of a fresh record",
+            Fault::ReadsFail { .. } => "failing reads",
+            Fault::NoRoom { quota: false, .. } => "no room in allocated space",
+            Fault::NoRoom { .. } => "quota used up",
+            Fault::LaneHung { .. } => "hung lane",
+            Fault::SlowTurns { .. } => "slow turns",
+            Fault::Drops { .. } => "dropped frames",
         }
     }
 }
@@ -164,6 +217,8 @@ pub struct Workload {
     pub many: bool,
     /// Longest value, bytes.
     pub value: u64,
+    /// Percent of the values that are near it; 0: one of twenty.
+    pub long: u64,
     pub streams: usize,
     pub stalls: bool,
 }
@@ -193,11 +248,25 @@ pub struct Plan {
     /// After a pause the missed ticks come at once; else they are gone.
     pub ticks_catch_up: bool,
     pub workload: Workload,
+    pub sights: Sights,
+    /// Sights that show themselves in every seed, not in their share of them.
+    pub always: Vec<Sight>,
+    /// Bytes a second of each directed link; 0: no bound.
+    pub bandwidth: u64,
+    /// As the server's flag: the longest frame follows from it.
+    pub max_request_bytes: u64,
+    /// Leases that are granted in a flood, 0: none.
+    pub leases: u64,
     pub faults: Vec<(Time, Fault)>,
 }
 
 impl Plan {
     pub fn new(seed: u64) -> Plan {
+        Plan::with(seed, Sights::default(), Vec::new())
+    }
+
+    /// The plan of a seed with these sights switched on; those in `always` whatever the seed says.
+    pub fn with(seed: u64, sights: Sights, always: Vec<Sight>) -> Plan {
         let mut rng = Rng::new(seed, "plan");
         let members = *rng.pick(&[1, 3, 3, 3, 3, 5, 5, 7]);
         let until = (30 + rng.below(8)) * SECOND;
@@ -220,9 +289,15 @@ impl Plan {
             skew: (0..members).map(|_| rng.between(0, 20) as i64 - 10).collect(),
             ticks_catch_up: rng.percent(50),
             workload: workload(&mut Rng::new(seed, "workload plan")),
+            sights,
+            always,
+            bandwidth: 0,
+            max_request_bytes: 3 << 19,
+            leases: 0,
             faults: Vec::new(),
         };
         plan.faults = faults(&plan, &mut Rng::new(seed, "fault plan"));
+        badday::add(&mut plan);
         plan
     }
 }
@@ -244,6 +319,7 @@ fn workload(rng: &mut Rng) -> Workload {
         deadline: rng.between(1_500, 6_000) * MS,
         many: rng.percent(25),
         value: *rng.pick(&[20, 60, 300, 3_000]),
+        long: 0,
         streams: rng.between(1, 4) as usize,
         stalls: rng.percent(40),
     }

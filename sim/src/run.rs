@@ -61,6 +61,7 @@ pub struct Verdict {
     pub entries: u64,
     pub events: u64,
     pub marks: Marks,
+    pub stats: BTreeMap<&'static str, u64>,
     pub faults: BTreeMap<&'static str, u64>,
     /// The last lines of the story, when they were kept.
     pub tail: Vec<String>,
@@ -68,7 +69,12 @@ pub struct Verdict {
 
 /// Runs one seed to its end or to its first finding.
 pub fn run(seed: u64, planted: Option<Planted>, mode: Mode) -> Verdict {
-    let plan = Plan::new(seed);
+    run_plan(Plan::new(seed), planted, mode)
+}
+
+/// As [`run`], with a plan that may have been changed.
+pub fn run_plan(plan: Plan, planted: Option<Planted>, mode: Mode) -> Verdict {
+    let seed = plan.seed;
     let mut sim = Sim::new(plan, planted, mode);
     while sim.step() {}
     let (members, events, _) = sim.sizes();
@@ -82,6 +88,7 @@ pub fn run(seed: u64, planted: Option<Planted>, mode: Mode) -> Verdict {
         entries: sim.oracle.last(),
         events,
         marks: sim.marks.clone(),
+        stats: sim.stats.clone(),
         faults: sim.fault_counts.clone(),
         tail: sim.trace.lines().cloned().collect(),
     }
@@ -98,6 +105,11 @@ impl Sim {
 
     fn all_up(&self) -> bool {
         self.standing().iter().all(|&i| self.members[i].up.is_some())
+    }
+
+    /// No job waits any more for a lane that hung.
+    fn lanes_go(&self) -> bool {
+        self.members.iter().all(|m| m.hung.iter().all(|&until| until <= self.now))
     }
 
     fn equal(&self) -> bool {
@@ -118,10 +130,11 @@ impl Sim {
             // Slow disks and long pauses leave some seeds with too little to judge.
             Phase::Safety if self.operations < OPERATIONS && now < 3 * self.plan.until => Phase::Safety,
             Phase::Safety => {
+                self.weigh_forwards();
                 self.repair();
                 Phase::Repair { deadline: now + 60 * SECOND }
             }
-            Phase::Repair { .. } if self.all_up() => {
+            Phase::Repair { .. } if self.all_up() && self.lanes_go() => {
                 let deadline = now + patience(4) + SECOND / 2;
                 Phase::Write { since: now, deadline, written: false }
             }
@@ -154,6 +167,7 @@ impl Sim {
             }
             Phase::Audit { asked, deadline } => {
                 if asked.is_empty() {
+                    self.check_records();
                     self.lights_out();
                     Phase::Again { deadline: now + 60 * SECOND }
                 } else if now > deadline {
@@ -278,6 +292,10 @@ impl Sim {
                 }
                 self.audited(tag);
             }
+            Answer::Refused(refusal) if self.is_hurt(who) && self.asks(tag) => {
+                self.met_damage(who, format!("{refusal:?}"));
+                self.audited(tag);
+            }
             Answer::Refused(refusal) => {
                 if let Phase::Audit { asked, .. } = &self.phase
                     && asked.contains(&tag)
@@ -287,6 +305,10 @@ impl Sim {
             }
             other => self.fail("KV-1", format!("an audit question was answered with {other:?}")),
         }
+    }
+
+    fn asks(&self, tag: u64) -> bool {
+        matches!(&self.phase, Phase::Audit { asked, .. } if asked.contains(&tag))
     }
 
     fn audited(&mut self, tag: u64) {

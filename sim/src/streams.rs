@@ -284,6 +284,17 @@ impl Sim {
         if let Some(stream) = self.members[who].up.as_mut().and_then(|l| l.streams.get_mut(&id)) {
             stream.watcher = watcher;
         }
+        if let Err(("D-5", text)) = &judged
+            && self.reads_may_fail(who)
+        {
+            // The edge reads it, names it, and ends the stream.
+            self.met_damage(who, text.clone());
+            self.give(who, Input::Watch { stream: id, op: WatchOp::Close });
+            if let Some(stream) = self.members[who].up.as_mut().and_then(|l| l.streams.remove(&id)) {
+                self.orphan_stream(stream);
+            }
+            return;
+        }
         if let Err((oracle, text)) = judged {
             self.fail(oracle, format!("m{} s{id}: {text}", who + 1));
         }
@@ -357,6 +368,10 @@ impl Sim {
         let mut broken: Option<Broken> = None;
         for (who, member) in self.members.iter().enumerate() {
             let Some(life) = member.up.as_ref() else { continue };
+            // Where history cannot be read the edge ends the stream.
+            if self.reads_may_fail(who) {
+                continue;
+            }
             for (id, stream) in &life.streams {
                 for (watch_id, watch) in &stream.watcher.watches {
                     if let Some(missed) = watch.first_match(&self.oracle.model, watch.next, last.revision) {

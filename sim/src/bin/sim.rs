@@ -1,25 +1,36 @@
 //! Runs the simulator: `sim --seeds 1..2000 --jobs 2`, `sim --seed 7 --trace`, `sim --planted`.
 
-use sim::campaign::{PLANTED_BUDGET, campaign, hunt_all};
+use sim::campaign::{Choice, PLANTED_BUDGET, campaign, hunt_all};
 use sim::planted::{Planted, table};
-use sim::run::run;
+use sim::run::{Verdict, run_plan};
+use sim::shrink::shrink;
+use sim::sights::{Sight, Sights};
 use sim::trace::Mode;
 use std::process::ExitCode;
 
 const USAGE: &str = "\
 usage: sim --seeds A..B [--jobs N]        run seeds A to B (both included)
        sim --seed N [--trace] [--bug NAME] run one seed, with its story
+       sim --seed N --shrink [--bug NAME]  make a failing seed smaller
        sim --planted [--jobs N]           every planted bug must be found
-       sim --planted-table                docs/planted-bugs.md";
+       sim --planted-table                docs/planted-bugs.md
+       sim --sights-table                 what can be seen, and what is switched off
+with --sight NAME (again and again)       this sight too, in every seed
+     --without NAME                       not this sight
+     --all-sights                         all of them, in their share of the seeds";
 
+#[derive(Default)]
 struct Arguments {
     seeds: Option<(u64, u64)>,
     seed: Option<u64>,
     trace: bool,
+    shrink: bool,
     planted: bool,
     table: bool,
+    sights: bool,
     bug: Option<Planted>,
     jobs: usize,
+    choice: Choice,
 }
 
 fn number(text: Option<String>, of: &str) -> Result<u64, String> {
@@ -27,27 +38,42 @@ fn number(text: Option<String>, of: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("{of}: {text} is not a number"))
 }
 
+fn range(text: Option<String>) -> Result<(u64, u64), String> {
+    let text = text.ok_or("--seeds needs A..B")?;
+    let (from, to) = text.split_once("..").ok_or("--seeds needs A..B")?;
+    let number =
+        |t: &str| t.trim_start_matches('=').parse::<u64>().map_err(|_| format!("--seeds: {t} is not a number"));
+    Ok((number(from)?, number(to)?))
+}
+
+fn sight(name: Option<String>, of: &str) -> Result<Sight, String> {
+    let name = name.ok_or(format!("{of} needs a name"))?;
+    Sight::named(&name).ok_or(format!("no sight is called {name}"))
+}
+
 fn arguments() -> Result<Arguments, String> {
-    let mut a = Arguments { seeds: None, seed: None, trace: false, planted: false, table: false, bug: None, jobs: 1 };
+    let mut a = Arguments { jobs: 1, ..Arguments::default() };
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         match arg.as_str() {
-            "--seeds" => {
-                let text = args.next().ok_or("--seeds needs A..B")?;
-                let (from, to) = text.split_once("..").ok_or("--seeds needs A..B")?;
-                let number = |t: &str| {
-                    t.trim_start_matches('=').parse::<u64>().map_err(|_| format!("--seeds: {t} is not a number"))
-                };
-                a.seeds = Some((number(from)?, number(to)?));
-            }
+            "--seeds" => a.seeds = Some(range(args.next())?),
             "--seed" => a.seed = Some(number(args.next(), "--seed")?),
             "--trace" => a.trace = true,
+            "--shrink" => a.shrink = true,
             "--planted" => a.planted = true,
             "--planted-table" => a.table = true,
+            "--sights-table" => a.sights = true,
             "--bug" => {
                 let name = args.next().ok_or("--bug needs a name")?;
                 a.bug = Some(Planted::named(&name).ok_or(format!("no planted bug is called {name}"))?);
             }
+            "--sight" => {
+                let sight = sight(args.next(), "--sight")?;
+                a.choice.sights.set(sight, true);
+                a.choice.always.push(sight);
+            }
+            "--without" => a.choice.sights.set(sight(args.next(), "--without")?, false),
+            "--all-sights" => a.choice.sights = Sights::all(),
             "--jobs" => a.jobs = number(args.next(), "--jobs")? as usize,
             other => return Err(format!("unknown argument {other}")),
         }
@@ -63,32 +89,36 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    if a.table {
-        print!("{}", table());
+    if a.table || a.sights {
+        print!("{}", if a.table { table() } else { sim::sights::table() });
         return ExitCode::SUCCESS;
     }
     if a.planted {
         return planted(a.jobs);
     }
     if let Some(seed) = a.seed {
-        return one(seed, a.trace, a.bug);
+        return if a.shrink { smaller(seed, &a) } else { one(seed, &a) };
     }
     let Some((from, to)) = a.seeds else {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
-    let summary = campaign(from..to + 1, a.jobs, true);
+    let summary = campaign(from..to + 1, a.jobs, true, &a.choice);
     if summary.print(&mut std::io::stdout()).is_err() || !summary.failures.is_empty() {
         return ExitCode::FAILURE;
     }
     ExitCode::SUCCESS
 }
 
-fn one(seed: u64, trace: bool, bug: Option<Planted>) -> ExitCode {
-    let mode = if trace { Mode::Print } else { Mode::Hash };
-    let verdict = run(seed, bug, mode);
+fn one(seed: u64, a: &Arguments) -> ExitCode {
+    let mode = if a.trace { Mode::Print } else { Mode::Hash };
+    tell(&run_plan(a.choice.plan(seed), a.bug, mode))
+}
+
+fn tell(verdict: &Verdict) -> ExitCode {
     println!(
-        "seed {seed}: {} members, {:.1} s simulated, {} operations, {} log entries, {} events, trace {:016x}",
+        "seed {}: {} members, {:.1} s simulated, {} operations, {} log entries, {} events, trace {:016x}",
+        verdict.seed,
         verdict.members,
         verdict.simulated as f64 / 1e6,
         verdict.operations,
@@ -100,6 +130,16 @@ fn one(seed: u64, trace: bool, bug: Option<Planted>) -> ExitCode {
         println!("FAILED at {:.6}: {}: {}", failure.at as f64 / 1e6, failure.oracle, failure.text);
     }
     if verdict.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn smaller(seed: u64, a: &Arguments) -> ExitCode {
+    let Some((plan, verdict)) = shrink(a.choice.plan(seed), a.bug, &mut |what| println!("  {what}")) else {
+        println!("seed {seed} does not fail");
+        return ExitCode::SUCCESS;
+    };
+    println!("{plan:#?}");
+    tell(&verdict);
+    ExitCode::FAILURE
 }
 
 fn planted(jobs: usize) -> ExitCode {

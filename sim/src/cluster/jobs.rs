@@ -38,10 +38,14 @@ impl Sim {
                 });
             }
         }
+        self.see_job(who, job_name(&work), &work);
         let lane = lane_number(node::work::lane(&work));
         let life = self.members[who].up.as_mut().expect("up");
         match &work {
-            Job::CheckpointBegin { .. } => life.checkpointing = true,
+            Job::CheckpointBegin { .. } => {
+                life.checkpointing = true;
+                life.checkpoint_began = self.now;
+            }
             Job::InstallBegin { .. } => life.installing = true,
             Job::ReadRecord { .. } => self.marks.hit("apply waited for a value"),
             Job::ReadHistory { .. } => self.marks.hit("watch fed from history"),
@@ -75,6 +79,12 @@ impl Sim {
             _ => None,
         };
         let installs = matches!(work, Job::InstallBegin { .. } | Job::InstallChunk { .. } | Job::InstallFinish);
+        let records = match &work {
+            Job::WriteRecords { segment, offset, parts, .. } => {
+                Some((*segment, *offset as usize, parts.iter().map(|p| p.len()).sum::<usize>()))
+            }
+            _ => None,
+        };
         self.plant_in_job(who, &mut work);
         let armed = self.members[who].armed.remove(&lane);
         let fault = match armed {
@@ -85,7 +95,7 @@ impl Sim {
         let life = m.up.as_mut().expect("up");
         let files = m.disk.files();
         let store_config = store::Config { segment_bytes: self.plan.segment_bytes };
-        m.disk.begin(self.now, fault);
+        m.disk.begin_late(self.now, self.now.max(m.hung[lane]), fault);
         let result = guarded(|| match lane {
             LOG => node::work::run_log(&mut life.log, work),
             _ => node::work::run(&files, identity, store_config, work),
@@ -107,6 +117,9 @@ impl Sim {
                 return;
             }
         };
+        if let Some((segment, offset, len)) = records.filter(|r| r.2 > 0) {
+            self.spoil_record(who, segment, offset, len);
+        }
         if report.failed {
             self.members[who].up.as_mut().expect("up").faulted = true;
             self.tell(Some(who), "disk", 1, 0, || "a call failed".to_string());
@@ -114,12 +127,13 @@ impl Sim {
         if let JobResult::Failed { fault } = &result {
             let text = fault.to_string();
             // What a failed write left half done is not damage.
-            let full = self.members[who].disk.is_full();
+            let disk = &self.members[who].disk;
+            let full = disk.is_full() || disk.troubled().no_room.is_some_and(|(_, inside)| inside);
             let life = self.members[who].up.as_mut().expect("up");
             // What cannot wait for space may end the member.
             life.faulted |= full;
             let faulted = life.faulted;
-            if !faulted && fault.is_damage() {
+            if !faulted && fault.is_damage() && !self.is_hurt(who) {
                 return self.fail("D-5", format!("m{}: {text}", who + 1));
             }
             self.tell(Some(who), "disk", 2, 0, || text);
@@ -176,7 +190,9 @@ impl Sim {
             }
             JobResult::CheckpointDone { .. } => {
                 life.checkpointing = false;
+                let began = life.checkpoint_began;
                 self.marks.hit("checkpoint written");
+                self.checkpoint_done(who, began);
             }
             JobResult::LogCut => self.marks.hit("log cut"),
             JobResult::Installed { .. } => {
@@ -217,8 +233,6 @@ impl Sim {
             _ => {}
         }
     }
-
-    // Network.
 }
 
 pub(super) fn skewed(data: &Bytes) -> Bytes {

@@ -1,0 +1,184 @@
+//! What the new sights draw for a seed: harms to disks, and settings. One stream for each sight.
+
+use crate::plan::{Fault, MS, Plan, SECOND, Who};
+use crate::rng::Rng;
+use crate::sights::Sight;
+use crate::trace::Time;
+
+/// What happens to the disk of one member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Harm {
+    Emptied,
+    /// The whole disk as it was when the story began.
+    Older,
+    /// The newest log file as it was when the story began.
+    OlderLog,
+    /// The newest log file is not there, if there is one before it.
+    LogGone,
+    /// The last batch of the log.
+    TailRot(Spot),
+    /// Any file; `draw` says where.
+    Rot(Spot, u64),
+    /// Flushes between the beginning of the story and the power loss only seemed to happen.
+    LostWrites,
+    /// The last flushed write of the log lies a page away.
+    Misdirected,
+}
+
+/// How much changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spot {
+    Bit,
+    Sector,
+    Page,
+    ZeroPage,
+}
+
+impl Harm {
+    /// No trace of what is missing is left on the disk: only others can tell. While such a disk is
+    /// not whole again, no other fault strikes, so that those who can tell are there.
+    pub fn is_silent(self) -> bool {
+        !matches!(self, Harm::TailRot(_) | Harm::Rot(..) | Harm::Emptied)
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Harm::Emptied => "disk emptied",
+            Harm::Older => "older disk",
+            Harm::OlderLog => "older log file",
+            Harm::LogGone => "log file gone",
+            Harm::TailRot(_) => "rot of the last batch",
+            Harm::Rot(..) => "rot while down",
+            Harm::LostWrites => "lost writes",
+            Harm::Misdirected => "misdirected write",
+        }
+    }
+}
+
+/// How the member goes down before its disk is harmed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    Kill,
+    Power,
+    Clean,
+}
+
+/// A story: some members fall behind, then one of the others goes down and its disk is harmed.
+/// It and those behind would be a majority.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Story {
+    pub harm: Harm,
+    pub who: Who,
+    /// How long the members behind are cut off; 0: nobody is.
+    pub behind: Time,
+    pub end: End,
+    /// All other members die in the same moment.
+    pub all: bool,
+    pub down: Time,
+}
+
+fn spot(rng: &mut Rng) -> Spot {
+    *rng.pick(&[Spot::Bit, Spot::Bit, Spot::Sector, Spot::Page, Spot::ZeroPage])
+}
+
+fn harm_of(sight: Sight, rng: &mut Rng) -> Option<Harm> {
+    Some(match sight {
+        Sight::EmptyDisk => Harm::Emptied,
+        Sight::OlderDisk => Harm::Older,
+        Sight::OlderLog => Harm::OlderLog,
+        Sight::LogGone => Harm::LogGone,
+        Sight::TailRot => Harm::TailRot(spot(rng)),
+        Sight::Rot => Harm::Rot(spot(rng), rng.next()),
+        Sight::LostWrite => Harm::LostWrites,
+        Sight::MisdirectedWrite => Harm::Misdirected,
+        _ => return None,
+    })
+}
+
+fn story(sight: Sight, rng: &mut Rng) -> Option<Fault> {
+    let harm = harm_of(sight, rng)?;
+    let end = match harm {
+        Harm::LostWrites | Harm::Misdirected => End::Power,
+        _ => *rng.pick(&[End::Kill, End::Power, End::Power, End::Clean]),
+    };
+    Some(Fault::Hurt(Story {
+        harm,
+        who: if rng.percent(50) { Who::Leader } else { Who::Nth(rng.below(7) as usize) },
+        behind: if rng.percent(70) { rng.between(500, 4_000) * MS } else { 0 },
+        end,
+        all: end != End::Clean && rng.percent(40),
+        down: rng.between(20, 2_000) * MS,
+    }))
+}
+
+fn fault(plan: &Plan, sight: Sight, rng: &mut Rng) -> Option<Fault> {
+    let who = if rng.percent(60) { Who::Leader } else { Who::Nth(rng.below(plan.members as u64) as usize) };
+    let lasts = rng.between(1, 8) * SECOND;
+    Some(match sight {
+        Sight::RotAwake => Fault::RotAwake { who, spot: spot(rng), draw: rng.next() },
+        Sight::RecordRot => Fault::RecordRot { who },
+        Sight::ReadsFail => Fault::ReadsFail { who, lasts: lasts / 4, percent: *rng.pick(&[5, 50, 100]) },
+        Sight::NoRoomInside => Fault::NoRoom { who, lasts, quota: false },
+        Sight::Quota => Fault::NoRoom { who, lasts, quota: true },
+        Sight::LaneHung => Fault::LaneHung { who, lane: *rng.pick(&[0, 2, 2, 1]), lasts: lasts * 2 },
+        Sight::SlowTurns => {
+            // Slower than a third of an election timeout nobody leads for long.
+            let most = (plan.election_ms / 3).clamp(60, 500);
+            Fault::SlowTurns { who, lasts: lasts * 8, cost: rng.between(50, most) * MS }
+        }
+        Sight::DroppedFrames => Fault::Drops { lasts, per_myriad: rng.between(10, 2_000) },
+        _ => return story(sight, rng),
+    })
+}
+
+/// Percent of the seeds that a sight's faults fall on, where it is not the usual share.
+fn share(sight: Sight) -> u64 {
+    match sight {
+        Sight::BigValues => 10,
+        Sight::ManyLeases => 2,
+        Sight::Bandwidth => 20,
+        _ => 15,
+    }
+}
+
+/// Adds what the switched-on sights draw for this seed.
+pub(crate) fn add(plan: &mut Plan) {
+    for sight in plan.sights.clone().iter() {
+        let mut rng = Rng::new(plan.seed, &format!("sight {}", sight.name()));
+        // A sight that was asked for alone shows itself in every seed.
+        if !rng.percent(share(sight)) && !plan.always.contains(&sight) {
+            continue;
+        }
+        settings(plan, sight, &mut rng);
+        let until = plan.until - 4 * SECOND;
+        let mut at = 2 * SECOND + rng.delay(4 * SECOND);
+        for _ in 0..rng.between(1, 4) {
+            if at < until
+                && let Some(fault) = fault(plan, sight, &mut rng)
+            {
+                plan.faults.push((at, fault));
+            }
+            at += rng.delay(7 * SECOND);
+        }
+    }
+    plan.faults.sort_by_key(|(at, _)| *at);
+}
+
+fn settings(plan: &mut Plan, sight: Sight, rng: &mut Rng) {
+    match sight {
+        Sight::BigValues => {
+            plan.workload.value = 100_000;
+            plan.workload.long = rng.between(10, 60);
+        }
+        Sight::SlowTurns => plan.until += 40 * SECOND,
+        Sight::Bandwidth => plan.bandwidth = *rng.pick(&[250_000, 1_000_000, 2_500_000, 20_000_000]),
+        Sight::ManyLeases if plan.members > 1 => {
+            plan.leases = 60_000;
+            plan.max_request_bytes = 256 << 10;
+            plan.small_budgets = false;
+            plan.checkpoint_bytes = 256 << 10;
+            plan.log_segment_bytes = 64 << 10;
+        }
+        _ => {}
+    }
+}

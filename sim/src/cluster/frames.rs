@@ -1,0 +1,141 @@
+//! Frames between members: encoded, sent over the simulated network, decoded, given.
+
+use super::*;
+
+fn frame_lane(frame: &Frame) -> usize {
+    match node::frame::lane(frame) {
+        node::frame::Lane::Urgent => 0,
+        node::frame::Lane::Log => 1,
+        node::frame::Lane::Bulk => 2,
+    }
+}
+
+impl Sim {
+    fn position(&self, id: u64) -> Option<usize> {
+        self.members.iter().position(|m| m.id == id)
+    }
+
+    pub(super) fn send(&mut self, who: usize, to: u64, frame: Frame) {
+        let Some(peer) = self.position(to) else {
+            return self.fail("M-3", format!("m{} sends to {to}, which is nobody", who + 1));
+        };
+        if peer == who {
+            return self.fail("M-3", format!("m{} sends to itself: {frame:?}", who + 1));
+        }
+        let lane = frame_lane(&frame);
+        let mut bytes = std::mem::take(&mut self.frame_buffer);
+        bytes.clear();
+        if let Err(panic) = guarded(|| node::frame::encode(&frame, &mut bytes)) {
+            return self.fail("panic", format!("m{} encodes a frame: {panic}", who + 1));
+        }
+        let wire = Bytes::copy_from_slice(&bytes);
+        self.frame_buffer = bytes;
+        self.tell(Some(who), "send", to, fold(&wire), || format!("to m{to} {frame:?}"));
+        if let Frame::Forward { commands, .. } = &frame {
+            let epoch = self.net.epoch(who, peer);
+            for command in commands {
+                self.forwarded(who, peer, command.seq, command.body.len() as u64, epoch);
+            }
+        }
+        if lane == 0 && self.dead_lanes.contains(&(who, peer)) {
+            return;
+        }
+        if self.members[peer].gone {
+            return;
+        }
+        if self.plan.sights.has(Sight::MaxFrame) && wire.len() + 1 > self.max_frame() {
+            self.marks.hit("a frame was too long for a peer");
+            return;
+        }
+        match self.net.send(self.now, who, peer, lane, wire) {
+            Sent::Arrives(at, flight) => self.at(at, Event::Arrive { flight }),
+            Sent::Held => {}
+            Sent::Queued => self.depart(who, peer),
+            Sent::Dropped => self.marks.hit("a frame was dropped inside a connection"),
+            Sent::NoConnection(up_at) => {
+                let life = self.members[who].life;
+                self.at(up_at, Event::Lost { who, life, peer });
+            }
+            Sent::Breaks => {
+                if matches!(frame, Frame::Forward { .. }) {
+                    self.marks.hit("forward lost with its connection");
+                }
+                self.break_pair(who, peer);
+            }
+        }
+    }
+
+    /// As `max_frame` of `server/src/peers.rs`, but for its lower bound.
+    fn max_frame(&self) -> usize {
+        let unit = self.plan.max_request_bytes.min(256 << 20) as usize;
+        // Pieces of checkpoints have a size of their own.
+        (4 * unit + (64 << 10)).max((1 << 20) + (64 << 10))
+    }
+
+    /// The next frame of a link leaves, if it is free.
+    pub(super) fn depart(&mut self, from: usize, to: usize) {
+        if let Some((at, flight, left)) = self.net.depart(self.now, from, to) {
+            self.at(at, Event::Arrive { flight });
+            self.at(left, Event::Depart { from, to });
+        }
+    }
+
+    /// All links that wait go on.
+    pub(crate) fn depart_all(&mut self) {
+        for from in 0..self.members.len() {
+            (0..self.members.len()).for_each(|to| self.depart(from, to));
+        }
+    }
+
+    pub(crate) fn break_pair(&mut self, a: usize, b: usize) {
+        self.net.break_pair(self.now, a, b);
+        if self.is(Planted::UrgentLaneDies) {
+            self.dead_lanes.insert((a, b));
+            self.dead_lanes.insert((b, a));
+        }
+        for (who, peer) in [(a, b), (b, a)] {
+            let life = self.members[who].life;
+            let at = self.now + self.rng.below(10 * MS);
+            self.at(at, Event::Lost { who, life, peer });
+        }
+    }
+
+    pub(super) fn arrive(&mut self, flight: Flight) {
+        if !self.net.arrives(&flight) || self.members[flight.to].up.is_none() {
+            return;
+        }
+        if self.net.is_old(&flight) {
+            self.marks.hit("message of a previous life arrived");
+        }
+        let from = self.members[flight.from].id;
+        let frame = match guarded(|| node::frame::decode(flight.bytes.clone())) {
+            Ok(Ok(frame)) => frame,
+            Ok(Err(_)) => return self.fail("codec", "a frame that was encoded is not decoded".to_string()),
+            Err(panic) => return self.fail("panic", panic),
+        };
+        let who = flight.to;
+        if let Frame::Chunk { ok: true, bytes, .. } = &frame {
+            self.piece_arrived(who, bytes);
+        }
+        self.tell(Some(who), "recv", from, fold(&flight.bytes), || format!("from m{from} {frame:?}"));
+        if self.is(Planted::ReadIndexByAnyone)
+            && let Frame::ReadIndex { boot, token } = frame
+        {
+            let status = self.members[who].up.as_ref().expect("up").status.clone();
+            if status.is_leader {
+                return self.send(who, from, Frame::ReadIndexReply { boot, token, index: status.applied });
+            }
+        }
+        if self.is(Planted::ForwardTwice)
+            && self.rng.percent(5)
+            && let Frame::Forward { term, boot, commands } = &frame
+        {
+            let again = commands
+                .iter()
+                .map(|c| node::frame::Forwarded { seq: c.seq + (1 << 40), body: c.body.clone() })
+                .collect();
+            self.give(who, Input::Frame { from, frame: Frame::Forward { term: *term, boot: *boot, commands: again } });
+        }
+        self.give(who, Input::Frame { from, frame });
+    }
+}

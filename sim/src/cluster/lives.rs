@@ -1,0 +1,295 @@
+//! The lives of a member: it starts from what its disk has, serves, and dies.
+
+use super::*;
+
+/// What a process does that finds no member in its directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(dead_code, reason = "the one that is shipped is used")]
+enum Founding {
+    AtOnce,
+    /// It founds when a majority of the founders, itself included, say that nothing happened yet.
+    AskOthers,
+}
+
+/// The shipped policy.
+const FOUNDING: Founding = Founding::AtOnce;
+
+impl Sim {
+    /// What every founder begins with, written to the member's disk.
+    pub(super) fn genesis(&mut self, who: usize) -> Result<Result<(), disk::Fault>, String> {
+        let founders: Vec<store::Member> = (1..=self.plan.members as u64)
+            .map(|id| store::Member {
+                id,
+                name: format!("m{id}"),
+                peer_urls: vec![format!("http://m{id}:2380")],
+                client_urls: vec![],
+            })
+            .collect();
+        let (config, identity) = (self.config(who), self.identity(who));
+        let files = self.members[who].disk.files();
+        guarded(|| node::genesis(&files, identity, &config, founders))
+    }
+
+    /// What `server/src/process.rs` does with a directory that holds no member. True: it is one now.
+    fn found_again(&mut self, who: usize) -> bool {
+        let others = |sim: &Sim, above: bool| {
+            let genesis = genesis_index(sim.plan.members);
+            let lives = sim.members.iter().enumerate().filter(|(i, _)| *i != who).filter_map(|(_, m)| m.up.as_ref());
+            lives.filter(|l| (l.status.term > 1 || l.status.committed > genesis) == above).count()
+        };
+        if FOUNDING == Founding::AskOthers {
+            if others(self, true) > 0 {
+                self.refused_start(who, "others know that this cluster lives");
+                return false;
+            }
+            if (others(self, false) + 1) * 2 <= self.plan.members {
+                self.at(self.now + SECOND / 2, Event::Start { who });
+                return false;
+            }
+        }
+        match self.genesis(who) {
+            Ok(Ok(())) => true,
+            Ok(Err(fault)) => {
+                self.fail("recover", format!("genesis: {fault}"));
+                false
+            }
+            Err(panic) => {
+                self.fail("panic", panic);
+                false
+            }
+        }
+    }
+
+    pub(crate) fn start(&mut self, who: usize) {
+        let m = &mut self.members[who];
+        if m.gone || m.up.is_some() || m.starting.is_some() {
+            return;
+        }
+        m.life += 1;
+        let (life, disk) = (m.life, m.disk.clone());
+        if self.is(Planted::DiskRolledBack)
+            && life > 1
+            && let Some((_, image)) = self.members[who].old_image.take()
+        {
+            disk.restore(&image);
+        }
+        self.members[who].life -= 1;
+        let config = self.config(who);
+        self.members[who].life += 1;
+        disk.begin(self.now, None);
+        if self.is_hurt(who) && !node::exists(&disk.files()).unwrap_or(true) && !self.found_again(who) {
+            disk.end();
+            return;
+        }
+        let mut out = Vec::new();
+        let recovered = guarded(|| Node::recover(config, &disk.files(), &mut out));
+        let report = disk.end();
+        let (node, log) = match recovered {
+            Ok(Ok(both)) => both,
+            Ok(Err(fault)) if fault.is_full() => {
+                // Nothing to do but wait for space.
+                let life = self.members[who].life;
+                self.tell(Some(who), "full", life, 0, || fault.to_string());
+                return self.at(self.now + SECOND / 2, Event::Start { who });
+            }
+            Ok(Err(fault)) if self.is_hurt(who) => return self.refused_start(who, &fault.to_string()),
+            Ok(Err(fault)) if report.failed => {
+                // A read failed; whoever starts processes tries again.
+                let life = self.members[who].life;
+                self.tell(Some(who), "unread", life, 0, || fault.to_string());
+                return self.at(self.now + SECOND / 2, Event::Start { who });
+            }
+            Ok(Err(fault)) => return self.fail("recover", format!("m{} does not start: {fault}", who + 1)),
+            Err(panic) => return self.fail("panic", format!("m{} in recovery: {panic}", who + 1)),
+        };
+        let life_box = Life {
+            node,
+            log,
+            lanes: Default::default(),
+            inbox: VecDeque::new(),
+            turn_set: false,
+            waiters: BTreeMap::new(),
+            streams: BTreeMap::new(),
+            published: 0,
+            faulted: false,
+            saving: false,
+            checkpointing: false,
+            checkpoint_began: 0,
+            installing: false,
+            status: Status::default(),
+            frozen_once: false,
+        };
+        self.tell(Some(who), "start", life, report.end, || format!("life {life}, {} disk calls", report.calls.len()));
+        self.members[who].starting = Some(Box::new(life_box));
+        if life > 1
+            && !report.calls.is_empty()
+            && self.phase == crate::run::Phase::Safety
+            && self.rng.percent(12)
+            && !self.is_quiet()
+        {
+            let (at, power) = (*self.rng.pick(&report.calls), self.rng.percent(60));
+            let down = 10 * MS + self.rng.below(SECOND);
+            self.at(at, Event::Crash { who, life, power, down });
+        }
+        self.at(report.end, Event::Up { who, life });
+        // Outputs of recovery are carried out when it serves.
+        self.starting_outputs(who, out);
+    }
+
+    pub(super) fn starting_outputs(&mut self, who: usize, out: Vec<Output>) {
+        for output in out {
+            match output {
+                Output::Note { text, .. } => {
+                    if text.contains("never acknowledged") {
+                        self.marks.hit("torn tail cut");
+                    }
+                    self.tell(Some(who), "note", fold(text.as_bytes()), 0, || text.clone());
+                }
+                Output::Job { job, work } => {
+                    let lane = lane_number(node::work::lane(&work));
+                    let life = self.members[who].starting.as_mut().expect("starting");
+                    life.lanes[lane].waiting.push(job, work);
+                }
+                other => panic!("recovery cannot say {other:?}"),
+            }
+        }
+    }
+
+    pub(super) fn come_up(&mut self, who: usize) {
+        let Some(life) = self.members[who].starting.take() else { return };
+        let number = self.members[who].life;
+        self.members[who].up = Some(life);
+        let life = self.members[who].up.as_mut().expect("just put");
+        let (first, hard) = (life.log.boundary().0 + 1, life.log.hard());
+        let entries = guarded(|| life.log.read(first, u64::MAX));
+        let entries = match entries {
+            Ok(Ok(entries)) => entries,
+            Ok(Err(fault)) => return self.fail("recover", format!("m{} cannot read its log: {fault}", who + 1)),
+            Err(panic) => return self.fail("panic", panic),
+        };
+        let applied = self.probe(who).applied;
+        self.oracle.on_recovered(self.now, who, hard, &entries, applied);
+        let revision = self.probe(who).revision;
+        let life = self.members[who].up.as_mut().expect("up");
+        life.published = revision;
+        self.tell(Some(who), "up", applied, hard.term, || {
+            format!(
+                "applied {applied} term {} vote {} log {}..={}",
+                hard.term,
+                hard.vote,
+                first,
+                first + entries.len() as u64 - 1
+            )
+        });
+        for lane in 0..3 {
+            self.run_lane(who, lane);
+        }
+        self.observe(who);
+        self.at(self.now, Event::Tick { who, life: number });
+        self.wake(who);
+    }
+
+    pub(super) fn probe(&mut self, who: usize) -> Status {
+        let life = self.members[who].up.as_mut().expect("up");
+        let mut out = Vec::new();
+        life.node.step(Input::Request { waiter: PROBE, request: Request::Status }, &mut out);
+        for output in out {
+            if let Output::Answer { answer: Answer::Status(status), .. } = output {
+                return *status;
+            }
+        }
+        // A member that stopped says nothing more.
+        self.members[who].up.as_ref().expect("up").status.clone()
+    }
+
+    /// Holds what the member says of itself against the log.
+    pub(super) fn observe(&mut self, who: usize) {
+        let status = self.probe(who);
+        let fresh = self.oracle.on_status(self.now, who, &status);
+        for done in &fresh {
+            if !done.expired.is_empty() {
+                self.marks.hit("lease expired");
+                if self.now < self.last_leader_change + 2 * SECOND && self.now > 5 * SECOND {
+                    self.marks.hit("lease expired right after a leader change");
+                }
+            }
+            if done.fenced > 0 {
+                self.marks.hit("fenced expiry refused");
+            }
+            if let Some(envelope) = &done.envelope
+                && crate::clients::is_nested(&envelope.command)
+            {
+                self.marks.hit("transaction nested");
+            }
+        }
+        self.members[who].up.as_mut().expect("up").status = status;
+    }
+
+    /// Ends the process. `down`: when it starts again.
+    pub(crate) fn crash(&mut self, who: usize, power: bool, down: Option<Time>) {
+        let now = self.now;
+        let Some(life) = self.members[who].up.take().or_else(|| self.members[who].starting.take()) else { return };
+        let was_starting = life.status.member == 0;
+        self.tell(Some(who), if power { "power" } else { "kill" }, 0, 0, || "the process is dead".to_string());
+        if was_starting {
+            self.marks.hit("crash during recovery");
+        }
+        if life.saving {
+            self.marks.hit("crash between log flush and apply");
+        }
+        if life.checkpointing {
+            self.marks.hit("crash while a checkpoint is written");
+        }
+        if life.installing {
+            self.marks.hit("snapshot interrupted by a crash");
+        }
+        let Life { waiters, streams, node, log, .. } = *life;
+        // Handles close before the disk decides what survives.
+        drop(node);
+        drop(log);
+        let m = &mut self.members[who];
+        m.life += 1;
+        m.armed.clear();
+        m.stopping = None;
+        m.missed = None;
+        m.busy_until = 0;
+        m.hung = [0; 3];
+        m.spoil_record = false;
+        let lies = m.disk.troubled().loses_log;
+        if power {
+            let how = match self.rng.below(10) {
+                0..=2 => PowerLoss::Nothing,
+                3 => PowerLoss::Everything,
+                _ => PowerLoss::Some,
+            };
+            // What a disk that lied did not write is not there.
+            let how = if lies { PowerLoss::Nothing } else { how };
+            let disk = m.disk.clone();
+            if lies {
+                disk.kill(now);
+                self.remember_pretended(who);
+            }
+            disk.power_loss(now, how);
+        } else {
+            m.disk.kill(now);
+        }
+        self.harm(who);
+        self.net.died(now, who);
+        for peer in 0..self.members.len() {
+            if peer != who && self.members[peer].up.is_some() {
+                let life = self.members[peer].life;
+                let at = now + self.rng.below(5 * MS);
+                self.at(at, Event::Lost { who: peer, life, peer: who });
+            }
+        }
+        for (_, reader) in waiters {
+            self.orphan(reader);
+        }
+        for (_, stream) in streams {
+            self.orphan_stream(stream);
+        }
+        if let Some(down) = down {
+            self.at(now + down.max(1), Event::Start { who });
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! What a disk does behind the back of its process, and how it is undone.
+
+use super::*;
+
+/// A disk as it was: its durable names and bytes.
+pub type Image = BTreeMap<String, Vec<u8>>;
+
+/// Trouble that lasts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Trouble {
+    /// Percent of the reads that fail.
+    pub reads_fail: u64,
+    /// What is said to writes that need room, and whether writes into allocated space do.
+    pub no_room: Option<(io::ErrorKind, bool)>,
+    /// Flushes of the log say that they are done and are not.
+    pub loses_log: bool,
+}
+
+/// Bytes that were changed in a file.
+#[derive(Clone, Debug)]
+pub struct Rotten {
+    pub path: String,
+    pub offset: usize,
+    right: Vec<u8>,
+    wrong: Vec<u8>,
+}
+
+impl Rotten {
+    /// Offset, right and wrong byte of each place that was changed.
+    fn places(&self) -> impl Iterator<Item = (usize, u8, u8)> + '_ {
+        let bytes = self.right.iter().zip(&self.wrong).enumerate().filter(|(_, (right, wrong))| right != wrong);
+        bytes.map(|(i, (right, wrong))| (self.offset + i, *right, *wrong))
+    }
+}
+
+const PAGE: usize = 4096;
+
+pub(super) fn is_log(names: &BTreeMap<String, FileId>, file: FileId) -> bool {
+    names.iter().any(|(path, id)| *id == file && path.starts_with("log/"))
+}
+
+pub(super) fn last_write(pending: &[Change]) -> Option<(usize, usize)> {
+    pending.iter().rev().find_map(|change| match change {
+        Change::Write { offset, bytes, lost: false } if bytes.iter().any(|b| *b != 0) => Some((*offset, bytes.len())),
+        _ => None,
+    })
+}
+
+impl Inner {
+    fn data(&mut self, path: &str) -> Option<&mut Data> {
+        let id = self.names.get(path)?;
+        self.files.get_mut(id)
+    }
+
+    /// Log files that have a name, ascending.
+    fn logs(&self) -> Vec<String> {
+        self.names.keys().filter(|p| p.starts_with("log/") && p.ends_with(".log")).cloned().collect()
+    }
+
+    fn replace(&mut self, path: &str, offset: usize, wrong: Vec<u8>) -> Option<Rotten> {
+        let data = self.data(path)?;
+        let end = (offset + wrong.len()).min(data.view.len());
+        let right = data.view.get(offset..end)?.to_vec();
+        let wrong = wrong[..right.len()].to_vec();
+        if right == wrong {
+            return None;
+        }
+        put(&mut data.view, offset, &wrong);
+        if data.durable.len() >= end {
+            put(&mut data.durable, offset, &wrong);
+        }
+        for change in &mut data.pending {
+            if let Change::Write { offset: at, bytes, .. } = change {
+                for (i, byte) in wrong.iter().enumerate() {
+                    if let Some(place) = (offset + i).checked_sub(*at).and_then(|i| bytes.get_mut(i)) {
+                        *place = *byte;
+                    }
+                }
+            }
+        }
+        Some(Rotten { path: path.to_string(), offset, right, wrong })
+    }
+
+    fn spoil(&mut self, path: &str, at: usize, spot: crate::badday::Spot, draw: u64) -> Option<Rotten> {
+        use crate::badday::Spot;
+        let len = self.data(path)?.view.len();
+        if at >= len {
+            return None;
+        }
+        let (from, size) = match spot {
+            Spot::Bit => (at, 1),
+            Spot::Sector => (at / SECTOR * SECTOR, SECTOR),
+            Spot::Page | Spot::ZeroPage => (at / PAGE * PAGE, PAGE),
+        };
+        let size = size.min(len - from);
+        let view = &self.data(path)?.view[from..from + size];
+        let mut draws = Rng::new(draw, "rot");
+        let wrong = match spot {
+            Spot::Bit => vec![view[0] ^ (1 << (draw % 8))],
+            Spot::ZeroPage => vec![0; size],
+            _ => (0..size).map(|_| draws.next() as u8).collect(),
+        };
+        self.replace(path, from, wrong)
+    }
+}
+
+impl Disk {
+    pub fn trouble(&self, change: impl FnOnce(&mut Trouble)) {
+        change(&mut self.lock().trouble);
+    }
+
+    pub fn troubled(&self) -> Trouble {
+        self.lock().trouble
+    }
+
+    /// True when writes, flushes and reads go their usual way at `now`.
+    pub fn is_well(&self, now: Time) -> bool {
+        let inner = self.lock();
+        inner.trouble == Trouble::default() && !inner.full && inner.speed.percent <= 100 && inner.stalled_until <= now
+    }
+
+    /// What a power loss with all unflushed changes lost would leave at `now`.
+    pub fn durable_image(&self, now: Time) -> Image {
+        let mut inner = self.lock();
+        inner.settle(now);
+        inner.durable_names.iter().map(|(path, id)| (path.clone(), inner.files[id].durable.clone())).collect()
+    }
+
+    /// Nothing is left.
+    pub fn empty(&self) {
+        self.restore(&Image::new());
+        self.lock().dirs = BTreeSet::from([String::new()]);
+    }
+
+    /// The newest log file becomes what it was in `image`; false when it is not there or the same.
+    pub fn older_log(&self, image: &Image) -> bool {
+        let mut inner = self.lock();
+        let Some(newest) = inner.logs().pop() else { return false };
+        let Some(before) = image.get(&newest) else { return false };
+        let Some(data) = inner.data(&newest) else { return false };
+        if data.view == *before {
+            return false;
+        }
+        (data.view, data.durable) = (before.clone(), before.clone());
+        true
+    }
+
+    /// The newest log file is removed, if another one is left.
+    pub fn lose_newest_log(&self) -> bool {
+        let logs = self.lock().logs();
+        if logs.len() < 2 {
+            return false;
+        }
+        self.lose_file(&logs[logs.len() - 1]);
+        true
+    }
+
+    /// Changes bytes of the last write to the newest log file.
+    pub fn rot_tail(&self, spot: crate::badday::Spot, draw: u64) -> Option<Rotten> {
+        let mut inner = self.lock();
+        let newest = inner.logs().pop()?;
+        let (offset, len) = inner.data(&newest)?.last_write?;
+        inner.spoil(&newest, offset + (draw >> 8) as usize % len.max(1), spot, draw)
+    }
+
+    /// Changes bytes anywhere, where there are any.
+    pub fn rot_anywhere(&self, spot: crate::badday::Spot, draw: u64) -> Option<Rotten> {
+        let mut inner = self.lock();
+        let paths: Vec<String> = inner.names.keys().cloned().collect();
+        let path = paths.get(draw as usize % paths.len().max(1))?.clone();
+        let len = inner.data(&path)?.view.iter().rposition(|b| *b != 0)? + 1;
+        inner.spoil(&path, (draw >> 16) as usize % len, spot, draw)
+    }
+
+    /// Changes one bit of a file.
+    pub fn rot_bit(&self, path: &str, offset: usize) -> Option<Rotten> {
+        self.lock().spoil(path, offset, crate::badday::Spot::Bit, offset as u64)
+    }
+
+    /// True while any byte is as it was spoilt.
+    pub fn is_rotten(&self, rotten: &Rotten) -> bool {
+        let mut inner = self.lock();
+        let Some(data) = inner.data(&rotten.path) else { return false };
+        rotten.places().any(|(at, _, wrong)| data.view.get(at) == Some(&wrong))
+    }
+
+    /// Puts the right bytes back where they are still wrong.
+    pub fn unrot(&self, rotten: &Rotten) {
+        for (at, right, wrong) in rotten.places() {
+            let mut inner = self.lock();
+            if inner.data(&rotten.path).is_some_and(|d| d.view.get(at) == Some(&wrong)) {
+                inner.replace(&rotten.path, at, vec![right]);
+            }
+        }
+    }
+
+    /// The last write of the newest log file lies a page further on, over what was there.
+    pub fn misdirect(&self, image: &Image) -> bool {
+        let mut inner = self.lock();
+        let Some(newest) = inner.logs().pop() else { return false };
+        let Some(data) = inner.data(&newest) else { return false };
+        let Some((offset, len)) = data.last_write else { return false };
+        let end = (offset + len).min(data.view.len());
+        if offset + PAGE >= data.view.len() || offset >= end {
+            return false;
+        }
+        let bytes = data.view[offset..end].to_vec();
+        // What stood there before: an older state of the file, or nothing yet.
+        let mut before = image.get(&newest).and_then(|b| b.get(offset..end)).map(<[u8]>::to_vec).unwrap_or_default();
+        before.resize(bytes.len(), 0);
+        if before == bytes {
+            return false;
+        }
+        let room = (data.view.len() - offset - PAGE).min(bytes.len());
+        let Data { view, durable, .. } = data;
+        for to in [view, durable] {
+            put(to, offset, &before);
+            put(to, offset + PAGE, &bytes[..room]);
+        }
+        true
+    }
+}

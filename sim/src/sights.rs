@@ -1,0 +1,190 @@
+//! Sights: the bad days that the simulator can make, and the checks that look on. Each one is a
+//! switch of a [`Plan`](crate::plan::Plan), so that a sight may stand in the tree before the
+//! product survives it.
+
+use std::collections::BTreeSet;
+
+/// One switch. Faults are drawn from a stream of their own, so that no switch moves another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Sight {
+    EmptyDisk,
+    OlderDisk,
+    OlderLog,
+    LogGone,
+    TailRot,
+    Rot,
+    RotAwake,
+    RecordRot,
+    LostWrite,
+    MisdirectedWrite,
+    ReadsFail,
+    NoRoomInside,
+    Quota,
+    LaneHung,
+    Liveness,
+    CatchUp,
+    LeaseKept,
+    LeaseEnds,
+    Chatter,
+    SentAgain,
+    Records,
+    BigValues,
+    ManyLeases,
+    SlowTurns,
+    TickCap,
+    Bandwidth,
+    MaxFrame,
+    DroppedFrames,
+}
+
+/// A switch as people name it.
+#[derive(Debug)]
+pub struct Entry {
+    pub sight: Sight,
+    pub name: &'static str,
+    pub what: &'static str,
+}
+
+const fn entry(sight: Sight, name: &'static str, what: &'static str) -> Entry {
+    Entry { sight, name, what }
+}
+
+pub const ALL: &[Entry] = &[
+    entry(Sight::EmptyDisk, "empty-disk", "a member comes back with an empty disk"),
+    entry(Sight::OlderDisk, "older-disk", "a member comes back with an older copy of its whole disk"),
+    entry(Sight::OlderLog, "older-log", "the newest log file is an older copy of itself"),
+    entry(Sight::LogGone, "log-gone", "the newest log file is gone, an older one is left"),
+    entry(Sight::TailRot, "tail-rot", "bytes of the last batch of the log change while the member is down"),
+    entry(Sight::Rot, "rot", "bytes of any file change while the member is down"),
+    entry(Sight::RotAwake, "rot-awake", "bytes of any file change while the member runs"),
+    entry(Sight::RecordRot, "record-rot", "a record changes between its write and the checkpoint that names it"),
+    entry(Sight::LostWrite, "lost-write", "flushes that were acknowledged are undone by a power loss"),
+    entry(Sight::MisdirectedWrite, "misdirected-write", "a flushed write of the log lies a page away"),
+    entry(Sight::ReadsFail, "reads-fail", "reads fail for a while"),
+    entry(Sight::NoRoomInside, "no-room-inside", "writes into allocated space find no room"),
+    entry(Sight::Quota, "quota", "the user's quota on the file system is used up"),
+    entry(Sight::LaneHung, "lane-hung", "the jobs of one lane hang, others go on"),
+    entry(Sight::Liveness, "liveness", "V-2: a healthy majority writes and reads while the rest is faulty"),
+    entry(Sight::CatchUp, "catch-up", "V-5: a healthy member that lags makes progress"),
+    entry(Sight::LeaseKept, "lease-kept", "L-3: a lease that is renewed at healthy members does not expire"),
+    entry(Sight::LeaseEnds, "lease-ends", "L-4: a lease that nobody renews ends, during faults too"),
+    entry(Sight::Chatter, "chatter", "N-1: no note or job is repeated for ever"),
+    entry(Sight::SentAgain, "sent-again", "B-1: commands are not forwarded over and over"),
+    entry(Sight::Records, "records", "D-4: at the end every record of every member is as the model says"),
+    entry(Sight::BigValues, "big-values", "values of up to 100 kB"),
+    entry(Sight::ManyLeases, "many-leases", "tens of thousands of leases, and a follower that needs a snapshot"),
+    entry(Sight::SlowTurns, "slow-turns", "turns of a member take 50 to 500 ms"),
+    entry(Sight::TickCap, "tick-cap", "after a pause a member lives through at most six of the missed ticks"),
+    entry(Sight::Bandwidth, "bandwidth", "links have bandwidth, and frames queue in bounded lanes"),
+    entry(Sight::MaxFrame, "max-frame", "a frame that is longer than a peer takes is dropped"),
+    entry(Sight::DroppedFrames, "dropped-frames", "appends and pieces are dropped inside a live connection"),
+];
+
+/// A sight that the product does not survive today, the number of the fault that it shows, and what is seen.
+#[derive(Debug)]
+pub struct NotYet {
+    pub sight: Sight,
+    pub fault: u32,
+    pub seen: &'static str,
+}
+
+/// Off unless they are asked for. Whoever mends a fault takes its line out.
+pub const NOT_YET: &[NotYet] = &[
+    NotYet { sight: Sight::EmptyDisk, fault: 1, seen: "an emptied member founds itself and votes: R-5" },
+    NotYet {
+        sight: Sight::OlderDisk,
+        fault: 1,
+        seen: "a rolled-back member votes for one that lacks entries: R-5, V-4",
+    },
+    NotYet { sight: Sight::LostWrite, fault: 1, seen: "as an older disk" },
+    NotYet { sight: Sight::OlderLog, fault: 13, seen: "an older log file starts without a word: R-5, V-4" },
+    NotYet {
+        sight: Sight::LogGone,
+        fault: 13,
+        seen: "the log ends before the checkpoint and the member starts: R-5, V-4",
+    },
+    NotYet { sight: Sight::TailRot, fault: 2, seen: "damage of the last batch is cut as a torn tail: R-5, V-4" },
+    NotYet {
+        sight: Sight::MisdirectedWrite,
+        fault: 2,
+        seen: "the last batch is not in its place and is cut: R-5, V-4",
+    },
+    NotYet { sight: Sight::RecordRot, fault: 3, seen: "a checkpoint names a damaged record: D-6" },
+    NotYet { sight: Sight::LaneHung, fault: 4, seen: "a leader whose background lane hangs stays leader: V-2" },
+    NotYet { sight: Sight::Quota, fault: 12, seen: "a quota that is used up ends the member: fatal" },
+];
+
+/// The switches of one run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sights(BTreeSet<Sight>);
+
+impl Default for Sights {
+    /// All that the product survives.
+    fn default() -> Sights {
+        let mut all = Sights::all();
+        NOT_YET.iter().for_each(|n| all.set(n.sight, false));
+        all
+    }
+}
+
+impl Sights {
+    pub fn all() -> Sights {
+        Sights(ALL.iter().map(|e| e.sight).collect())
+    }
+
+    pub fn none() -> Sights {
+        Sights(BTreeSet::new())
+    }
+
+    pub fn has(&self, sight: Sight) -> bool {
+        self.0.contains(&sight)
+    }
+
+    pub fn set(&mut self, sight: Sight, on: bool) {
+        if on {
+            self.0.insert(sight);
+        } else {
+            self.0.remove(&sight);
+        }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = Sight> + '_ {
+        self.0.iter().copied()
+    }
+}
+
+impl Sight {
+    pub fn named(name: &str) -> Option<Sight> {
+        ALL.iter().find(|e| e.name == name).map(|e| e.sight)
+    }
+
+    pub fn name(self) -> &'static str {
+        ALL.iter().find(|e| e.sight == self).map_or("", |e| e.name)
+    }
+}
+
+/// `sim --sights-table`: each sight, and the fault that keeps it off.
+pub fn table() -> String {
+    let mut page = String::new();
+    for e in ALL {
+        let off = NOT_YET.iter().find(|n| n.sight == e.sight);
+        let why = off.map_or("on".to_string(), |n| format!("off: fault {}: {}", n.fault, n.seen));
+        page.push_str(&format!("{:<18} {}\n{:<18}   {why}\n", e.name, e.what, ""));
+    }
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_sight_has_one_name_and_those_not_yet_survived_are_off() {
+        let names: BTreeSet<&str> = ALL.iter().map(|e| e.name).collect();
+        assert_eq!(names.len(), ALL.len());
+        assert!(ALL.iter().all(|e| Sight::named(e.name) == Some(e.sight) && e.sight.name() == e.name));
+        assert!(NOT_YET.iter().all(|n| !Sights::default().has(n.sight) && Sights::all().has(n.sight)));
+        assert_eq!(Sights::default().iter().count() + NOT_YET.len(), ALL.len());
+        assert!(table().contains("empty-disk"));
+    }
+}

@@ -1,0 +1,335 @@
+//! Harm to disks, carried out: some members fall behind, one goes down, its disk is not what it
+//! was. A minority at most is harmed until all is whole again.
+
+use crate::badday::{End, Harm, Spot, Story};
+use crate::cluster::{Event, Sim};
+use crate::disk::{Image, Rotten};
+use crate::oracle::Harmed;
+use crate::plan::{MS, SECOND, Who};
+use crate::run::Phase;
+use crate::trace::Time;
+
+/// A disk that was harmed, or is about to be.
+#[derive(Debug)]
+pub(crate) struct Hurt {
+    /// None: bytes changed under a running member.
+    story: Option<Story>,
+    /// The disk as it was when the story began.
+    older: Image,
+    /// The disk as it was when it was harmed, for an operator who puts it back.
+    right: Option<Image>,
+    rotten: Vec<Rotten>,
+    /// When a record was spoilt that no checkpoint named yet.
+    fresh: Option<Time>,
+    struck: bool,
+    /// The product refused to start from it.
+    pub refused: bool,
+    /// Applied up to here it is whole again.
+    target: u64,
+}
+
+/// When the disk lies about the log before the power goes.
+const LIES: Time = 200 * MS;
+
+impl Sim {
+    /// Disks that are not what they were.
+    pub(crate) fn is_hurt(&self, who: usize) -> bool {
+        self.hurts.contains_key(&who)
+    }
+
+    /// True while a disk is harmed without a trace: those who can tell must be there.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.hurts.values().any(|h| h.story.is_some_and(|s| s.harm.is_silent()))
+    }
+
+    /// One more disk may be harmed: a minority at most, with those that are lost for ever.
+    pub(crate) fn may_hurt(&self, who: usize) -> bool {
+        let gone = self.members.iter().filter(|m| m.gone).count();
+        self.members[who].up.is_some()
+            && !self.is_hurt(who)
+            && !self.is_quiet()
+            && (self.hurts.len() + gone + 1) * 2 < self.members.len()
+    }
+
+    fn is_calm(&self) -> bool {
+        let n = self.members.len();
+        self.members.iter().all(|m| m.up.is_some() && m.disk.is_well(self.now) && !m.clock.frozen(self.now))
+            && self.hurts.is_empty()
+            && !(0..n).any(|a| (0..n).any(|b| self.net.is_cut(a, b)))
+    }
+
+    fn named(&self, who: Who) -> Option<usize> {
+        let who = match who {
+            Who::Nth(at) => Who::Nth(at % self.members.len()),
+            leader => leader,
+        };
+        self.who(who)
+    }
+
+    pub(crate) fn begin_story(&mut self, nth: usize, story: Story) -> bool {
+        let Some(who) = self.named(story.who).filter(|&w| self.may_hurt(w)) else { return false };
+        if story.harm.is_silent() && !self.is_calm() {
+            return false;
+        }
+        let older = self.members[who].disk.durable_image(self.now);
+        self.hurts.insert(
+            who,
+            Hurt {
+                story: Some(story),
+                older,
+                right: None,
+                rotten: Vec::new(),
+                fresh: None,
+                struck: false,
+                refused: false,
+                target: 0,
+            },
+        );
+        if story.behind > 0 {
+            for late in self.behind(who) {
+                for other in (0..self.members.len()).filter(|&o| o != late) {
+                    self.net.cut(late, other);
+                    self.net.cut(other, late);
+                    self.break_pair(late, other);
+                }
+            }
+        }
+        let strike = self.now + story.behind.max(2 * LIES);
+        if story.harm == Harm::LostWrites {
+            self.at(strike - LIES, Event::Lie { who });
+        }
+        self.at(strike, Event::Strike { nth, who });
+        true
+    }
+
+    /// Who falls behind: with the one that is hurt they are just a majority.
+    fn behind(&self, who: usize) -> Vec<usize> {
+        let n = self.members.len();
+        (1..n).map(|i| (who + i) % n).filter(|&i| !self.members[i].gone).take(n / 2).collect()
+    }
+
+    pub(crate) fn lie(&mut self, who: usize) {
+        if self.is_hurt(who) && self.phase == Phase::Safety {
+            self.members[who].disk.trouble(|t| t.loses_log = true);
+        }
+    }
+
+    /// The member goes down; those behind come back.
+    pub(crate) fn strike_story(&mut self, nth: usize, who: usize) {
+        let Some(story) = self.hurts.get(&who).filter(|h| !h.struck).and_then(|h| h.story) else { return };
+        if story.behind > 0 {
+            self.heal();
+        }
+        if self.phase != Phase::Safety || self.members[who].up.is_none() {
+            self.members[who].disk.trouble(|t| t.loses_log = false);
+            self.hurts.remove(&who);
+            return;
+        }
+        self.tell(Some(who), "harm", nth as u64, 0, || format!("{story:?}"));
+        if story.all {
+            self.strike_others(who, story);
+        }
+        match story.end {
+            End::Clean => {
+                self.begin_stop(who, story.down);
+                let life = self.members[who].life;
+                self.at(self.now + 5 * SECOND, Event::Crash { who, life, power: false, down: story.down });
+            }
+            end => self.crash(who, end == End::Power, Some(story.down)),
+        }
+    }
+
+    /// The others die too. Who can tell what was lost comes back before the harmed one if only it
+    /// can tell, else after it.
+    fn strike_others(&mut self, who: usize, story: Story) {
+        let behind = self.behind(who);
+        for other in self.standing() {
+            if other == who {
+                continue;
+            }
+            let down = match (story.harm.is_silent(), behind.contains(&other)) {
+                (true, _) => 1 + story.down / 4,
+                (false, true) => 1 + story.down / 2,
+                (false, false) => story.down + 3 * SECOND,
+            };
+            self.crash(other, story.end == End::Power, Some(down));
+        }
+    }
+
+    /// Called before the power goes: what the disk pretended to have.
+    pub(crate) fn remember_pretended(&mut self, who: usize) {
+        let image = self.members[who].disk.image();
+        if let Some(hurt) = self.hurts.get_mut(&who) {
+            hurt.right = Some(image);
+        }
+    }
+
+    /// Called when a process is dead: its disk is harmed now.
+    pub(crate) fn harm(&mut self, who: usize) {
+        let Some(hurt) = self.hurts.get_mut(&who).filter(|h| !h.struck) else { return };
+        let Some(story) = hurt.story else { return };
+        hurt.struck = true;
+        let disk = self.members[who].disk.clone();
+        disk.trouble(|t| t.loses_log = false);
+        hurt.right.get_or_insert_with(|| disk.durable_image(self.now));
+        let draw = self.rng.next();
+        let done = match story.harm {
+            Harm::Emptied => {
+                disk.empty();
+                true
+            }
+            Harm::Older => {
+                disk.restore(&hurt.older);
+                true
+            }
+            Harm::OlderLog => disk.older_log(&hurt.older),
+            Harm::LogGone => disk.lose_newest_log(),
+            Harm::TailRot(spot) => {
+                hurt.rotten.extend(disk.rot_tail(spot, draw));
+                !hurt.rotten.is_empty()
+            }
+            Harm::Rot(spot, draw) => {
+                hurt.rotten.extend(disk.rot_anywhere(spot, draw));
+                !hurt.rotten.is_empty()
+            }
+            Harm::LostWrites => true,
+            Harm::Misdirected => disk.misdirect(&hurt.older),
+        };
+        hurt.target = self.oracle.last_durable();
+        let rotten = hurt.rotten.clone();
+        if !done {
+            self.hurts.remove(&who);
+            return;
+        }
+        self.oracle.on_harmed(who, Harmed::Yes);
+        self.marks.hit("a disk was harmed");
+        *self.fault_counts.entry(story.harm.name()).or_default() += 1;
+        self.tell(Some(who), "harmed", 0, 0, || {
+            let place: Vec<String> = rotten.iter().map(|r| format!("{} at {}", r.path, r.offset)).collect();
+            format!("{:?} {}", story.harm, place.join(", "))
+        });
+    }
+
+    /// Bytes change under a running member.
+    pub(crate) fn rot_awake(&mut self, who: usize, spot: Spot, draw: u64) -> bool {
+        if !self.may_hurt(who) {
+            return false;
+        }
+        let rotten = self.members[who].disk.rot_anywhere(spot, draw);
+        self.note_rot(who, rotten)
+    }
+
+    /// True when something was spoilt.
+    pub(crate) fn note_rot(&mut self, who: usize, rotten: Option<Rotten>) -> bool {
+        let Some(rotten) = rotten else { return false };
+        let (path, offset) = (rotten.path.clone(), rotten.offset);
+        self.tell(Some(who), "rot", offset as u64, 0, || format!("{path} at {offset}"));
+        let hurt = Hurt {
+            story: None,
+            older: Image::new(),
+            right: None,
+            rotten: vec![rotten],
+            fresh: None,
+            struck: true,
+            refused: false,
+            target: self.oracle.last_durable(),
+        };
+        self.hurts.insert(who, hurt);
+        self.oracle.on_harmed(who, Harmed::Yes);
+        self.marks.hit("a disk was harmed");
+        true
+    }
+
+    /// Records were just written: one of them is spoilt, if the plan says so.
+    pub(crate) fn spoil_record(&mut self, who: usize, segment: u32, offset: usize, len: usize) {
+        if !std::mem::take(&mut self.members[who].spoil_record) || !self.may_hurt(who) {
+            return;
+        }
+        let at = offset + self.rng.below(len as u64) as usize;
+        let rotten = self.members[who].disk.rot_bit(&disk::records::path(segment), at);
+        if self.note_rot(who, rotten)
+            && let Some(hurt) = self.hurts.get_mut(&who)
+        {
+            hurt.fresh = Some(self.now);
+        }
+    }
+
+    /// A checkpoint that began at `began` is durable: what it names for the first time is right.
+    pub(crate) fn checkpoint_done(&mut self, who: usize, began: Time) {
+        let disk = self.members[who].disk.clone();
+        let Some(hurt) = self.hurts.get(&who).filter(|h| h.fresh.is_some_and(|at| at < began)) else { return };
+        if let Some(rotten) = hurt.rotten.iter().find(|r| disk.is_rotten(r)) {
+            let text = format!("m{} checkpoints a damaged record: {} at {}", who + 1, rotten.path, rotten.offset);
+            self.fail("D-6", text);
+        }
+    }
+
+    /// The product refused to start from a harmed disk: that is seen, and an operator comes.
+    pub(crate) fn refused_start(&mut self, who: usize, why: &str) {
+        let hurt = self.hurts.get_mut(&who).expect("a harmed disk");
+        hurt.refused = true;
+        self.marks.hit("a harmed disk was refused");
+        self.tell(Some(who), "refused", 0, 0, || why.to_string());
+        let wait = if self.phase == Phase::Safety { 2 * SECOND + self.rng.below(4 * SECOND) } else { 100 * MS };
+        self.at(self.now + wait, Event::Mend { who });
+    }
+
+    /// The operator puts the right bytes back.
+    pub(crate) fn mend(&mut self, who: usize) {
+        let Some(hurt) = self.hurts.get_mut(&who) else { return };
+        if self.members[who].up.is_some() || self.members[who].starting.is_some() {
+            return;
+        }
+        let disk = self.members[who].disk.clone();
+        match hurt.right.take() {
+            Some(image) if hurt.story.is_some_and(|s| !matches!(s.harm, Harm::TailRot(_) | Harm::Rot(..))) => {
+                disk.restore(&image)
+            }
+            _ => hurt.rotten.iter().for_each(|rotten| disk.unrot(rotten)),
+        }
+        self.marks.hit("a harmed disk was put back");
+        self.tell(Some(who), "mended", 0, 0, || "the right bytes are back".to_string());
+        self.start(who);
+    }
+
+    /// Stories that are over: the member serves, has what it had, and nothing rotten is left.
+    pub(crate) fn end_stories(&mut self) {
+        let over = |sim: &Sim, who: usize, hurt: &Hurt| {
+            let member = &sim.members[who];
+            let serves = member.up.as_ref().is_some_and(|l| l.status.applied >= hurt.target);
+            hurt.struck && serves && !hurt.rotten.iter().any(|r| member.disk.is_rotten(r))
+        };
+        let done: Vec<usize> = self.hurts.iter().filter(|(who, h)| over(self, **who, h)).map(|(who, _)| *who).collect();
+        for who in done {
+            self.hurts.remove(&who);
+            self.oracle.on_harmed(who, Harmed::No);
+            self.marks.hit("a harmed disk is whole again");
+            self.tell(Some(who), "whole", 0, 0, || "it has what it had".to_string());
+        }
+    }
+
+    /// Stories that have not struck yet never will.
+    pub(crate) fn no_more_stories(&mut self) {
+        let waiting: Vec<usize> = self.hurts.iter().filter(|(_, h)| !h.struck).map(|(who, _)| *who).collect();
+        for who in waiting {
+            self.members[who].disk.trouble(|t| t.loses_log = false);
+            self.hurts.remove(&who);
+        }
+    }
+
+    /// What is read from its files may be damaged, or not be read at all.
+    pub(crate) fn reads_may_fail(&self, who: usize) -> bool {
+        self.is_hurt(who) || self.members[who].disk.troubled().reads_fail > 0
+    }
+
+    /// A read met damage: fine where the disk was harmed, as long as it says so.
+    pub(crate) fn met_damage(&mut self, who: usize, text: String) {
+        // A wrong value is served; damage that is named is not.
+        let named = !text.contains("index and record differ");
+        if named && self.reads_may_fail(who) {
+            self.marks.hit("damage was met and named");
+            return;
+        }
+        self.fail("D-5", text);
+    }
+}

@@ -1,0 +1,423 @@
+//! The vigil: checks that look on *while* faults go on. A majority that is up, connected, and
+//! whose disks answer must serve, whatever the others suffer; and nothing may go on for ever.
+//!
+//! The *core* is such a majority, the same members in the same lives since some time.
+
+use crate::client::Ask;
+use crate::clients::Reader;
+use crate::cluster::{Event, Sim};
+use crate::ops::{Command, Put};
+use crate::plan::{MS, SECOND};
+use crate::run::Phase;
+use crate::sights::Sight;
+use crate::trace::{Time, fold};
+use bytes::Bytes;
+use node::{Answer, Input, Job, Waiter};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Election timeouts within which a healthy majority serves.
+const PATIENCE: u64 = 10;
+const LOOK: Time = 50 * MS;
+/// The lease that the vigil renews, and its TTL in seconds.
+const LEASE: i64 = 1 << 40;
+const TTL: i64 = 5;
+/// Longest TTL whose end is waited for.
+const LONG_TTL: i64 = 10;
+/// The same note, or the same job, so often without progress is for ever.
+const NOTES: u64 = 40;
+const JOBS: u64 = 200;
+
+/// What the vigil asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Probe {
+    Write,
+    Read,
+    Grant,
+    KeepAlive,
+}
+
+#[derive(Debug)]
+struct Asked {
+    who: usize,
+    life: u64,
+    waiter: Waiter,
+    at: Time,
+}
+
+/// How often a member said or did one thing since it last made progress.
+#[derive(Debug, Default)]
+struct Habits {
+    applied: u64,
+    counts: BTreeMap<u64, u64>,
+}
+
+#[derive(Debug, Default)]
+struct Progress {
+    applied: u64,
+    fresh: u64,
+    at: Time,
+    /// Pieces of checkpoints that arrived.
+    pieces: BTreeSet<u64>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Vigil {
+    core: Vec<(usize, u64)>,
+    since: Time,
+    served: BTreeMap<Probe, Time>,
+    asked: BTreeMap<Probe, Asked>,
+    turn: usize,
+    /// When somebody last tried to renew a lease.
+    tried: BTreeMap<i64, Time>,
+    habits: BTreeMap<usize, Habits>,
+    progress: BTreeMap<usize, Progress>,
+    /// Forwards by (member, life, number): the connection they went over.
+    forwards: BTreeMap<(usize, u64, u64), u64>,
+    first_bytes: u64,
+    again_bytes: u64,
+}
+
+impl Sim {
+    fn patience(&self) -> Time {
+        // Clocks may run slow by their share.
+        PATIENCE * self.plan.election_ms * MS * 115 / 100 + SECOND / 2
+    }
+
+    /// Up, its process runs, its disk answers, and nothing was done to it.
+    fn is_healthy(&self, who: usize) -> bool {
+        let m = &self.members[who];
+        m.up.is_some()
+            && !m.is_stopping()
+            && m.armed.is_empty()
+            && !m.clock.frozen(self.now)
+            && m.hung.iter().all(|&until| until <= self.now)
+            && m.disk.is_well(self.now)
+            && !self.is_hurt(who)
+    }
+
+    fn are_connected(&self, a: usize, b: usize) -> bool {
+        a == b || !(self.net.is_cut(a, b) || self.net.is_cut(b, a))
+    }
+
+    fn are_core(&self, group: &[usize]) -> bool {
+        group.len() * 2 > self.members.len()
+            && group.iter().all(|&a| self.is_healthy(a) && group.iter().all(|&b| self.are_connected(a, b)))
+    }
+
+    fn find_core(&self) -> Vec<usize> {
+        let n = self.members.len();
+        if self.net.extra > 0 || self.net.drops > 0 || self.net.breaks > self.plan.breaks || self.plan.breaks > 5 {
+            return Vec::new();
+        }
+        let subsets = (0_u32..1 << n).map(|bits| (0..n).filter(|i| bits >> i & 1 == 1).collect::<Vec<_>>());
+        subsets.filter(|group| self.are_core(group)).max_by_key(Vec::len).unwrap_or_default()
+    }
+
+    pub(crate) fn look(&mut self) {
+        if self.phase == Phase::Done {
+            return;
+        }
+        self.at(self.now + LOOK, Event::Look);
+        self.end_stories();
+        if self.phase != Phase::Safety {
+            return;
+        }
+        self.keep_core();
+        if self.plan.sights.has(Sight::Liveness) {
+            self.probe_liveness();
+        }
+        if self.plan.sights.has(Sight::LeaseKept) {
+            self.keep_lease();
+        }
+        if self.plan.sights.has(Sight::CatchUp) {
+            self.watch_progress();
+        }
+        if self.plan.sights.has(Sight::LeaseEnds) {
+            self.watch_leases();
+        }
+    }
+
+    fn keep_core(&mut self) {
+        let core = &self.vigil.core;
+        let members: Vec<usize> = core.iter().map(|(who, _)| *who).collect();
+        let same = !core.is_empty() && core.iter().all(|&(who, life)| self.members[who].life == life);
+        // Trouble of the whole network ends it too.
+        if same && self.are_core(&members) && !self.find_core().is_empty() {
+            return;
+        }
+        let core: Vec<(usize, u64)> = self.find_core().into_iter().map(|who| (who, self.members[who].life)).collect();
+        self.vigil.core = core;
+        self.vigil.since = self.now;
+        self.vigil.served.clear();
+        self.vigil.progress.clear();
+    }
+
+    /// True when the same majority has been well for that long.
+    fn core_stood(&self, long: Time) -> bool {
+        !self.vigil.core.is_empty() && self.now >= self.vigil.since + long
+    }
+
+    fn probe_liveness(&mut self) {
+        if self.vigil.core.is_empty() {
+            return;
+        }
+        for probe in [Probe::Write, Probe::Read] {
+            let last = self.vigil.served.get(&probe).copied().unwrap_or(self.vigil.since);
+            if self.now > last + self.patience() {
+                let core: Vec<usize> = self.vigil.core.iter().map(|(who, _)| who + 1).collect();
+                let text = format!(
+                    "no {probe:?} was served for {} ms though members {core:?} are well since {} ms",
+                    (self.now - last) / MS,
+                    (self.now - self.vigil.since) / MS
+                );
+                return self.fail("V-2", text);
+            }
+            let again = self.plan.election_ms * MS;
+            if self.vigil.asked.get(&probe).is_none_or(|asked| self.now >= asked.at + again) {
+                self.ask_probe(probe);
+            }
+        }
+    }
+
+    fn ask_probe(&mut self, probe: Probe) {
+        self.vigil.turn += 1;
+        let (who, life) = self.vigil.core[self.vigil.turn % self.vigil.core.len()];
+        if let Some(old) = self.vigil.asked.remove(&probe)
+            && self.members[old.who].life == old.life
+        {
+            self.give(old.who, Input::Cancel { waiter: old.waiter, timed_out: false });
+            if let Some(life) = self.members[old.who].up.as_mut() {
+                life.waiters.remove(&old.waiter);
+            }
+        }
+        let tag = self.next_tag;
+        self.next_tag += 1;
+        let ask = match probe {
+            Probe::Write => Ask::Command(Command::Put(Put {
+                key: b"vigil".to_vec(),
+                value: format!("v{tag}").into_bytes(),
+                ..Put::default()
+            })),
+            Probe::Read => Ask::Barrier,
+            Probe::Grant => Ask::Command(Command::Grant { id: LEASE, ttl: TTL }),
+            Probe::KeepAlive => Ask::KeepAlive { lease: LEASE },
+        };
+        let request = self.request(&ask, tag);
+        let waiter = self.waiter(who, Reader::Vigil { probe });
+        self.vigil.asked.insert(probe, Asked { who, life, waiter, at: self.now });
+        self.give(who, Input::Request { waiter, request });
+    }
+
+    pub(crate) fn vigil_answered(&mut self, probe: Probe, answer: Answer) {
+        let served = match answer {
+            Answer::Applied { result, .. } => result.is_ok(),
+            Answer::Barrier => true,
+            Answer::KeepAlive { ttl } => ttl > 0,
+            _ => false,
+        };
+        self.vigil.asked.remove(&probe);
+        if served {
+            self.vigil.served.insert(probe, self.now);
+        }
+    }
+
+    // Leases.
+
+    /// One lease is renewed four times in its TTL, at one member of the core after the other.
+    fn keep_lease(&mut self) {
+        if self.vigil.core.is_empty() {
+            return;
+        }
+        let ttl = TTL as u64 * SECOND;
+        let last = self.oracle.model.lease(LEASE).last();
+        if let Some(life) = last.filter(|l| l.expired)
+            && let Some(ended) = self.oracle.commit_time(life.ended_at)
+            && let Some(granted) = self.oracle.commit_time(life.granted_at)
+            && ended > self.vigil.since.max(granted) + self.patience() + ttl
+            && self.vigil.served.get(&Probe::Grant).is_none_or(|&at| at < ended)
+        {
+            let text = format!(
+                "the lease that was renewed four times in its TTL at healthy members expired, {} ms after these stood",
+                (ended - self.vigil.since) / MS
+            );
+            return self.fail("L-3", text);
+        }
+        let (probe, again) = match last.is_some_and(|l| l.ended_at == u64::MAX) {
+            true => (Probe::KeepAlive, ttl / 4),
+            false => (Probe::Grant, SECOND),
+        };
+        if self.vigil.asked.get(&probe).is_none_or(|asked| self.now >= asked.at + again) {
+            let since = self.vigil.served.get(&probe).copied().unwrap_or(0);
+            if self.now >= since + again {
+                self.ask_probe(probe);
+            }
+        }
+    }
+
+    pub(crate) fn tried_to_renew(&mut self, lease: i64) {
+        self.vigil.tried.insert(lease, self.now);
+    }
+
+    /// No lease outlives its TTL for long while a majority is well.
+    fn watch_leases(&mut self) {
+        if !self.core_stood(SECOND) || !(self.now / LOOK).is_multiple_of(8) {
+            return;
+        }
+        let settled = self.vigil.since.max(self.last_leader_change);
+        // A renewal may be answered as late as its client waits, and a while after.
+        let late = self.plan.workload.deadline + SECOND;
+        for id in self.oracle.model.living_leases().into_iter().filter(|id| *id != LEASE) {
+            let Some(life) = self.oracle.model.lease(id).last().filter(|l| l.ttl <= LONG_TTL) else { continue };
+            let granted = self.oracle.commit_time(life.granted_at).unwrap_or(0);
+            let tried = self.vigil.tried.get(&id).map_or(0, |at| at + late);
+            let ends = settled.max(granted).max(tried) + life.ttl as u64 * SECOND * 120 / 100 + self.patience();
+            if self.now > ends {
+                let text = format!(
+                    "lease {id} with TTL {} s, renewed by nobody, lives {} ms too long",
+                    life.ttl,
+                    (self.now - ends) / MS
+                );
+                return self.fail("L-4", text);
+            }
+        }
+    }
+
+    /// Grants leases until there are as many as the plan says, at the leader, in bursts.
+    pub(crate) fn flood(&mut self) {
+        if self.phase != Phase::Safety || self.flooded >= self.plan.leases {
+            return;
+        }
+        self.at(self.now + 20 * MS, Event::Flood);
+        let Some(who) = self.leader() else { return };
+        for _ in 0..100 {
+            self.flooded += 1;
+            let tag = self.next_tag;
+            self.next_tag += 1;
+            let id = (1 << 50) + self.flooded as i64;
+            let request = self.request(&Ask::Command(Command::Grant { id, ttl: 1 << 30 }), tag);
+            let waiter = self.waiter(who, Reader::Flood);
+            self.give(who, Input::Request { waiter, request });
+        }
+    }
+
+    // Progress.
+
+    /// A member of the core that lags applies something, or gets a piece it did not have.
+    fn watch_progress(&mut self) {
+        let last = self.oracle.last();
+        let patience = self.patience() + 5 * SECOND;
+        for (who, _) in self.vigil.core.clone() {
+            let applied = self.oracle.applied(who);
+            let now = self.now;
+            let progress = self.vigil.progress.entry(who).or_insert(Progress { at: now, ..Progress::default() });
+            let fresh = progress.pieces.len() as u64;
+            if (applied, fresh) != (progress.applied, progress.fresh) || applied >= last {
+                (progress.applied, progress.fresh, progress.at) = (applied, fresh, now);
+            } else if now > progress.at + patience {
+                let text = format!("m{} is well and stands at {applied} of {last} for {} ms", who + 1, patience / MS);
+                return self.fail("V-5", text);
+            }
+        }
+    }
+
+    pub(crate) fn piece_arrived(&mut self, who: usize, bytes: &Bytes) {
+        if let Some(progress) = self.vigil.progress.get_mut(&who) {
+            progress.pieces.insert(fold(bytes));
+        }
+    }
+
+    // Repetition.
+
+    fn repeated(&mut self, who: usize, what: u64) -> u64 {
+        let applied = self.members[who].up.as_ref().map_or(0, |l| l.status.applied);
+        let habits = self.vigil.habits.entry(who).or_default();
+        if habits.applied != applied || habits.counts.len() > 1_000 {
+            (habits.applied, habits.counts) = (applied, BTreeMap::new());
+        }
+        let count = habits.counts.entry(what).or_default();
+        *count += 1;
+        *count
+    }
+
+    pub(crate) fn hear_note(&mut self, who: usize, text: &str) {
+        if !self.plan.sights.has(Sight::Chatter) {
+            return;
+        }
+        if self.repeated(who, fold(text.as_bytes())) > NOTES {
+            self.fail("N-1", format!("m{} says for ever: {text}", who + 1));
+        }
+    }
+
+    pub(crate) fn see_job(&mut self, who: usize, name: &'static str, work: &Job) {
+        let again = match work {
+            Job::ReadLog { .. } | Job::ReadRecord { .. } | Job::ReadChunk { .. } => format!("{work:?}"),
+            Job::InstallBegin { .. } | Job::InstallFinish | Job::CheckpointBegin { .. } => name.to_string(),
+            _ => return,
+        };
+        if self.plan.sights.has(Sight::Chatter) && self.repeated(who, fold(again.as_bytes())) > JOBS {
+            self.fail("N-1", format!("m{} does for ever: {again}", who + 1));
+        }
+    }
+
+    /// `epoch`: of the connection. What is said again over the same one counts.
+    pub(crate) fn forwarded(&mut self, who: usize, peer: usize, seq: u64, bytes: u64, epoch: u64) {
+        let life = self.members[who].life;
+        let over = epoch * 16 + peer as u64;
+        match self.vigil.forwards.insert((who, life, seq), over) {
+            None => self.vigil.first_bytes += bytes,
+            Some(before) if before == over => self.vigil.again_bytes += bytes,
+            Some(_) => {}
+        }
+    }
+
+    /// At the end of the faults.
+    pub(crate) fn weigh_forwards(&mut self) {
+        let (first, again) = (self.vigil.first_bytes, self.vigil.again_bytes);
+        *self.stats.entry("bytes forwarded").or_default() += first;
+        *self.stats.entry("bytes forwarded again").or_default() += again;
+        if self.plan.sights.has(Sight::SentAgain) && again > first / 2 + (256 << 10) {
+            let text =
+                format!("{first} bytes of commands were forwarded, and {again} bytes again over the same connections");
+            self.fail("B-1", text);
+        }
+    }
+
+    // Records.
+
+    /// Every record in every member's files is the one that the model has.
+    pub(crate) fn check_records(&mut self) {
+        if !self.plan.sights.has(Sight::Records) {
+            return;
+        }
+        for who in self.standing() {
+            let disk = self.members[who].disk.clone();
+            disk.begin(self.now, None);
+            let model = &self.oracle.model;
+            let last = model.last().revision;
+            let mut wrong = None;
+            let mut seen = 0;
+            let scanned = disk::records::scan(&*disk.files(), 0, last + 1, |record, whole| {
+                seen += 1;
+                let (main, sub) = (record.rev.main, record.rev.sub);
+                let right = model.events(main).iter().find(|e| e.sub == sub);
+                let same = right.is_some_and(|right| {
+                    right.tombstone == record.tombstone
+                        && crate::watcher::open(&whole)
+                            .is_ok_and(|kv| right.tombstone && kv.key == right.kv.key || kv == right.kv)
+                });
+                if same {
+                    return std::ops::ControlFlow::Continue(());
+                }
+                wrong = Some(format!("record {main}.{sub} is {:?}, right is {right:?}", crate::watcher::open(&whole)));
+                std::ops::ControlFlow::Break(())
+            });
+            disk.end();
+            *self.stats.entry("records compared").or_default() += seen;
+            match (scanned, wrong) {
+                (_, Some(text)) => return self.fail("D-4", format!("m{}: {text}", who + 1)),
+                (Err(fault), None) => return self.met_damage(who, format!("m{}: {fault}", who + 1)),
+                _ => {}
+            }
+        }
+    }
+}
