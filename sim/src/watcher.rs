@@ -6,7 +6,7 @@ use node::watch::{CreateRequest, OutEvent, Response};
 use std::collections::{BTreeMap, VecDeque};
 use store::Located;
 
-/// A broken rule (`reliability` 2.2) and what was seen.
+/// A broken rule (`docs/invariants.md`) and what was seen.
 pub type Broken = (&'static str, String);
 
 /// Turns a located record into a key-value pair; None if it is gone by right. The revision is the
