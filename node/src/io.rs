@@ -448,6 +448,10 @@ pub enum Job {
     KeepDoubt {
         doubt: Option<Doubt>,
     },
+    /// disk thread, when nothing was saved for a while and at a clean stop: the end of the log is proven.
+    Prove {
+        commit: u64,
+    },
     /// disk thread: forget entries below.
     CutLog {
         below: u64,
@@ -531,6 +535,7 @@ pub enum Job {
 pub enum JobResult {
     Saved,
     DoubtKept,
+    Proven,
     LogCut,
     LogRestarted,
     SparesReleased,

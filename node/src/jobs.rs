@@ -12,6 +12,7 @@ pub(crate) enum Task {
     ReleaseSpares,
     MarkCorrupt,
     KeepDoubt,
+    Prove,
     RestartLog,
     ReadLog { ticket: u64 },
     Write { epoch: u64, bytes: u64 },

@@ -9,8 +9,10 @@ use crate::config::Config;
 use crate::io::{Level, Output};
 use crate::member::{Found, Node};
 use bytes::Bytes;
-use consensus::{ConfChange, Consensus, Entry, EntryKind, HardState, Restored};
-use disk::{Fault, Files, Identity, Log, LogContent, LogOptions, checkpoint, corrupt, records, transfer};
+use consensus::{ConfChange, Consensus, Doubt, Entry, EntryKind, HardState, Restored};
+use disk::{
+    Fault, Files, Identity, Log, LogContent, LogOptions, OnDoubt, Tail, checkpoint, corrupt, records, transfer,
+};
 use std::sync::Arc;
 use store::{Member, Position, Store};
 
@@ -36,7 +38,7 @@ pub(crate) fn store_config(config: &Config) -> store::Config {
 }
 
 fn log_options(config: &Config) -> LogOptions {
-    LogOptions { segment_bytes: config.log_segment_bytes }
+    LogOptions { segment_bytes: config.log_segment_bytes, boot: config.kernel_boot }
 }
 
 /// Bytes of entries in one message to a follower.
@@ -47,17 +49,17 @@ impl Node {
     ///
     /// # Errors
     /// Damage that was durable before, files of a later format or of another member: with file, offset, reason.
+    /// Of a lone member also an end of the log that may have been acknowledged ([`Fault::Doubtful`]).
     pub fn recover(config: Config, files: &Arc<dyn Files>, out: &mut Vec<Output>) -> Result<(Node, Log), Fault> {
         let id = Identity { cluster: config.cluster, member: config.member };
         let installed = transfer::resume(&**files, id)?;
         // The checkpoint is read first: a refusal because of it must leave the log as it is.
         let loaded = checkpoint::load_newest(&**files, id, store_config(&config), 0)?
             .ok_or_else(|| Fault::damaged("state", 0, "there is no checkpoint"))?;
-        let (mut log, mut content) = Log::recover(Arc::clone(files), id, log_options(&config))?;
-        if let Some(torn) = &content.torn {
-            let text = format!("{} at {}: {}: cut, it was never acknowledged", torn.file, torn.offset, torn.what);
-            out.push(Output::Note { level: Level::Warn, text });
-        }
+        let state = reached_state(installed.is_some(), &loaded.store);
+        let doubt = on_doubt(&loaded.store, id);
+        let (mut log, mut content) = Log::recover(Arc::clone(files), id, log_options(&config), state, doubt)?;
+        tell_tail(&content.tail, out);
         for healed in &content.healed {
             let text = format!("{} at {}: {}: restored from its second copy", healed.file, healed.offset, healed.what);
             out.push(Output::Note { level: Level::Warn, text });
@@ -96,7 +98,8 @@ impl Node {
                 replayed.count,
             ),
         });
-        let consensus = Consensus::new(consensus_config(&config), restored(content, entries, &store));
+        let doubt = doubt_of(content.doubt.as_ref(), config.late_founder);
+        let consensus = Consensus::new(consensus_config(&config), restored(content, entries, &store, doubt));
         if installed.is_some() {
             corrupt::clear(&**files)?;
         }
@@ -109,6 +112,27 @@ impl Node {
         let node = Node::assemble(config, consensus, store, &found, out);
         Ok((node, log))
     }
+}
+
+/// A lone member has nobody who could know what it lost.
+pub(crate) fn on_doubt(store: &Store, id: Identity) -> OnDoubt {
+    if store.conf().voters == [id.member] { OnDoubt::Refuse } else { OnDoubt::Keep }
+}
+
+/// What the log must reach: the state of a checkpoint came through it, that of an install did not.
+pub(crate) fn reached_state(installed: bool, store: &Store) -> Option<(u64, u64)> {
+    let applied = store.applied();
+    (!installed).then_some((applied.index, applied.term))
+}
+
+fn tell_tail(tail: &Tail, out: &mut Vec<Output>) {
+    let Some(at) = tail.cut() else { return };
+    let verdict = match tail {
+        Tail::Doubtful(_) => "cut, it may have been acknowledged",
+        Tail::Torn(_) | Tail::Whole => "cut, it was never acknowledged",
+    };
+    let text = format!("{} at byte {}: {}: {verdict}", at.file, at.offset, at.what);
+    out.push(Output::Note { level: Level::Warn, text });
 }
 
 /// The log ends before the state, or holds nothing that joins it: an installed snapshot replaced it.
@@ -202,8 +226,21 @@ fn apply_again(store: &mut Store, entry: &Entry, files: &dyn Files) -> Result<()
     }
 }
 
+/// What may be lost, for consensus. A proven tear counts like the others: the proof is about this disk, and a
+/// disk that loses flushed writes leaves the same traces. A late founder may have been a member before,
+/// on a disk that was emptied since.
+fn doubt_of(kept: Option<&disk::Doubt>, late_founder: bool) -> Option<Doubt> {
+    let lost = kept.map(|kept| Doubt {
+        promise: kept.promise.map(|(index, term)| consensus::Position { index, term }),
+        // Whoever cannot tell how far the lost end went does not know its vote either.
+        vote: kept.promise.is_none(),
+    });
+    let late = late_founder.then_some(Doubt { promise: None, vote: true });
+    lost.into_iter().chain(late).reduce(Doubt::and)
+}
+
 /// `entries`: those of the log that are not applied.
-fn restored(content: LogContent, entries: Vec<Entry>, store: &Store) -> Restored {
+fn restored(content: LogContent, entries: Vec<Entry>, store: &Store, doubt: Option<Doubt>) -> Restored {
     let applied = store.applied();
     let mut terms = content.terms;
     terms.retain(|(first, _)| *first <= applied.index);
@@ -215,6 +252,7 @@ fn restored(content: LogContent, entries: Vec<Entry>, store: &Store) -> Restored
         entries,
         boundary: content.boundary,
         terms,
+        doubt,
     }
 }
 

@@ -15,6 +15,9 @@ const QUIET: u64 = 30_000 / TICK_MS;
 /// What the entry cache of a quiet member shrinks to, and by how much at a tick. Bytes.
 const QUIET_CACHE: u64 = 1 << 20;
 const QUIET_STEP: u64 = 1 << 20;
+/// Nothing was saved for so long: the end of the log is proven, so that damage of it cannot be taken
+/// for a write that a crash cut short. Longer than a heartbeat, which brings the commit index. Ticks.
+const IDLE: u64 = 200 / TICK_MS;
 /// Data of one batch, about; one save alone may be larger. Bytes.
 const BATCH_BYTES: usize = 4 << 20;
 
@@ -28,6 +31,8 @@ pub(crate) struct Saves {
     held: bool,
     /// The tick of the last entry for the log.
     appended: u64,
+    /// The tick in which the last save became durable, unless the log was proven since.
+    unproven: Option<u64>,
 }
 
 impl Saves {
@@ -62,6 +67,7 @@ impl Saves {
     pub(crate) fn saved(&mut self, g: &mut Ground, number: u64) -> bool {
         let (oldest, _) = self.in_flight.pop_front().expect("a save is in flight");
         assert_eq!(oldest, number, "saves are done in order");
+        self.unproven = Some(g.now);
         let last = self.in_flight.is_empty();
         g.consensus.saved(number);
         self.start(g);
@@ -91,10 +97,21 @@ impl Saves {
     }
 
     /// A quiet member gives back the memory of old entries, a little at each tick.
-    pub(crate) fn tick(&self, g: &mut Ground) {
+    pub(crate) fn tick(&mut self, g: &mut Ground) {
+        self.prove_idle(g);
         let cached = g.consensus.cached_bytes();
         if cached > QUIET_CACHE && g.now - self.appended >= QUIET {
             g.consensus.shrink_cache(QUIET_CACHE.max(cached - QUIET_STEP.min(cached)));
+        }
+    }
+}
+
+impl Saves {
+    fn prove_idle(&mut self, g: &mut Ground) {
+        let idle = self.in_flight.is_empty() && self.waiting.is_empty() && !self.held;
+        if idle && self.unproven.is_some_and(|since| g.now - since >= IDLE) {
+            self.unproven = None;
+            g.start(Task::Prove, Job::Prove { commit: g.consensus.commit() });
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Carries a job out: blocking calls against `Files`, on whatever thread the driver chose.
 
 use crate::io::{Job, JobResult};
+use consensus::Doubt;
 use disk::transfer::Taken;
 use disk::{Fault, Files, Identity, Log, checkpoint, corrupt, records, transfer};
 use std::sync::Arc;
@@ -49,9 +50,13 @@ pub enum Lane {
 
 pub fn lane(job: &Job) -> Lane {
     match job {
-        Job::Save { .. } | Job::CutLog { .. } | Job::RestartLog { .. } | Job::ReadLog { .. } | Job::ReleaseSpares => {
-            Lane::Log
-        }
+        Job::Save { .. }
+        | Job::Prove { .. }
+        | Job::KeepDoubt { .. }
+        | Job::CutLog { .. }
+        | Job::RestartLog { .. }
+        | Job::ReadLog { .. }
+        | Job::ReleaseSpares => Lane::Log,
         Job::ReadRecord { .. } => Lane::Reader,
         _ => Lane::Background,
     }
@@ -91,6 +96,16 @@ fn log_or_fault(log: &mut Log, job: &Job) -> Result<JobResult, Fault> {
         Job::Save { number: _, hard, entries } => {
             log.save(*hard, entries)?;
             JobResult::Saved
+        }
+        Job::KeepDoubt { doubt } => {
+            // As long as a vote may be forgotten, nothing less is remembered than "everything".
+            let promise = |doubt: &Doubt| doubt.promise.filter(|_| !doubt.vote).map(|at| (at.index, at.term));
+            log.keep_doubt(doubt.as_ref().map(promise))?;
+            JobResult::DoubtKept
+        }
+        Job::Prove { commit } => {
+            log.prove(*commit)?;
+            JobResult::Proven
         }
         Job::CutLog { below } => {
             log.cut_below(*below)?;

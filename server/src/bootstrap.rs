@@ -118,6 +118,7 @@ impl Start<'_> {
             quota_bytes: quota(self.options),
             budgets: settings.budgets.node(),
             late_founder: late,
+            kernel_boot: kernel_boot(),
             ..node::Config::new(identity.cluster, identity.member, self.boot, self.seed)
         }
     }
@@ -218,6 +219,11 @@ fn refusal(options: &Options, ours: u64, (id, by): (u64, Option<&Member>), runni
         options.data_dir.display(),
         options.name,
     )
+}
+
+/// What Linux calls this boot of the machine.
+fn kernel_boot() -> Option<disk::Boot> {
+    disk::parse_boot(&std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?)
 }
 
 fn place(dir: &Path, text: &str) -> String {

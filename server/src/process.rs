@@ -217,7 +217,7 @@ fn start(args: &[String], given: &Given, options: Options) -> Result<(), Failed>
     let recovered = std::thread::scope(|scope| scope.spawn(|| Node::recover(config, &files, &mut first)).join());
     let (mut node, wal) = recovered
         .expect("a panic ends the process")
-        .map_err(|fault| failed("the data directory cannot be used")(fault.to_string()))?;
+        .map_err(|fault| failed("the data directory cannot be used")(refusal(&fault, &options)))?;
     let members = members(&mut node, &mut first);
     log::info(
         "starting local etcd server",
@@ -250,6 +250,17 @@ fn start(args: &[String], given: &Given, options: Options) -> Result<(), Failed>
         live(edge, &options, (bound.client, bound.metrics), core_ended, stops).await
     });
     Ok(())
+}
+
+/// What is said of a directory on which the member does not start.
+fn refusal(fault: &disk::Fault, options: &Options) -> String {
+    match fault {
+        disk::Fault::Doubtful { .. } => {
+            let dir = options.data_dir.display();
+            format!("{fault}: to start without it, see `kvorum utl cut-tail --data-dir {dir}`")
+        }
+        other => other.to_string(),
+    }
 }
 
 /// Asks the recovered member for the members it knows.

@@ -49,19 +49,25 @@ impl Workers {
             io::Result::Ok(sender)
         };
         let shared = end.shared.clone();
-        let mut log = log;
+        let mut wal = log;
         let flushes = edge.metrics().wal_fsync.clone();
         let log = thread(
             "log",
             Box::new(move |jobs| {
                 carry_out(&shared.intake, &shared.ledger.jobs_log, jobs, |job| {
                     let saved = matches!(job, Job::Save { .. }).then(Instant::now);
-                    let result = work::run_log(&mut log, job);
+                    let result = work::run_log(&mut wal, job);
                     if let Some(since) = saved {
                         flushes.observe(since.elapsed().as_secs_f64());
                     }
                     result
                 });
+                // A clean stop: the end of the log is proven, and said to be.
+                if wal.usable()
+                    && let Err(fault) = wal.close(wal.hard().commit)
+                {
+                    log::warn("the end of the log is not proven", &[("error", log::json!(fault.to_string()))]);
+                }
             }),
         )?;
         let (shared, reading) = (end.shared.clone(), files.clone());

@@ -205,6 +205,8 @@ pub(crate) struct Member {
     pub id: u64,
     pub disk: Disk,
     pub life: u64,
+    /// Power losses so far: each gives the machine another boot.
+    power_losses: u64,
     /// A process that serves.
     pub up: Option<Box<Life>>,
     /// A process that recovers; it serves from `Event::Up` on.
@@ -298,6 +300,7 @@ impl Sim {
                     clock: Clock::new(plan.skew[i], plan.ticks_catch_up),
                     armed: BTreeMap::new(),
                     old_image: None,
+                    power_losses: 0,
                     stopping: None,
                     last_leader: 0,
                     hung: [0; 3],
@@ -401,6 +404,8 @@ impl Sim {
         // Lives and members differ; two runs of a seed do not.
         let boot = (member.id << 32) | (member.life + 1);
         let mut config = node::Config::new(CLUSTER, member.id, boot, self.plan.seed ^ member.id);
+        let machine = u128::from(member.id) << 64 | u128::from(member.power_losses);
+        config.kernel_boot = Some(machine.to_be_bytes());
         config.election_ms = self.plan.election_ms;
         config.heartbeat_ms = self.plan.heartbeat_ms;
         config.segment_bytes = self.plan.segment_bytes;

@@ -29,6 +29,7 @@ impl Node {
             }
             (Task::MarkCorrupt, JobResult::CorruptMarked)
             | (Task::KeepDoubt, JobResult::DoubtKept)
+            | (Task::Prove, JobResult::Proven)
             | (Task::CutLog, JobResult::LogCut)
             | (Task::ReleaseSpares, JobResult::SparesReleased) => {}
             (Task::RestartLog, JobResult::LogRestarted) => self.installed(),

@@ -191,7 +191,10 @@ impl Village {
         let mut out = Vec::new();
         let (node, log) = match Node::recover(config.clone(), &shared, &mut out) {
             Ok(recovered) => recovered,
-            Err(fault) => return drop(writeln!(self.told, "{id}: does not start: {fault}")),
+            Err(fault) => {
+                let _ = writeln!(self.told, "{id}: does not start: {fault}");
+                return;
+            }
         };
         let slow = self.houses.remove(&id).is_some_and(|before| before.slow);
         let house = House {

@@ -92,6 +92,7 @@ impl Sim {
                 self.tell(Some(who), "full", life, 0, || fault.to_string());
                 return self.at(self.now + SECOND / 2, Event::Start { who });
             }
+            Ok(Err(fault @ disk::Fault::Doubtful { .. })) => return self.operators_word(who, &fault),
             Ok(Err(fault)) if self.is_hurt(who) => return self.refused_start(who, &fault.to_string()),
             Ok(Err(fault)) if report.failed => {
                 // A read failed; whoever starts processes tries again.
@@ -134,6 +135,23 @@ impl Sim {
         self.at(report.end, Event::Up { who, life });
         // Outputs of recovery are carried out when it serves.
         self.starting_outputs(who, out);
+    }
+
+    /// A lone member cannot tell a torn write from a lost one. Its operator can: this disk loses nothing
+    /// that was flushed. If it did, the durability oracle sees it.
+    fn operators_word(&mut self, who: usize, fault: &disk::Fault) {
+        let (id, config) = (self.identity(who), self.config(who));
+        let disk = self.members[who].disk.clone();
+        disk.begin(self.now, None);
+        let options = disk::LogOptions { segment_bytes: config.log_segment_bytes, boot: config.kernel_boot };
+        let cut = guarded(|| node::offline::cut_tail(&disk.files(), id, options));
+        let report = disk.end();
+        self.tell(Some(who), "operator", report.end, 0, || format!("{fault}: cut"));
+        match cut {
+            Ok(Ok(_)) => self.at(report.end, Event::Start { who }),
+            Ok(Err(fault)) => self.fail("recover", format!("m{}: the tail cannot be cut: {fault}", who + 1)),
+            Err(panic) => self.fail("panic", format!("m{} in cutting the tail: {panic}", who + 1)),
+        }
     }
 
     pub(super) fn starting_outputs(&mut self, who: usize, out: Vec<Output>) {
@@ -270,6 +288,7 @@ impl Sim {
                 self.remember_pretended(who);
             }
             disk.power_loss(now, how);
+            self.members[who].power_losses += 1;
         } else {
             m.disk.kill(now);
         }
