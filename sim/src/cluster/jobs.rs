@@ -247,6 +247,7 @@ pub(super) fn job_name(job: &Job) -> &'static str {
     match job {
         Job::Save { .. } => "save",
         Job::Prove { .. } => "prove",
+        Job::KeepDoubt { .. } => "keep doubt",
         Job::CutLog { .. } => "cut log",
         Job::RestartLog { .. } => "restart log",
         Job::ReadLog { .. } => "read log",
