@@ -106,10 +106,12 @@ pub enum Why {
 /// Which queue of a peer connection a frame goes through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lane {
-    /// Votes, heartbeats, read rounds, forwards: ahead of everything.
+    /// Votes, heartbeats, answers to appends, read rounds: small, and ahead of everything.
     Urgent,
     /// Appends.
     Log,
+    /// Commands on their way to the leader: beside appends, in their own bound.
+    Forward,
     /// Pieces of checkpoints: a connection of their own.
     Bulk,
 }
@@ -120,6 +122,7 @@ pub fn lane(frame: &Frame) -> Lane {
         Frame::Raft(message) if message.is_urgent() => Lane::Urgent,
         Frame::Raft(_) => Lane::Log,
         Frame::Chunk { .. } | Frame::ChunkRequest { .. } => Lane::Bulk,
+        Frame::Forward { .. } => Lane::Forward,
         _ => Lane::Urgent,
     }
 }
@@ -342,6 +345,32 @@ mod tests {
             Frame::TransferEnded { index: 8, ok: true },
             Frame::Digest { index: 4096, digest: (1u128 << 100) + 5 },
         ]
+    }
+
+    /// A message of this kind without entries, as it lies on the wire.
+    fn raft(kind: u8) -> Frame {
+        let mut bytes = vec![1, kind, 0, 0];
+        bytes.extend([0; 8 * 8 + 2 + 4]);
+        bytes[4] = 1;
+        bytes[12] = 2;
+        Frame::Raft(Message::decode(bytes.into()).expect("well-formed"))
+    }
+
+    #[test]
+    fn what_is_small_and_waited_for_never_stands_behind_what_is_large() {
+        for frame in samples() {
+            let wanted = match frame {
+                Frame::Forward { .. } => Lane::Forward,
+                Frame::ChunkRequest { .. } | Frame::Chunk { .. } => Lane::Bulk,
+                _ => Lane::Urgent,
+            };
+            assert_eq!(lane(&frame), wanted, "{frame:?}");
+        }
+        // An append, its answer, votes and heartbeats with their answers, TimeoutNow.
+        assert_eq!(lane(&raft(1)), Lane::Log);
+        for kind in [2, 3, 4, 5, 6, 7, 8, 10] {
+            assert_eq!(lane(&raft(kind)), Lane::Urgent, "{kind}");
+        }
     }
 
     #[test]

@@ -20,6 +20,7 @@
 //! | `saves` | what becomes one flush of the log |
 //! | `recover`, `offline` | from the files to a member; to its state alone, for tools |
 //! | `hashes` | HashKV, and what it remembers of compactions |
+//! | `lanes` | what waits for one peer: what goes first, what is given up |
 //! | `frame`, `work`, `queue` | peer frames and their bytes; jobs carried out, and in which order |
 
 mod apply;
@@ -32,6 +33,7 @@ mod hashes;
 mod health;
 mod history;
 pub mod io;
+pub mod lanes;
 mod lessor;
 mod member;
 mod moves;

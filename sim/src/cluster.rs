@@ -172,7 +172,8 @@ fn lane_number(lane: node::work::Lane) -> usize {
 
 fn frame_lane(frame: &Frame) -> usize {
     match node::frame::lane(frame) {
-        node::frame::Lane::Urgent => 0,
+        // The simulator's wires do not weigh forwards yet: they keep the lane they had.
+        node::frame::Lane::Urgent | node::frame::Lane::Forward => 0,
         node::frame::Lane::Log => 1,
         node::frame::Lane::Bulk => 2,
     }
