@@ -21,6 +21,8 @@ use std::collections::BTreeMap;
 pub(crate) struct Heard {
     /// Since this life began, of the others.
     standings: BTreeMap<u64, Standing>,
+    /// The farthest place that anybody said to be committed.
+    committed: Position,
     /// The farthest place that each follower acknowledged while this member led.
     acknowledged: BTreeMap<u64, Position>,
 }
@@ -75,12 +77,14 @@ impl Consensus {
             last: if leads { self.last_position() } else { self.durable_position() },
             leads,
             doubt: self.doubt,
+            commit: self.committed_position(),
             acknowledged: self.heard.acknowledged.get(&peer).copied(),
         }
     }
 
     /// `peer` says what it has. `fresh`: it answers a question of this life.
     pub fn hear(&mut self, peer: u64, standing: Standing, fresh: bool) {
+        self.heard.committed = self.heard.committed.max(standing.commit);
         if standing.doubt.is_some() {
             self.follower_lost(peer, standing.last.index);
         }
@@ -143,6 +147,11 @@ impl Consensus {
                 self.heard.acknowledged.insert(peer, Position { index, term });
             }
         }
+    }
+
+    fn committed_position(&self) -> Position {
+        let log = &self.raw.raft.raft_log;
+        Position { index: log.committed, term: log.term(log.committed).unwrap_or(0) }
     }
 
     /// (index, term) of the last entry, durable or not.
@@ -213,9 +222,13 @@ impl Consensus {
     pub(crate) fn may_vote(&self, message: &Message) -> bool {
         let m = &message.0;
         let asks = matches!(m.get_msg_type(), MessageType::MsgRequestVote | MessageType::MsgRequestPreVote);
-        let Some(doubt) = self.doubt.filter(|_| asks) else { return true };
+        if !asks {
+            return true;
+        }
         let candidate = Position { index: m.index, term: m.log_term };
-        !doubt.vote && doubt.promise.is_some_and(|promise| candidate >= promise)
+        // Who lacks what somebody knows to be committed can win only among members that have lost it.
+        candidate >= self.heard.committed
+            && self.doubt.is_none_or(|doubt| !doubt.vote && doubt.promise.is_some_and(|promise| candidate >= promise))
     }
 }
 
@@ -230,7 +243,7 @@ mod tests {
     /// `lost`: it has a doubt of its own.
     fn has(last: u64, lost: bool) -> Standing {
         let doubt = lost.then_some(Doubt { promise: None, vote: false });
-        Standing { term: 2, last: at(last), leads: false, doubt, acknowledged: None }
+        Standing { term: 2, last: at(last), leads: false, doubt, commit: Position::default(), acknowledged: None }
     }
 
     #[test]

@@ -78,6 +78,8 @@ pub struct Standing {
     pub leads: bool,
     /// What it may have promised and lost.
     pub doubt: Option<Doubt>,
+    /// The last entry that it knows to be committed.
+    pub commit: Position,
     /// How far the asker acknowledged when this member led; None: it does not remember any of it.
     pub acknowledged: Option<Position>,
 }

@@ -120,10 +120,12 @@ pub enum Why {
 /// Which queue of a peer connection a frame goes through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lane {
-    /// Votes, heartbeats, read rounds, forwards: ahead of everything.
+    /// Votes, heartbeats, answers to appends, read rounds: small, and ahead of everything.
     Urgent,
     /// Appends.
     Log,
+    /// Commands on their way to the leader: beside appends, in their own bound.
+    Forward,
     /// Pieces of checkpoints: a connection of their own.
     Bulk,
 }
@@ -134,6 +136,7 @@ pub fn lane(frame: &Frame) -> Lane {
         Frame::Raft(message) if message.is_urgent() => Lane::Urgent,
         Frame::Raft(_) => Lane::Log,
         Frame::Chunk { .. } | Frame::ChunkRequest { .. } => Lane::Bulk,
+        Frame::Forward { .. } => Lane::Forward,
         _ => Lane::Urgent,
     }
 }
@@ -264,8 +267,11 @@ fn put_numbers(out: &mut Vec<u8>, kind: u8, numbers: &[u64]) {
 
 fn put_standing(out: &mut Vec<u8>, boot: u64, question: bool, standing: &Standing) {
     let place = |place: Option<Position>| place.map_or([0, 0, 0], |place| [1, place.index, place.term]);
-    let Standing { term, last, leads, doubt, acknowledged } = standing;
+    let Standing { term, last, leads, doubt, commit, acknowledged } = standing;
     put_numbers(out, STANDING, &[boot, question as u64, *term, last.index, last.term, *leads as u64]);
+    for number in [commit.index, commit.term] {
+        out.put_u64_le(number);
+    }
     let doubted = doubt.map_or([0; 5], |doubt| {
         let [known, index, term] = place(doubt.promise);
         [1, known, index, term, doubt.vote as u64]
@@ -322,9 +328,10 @@ impl Reader {
         let (boot, question, term) = (self.u64()?, self.flag()?, self.u64()?);
         let last = Position { index: self.u64()?, term: self.u64()? };
         let leads = self.flag()?;
+        let commit = Position { index: self.u64()?, term: self.u64()? };
         let (doubts, promise, vote) = (self.flag()?, self.position()?, self.flag()?);
         let doubt = doubts.then_some(Doubt { promise, vote });
-        let standing = Standing { term, last, leads, doubt, acknowledged: self.position()? };
+        let standing = Standing { term, last, leads, doubt, commit, acknowledged: self.position()? };
         Ok(Frame::Standing { boot, question, standing })
     }
 
@@ -393,6 +400,7 @@ mod tests {
                     last: Position { index: 7, term: 3 },
                     leads: false,
                     doubt: Some(Doubt { promise: None, vote: true }),
+                    commit: Position { index: 6, term: 3 },
                     acknowledged: Some(Position { index: 8, term: 4 }),
                 },
             },
@@ -404,11 +412,38 @@ mod tests {
                     last: Position { index: 9, term: 4 },
                     leads: true,
                     doubt: Some(Doubt { promise: Some(Position { index: 10, term: 4 }), vote: false }),
+                    commit: Position { index: 9, term: 4 },
                     acknowledged: None,
                 },
             },
             Frame::Digest { index: 4096, digest: (1u128 << 100) + 5 },
         ]
+    }
+
+    /// A message of this kind without entries, as it lies on the wire.
+    fn raft(kind: u8) -> Frame {
+        let mut bytes = vec![1, kind, 0, 0];
+        bytes.extend([0; 8 * 8 + 2 + 4]);
+        bytes[4] = 1;
+        bytes[12] = 2;
+        Frame::Raft(Message::decode(bytes.into()).expect("well-formed"))
+    }
+
+    #[test]
+    fn what_is_small_and_waited_for_never_stands_behind_what_is_large() {
+        for frame in samples() {
+            let wanted = match frame {
+                Frame::Forward { .. } => Lane::Forward,
+                Frame::ChunkRequest { .. } | Frame::Chunk { .. } => Lane::Bulk,
+                _ => Lane::Urgent,
+            };
+            assert_eq!(lane(&frame), wanted, "{frame:?}");
+        }
+        // An append, its answer, votes and heartbeats with their answers, TimeoutNow.
+        assert_eq!(lane(&raft(1)), Lane::Log);
+        for kind in [2, 3, 4, 5, 6, 7, 8, 10] {
+            assert_eq!(lane(&raft(kind)), Lane::Urgent, "{kind}");
+        }
     }
 
     #[test]

@@ -35,6 +35,7 @@
 //! |---|---|
 //! | `watch` | the stream's half of watching |
 //! | `recover`, `offline` | from the files to a member; to its state alone, for tools |
+//! | `lanes` | what waits for one peer: what goes first, what is given up |
 //! | `frame`, `work`, `queue` | peer frames and their bytes; jobs carried out, and in which order |
 
 mod apply;
@@ -50,6 +51,7 @@ mod health;
 mod history;
 pub mod io;
 mod jobs;
+pub mod lanes;
 mod lessor;
 mod listings;
 mod member;

@@ -6,6 +6,7 @@
 //! the bounds follow from the memory of the machine.
 
 use crate::log::json;
+use node::lanes::Lost;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -45,8 +46,10 @@ pub struct Limits {
     pub watch_each: u64,
     pub posts: u64,
     pub sorts: u64,
-    /// For each peer.
+    /// For each peer, without forwards.
     pub peer_send: u64,
+    /// Forwards, for each peer.
+    pub peer_forwards: u64,
     pub entry_cache: u64,
     pub uncommitted: u64,
     pub commands: u64,
@@ -82,6 +85,7 @@ impl Limits {
             posts: part(64, 4 * MIB),
             sorts: part(128, 8 * MIB),
             peer_send: part(16, two),
+            peer_forwards: part(8, two),
             entry_cache: part(64, 2 * MIB),
             uncommitted: part(64, two),
             commands: part(64, two),
@@ -244,6 +248,11 @@ impl Depth {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 
+    /// There were `before`, and there are `after`.
+    pub fn moved(&self, before: u64, after: u64) {
+        self.0.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
+    }
+
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -268,12 +277,15 @@ pub struct Ledger {
     /// Events posted to watch streams that have not taken them.
     pub posts: Budget,
     pub sorts: Budget,
-    /// Frames waiting for all peers.
+    /// Frames waiting for all peers, without forwards.
     pub peer_send: Budget,
+    /// Forwards waiting for all peers.
+    pub peer_forwards: Budget,
     pub jobs_log: Depth,
     pub jobs_reader: Depth,
     pub jobs_background: Depth,
     pub peer_send_frames: Depth,
+    peer_lost: Mutex<Lost>,
     json_room: Arc<Semaphore>,
     sort_room: Arc<Semaphore>,
     room: Notify,
@@ -302,10 +314,12 @@ impl Ledger {
             posts: Budget::new("posts", limits.posts),
             sorts: Budget::new("sorts", limits.sorts),
             peer_send: Budget::new("peer_send", limits.peer_send),
+            peer_forwards: Budget::new("peer_forwards", limits.peer_forwards),
             jobs_log: Depth::default(),
             jobs_reader: Depth::default(),
             jobs_background: Depth::default(),
             peer_send_frames: Depth::default(),
+            peer_lost: Mutex::default(),
             json_room: kib(limits.json_answers),
             sort_room: kib(limits.sorts),
             room: Notify::new(),
@@ -361,7 +375,18 @@ impl Ledger {
         self.unsent.used() >= self.limits.unsent / 2
     }
 
-    pub fn budgets(&self) -> [&Budget; 10] {
+    /// Counts frames that were given up on the way to a peer.
+    pub fn lose_frames(&self, more: Lost) {
+        let mut lost = self.peer_lost.lock().unwrap_or_else(PoisonError::into_inner);
+        *lost = lost.and(more);
+    }
+
+    /// Frames given up on the way to all peers.
+    pub fn lost_frames(&self) -> Lost {
+        *self.peer_lost.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn budgets(&self) -> [&Budget; 11] {
         [
             &self.queue,
             &self.peer_frames,
@@ -373,6 +398,7 @@ impl Ledger {
             &self.posts,
             &self.sorts,
             &self.peer_send,
+            &self.peer_forwards,
         ]
     }
 

@@ -19,6 +19,7 @@ use crate::log;
 use disk::Identity;
 pub use inquiry::{Asking, Greeter, Outcome};
 use node::frame::{self, Frame, Lane};
+use node::lanes::Pushed;
 use queue::Queue;
 use std::collections::BTreeMap;
 use std::io;
@@ -30,7 +31,7 @@ use tokio::sync::mpsc;
 /// Which connection of a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Line {
-    /// Urgent frames and appends.
+    /// Everything but bulk.
     Log,
     /// Pieces of checkpoints.
     Bulk,
@@ -162,7 +163,8 @@ impl Peers {
             log::error("dropped a frame that no peer would take", &[("to", log::hex(to))]);
             return;
         };
-        if queue.push(bytes, lane == Lane::Urgent) && !self.dirty.iter().any(|dirty| Arc::ptr_eq(dirty, queue)) {
+        let queued = queue.push(lane, bytes) == Pushed::Queued;
+        if queued && !self.dirty.iter().any(|dirty| Arc::ptr_eq(dirty, queue)) {
             self.dirty.push(queue.clone());
         }
     }

@@ -91,6 +91,7 @@ pub struct Metrics {
     budget_limit_bytes: IntGaugeVec,
     budget_full: IntCounterVec,
     budget_cut: IntCounterVec,
+    peer_lost: IntCounterVec,
     queue_depth: IntGaugeVec,
     failed_reads: IntCounter,
 
@@ -249,6 +250,11 @@ impl Metrics {
                 "Connections cut because they held a budget that others needed, and took nothing.",
                 &["name"],
             ),
+            peer_lost: m.counters(
+                "kvorum_peer_frames_lost_total",
+                "Frames for peers given up: too many waited (full), or there was no connection (closed).",
+                &["lane", "reason"],
+            ),
             queue_depth: m.gauges("kvorum_queue_depth", "Things that stand in a queue.", &["name"]),
             failed_reads: m.counter(
                 "kvorum_record_reads_failed_total",
@@ -296,6 +302,12 @@ impl Metrics {
             self.budget(budget.name, budget.used(), budget.limit(), Some(budget.times_full()));
         }
         self.follow(&self.budget_cut.with_label_values(&["unsent"]), core.ledger().times_cut());
+        let lost = core.ledger().lost_frames();
+        for (reason, frames) in [("full", lost.full), ("closed", lost.closed)] {
+            for (lane, count) in [("urgent", frames.urgent), ("log", frames.log), ("forward", frames.forward)] {
+                self.follow(&self.peer_lost.with_label_values(&[lane, reason]), count);
+            }
+        }
         self.follow(&self.failed_reads, core.failed_reads());
         self.budget("entry_cache", held.entry_cache, limits.entry_cache, None);
         self.budget("uncommitted", held.uncommitted, limits.uncommitted, None);

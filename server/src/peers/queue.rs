@@ -1,71 +1,49 @@
-//! What waits to be sent on one connection: urgent frames ahead, bounded in bytes.
+//! What waits to be sent on one connection: the lanes of `node::lanes` behind a lock, charged to
+//! the ledger.
 
 use crate::ledger::Ledger;
+use node::frame::Lane;
+use node::lanes::{Bounds, Lanes, Pushed};
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use tokio::sync::Notify;
 
-#[derive(Default)]
-struct Lanes {
-    connected: bool,
-    /// Frames were dropped because there was no connection.
-    refused: bool,
-    urgent: VecDeque<Vec<u8>>,
-    rest: VecDeque<Vec<u8>>,
-    bytes: usize,
-}
-
-/// Bytes that may wait for one peer are bounded; beyond it the oldest frames that are not
-/// urgent are dropped.
 pub struct Queue {
     ledger: Arc<Ledger>,
-    lanes: Mutex<Lanes>,
+    lanes: Mutex<Lanes<Vec<u8>>>,
     ready: Notify,
 }
 
 impl Queue {
     pub fn new(ledger: &Arc<Ledger>) -> Queue {
-        Queue { ledger: ledger.clone(), lanes: Mutex::default(), ready: Notify::new() }
+        let bounds = Bounds { raft: ledger.limits.peer_send, forward: ledger.limits.peer_forwards };
+        Queue { ledger: ledger.clone(), lanes: Mutex::new(Lanes::new(bounds)), ready: Notify::new() }
     }
 
-    fn left(&self, frame: &[u8]) {
-        self.ledger.peer_send.give(frame.len() as u64);
-        self.ledger.peer_send_frames.leave();
-    }
-
-    /// Everything that waits is dropped.
-    fn restart(&self, connected: bool) {
-        let lanes = std::mem::replace(&mut *self.lanes(), Lanes { connected, ..Lanes::default() });
-        lanes.urgent.iter().chain(&lanes.rest).for_each(|frame| self.left(frame));
-    }
-
-    fn lanes(&self) -> MutexGuard<'_, Lanes> {
-        self.lanes.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    /// False: not connected, the frame was dropped.
-    pub fn push(&self, frame: Vec<u8>, urgent: bool) -> bool {
-        let mut lanes = self.lanes();
-        if !lanes.connected {
-            lanes.refused = true;
-            return false;
+    /// Changes the lanes, and brings the ledger up to it. Both under the lock: nothing is given back
+    /// before it was taken.
+    fn change<T>(&self, change: impl FnOnce(&mut Lanes<Vec<u8>>) -> T) -> T {
+        let mut lanes = self.lanes.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let (before, lost_before) = (lanes.waiting(), lanes.lost());
+        let done = change(&mut lanes);
+        let (after, lost) = (lanes.waiting(), lanes.lost().since(lost_before));
+        let ledger = &self.ledger;
+        ledger.peer_send.take(after.raft.saturating_sub(before.raft));
+        ledger.peer_send.give(before.raft.saturating_sub(after.raft));
+        ledger.peer_forwards.take(after.forward.saturating_sub(before.forward));
+        ledger.peer_forwards.give(before.forward.saturating_sub(after.forward));
+        ledger.peer_send_frames.moved(before.frames.sum(), after.frames.sum());
+        if lost.full.sum() + lost.closed.sum() > 0 {
+            (0..lost.full.urgent + lost.full.log).for_each(|_| ledger.peer_send.count_full());
+            (0..lost.full.forward).for_each(|_| ledger.peer_forwards.count_full());
+            ledger.lose_frames(lost);
         }
-        lanes.bytes += frame.len();
-        self.ledger.peer_send.take(frame.len() as u64);
-        self.ledger.peer_send_frames.enter();
-        match urgent {
-            true => lanes.urgent.push_back(frame),
-            false => lanes.rest.push_back(frame),
-        }
-        while lanes.bytes as u64 > self.ledger.limits.peer_send {
-            // An urgent frame is small and its sender waits for few of them; should they
-            // fill the bound all the same, the oldest go too.
-            let Some(dropped) = lanes.rest.pop_front().or_else(|| lanes.urgent.pop_front()) else { break };
-            lanes.bytes -= dropped.len();
-            self.left(&dropped);
-            self.ledger.peer_send.count_full();
-        }
-        true
+        done
+    }
+
+    /// What is not queued was dropped.
+    pub fn push(&self, lane: Lane, frame: Vec<u8>) -> Pushed {
+        self.change(|lanes| lanes.push(lane, frame.len() as u64, frame))
     }
 
     pub fn wake(&self) {
@@ -74,30 +52,22 @@ impl Queue {
 
     /// The connection stands: frames are taken from now on.
     pub fn open(&self) {
-        self.restart(true);
+        self.change(Lanes::open);
     }
 
     /// The connection broke: everything queued is gone.
     pub fn close(&self) {
-        self.restart(false);
+        self.change(Lanes::close);
     }
 
     /// Whether frames were dropped for want of a connection since the last question.
     pub fn take_refused(&self) -> bool {
-        std::mem::take(&mut self.lanes().refused)
+        self.change(Lanes::take_refused)
     }
 
-    /// Moves up to `most` bytes (at least one frame) into `out`, urgent ones first.
+    /// Moves up to `most` bytes (at least one frame) into `out`.
     pub fn take(&self, most: usize, out: &mut VecDeque<Vec<u8>>) {
-        let mut lanes = self.lanes();
-        let mut taken = 0;
-        while taken < most {
-            let Some(frame) = lanes.urgent.pop_front().or_else(|| lanes.rest.pop_front()) else { break };
-            taken += frame.len();
-            self.left(&frame);
-            out.push_back(frame);
-        }
-        lanes.bytes -= taken;
+        self.change(|lanes| lanes.take(most as u64, out));
     }
 
     /// Until something may be there.
@@ -109,28 +79,37 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use node::lanes::PerLane;
 
     #[test]
-    fn urgent_goes_first_and_the_oldest_append_is_dropped() {
+    fn the_ledger_follows_what_waits_and_what_is_lost() {
         let ledger = Ledger::new(crate::ledger::Limits::default());
         let queue = Queue::new(&ledger);
-        assert!(!queue.push(vec![0], true), "nothing is queued without a connection");
+        assert_eq!(queue.push(Lane::Urgent, vec![0]), Pushed::Closed);
         assert!(queue.take_refused() && !queue.take_refused());
         queue.open();
         for n in 0..20_u8 {
-            assert!(queue.push(vec![n; 1 << 20], false));
+            assert_eq!(queue.push(Lane::Log, vec![n; 1 << 20]), Pushed::Queued);
+            let pushed = if n < 8 { Pushed::Queued } else { Pushed::Refused };
+            assert_eq!(queue.push(Lane::Forward, vec![n; 1 << 20]), pushed);
         }
-        assert!(queue.push(vec![99], true));
+        assert_eq!(queue.push(Lane::Urgent, vec![99]), Pushed::Queued);
+        // 15 appends and the urgent byte fit; appends 0 to 4 were the oldest.
+        assert_eq!((ledger.peer_send.used(), ledger.peer_send.times_full()), ((15 << 20) + 1, 5));
+        assert_eq!((ledger.peer_forwards.used(), ledger.peer_forwards.times_full()), (8 << 20, 12));
+        assert_eq!(ledger.peer_send_frames.get(), 24);
         let mut out = VecDeque::new();
         queue.take(3 << 20, &mut out);
         let first: Vec<u8> = out.iter().map(|frame| frame[0]).collect();
-        // 15 appends and the urgent byte fit; appends 0 to 4 were the oldest.
-        assert_eq!(first, [99, 5, 6, 7]);
+        assert_eq!(first, [99, 5, 0, 6]);
         queue.close();
         queue.open();
         out.clear();
         queue.take(usize::MAX, &mut out);
         assert!(out.is_empty(), "a broken connection's frames are gone");
-        assert_eq!((ledger.peer_send.used(), ledger.peer_send.times_full()), (0, 5));
+        assert_eq!((ledger.peer_send.used(), ledger.peer_forwards.used(), ledger.peer_send_frames.get()), (0, 0, 0));
+        let lost = ledger.lost_frames();
+        assert_eq!(lost.full, PerLane { urgent: 0, log: 5, forward: 12 });
+        assert_eq!(lost.closed, PerLane { urgent: 1, log: 13, forward: 7 });
     }
 }
