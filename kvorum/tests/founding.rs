@@ -112,7 +112,6 @@ fn an_emptied_member_does_not_found_the_cluster_again() {
 }
 
 #[test]
-#[ignore = "a late founder votes as any other until `node` heeds `Config::late_founder`"]
 fn an_emptied_member_that_nobody_remembers_helps_no_majority() {
     if is_other() {
         // A real etcd founds again if the member that answers does not know it.
