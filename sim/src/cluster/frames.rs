@@ -4,7 +4,8 @@ use super::*;
 
 fn frame_lane(frame: &Frame) -> usize {
     match node::frame::lane(frame) {
-        node::frame::Lane::Urgent => 0,
+        // The wires here do not weigh forwards yet: they keep the lane they had.
+        node::frame::Lane::Urgent | node::frame::Lane::Forward => 0,
         node::frame::Lane::Log => 1,
         node::frame::Lane::Bulk => 2,
     }
