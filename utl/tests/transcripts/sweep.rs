@@ -70,7 +70,7 @@ pub fn flips() -> Result<(), String> {
         fs::write(path, bytes).expect("written");
     }
     let healthy = verify(dir.path());
-    if kinds != 5 || healthy.status != 0 {
+    if kinds != 7 || healthy.status != 0 {
         return Err(format!("{kinds} kinds of files; {healthy:?}"));
     }
     Ok(())
