@@ -21,6 +21,9 @@ pub enum Fault {
     /// Bytes that were durable are not what was written. `entries` names what is missing
     /// of the log, so that a peer can be asked for it.
     Damaged { file: String, offset: u64, what: String, entries: Vec<EntryId> },
+    /// The end of the log is missing or wrong, and it cannot be told whether it was ever acknowledged.
+    /// Nothing was changed. `promise`: (index, term) of the last entry it may have held, where known.
+    Doubtful { file: String, offset: u64, what: String, promise: Option<(u64, u64)> },
     /// Written by a later version of the format.
     TooNew { file: String, level: u32 },
     /// Belongs to another cluster or member.
@@ -48,10 +51,12 @@ impl Fault {
         matches!(self, Fault::Damaged { .. })
     }
 
-    /// True if the disk is full. Such a fault of [`crate::Log::save`] leaves the log usable
-    /// when it happened before the batch was written (see there).
+    /// True if there is no room: the disk is full (ENOSPC), or the quota of whoever runs the member is used
+    /// up (EDQUOT). Room may come back by itself, so the same call may be tried again. Such a fault of
+    /// [`crate::Log::save`] leaves the log usable when it happened before the batch was written (see there).
     pub fn is_full(&self) -> bool {
-        matches!(self, Fault::Io { error, .. } if error.kind() == io::ErrorKind::StorageFull)
+        use io::ErrorKind::{QuotaExceeded, StorageFull};
+        matches!(self, Fault::Io { error, .. } if matches!(error.kind(), StorageFull | QuotaExceeded))
     }
 }
 
@@ -66,6 +71,13 @@ impl fmt::Display for Fault {
                         write!(f, " (log entries {} to {}: {} missing)", first.index, last.index, entries.len())
                     }
                     _ => Ok(()),
+                }
+            }
+            Fault::Doubtful { file, offset, what, promise } => {
+                write!(f, "{file} at byte {offset}: {what}; what is lost may have been acknowledged")?;
+                match promise {
+                    Some((index, term)) => write!(f, " (log entries up to {index} of term {term})"),
+                    None => Ok(()),
                 }
             }
             Fault::TooNew { file, level } => {
@@ -84,3 +96,17 @@ impl fmt::Display for Fault {
 }
 
 impl std::error::Error for Fault {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A used-up quota is no broken disk: room may come back. A file that is too large stays too large.
+    #[test]
+    fn a_used_up_quota_is_a_full_disk() {
+        let full = |errno| Fault::io("f", 0, io::Error::from_raw_os_error(errno)).is_full();
+        let [enospc, edquot, efbig, eio, erofs, emfile] = [28, 122, 27, 5, 30, 24];
+        assert!(full(enospc) && full(edquot));
+        assert!(![efbig, eio, erofs, emfile].into_iter().any(full));
+    }
+}

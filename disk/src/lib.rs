@@ -9,6 +9,8 @@
 //! identity                 whose directory this is                                (mod identity, founding, urls)
 //! log/%016x.log            the log: batches, each one write and one flush        (mod log)
 //! log/spare-%016x          written files waiting to become log files
+//! log/reached, log/tip     how far the log had come                             (mod log::marks)
+//! log/doubt                what a lost end of the log may have promised          (mod doubt)
 //! state/seg-%08x           records in revision order                             (mod records, fetch)
 //! state/index-%016x        the index at one applied index                        (mod checkpoint)
 //! state/manifest-%016x     names the files of one checkpoint; two are kept
@@ -19,11 +21,13 @@
 //! Refused, never guessed: bytes that were durable and are wrong ([`Fault::Damaged`], with file,
 //! offset and the entries concerned), files of a later format level, files of another member.
 //! A refusal changes nothing in the directory. The one thing that recovery cuts by itself is the
-//! torn tail of the log: bytes that no later batch proves to have been durable.
+//! torn tail of the log: a batch whose write never finished, shown by evidence ([`Tail`]). What a
+//! member with peers cuts beyond that it remembers as a [`Doubt`].
 
 mod ahead;
 pub mod checkpoint;
 pub mod corrupt;
+pub mod doubt;
 mod fault;
 pub mod fetch;
 mod files;
@@ -33,13 +37,15 @@ pub mod identity;
 mod log;
 mod manifest;
 pub mod records;
+mod small;
 pub mod transfer;
 pub mod urls;
 
+pub use doubt::Doubt;
 pub use fault::{EntryId, Fault};
 pub use files::{File, Files, How, Identity};
 pub use header::HEADER;
-pub use log::{Log, LogContent, LogOptions, Torn};
+pub use log::{Boot, Log, LogContent, LogOptions, OnDoubt, Tail, Torn, parse_boot};
 
 /// Highest format level that this program reads, and the one it writes.
 pub const LEVEL: u32 = 1;

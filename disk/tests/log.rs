@@ -4,13 +4,17 @@ mod support;
 
 use bytes::Bytes;
 use consensus::{Entry, EntryKind, HardState};
-use disk::{Fault, Files, Identity, Log, LogOptions, Torn};
+use disk::{Boot, Doubt, Fault, Files, Identity, Log, LogOptions, OnDoubt, Tail, Torn};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use support::{Coin, KEPT, Kept, MemFiles};
 
 const ID: Identity = Identity { cluster: 0xc1, member: 0xa1 };
-const OPTIONS: LogOptions = LogOptions { segment_bytes: 16 << 10 };
+/// The boot in which all lives go on, and the one after a power loss.
+const BOOT: Option<Boot> = Some([1; 16]);
+const NEXT_BOOT: Option<Boot> = Some([2; 16]);
+const OPTIONS: LogOptions = LogOptions { segment_bytes: 16 << 10, boot: BOOT };
+const SMALL: LogOptions = LogOptions { segment_bytes: 12 << 10, boot: BOOT };
 
 fn entry(index: u64, term: u64, len: usize) -> Entry {
     let kind = if index.is_multiple_of(7) { EntryKind::Config } else { EntryKind::Normal };
@@ -32,7 +36,8 @@ struct Content {
     hard: HardState,
     entries: Vec<Entry>,
     boundary: (u64, u64),
-    torn: Option<Torn>,
+    tail: Tail,
+    doubt: Option<Doubt>,
     healed: Vec<Torn>,
 }
 
@@ -40,9 +45,14 @@ fn recover(files: &MemFiles) -> Result<(Log, Content), Fault> {
     open(files.shared(), OPTIONS)
 }
 
+/// Opens it after a power loss.
+fn recover_later(files: &MemFiles) -> Result<(Log, Content), Fault> {
+    open(files.shared(), LogOptions { boot: NEXT_BOOT, ..OPTIONS })
+}
+
 /// Opens the log and reads its entries; what recovery said of them must be so.
 fn open(files: Arc<dyn Files>, options: LogOptions) -> Result<(Log, Content), Fault> {
-    let (log, found) = Log::recover(files, ID, options)?;
+    let (log, found) = Log::recover(files, ID, options, None, OnDoubt::Keep)?;
     let mut entries = Vec::new();
     log.each(0, u64::MAX, |entry| {
         entries.push(entry);
@@ -58,9 +68,9 @@ fn open(files: Arc<dyn Files>, options: LogOptions) -> Result<(Log, Content), Fa
     assert_eq!(found.term_of(found.boundary.0), Some(found.boundary.1));
     assert_eq!(found.term_of(last.0 + 1), None);
     assert!(found.terms.is_sorted() && found.terms.iter().all(|(first, _)| *first > found.boundary.0), "{found:?}");
-    let content =
-        Content { hard: found.hard, entries, boundary: found.boundary, torn: found.torn, healed: found.healed };
-    Ok((log, content))
+    assert!(log.proven(), "recovery proves what it found");
+    let disk::LogContent { hard, boundary, tail, doubt, healed, .. } = found;
+    Ok((log, Content { hard, entries, boundary, tail, doubt, healed }))
 }
 
 /// What the log must hold: the dumbest thing that could work.
@@ -182,7 +192,7 @@ fn run(files: &MemFiles, steps: Vec<Step>) -> Vec<(usize, Model)> {
 fn a_crash_after_any_call_loses_nothing_acknowledged() {
     let files = MemFiles::new();
     let marks = run(&files, script());
-    let mut torn = 0;
+    let mut tails: BTreeMap<&str, usize> = BTreeMap::new();
     for calls in 0..=files.calls() {
         let done = marks.iter().rposition(|(at, _)| *at <= calls);
         for kept in KEPT {
@@ -191,36 +201,56 @@ fn a_crash_after_any_call_loses_nothing_acknowledged() {
             let Some(done) = done else {
                 // Not yet created: nothing, or a whole new log.
                 if Log::exists(&*crashed.shared()).unwrap() {
-                    marks[0].1.check(&recover(&crashed).unwrap().1).unwrap();
+                    marks[0].1.check(&recover_later(&crashed).unwrap().1).unwrap();
                 }
                 continue;
             };
-            let (_, content) = recover(&crashed).unwrap_or_else(|fault| panic!("{}: {fault}", here()));
-            torn += usize::from(content.torn.is_some());
-            let acknowledged = marks[done].1.check(&content);
-            let under_way = marks.get(done + 1).map(|(_, model)| model.check(&content));
-            assert!(
-                acknowledged.is_ok() || under_way.as_ref().is_some_and(Result::is_ok),
-                "{}: {acknowledged:?}, {under_way:?}",
-                here()
-            );
-            let (mut log, again) = recover(&crashed).unwrap();
+            let (_, content) = recover_later(&crashed).unwrap_or_else(|fault| panic!("{}: {fault}", here()));
+            *tails.entry(name_of(&content.tail)).or_default() += 1;
+            check_after_crash(&marks, done, &content).unwrap_or_else(|what| panic!("{}: {what}", here()));
+            assert_eq!(content.doubt.is_some(), content.tail != Tail::Whole, "{}", here());
+            let (mut log, again) = recover_later(&crashed).unwrap();
             assert_eq!(
                 (again.hard, &again.entries, again.boundary),
                 (content.hard, &content.entries, content.boundary),
                 "{}",
                 here()
             );
-            assert!(again.torn.is_none() && again.healed.is_empty(), "{}: {again:?}", here());
+            assert!(again.tail == Tail::Whole && again.healed.is_empty(), "{}: {again:?}", here());
+            assert_eq!(again.doubt, content.doubt, "{}", here());
             // Life goes on.
             let next = entry(log.last().0 + 1, log.last().1.max(9), 5000);
             let on = hard(9.max(again.hard.term), 0, again.hard.commit);
             log.save(on, std::slice::from_ref(&next)).unwrap();
-            let (_, after) = recover(&crashed).unwrap();
+            let (_, after) = recover_later(&crashed).unwrap();
             assert_eq!((after.hard, after.entries.last()), (on, Some(&next)), "{}", here());
+            assert_eq!(after.doubt, content.doubt, "{}", here());
         }
     }
-    assert!(torn > 10, "the sweep met {torn} torn tails");
+    assert!(tails["torn"] > 10 && tails["doubtful"] > 3, "{tails:?}");
+}
+
+fn name_of(tail: &Tail) -> &'static str {
+    match tail {
+        Tail::Whole => "whole",
+        Tail::Torn(_) => "torn",
+        Tail::Doubtful(_) => "doubtful",
+    }
+}
+
+/// What was acknowledged is there, or what was under way as a whole. Of a batch that was cut, term and
+/// vote may stay: a promise that was perhaps given is kept.
+fn check_after_crash(marks: &[(usize, Model)], done: usize, content: &Content) -> Result<(), String> {
+    let acknowledged = &marks[done].1;
+    let Err(what) = acknowledged.check(content) else { return Ok(()) };
+    let Some((_, under_way)) = marks.get(done + 1) else { return Err(what) };
+    let Err(other) = under_way.check(content) else { return Ok(()) };
+    let promised = HardState { commit: acknowledged.hard.commit, ..under_way.hard };
+    let kept = Model { hard: promised, ..acknowledged.clone() };
+    match kept.check(content) {
+        Ok(()) if content.tail != Tail::Whole => Ok(()),
+        _ => Err(format!("{what}; {other}")),
+    }
 }
 
 #[test]
@@ -241,11 +271,15 @@ fn a_crash_during_recovery_changes_nothing() {
         }
         disk::Files::sync_dir(&recording, "log").unwrap();
         let start = recording.calls();
-        let (_, content) = recover(&recording).unwrap();
+        let (_, content) = recover_later(&recording).unwrap();
         for calls in start..=recording.calls() {
             for kept in KEPT {
-                let (_, again) = recover(&recording.crash(calls, kept)).unwrap();
+                let crashed = recording.crash(calls, kept);
+                let (_, again) = open(crashed.shared(), LogOptions { boot: Some([3; 16]), ..OPTIONS }).unwrap();
                 assert_eq!((again.hard, &again.entries), (content.hard, &content.entries));
+                assert_eq!(again.doubt.is_some(), content.doubt.is_some(), "{again:?}");
+                let promise = |doubt: Option<Doubt>| doubt.and_then(|doubt| doubt.promise);
+                assert_eq!(promise(again.doubt), promise(content.doubt.clone()));
             }
         }
     }
@@ -253,38 +287,38 @@ fn a_crash_during_recovery_changes_nothing() {
 
 /// A small log in recycled files, so that stale pages follow the end.
 fn recycled_log(files: &MemFiles) -> Vec<Content> {
-    let options = LogOptions { segment_bytes: 12 << 10 };
-    let mut log = Log::create(files.shared(), ID, options, (0, 0)).unwrap();
+    let mut log = Log::create(files.shared(), ID, SMALL, (0, 0)).unwrap();
     for index in 1..=12 {
         log.save(hard(1, 0xa1, index - 1), &[entry(index, 1, 3000)]).unwrap();
         log.cut_below(index.saturating_sub(2)).unwrap();
     }
     log.save(hard(1, 0xa1, 12), &entries(13..=14, 1, 300)).unwrap();
-    let before = open(files.copy().shared(), options).unwrap().1;
+    let before = open(files.copy().shared(), SMALL).unwrap().1;
     log.save(hard(2, 0xa3, 13), &[entry(15, 2, 300)]).unwrap();
-    let after = open(files.copy().shared(), options).unwrap().1;
+    let after = open(files.copy().shared(), SMALL).unwrap().1;
     assert_eq!(after.entries.len(), before.entries.len() + 1);
     vec![after, before]
 }
 
-/// Recovers a damaged copy: the same content, the same less the last batch (nothing proves it), or a
-/// fault with the file's name that changed nothing.
+/// Recovers a damaged copy: the same content, or the same less the last batch with a doubt that knows what
+/// is missing, or a fault with the file's name that changed nothing.
 fn judge(files: &MemFiles, allowed: &[Content], what: &str) -> &'static str {
     let damaged = files.contents();
-    let options = LogOptions { segment_bytes: 12 << 10 };
-    match open(files.shared(), options) {
+    match open(files.shared(), SMALL) {
         Ok((_, content)) => {
-            let same = |other: &Content| {
-                (content.hard, &content.entries, content.boundary) == (other.hard, &other.entries, other.boundary)
-            };
+            let same = |other: &Content| (&content.entries, content.boundary) == (&other.entries, other.boundary);
             let found = allowed.iter().position(same);
             assert!(found.is_some(), "{what}: {content:?}");
-            if !content.healed.is_empty() {
-                "healed"
-            } else if found == Some(0) {
-                "harmless"
-            } else {
-                "last batch cut"
+            // A vote that was given is not forgotten, whatever is cut.
+            assert_eq!((content.hard.term, content.hard.vote), (2, 0xa3), "{what}");
+            match (&content.tail, found) {
+                (Tail::Doubtful(doubt), Some(1)) => {
+                    assert_eq!((doubt.promise, doubt.proven_tear), (Some((15, 2)), false), "{what}");
+                    "in doubt"
+                }
+                (_, Some(1)) => panic!("{what}: an acknowledged batch is cut without a doubt: {content:?}"),
+                _ if content.healed.is_empty() => "harmless",
+                _ => "healed",
             }
         }
         Err(Fault::Damaged { file, .. }) => {
@@ -331,7 +365,7 @@ fn damage_at_any_byte_is_seen_or_harmless() {
             try_edit(&path, at, 4096, &|byte| byte ^ 0xff);
         }
     }
-    for verdict in ["healed", "harmless", "last batch cut", "refused"] {
+    for verdict in ["healed", "harmless", "in doubt", "refused"] {
         assert!(verdicts.get(verdict).is_some_and(|&count| count > 10), "{verdict}: {verdicts:?}");
     }
 }
@@ -340,9 +374,8 @@ fn damage_at_any_byte_is_seen_or_harmless() {
 fn a_proven_log_has_no_tail_to_lose() {
     let files = MemFiles::new();
     let mut allowed = recycled_log(&files);
-    let options = LogOptions { segment_bytes: 12 << 10 };
     // Recovery proves what it found; afterwards damage of the last acknowledged batch is refused.
-    drop(open(files.shared(), options).unwrap());
+    drop(open(files.shared(), SMALL).unwrap());
     allowed.truncate(1);
     for path in files.files() {
         for at in (0..files.bytes(&path).len()).step_by(128) {
@@ -371,7 +404,7 @@ fn one_of_the_two_headers_is_enough() {
         copy.edit(&path, |bytes| bytes[at..at + 160].fill(0));
         let (_, content) = recover(&copy).unwrap();
         assert_eq!((content.entries, content.hard.term), (entries(1..=3, 1, 100), 3), "{at}");
-        assert_eq!((content.healed.len(), content.torn), (1, None), "{at}");
+        assert_eq!((content.healed.len(), content.tail), (1, Tail::Whole), "{at}");
         assert_eq!(copy.bytes(&path), good, "{at}");
     }
 }
@@ -503,7 +536,7 @@ fn others_logs_and_later_formats_are_refused() {
     let path = files.files().into_iter().find(|path| path.ends_with(".log")).unwrap();
     let calls = files.calls();
     for id in [Identity { cluster: 1, ..ID }, Identity { member: 1, ..ID }] {
-        let fault = Log::recover(files.shared(), id, OPTIONS).unwrap_err();
+        let fault = Log::recover(files.shared(), id, OPTIONS, None, OnDoubt::Keep).unwrap_err();
         assert!(matches!(fault, Fault::Foreign { .. }), "{fault}");
     }
     let newer = files.copy();
@@ -580,7 +613,7 @@ fn a_name_that_was_not_flushed_is_flushed_before_it_counts() {
         let next = content.entries.len() as u64 + 1;
         assert!(next == failed || next == failed + 1);
         log.save(hard(2, 3, 0), &[entry(next, 2, 10)]).unwrap();
-        let (_, after) = recover(&files.crash(files.calls(), Kept::Nothing)).unwrap();
+        let (_, after) = recover_later(&files.crash(files.calls(), Kept::Nothing)).unwrap();
         assert_eq!((after.entries.len() as u64, after.hard.vote), (next, 3), "failure of call {calls}");
     }
 }
@@ -602,7 +635,7 @@ fn what_a_failed_flush_left_is_written_again() {
         files.heal();
         let (_, content) = recover(&files).unwrap();
         read_back += usize::from(content.entries.len() as u64 == index);
-        let (_, after) = recover(&files.crash(files.calls(), Kept::Nothing)).unwrap();
+        let (_, after) = recover_later(&files.crash(files.calls(), Kept::Nothing)).unwrap();
         assert_eq!(after.entries, content.entries, "failure of call {calls}");
     }
     assert!(read_back > 0, "some failed batch could be read");
@@ -698,10 +731,51 @@ fn random_lives() {
             let calls = marks[0].0 + coin.below((files.calls() - marks[0].0) as u64 + 1) as usize;
             let crashed = files.crash(calls, Kept::Some(coin.next()));
             let done = marks.iter().rposition(|(at, _)| *at <= calls).unwrap();
-            let (_, content) = recover(&crashed).unwrap_or_else(|fault| panic!("seed {seed} call {calls}: {fault}"));
-            let ok = marks[done].1.check(&content).is_ok()
-                || marks.get(done + 1).is_some_and(|m| m.1.check(&content).is_ok());
-            assert!(ok, "seed {seed} call {calls}: {:?}", marks[done].1.check(&content));
+            let (_, content) =
+                recover_later(&crashed).unwrap_or_else(|fault| panic!("seed {seed} call {calls}: {fault}"));
+            check_after_crash(&marks, done, &content).unwrap_or_else(|what| panic!("seed {seed} call {calls}: {what}"));
         }
     }
+}
+
+/// Whatever a crash leaves of files on their way to becoming log files, no name is used twice. A batch
+/// larger than a segment takes a new file beside the spare ones.
+#[test]
+fn a_spare_file_that_a_crash_left_is_used_once() {
+    let mut larger = 0;
+    for reuse in [false, true] {
+        let files = MemFiles::new();
+        let mut log = Log::create(files.shared(), ID, SMALL, (0, 0)).unwrap();
+        for index in 1..=8 {
+            log.save(hard(1, 0, index - 1), &[entry(index, 1, 5000)]).unwrap();
+            if reuse {
+                log.cut_below(index.saturating_sub(1)).unwrap();
+            }
+        }
+        for calls in 1..=files.calls() {
+            for kept in KEPT {
+                let crashed = files.crash(calls, kept);
+                if !Log::exists(&*crashed.shared()).unwrap() {
+                    continue;
+                }
+                let here = || format!("crash after call {calls} with {kept:?}");
+                let (mut log, content) = open(crashed.shared(), LogOptions { boot: NEXT_BOOT, ..SMALL })
+                    .unwrap_or_else(|fault| panic!("{}: {fault}", here()));
+                let mut index = content.entries.last().map_or(content.boundary.0, |last| last.index);
+                for len in [40_000].into_iter().chain([3000; 12]).chain([40_000, 3000]) {
+                    index += 1;
+                    log.save(hard(1, 0, content.hard.commit), &[entry(index, 1, len)])
+                        .unwrap_or_else(|fault| panic!("{}: entry {index}: {fault}", here()));
+                    log.cut_below(index - 1).unwrap();
+                    larger += usize::from(len > 12 << 10);
+                }
+                let kept = |path: &&String| path.contains("spare") || path.ends_with(".log");
+                let on_disk: usize = crashed.files().iter().filter(kept).map(|path| crashed.bytes(path).len()).sum();
+                assert_eq!(log.disk_bytes(), on_disk as u64, "{}: no file is forgotten", here());
+                let (_, after) = open(crashed.shared(), LogOptions { boot: NEXT_BOOT, ..SMALL }).unwrap();
+                assert_eq!(after.entries.last(), Some(&entry(index, 1, 3000)), "{}", here());
+            }
+        }
+    }
+    assert!(larger > 100);
 }

@@ -7,6 +7,8 @@ pub struct Config {
     pub member: u64,
     /// Drawn anew at each start: tells lives of one member apart.
     pub boot: u64,
+    /// The boot of the machine, which outlives processes. None: not known.
+    pub kernel_boot: Option<disk::Boot>,
     /// Seeds the election timeouts.
     pub seed: u64,
     /// A follower that hears nothing for this long campaigns. Milliseconds.
@@ -32,6 +34,7 @@ impl Config {
             cluster,
             member,
             boot,
+            kernel_boot: None,
             seed,
             election_ms: 1000,
             heartbeat_ms: 100,

@@ -444,6 +444,10 @@ pub enum Job {
         hard: HardState,
         entries: Vec<Entry>,
     },
+    /// disk thread, when nothing was saved for a while and at a clean stop: the end of the log is proven.
+    Prove {
+        commit: u64,
+    },
     /// disk thread: forget entries below.
     CutLog {
         below: u64,
@@ -526,6 +530,7 @@ pub enum Job {
 
 pub enum JobResult {
     Saved,
+    Proven,
     LogCut,
     LogRestarted,
     SparesReleased,

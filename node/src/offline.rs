@@ -1,7 +1,7 @@
 //! What a stopped member's files say, for tools: the state it would start with.
 
-use crate::recover::{needs_restart, replay, restart_log};
-use disk::{Fault, Files, Identity, Log, LogOptions, Torn, checkpoint, transfer};
+use crate::recover::{needs_restart, on_doubt, reached_state, replay, restart_log};
+use disk::{Doubt, Fault, Files, Identity, Log, LogOptions, OnDoubt, Tail, Torn, checkpoint, doubt, transfer};
 use std::sync::Arc;
 use store::Store;
 
@@ -13,8 +13,8 @@ pub struct Offline {
     pub manifest: checkpoint::Manifest,
     /// Why a newer checkpoint was not used.
     pub passed_over: Option<Fault>,
-    /// The end of the log that would be cut: never acknowledged.
-    pub torn: Option<Torn>,
+    /// How the log ends: what a start would cut, and remember.
+    pub tail: Tail,
     /// Places of the log that would be restored from their second copy.
     pub healed: Vec<Torn>,
     /// Entries in the log; those applied behind the checkpoint.
@@ -31,7 +31,8 @@ pub fn offline(files: &Arc<dyn Files>, id: Identity, options: LogOptions) -> Res
     let installed = transfer::resume(&**files, id)?;
     let loaded = checkpoint::load_newest(&**files, id, store::Config::default(), 0)?
         .ok_or_else(|| Fault::damaged("state", 0, "there is no checkpoint"))?;
-    let (mut log, mut content) = Log::recover(Arc::clone(files), id, options)?;
+    let state = reached_state(installed.is_some(), &loaded.store);
+    let (mut log, mut content) = Log::recover(Arc::clone(files), id, options, state, on_doubt(&loaded.store, id))?;
     let (index, boundary) = (loaded.manifest.index, content.boundary.0);
     if installed.is_none() && index < boundary {
         let what = format!("the log begins behind entry {boundary}, the checkpoint stands at {index}");
@@ -48,9 +49,32 @@ pub fn offline(files: &Arc<dyn Files>, id: Identity, options: LogOptions) -> Res
         store,
         manifest: loaded.manifest,
         passed_over: loaded.passed_over,
-        torn: content.torn,
+        tail: content.tail,
         healed: content.healed,
         entries,
         replayed,
     })
+}
+
+/// The operator's word for a lone member that refuses to start on a doubtful end of its log: the end is cut
+/// for good. Returns what that was; None if there is nothing to cut. It changes `files`.
+///
+/// # Errors
+/// As a start's, and for a member with peers: they know more than its operator.
+pub fn cut_tail(files: &Arc<dyn Files>, id: Identity, options: LogOptions) -> Result<Option<Doubt>, Fault> {
+    let installed = transfer::resume(&**files, id)?;
+    let loaded = checkpoint::load_newest(&**files, id, store::Config::default(), 0)?
+        .ok_or_else(|| Fault::damaged("state", 0, "there is no checkpoint"))?;
+    let store = loaded.store;
+    if on_doubt(&store, id) == OnDoubt::Keep {
+        let what = "this member has peers: start it, and it asks them for what it lost";
+        return Err(Fault::Refused { file: "log".to_string(), what: what.to_string() });
+    }
+    let state = reached_state(installed.is_some(), &store);
+    let (mut log, mut content) = Log::recover(Arc::clone(files), id, options, state, OnDoubt::Keep)?;
+    if needs_restart(&content, store.applied()) {
+        restart_log(&mut log, &mut content, store.applied())?;
+    }
+    doubt::clear(&**files)?;
+    Ok(content.doubt)
 }

@@ -9,7 +9,9 @@ use crate::io::{Level, Output};
 use crate::member::{Node, log_bytes};
 use bytes::Bytes;
 use consensus::{ConfChange, Consensus, Entry, EntryKind, HardState, Restored};
-use disk::{Fault, Files, Identity, Log, LogContent, LogOptions, checkpoint, corrupt, records, transfer};
+use disk::{
+    Fault, Files, Identity, Log, LogContent, LogOptions, OnDoubt, Tail, checkpoint, corrupt, records, transfer,
+};
 use std::sync::Arc;
 use store::{Member, Position, Store};
 
@@ -35,7 +37,7 @@ pub(crate) fn store_config(config: &Config) -> store::Config {
 }
 
 fn log_options(config: &Config) -> LogOptions {
-    LogOptions { segment_bytes: config.log_segment_bytes }
+    LogOptions { segment_bytes: config.log_segment_bytes, boot: config.kernel_boot }
 }
 
 /// Bytes of entries in one message to a follower.
@@ -46,17 +48,17 @@ impl Node {
     ///
     /// # Errors
     /// Damage that was durable before, files of a later format or of another member: with file, offset, reason.
+    /// Of a lone member also an end of the log that may have been acknowledged ([`Fault::Doubtful`]).
     pub fn recover(config: Config, files: &Arc<dyn Files>, out: &mut Vec<Output>) -> Result<(Node, Log), Fault> {
         let id = Identity { cluster: config.cluster, member: config.member };
         let installed = transfer::resume(&**files, id)?;
         // The checkpoint is read first: a refusal because of it must leave the log as it is.
         let loaded = checkpoint::load_newest(&**files, id, store_config(&config), 0)?
             .ok_or_else(|| Fault::damaged("state", 0, "there is no checkpoint"))?;
-        let (mut log, mut content) = Log::recover(Arc::clone(files), id, log_options(&config))?;
-        if let Some(torn) = &content.torn {
-            let text = format!("{} at {}: {}: cut, it was never acknowledged", torn.file, torn.offset, torn.what);
-            out.push(Output::Note { level: Level::Warn, text });
-        }
+        let state = reached_state(installed.is_some(), &loaded.store);
+        let doubt = on_doubt(&loaded.store, id);
+        let (mut log, mut content) = Log::recover(Arc::clone(files), id, log_options(&config), state, doubt)?;
+        tell_tail(&content.tail, out);
         for healed in &content.healed {
             let text = format!("{} at {}: {}: restored from its second copy", healed.file, healed.offset, healed.what);
             out.push(Output::Note { level: Level::Warn, text });
@@ -110,6 +112,27 @@ impl Node {
         }
         Ok((node, log))
     }
+}
+
+/// A lone member has nobody who could know what it lost.
+pub(crate) fn on_doubt(store: &Store, id: Identity) -> OnDoubt {
+    if store.conf().voters == [id.member] { OnDoubt::Refuse } else { OnDoubt::Keep }
+}
+
+/// What the log must reach: the state of a checkpoint came through it, that of an install did not.
+pub(crate) fn reached_state(installed: bool, store: &Store) -> Option<(u64, u64)> {
+    let applied = store.applied();
+    (!installed).then_some((applied.index, applied.term))
+}
+
+fn tell_tail(tail: &Tail, out: &mut Vec<Output>) {
+    let Some(at) = tail.cut() else { return };
+    let verdict = match tail {
+        Tail::Doubtful(_) => "cut, it may have been acknowledged",
+        Tail::Torn(_) | Tail::Whole => "cut, it was never acknowledged",
+    };
+    let text = format!("{} at byte {}: {}: {verdict}", at.file, at.offset, at.what);
+    out.push(Output::Note { level: Level::Warn, text });
 }
 
 /// The log ends before the state, or holds nothing that joins it: an installed snapshot replaced it.

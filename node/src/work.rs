@@ -48,9 +48,12 @@ pub enum Lane {
 
 pub fn lane(job: &Job) -> Lane {
     match job {
-        Job::Save { .. } | Job::CutLog { .. } | Job::RestartLog { .. } | Job::ReadLog { .. } | Job::ReleaseSpares => {
-            Lane::Log
-        }
+        Job::Save { .. }
+        | Job::Prove { .. }
+        | Job::CutLog { .. }
+        | Job::RestartLog { .. }
+        | Job::ReadLog { .. }
+        | Job::ReleaseSpares => Lane::Log,
         Job::ReadRecord { .. } => Lane::Reader,
         _ => Lane::Background,
     }
@@ -90,6 +93,10 @@ fn log_or_fault(log: &mut Log, job: &Job) -> Result<JobResult, Fault> {
         Job::Save { number: _, hard, entries } => {
             log.save(*hard, entries)?;
             JobResult::Saved
+        }
+        Job::Prove { commit } => {
+            log.prove(*commit)?;
+            JobResult::Proven
         }
         Job::CutLog { below } => {
             log.cut_below(*below)?;

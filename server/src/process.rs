@@ -219,7 +219,7 @@ fn start(args: &[String], given: &Given, options: Options) -> Result<(), Failed>
     let recovered = std::thread::scope(|scope| scope.spawn(|| Node::recover(config, &files, &mut first)).join());
     let (mut node, wal) = recovered
         .expect("a panic ends the process")
-        .map_err(|fault| failed("the data directory cannot be used")(fault.to_string()))?;
+        .map_err(|fault| failed("the data directory cannot be used")(refusal(&fault, &options)))?;
     let members = members(&mut node, &mut first);
     log::info(
         "starting local etcd server",
@@ -302,6 +302,22 @@ fn quota(options: &Options) -> i64 {
     if options.settings.quota_bytes == 0 { DEFAULT } else { options.settings.quota_bytes }
 }
 
+/// What is said of a directory on which the member does not start.
+fn refusal(fault: &disk::Fault, options: &Options) -> String {
+    match fault {
+        disk::Fault::Doubtful { .. } => {
+            let dir = options.data_dir.display();
+            format!("{fault}: to start without it, see `kvorum utl cut-tail --data-dir {dir}`")
+        }
+        other => other.to_string(),
+    }
+}
+
+/// What Linux calls this boot of the machine.
+fn kernel_boot() -> Option<disk::Boot> {
+    disk::parse_boot(&std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?)
+}
+
 fn node_config(options: &Options, identity: Identity, boot: u64) -> node::Config {
     let election = options.settings.election.as_millis() as u64;
     node::Config {
@@ -309,6 +325,7 @@ fn node_config(options: &Options, identity: Identity, boot: u64) -> node::Config
         heartbeat_ms: options.settings.heartbeat.as_millis() as u64,
         quota_bytes: quota(options),
         budgets: options.settings.budgets.node(),
+        kernel_boot: kernel_boot(),
         ..node::Config::new(identity.cluster, identity.member, boot, random())
     }
 }

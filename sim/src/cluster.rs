@@ -122,6 +122,8 @@ pub(crate) struct Member {
     pub id: u64,
     pub disk: Disk,
     pub life: u64,
+    /// Power losses so far: each gives the machine another boot.
+    power_losses: u64,
     /// A process that serves.
     pub up: Option<Box<Life>>,
     /// A process that recovers; it serves from `Event::Up` on.
@@ -199,6 +201,7 @@ impl Sim {
                     clock: Clock::new(plan.skew[i], plan.ticks_catch_up),
                     armed: BTreeMap::new(),
                     old_image: None,
+                    power_losses: 0,
                     stopping: None,
                     last_leader: 0,
                 }
@@ -298,6 +301,8 @@ impl Sim {
         // Lives and members differ; two runs of a seed do not.
         let boot = (member.id << 32) | (member.life + 1);
         let mut config = node::Config::new(CLUSTER, member.id, boot, self.plan.seed ^ member.id);
+        let machine = u128::from(member.id) << 64 | u128::from(member.power_losses);
+        config.kernel_boot = Some(machine.to_be_bytes());
         config.election_ms = self.plan.election_ms;
         config.heartbeat_ms = self.plan.heartbeat_ms;
         config.segment_bytes = self.plan.segment_bytes;
@@ -401,6 +406,7 @@ impl Sim {
                 self.tell(Some(who), "full", life, 0, || fault.to_string());
                 return self.at(self.now + SECOND / 2, Event::Start { who });
             }
+            Ok(Err(fault @ disk::Fault::Doubtful { .. })) => return self.operators_word(who, &fault),
             Ok(Err(fault)) => return self.fail("recover", format!("m{} does not start: {fault}", who + 1)),
             Err(panic) => return self.fail("panic", format!("m{} in recovery: {panic}", who + 1)),
         };
@@ -430,6 +436,23 @@ impl Sim {
         self.at(report.end, Event::Up { who, life });
         // Outputs of recovery are carried out when it serves.
         self.starting_outputs(who, out);
+    }
+
+    /// A lone member cannot tell a torn write from a lost one. Its operator can: this disk loses nothing
+    /// that was flushed. If it did, the durability oracle sees it.
+    fn operators_word(&mut self, who: usize, fault: &disk::Fault) {
+        let (id, config) = (self.identity(who), self.config(who));
+        let disk = self.members[who].disk.clone();
+        disk.begin(self.now, None);
+        let options = disk::LogOptions { segment_bytes: config.log_segment_bytes, boot: config.kernel_boot };
+        let cut = guarded(|| node::offline::cut_tail(&disk.files(), id, options));
+        let report = disk.end();
+        self.tell(Some(who), "operator", report.end, 0, || format!("{fault}: cut"));
+        match cut {
+            Ok(Ok(_)) => self.at(report.end, Event::Start { who }),
+            Ok(Err(fault)) => self.fail("recover", format!("m{}: the tail cannot be cut: {fault}", who + 1)),
+            Err(panic) => self.fail("panic", format!("m{} in cutting the tail: {panic}", who + 1)),
+        }
     }
 
     fn starting_outputs(&mut self, who: usize, out: Vec<Output>) {
@@ -554,6 +577,7 @@ impl Sim {
                 _ => PowerLoss::Some,
             };
             m.disk.power_loss(now, how);
+            m.power_losses += 1;
         } else {
             m.disk.kill(now);
         }

@@ -1,7 +1,7 @@
 //! The table of commands: names, flags, defaults and help as the stock tool's.
 
 use crate::call::{Call, Failure};
-use crate::{bbolt, defrag, hashkv, migrate, pages, restore, status, verify, version};
+use crate::{bbolt, cut_tail, defrag, hashkv, migrate, pages, restore, status, verify, version};
 use cobra::Flag;
 
 /// One command: a row of the table.
@@ -26,7 +26,7 @@ static KVORUM_UTL: Command = Command {
     name: "kvorum utl",
     short: "Works on snapshots and data directories without a server",
     shared: GLOBAL,
-    subs: &[&[BBOLT, COMPLETION, DEFRAG, HASHKV, HELP, MAN, MIGRATE, SNAPSHOT, VERIFY, VERSION]],
+    subs: &[&[BBOLT, COMPLETION, CUT_TAIL, DEFRAG, HASHKV, HELP, MAN, MIGRATE, SNAPSHOT, VERIFY, VERSION]],
     ..Command::NONE
 };
 
@@ -60,6 +60,18 @@ const COMPLETION: Command = Command {
     bare_usage: true,
     choices: cobra::SHELLS,
     run: Some(pages::completion),
+    ..Command::NONE
+};
+
+const CUT_TAIL: Command = Command {
+    name: "cut-tail",
+    usage: "cut-tail --data-dir {data dir} [flags]",
+    short: "Cuts the end of the log on which a stopped lone member does not start",
+    flags: &[
+        Flag::text("data-dir", "", "Required. The data directory of the member.").required(),
+        Flag::switch("yes", "Cut it. Without this flag what would be cut is shown, and nothing is changed."),
+    ],
+    run: Some(cut_tail::run),
     ..Command::NONE
 };
 

@@ -40,8 +40,7 @@ pub fn open(path: &Path) -> Result<Directory, Failure> {
 
 impl Directory {
     pub fn log_options(&self) -> LogOptions {
-        let config = node::Config::new(self.identity.cluster, self.identity.member, 0, 0);
-        LogOptions { segment_bytes: config.log_segment_bytes }
+        log_options(self.identity)
     }
 
     pub fn named(&self, fault: Fault) -> Failure {
@@ -58,6 +57,14 @@ impl Directory {
         let revision = revision_of(&store, revision)?;
         hash_of(&*self.files, &store, revision).map_err(|fault| self.named(fault))
     }
+}
+
+/// As the member on this machine would open its log.
+pub fn log_options(id: Identity) -> LogOptions {
+    const BOOT: &str = "/proc/sys/kernel/random/boot_id";
+    let config = node::Config::new(id.cluster, id.member, 0, 0);
+    let boot = std::fs::read_to_string(BOOT).ok().and_then(|text| disk::parse_boot(&text));
+    LogOptions { segment_bytes: config.log_segment_bytes, boot }
 }
 
 /// Of the records in files, then of those that the log alone holds.

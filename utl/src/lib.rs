@@ -20,6 +20,7 @@
 mod bbolt;
 mod call;
 mod commands;
+mod cut_tail;
 mod defrag;
 mod directory;
 mod etcd;

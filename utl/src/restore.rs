@@ -8,13 +8,14 @@ use crate::call::{Call, Failure};
 use crate::directory::New;
 use crate::etcd::{self, Content, DbFile, go_text};
 use crate::initial_cluster::founding;
+use crate::kvorum::log_options;
 use crate::print::{count, log, size};
 use crate::progress::bar;
 use crate::{status, wal};
 use bolt::Db;
 use consensus::HardState;
 use disk::founding::Founding;
-use disk::{Fault, Files, Identity, Log, LogOptions, checkpoint, identity, records};
+use disk::{Fault, Files, Identity, Log, checkpoint, identity, records};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use serde_json::{Value, json};
@@ -352,10 +353,9 @@ fn write_checkpoint(files: &dyn Files, id: Identity, at: Position, store: &mut S
 
 /// As every founder's: nothing in it, and the members' entries behind it.
 fn write_log(files: &Arc<dyn Files>, id: Identity, at: Position) -> Result<(), Fault> {
-    let config = node::Config::new(id.cluster, id.member, 0, 0);
-    let options = LogOptions { segment_bytes: config.log_segment_bytes };
-    let mut log = Log::create(Arc::clone(files), id, options, (at.index, at.term))?;
-    log.save(HardState { term: at.term, vote: 0, commit: at.index }, &[])
+    let mut log = Log::create(Arc::clone(files), id, log_options(id), (at.index, at.term))?;
+    log.save(HardState { term: at.term, vote: 0, commit: at.index }, &[])?;
+    log.close(at.index)
 }
 
 /// What a start would find must be what was restored.

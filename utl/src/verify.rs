@@ -2,19 +2,20 @@
 //! it says of itself. Changes nothing: what a start would put right is only told.
 //!
 //! A torn tail of the log is no damage: a kill in the middle of a write leaves one, and nothing in
-//! it was acknowledged. Files that no checkpoint names do not count either.
+//! it was acknowledged. Nor is a doubtful one where a start asks the other members; a lone member
+//! refuses it. Files that no checkpoint names do not count either.
 
 use crate::call::{Call, Failure};
 use crate::directory::Frozen;
 use crate::etcd::go_text;
 use crate::hashkv::Hash;
-use crate::kvorum::hash_of;
+use crate::kvorum::{hash_of, log_options};
 use crate::print::{count, size};
 use crate::progress::bar;
 use bytes::Bytes;
 use disk::checkpoint::{self, Manifest, SegmentFile};
 use disk::identity::{self, Found};
-use disk::{Fault, Files, HEADER, How, Identity, Log, LogOptions, PAGE, records, transfer};
+use disk::{Fault, Files, HEADER, How, Identity, Log, OnDoubt, PAGE, Tail, records, transfer};
 use indicatif::ProgressBar;
 use node::offline::{Offline, offline};
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,6 +46,8 @@ struct Verify {
     files: Arc<dyn Files>,
     damages: BTreeSet<Damage>,
     notes: Vec<String>,
+    /// An end of the log on which a lone member does not start.
+    doubtful: bool,
     bar: ProgressBar,
     count: u64,
     bytes: u64,
@@ -58,6 +61,7 @@ pub fn run(call: &Call) -> Result<(), Failure> {
         files: Arc::new(frozen),
         damages: BTreeSet::new(),
         notes: Vec::new(),
+        doubtful: false,
         bar: bar(call.people, "verifying", total),
         count: 0,
         bytes: 0,
@@ -93,7 +97,9 @@ impl Verify {
         self.index_files(&manifests);
         self.segments(&manifests);
         self.unnamed(&manifests);
-        self.log(id);
+        let lone = manifests.last().and_then(|manifest| manifest.image_head().ok());
+        let lone = lone.is_some_and(|head| head.conf.voters == [id.member]);
+        self.log(id, if lone { OnDoubt::Refuse } else { OnDoubt::Keep });
         let state = self.state(id);
         Ok(Summary { id: Some(id), state })
     }
@@ -106,6 +112,13 @@ impl Verify {
         match fault {
             Fault::Damaged { file, offset, what, .. } => self.damage(&file, offset, what, harmless),
             Fault::Io { file, offset, error } => self.damage(&file, offset, go_text(&error), harmless),
+            Fault::Doubtful { file, offset, what, promise } => {
+                self.doubtful = true;
+                let lost = promise
+                    .map_or(String::new(), |(index, term)| format!(" (log entries up to {index} of term {term})"));
+                let what = format!("{what}; what is lost may have been acknowledged{lost}");
+                self.damage(&file, offset, what, harmless);
+            }
             other => {
                 let text = other.to_string();
                 let file = text.split([' ', ':']).next().unwrap_or_default().to_string();
@@ -304,18 +317,15 @@ impl Verify {
         }
     }
 
-    fn log(&mut self, id: Identity) {
-        match Log::recover(Arc::clone(&self.files), id, log_options(id)) {
+    fn log(&mut self, id: Identity, doubt: OnDoubt) {
+        match Log::recover(Arc::clone(&self.files), id, log_options(id), None, doubt) {
             Ok((_, content)) => {
-                if let Some(torn) = content.torn {
-                    self.notes.push(format!(
-                        "{} at byte {}: {}: a torn tail, never acknowledged; a start cuts it",
-                        torn.file, torn.offset, torn.what
-                    ));
-                }
+                self.tail(&content.tail);
                 for healed in content.healed {
-                    let remark = Some("a start restores it from its second copy");
-                    self.damage(&healed.file, healed.offset, healed.what, remark);
+                    let beside = !healed.file.ends_with(".log");
+                    let remark =
+                        if beside { "a start writes it anew" } else { "a start restores it from its second copy" };
+                    self.damage(&healed.file, healed.offset, healed.what, Some(remark));
                 }
             }
             Err(fault) => self.fault(fault, None),
@@ -327,12 +337,24 @@ impl Verify {
         }
     }
 
+    fn tail(&mut self, tail: &Tail) {
+        let verdict = match tail {
+            Tail::Whole => return,
+            Tail::Torn(_) => "a torn tail, never acknowledged; a start cuts it",
+            Tail::Doubtful(_) => "it may have been acknowledged; a start cuts it, remembers that, and asks the others",
+        };
+        if let Some(at) = tail.cut() {
+            self.notes.push(format!("{} at byte {}: {}: {verdict}", at.file, at.offset, at.what));
+        }
+    }
+
     /// What a start would do with all this.
     fn state(&mut self, id: Identity) -> Option<(Offline, Hash)> {
         let found = match offline(&self.files, id, log_options(id)) {
             Ok(found) => found,
             Err(fault) => {
-                if self.damages.is_empty() {
+                // Harmless places alone do not explain why it does not start.
+                if self.damages.iter().all(|damage| damage.harmless.is_some()) {
                     self.fault(fault, None);
                 }
                 return None;
@@ -381,6 +403,9 @@ impl Verify {
     fn advice(&self, starts: bool) -> &'static str {
         if starts && self.damages.iter().all(|damage| damage.remark(starts).is_some()) {
             "nothing is lost and the member starts; bytes that change by themselves point to the disk, so look at it."
+        } else if self.doubtful {
+            "keep a copy of this directory. If a snapshot is newer than what is lost, restore it. Else `kvorum utl \
+             cut-tail --data-dir DIR` shows the end of the log that is in doubt, and cuts it with --yes."
         } else {
             "keep this directory and do not start on it. The others go on as long as they are a majority. Else restore \
              the newest snapshot for every member (kvorum utl snapshot restore). Bytes that change by themselves point \
@@ -406,8 +431,4 @@ fn print_state(found: &Offline, hash: &Hash) {
         count(found.entries),
         count(found.replayed)
     );
-}
-
-fn log_options(id: Identity) -> LogOptions {
-    LogOptions { segment_bytes: node::Config::new(id.cluster, id.member, 0, 0).log_segment_bytes }
 }

@@ -1,21 +1,27 @@
 //! The log: what a member has promised. `batch` is the layout, `recover` the way back after a
-//! crash, `space` the files.
+//! crash, `tail` the judgement of an end that is not whole, `marks` what is known of the end beside
+//! the log, `space` the files.
 //!
 //! - One [`save`](Log::save) is one batch: one write and one flush, on pages of its own. A page
 //!   with acknowledged bytes is never written again with other bytes.
 //! - Batches form a chain (number, and digest of the one before). The log ends where the chain
 //!   does; no length and no run of zeros means "end".
 //! - A batch says how far the log was durable before it (*proven*). Damage below the proven end is
-//!   [`Fault::Damaged`]; above it lies at most one batch, and if that is not whole it is a torn
-//!   tail, which is cut.
+//!   [`Fault::Damaged`]; above it lies at most one batch. If that is not whole it is a [`Tail`]: torn,
+//!   if there is proof that the write never finished, else in doubt. Who decides is [`OnDoubt`].
+//! - An idle log is proven too ([`Log::prove`]), and how far it came is written beside it, so that an
+//!   end that is missing altogether is noticed.
 //! - A segment gets its name only after its first batch is durable, so a named segment without a
 //!   readable first batch is damaged.
 //! - A failed write or flush is final: the page cache may pretend that the bytes are there.
 
 mod batch;
+mod marks;
 mod recover;
 mod space;
+mod tail;
 
+use crate::doubt::Doubt;
 use crate::{Fault, Files, Identity};
 use batch::{Frame, Header, Place, decode_bodies, decode_table, encode_table};
 use bytes::Bytes;
@@ -34,6 +40,51 @@ static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 pub struct LogOptions {
     /// Size of a log file in bytes; rounded up to the page. A larger batch gets a larger file.
     pub segment_bytes: u64,
+    /// The boot of the machine. Equal to that of an earlier life: nothing but processes ended since
+    /// then. None: not known.
+    pub boot: Option<Boot>,
+}
+
+/// The kernel's random name of one boot of the machine.
+pub type Boot = [u8; 16];
+
+/// Reads a boot as Linux tells it in `/proc/sys/kernel/random/boot_id`. None if `text` is something else.
+pub fn parse_boot(text: &str) -> Option<Boot> {
+    let digits: Vec<char> = text.trim_end().chars().filter(|digit| *digit != '-').collect();
+    let hex: Option<Vec<u8>> = digits
+        .chunks(2)
+        .map(|pair| Some(u8::try_from(pair.first()?.to_digit(16)? << 4 | pair.get(1)?.to_digit(16)?).ok()?))
+        .collect();
+    Boot::try_from(hex?).ok()
+}
+
+/// Who decides about an end of the log that may hold what was acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnDoubt {
+    /// The operator: recovery refuses with [`Fault::Doubtful`] and changes nothing. For a lone member.
+    Refuse,
+    /// The other members: whatever is cut, a proven tear too, is remembered as a [`Doubt`] first.
+    Keep,
+}
+
+/// How the log ended when it was opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Tail {
+    Whole,
+    /// Cut: a batch whose write never finished. Nobody was told of it.
+    Torn(Doubt),
+    /// Cut: a batch that is wrong or missing and may have been acknowledged.
+    Doubtful(Doubt),
+}
+
+impl Tail {
+    /// What was cut, if anything was.
+    pub fn cut(&self) -> Option<&Torn> {
+        match self {
+            Tail::Whole => None,
+            Tail::Torn(doubt) | Tail::Doubtful(doubt) => Some(&doubt.at),
+        }
+    }
 }
 
 /// What recovery found, and verified byte by byte. [`Log::each`] reads the entries.
@@ -47,9 +98,13 @@ pub struct LogContent {
     /// (first index, term) of each run of one term behind the boundary, ascending; a run that only
     /// goes on with the boundary's term is not among them.
     pub terms: Vec<(u64, u64)>,
-    /// The tail that was cut, if there was one: bytes of a batch that was never proven durable.
-    pub torn: Option<Torn>,
-    /// Batches whose damaged header or copy was restored from the other one.
+    /// How the log ended this time.
+    pub tail: Tail,
+    /// What was ever cut and is not yet made good ([`crate::doubt::clear`]), this time included. Term and
+    /// vote of it are in `hard` already. None under [`OnDoubt::Refuse`].
+    pub doubt: Option<Doubt>,
+    /// Batches whose damaged header or copy was restored from the other one, and a damaged file beside
+    /// the log that was written anew.
     pub healed: Vec<Torn>,
 }
 
@@ -86,6 +141,8 @@ struct Span {
 pub struct Log {
     files: Arc<dyn Files>,
     id: Identity,
+    boot: Option<Boot>,
+    tip_file: marks::TipFile,
     segments: VecDeque<Segment>,
     spares: Spares,
     /// Ascending and without gaps.
@@ -109,6 +166,10 @@ struct Tip {
     end: Place,
     /// Below this offset the last segment was written before.
     filled: u64,
+    /// From this offset on, or from the end of the log, the last segment holds zeros.
+    blank_from: u64,
+    /// The last batch is known to have been durable by what came after it.
+    proven: bool,
 }
 
 impl std::fmt::Debug for Log {
@@ -137,9 +198,12 @@ impl Log {
             };
         }
         let hard = HardState { term: start.1, vote: 0, commit: start.0 };
+        marks::forget(&*files)?;
         let mut log = Log {
+            tip_file: marks::open_tip(&*files)?,
             files,
             id,
+            boot: options.boot,
             segments: VecDeque::new(),
             spares,
             spans: VecDeque::new(),
@@ -156,16 +220,24 @@ impl Log {
 
     /// True if the directory has a log (for the choice between [`create`](Log::create) and [`recover`](Log::recover)).
     pub fn exists(files: &dyn Files) -> Result<bool, Fault> {
-        Ok(!space::list(files, LogOptions { segment_bytes: 0 })?.0.is_empty())
+        Ok(!space::list(files, LogOptions { segment_bytes: 0, boot: None })?.0.is_empty())
     }
 
     /// Opens the log after a stop or crash. The last batch is written and flushed again before it
-    /// counts, and a batch is appended that proves it.
+    /// counts, and a batch is appended that proves it. `state` is (index, term) of the checkpoint, if its
+    /// entries went through this log: then a log that does not reach it is missing its end.
     ///
     /// # Errors
-    /// Damage below the proven end, a later format level, another member's log: nothing was changed.
-    pub fn recover(files: Arc<dyn Files>, id: Identity, options: LogOptions) -> Result<(Log, LogContent), Fault> {
-        recover::recover(files, id, options)
+    /// Damage below the proven end, a doubt that `doubt` refuses, a later format level, another member's
+    /// log: nothing was changed.
+    pub fn recover(
+        files: Arc<dyn Files>,
+        id: Identity,
+        options: LogOptions,
+        state: Option<(u64, u64)>,
+        doubt: OnDoubt,
+    ) -> Result<(Log, LogContent), Fault> {
+        recover::recover(files, id, options, state, doubt)
     }
 
     /// Makes `hard` and `entries` durable: one batch, one flush. Entries at or below the last index
@@ -202,11 +274,40 @@ impl Log {
         self.append(hard, base, entries, false)
     }
 
-    /// Appends an empty batch, which proves everything before it: after a clean stop damage of the
-    /// last acknowledged batch cannot be taken for a torn tail.
-    pub fn prove(&mut self) -> Result<(), Fault> {
+    /// Appends an empty batch, which proves everything before it, and remembers beside the log how far it
+    /// came: damage of the last acknowledged batch cannot be taken for a torn tail any more, nor can the
+    /// end of the log go missing unseen. For a log that is idle. `commit` is the newest commit index that
+    /// is known; one that is older or beyond the log does no harm. Nothing is written if everything
+    /// is proven and the commit is not news.
+    ///
+    /// # Errors
+    /// As [`save`](Log::save).
+    pub fn prove(&mut self, commit: u64) -> Result<(), Fault> {
+        self.prove_and_mark(commit, false)
+    }
+
+    /// As [`prove`](Log::prove), at a clean stop: the last call.
+    ///
+    /// # Errors
+    /// As [`save`](Log::save).
+    pub fn close(&mut self, commit: u64) -> Result<(), Fault> {
+        self.prove_and_mark(commit, true)
+    }
+
+    fn prove_and_mark(&mut self, commit: u64, clean: bool) -> Result<(), Fault> {
         self.check_running()?;
-        self.append(self.hard, self.last, &[], false)
+        let commit = commit.min(self.last.0).max(self.hard.commit);
+        let news = !self.tip.proven || commit > self.hard.commit;
+        if news {
+            self.append(HardState { commit, ..self.hard }, self.last, &[], false)?;
+            self.tip.proven = true;
+        }
+        if news || clean { self.write_reached(clean) } else { Ok(()) }
+    }
+
+    /// True if the last batch with content is proven: [`prove`](Log::prove) would add no safety.
+    pub fn proven(&self) -> bool {
+        self.tip.proven
     }
 
     /// Entries from index `from` on, in order: as many as fit in `max_bytes` of data, but one at least.
@@ -395,13 +496,18 @@ impl Log {
         };
         let room = self.segments.back().map_or(0, |segment| segment.len - self.tip.end.offset);
         // A restart opens a segment so that all earlier ones can go.
-        if restart || header.size() > room {
+        let rolls = restart || header.size() > room;
+        if rolls {
             self.append_in_new_segment(&mut header, &table, entries)?;
         } else {
             self.append_here(&header, &table, entries)?;
         }
         self.account(&header, entries.last().map_or(base.1, |entry| entry.term));
-        Ok(())
+        self.tip.proven = false;
+        if rolls {
+            self.write_reached(false)?;
+        }
+        self.write_tip()
     }
 
     fn append_here(&mut self, header: &Header, table: &[u8], entries: &[Entry]) -> Result<(), Fault> {
@@ -419,17 +525,17 @@ impl Log {
         header.at = Place { segment: id, offset: 0 };
         let taken = self.spares.take(&*self.files, id, header.size());
         self.refused = taken.as_ref().err().map(Fault::to_string);
-        let (mut segment, filled) = taken?;
+        let (mut segment, written_before) = taken?;
         header.file_len = segment.len;
         let frame = Frame::new(header, table);
-        let written = write_batch(&segment, 0, &frame, entries, filled);
+        let written = write_batch(&segment, 0, &frame, entries, written_before);
         let filled = self.stop(written)?;
         let path = space::segment_path(id);
         let renamed = self.files.rename(&segment.path, &path).and_then(|()| self.files.sync_dir(DIR));
         self.stop(renamed.map_err(|e| Fault::io(&path, 0, e)))?;
         segment.path = path;
         self.segments.push_back(segment);
-        self.tip = Tip { digest: frame.digest, filled, ..self.tip };
+        self.tip = Tip { digest: frame.digest, filled, blank_from: written_before, ..self.tip };
         Ok(())
     }
 

@@ -1,10 +1,13 @@
-//! The way back: walk the chain of batches, decide at its end between "that is all", "torn tail"
-//! and "damage", and only then touch the disk.
+//! The way back: walk the chain of batches, decide at its end between "that is all", "torn", "in
+//! doubt" and "damage", and only then touch the disk.
 
 use super::batch::{Frame, HEADER, Header, NotHeader, Place, Row, decode_table, wrong_bodies};
+use super::marks::{self, Marks};
 use super::space::{self, Segment, Spares};
-use super::{Log, LogContent, LogOptions, Tip, Torn};
+use super::tail::{self, Chain, End};
+use super::{Log, LogContent, LogOptions, OnDoubt, Tail, Tip, Torn};
 use crate::ahead::Ahead;
+use crate::doubt::{self, Doubt, stricter};
 use crate::header::{check_identity, read_exact, read_full};
 use crate::{EntryId, Fault, Files, How, Identity, PAGE};
 use consensus::HardState;
@@ -13,14 +16,30 @@ use std::sync::Arc;
 
 /// Bytes read at a time when looking for proof behind the end of the chain.
 const STRIDE: usize = 256 << 10;
+/// The first bytes of a place of which nothing is known.
+const SECTOR: u64 = 512;
 /// Most identities listed in one fault.
 const IDENTITIES_MAX: u64 = 1 << 16;
 
-pub(super) fn recover(files: Arc<dyn Files>, id: Identity, options: LogOptions) -> Result<(Log, LogContent), Fault> {
-    read(files, id, options)?.finish()
+pub(super) fn recover(
+    files: Arc<dyn Files>,
+    id: Identity,
+    options: LogOptions,
+    state: Option<(u64, u64)>,
+    on_doubt: OnDoubt,
+) -> Result<(Log, LogContent), Fault> {
+    let mut replay = read(files, id, options)?;
+    replay.check_state(state);
+    let known = doubt::find(&*replay.log.files, id)?;
+    match on_doubt {
+        OnDoubt::Refuse => replay.refuse_doubt(known)?,
+        OnDoubt::Keep => replay.remember_doubt(known)?,
+    }
+    replay.finish()
 }
 
-/// Opens a log that holds nothing but its start; None, and nothing changed, if it holds more.
+/// Opens a log that holds nothing but its start; None, and nothing changed, if it holds more. Nobody was
+/// told of anything in it: whatever its end is may be cut.
 pub(super) fn recover_unused(
     files: Arc<dyn Files>,
     id: Identity,
@@ -37,6 +56,7 @@ pub(super) fn recover_unused(
 
 fn read(files: Arc<dyn Files>, id: Identity, options: LogOptions) -> Result<Replay, Fault> {
     let (named, spares) = space::list(&*files, options)?;
+    let marks = Marks::read(&*files, id, options.boot)?;
     if named.is_empty() {
         return Err(Fault::damaged(super::DIR, 0, "there is no log file"));
     }
@@ -55,12 +75,15 @@ fn read(files: Arc<dyn Files>, id: Identity, options: LogOptions) -> Result<Repl
         let len = file.len().map_err(|e| Fault::io(&path, 0, e))?;
         segments.push_back(Segment { id: number, path, file, len });
     }
-    let mut replay = Replay::new(files, id, spares);
+    let mut replay = Replay::new(files, id, options, spares);
     let count = segments.len();
     for (position, segment) in segments.into_iter().enumerate() {
         replay.log.segments.push_back(segment);
         replay.segment(position + 1 == count)?;
     }
+    replay.tail = tail::judge(&replay.chain(), replay.end.as_ref(), &marks);
+    replay.healed.extend(marks.wrong.clone());
+    replay.marks = marks;
     Ok(replay)
 }
 
@@ -80,26 +103,40 @@ struct Survey {
     copy: Option<(Header, u32)>,
     /// A batch that was written after the expected one was durable.
     proof: Option<Header>,
+    /// As in [`End`]; of pages before the proof, if there is one.
+    nonzero_end: u64,
 }
 
 /// Why the chain does not go on at a place.
 struct Break {
     what: String,
-    /// Something of the expected batch is there.
-    seen: bool,
+    /// The expected batch, if something of it is there.
+    header: Option<Header>,
+    /// The first of its two headers is.
+    front: bool,
+    /// Its identity table, if that is whole.
+    rows: Option<Vec<Row>>,
     entries: Vec<EntryId>,
 }
+
+/// What is at a place: a batch, or why there is none.
+type Found = Result<Batch, (Break, Survey)>;
 
 struct Replay {
     log: Log,
     /// As in [`LogContent`].
     terms: Vec<(u64, u64)>,
-    torn: Option<Torn>,
+    /// Where the chain breaks off in the newest segment.
+    end: Option<End>,
+    marks: Marks,
+    tail: Tail,
+    /// As in [`LogContent`].
+    doubt: Option<Doubt>,
     healed: Vec<Torn>,
     /// Batches that are to be written again, in order.
     rewrite: Vec<Header>,
     /// The last batch, unless it stands there.
-    tail: Option<Header>,
+    newest: Option<Header>,
     /// The break at the end of the last segment but one, which its follower must explain.
     pending: Option<(String, u64, Break)>,
 }
@@ -117,10 +154,12 @@ fn parts<'a>(header: &Header, batch: &'a [u8]) -> (&'a [u8], &'a [u8]) {
 }
 
 impl Replay {
-    fn new(files: Arc<dyn Files>, id: Identity, spares: Spares) -> Replay {
+    fn new(files: Arc<dyn Files>, id: Identity, options: LogOptions, spares: Spares) -> Replay {
         let log = Log {
             files,
             id,
+            boot: options.boot,
+            tip_file: None,
             spares,
             segments: VecDeque::new(),
             spans: VecDeque::new(),
@@ -134,10 +173,13 @@ impl Replay {
         Replay {
             log,
             terms: Vec::new(),
-            torn: None,
+            end: None,
+            marks: Marks::default(),
+            tail: Tail::Whole,
+            doubt: None,
             healed: Vec::new(),
             rewrite: Vec::new(),
-            tail: None,
+            newest: None,
             pending: None,
         }
     }
@@ -162,17 +204,17 @@ impl Replay {
                     offset += batch.header.size();
                     self.accept(batch)?;
                 }
-                Err((broken, proof)) => {
+                Err((broken, survey)) => {
                     if offset == 0 {
-                        return Err(self.refuse_first(&path, broken, proof));
+                        return Err(self.refuse_first(&path, broken, survey.proof));
                     }
-                    if let Some(proof) = proof {
+                    if let Some(proof) = survey.proof {
                         return Err(self.refuse(&path, offset, broken, &proof));
                     }
-                    if !last {
+                    if last {
+                        self.end = Some(self.end_at(place, broken, &survey)?);
+                    } else {
                         self.pending = Some((path.clone(), offset, broken));
-                    } else if broken.seen {
-                        self.torn = Some(Torn { file: path.clone(), offset, what: broken.what });
                     }
                     return Ok(());
                 }
@@ -184,11 +226,92 @@ impl Replay {
         Ok(())
     }
 
+    fn end_at(&self, place: Place, broken: Break, survey: &Survey) -> Result<End, Fault> {
+        let segment = self.current();
+        if let Some(header) = broken.header.filter(|header| header.file_len > segment.len) {
+            return Err(shortened(&segment.path, segment.len, header.file_len));
+        }
+        let size = broken.header.map_or(SECTOR, |header| header.size()).min(segment.len - place.offset);
+        let size = usize::try_from(size).expect("smaller than its file");
+        Ok(End {
+            place,
+            header: broken.header,
+            front: broken.front,
+            rows: broken.rows,
+            what: broken.what,
+            bytes: read_exact(&*segment.file, &segment.path, place.offset, size)?,
+            nonzero_end: survey.nonzero_end,
+        })
+    }
+
+    fn chain(&self) -> Chain {
+        let newest = self.current();
+        Chain {
+            id: self.log.id,
+            number: self.log.tip.number,
+            end: self.log.tip.end,
+            path: newest.path.clone(),
+            len: newest.len,
+            last: self.log.last,
+        }
+    }
+
+    /// The checkpoint at `state` came from this log. If that does not reach it, the end is missing,
+    /// unless it is known that nothing more was ever acknowledged.
+    fn check_state(&mut self, state: Option<(u64, u64)>) {
+        let Some(state) = state.filter(|state| state.0 >= self.log.boundary.0) else { return };
+        let reaches = self.log.last.0 >= state.0 && self.term_at(state.0) == state.1;
+        let exact = self.marks.acknowledged() == Some(self.log.tip.number);
+        if reaches || exact || matches!(self.tail, Tail::Doubtful(_)) {
+            return;
+        }
+        let hard = match &self.tail {
+            Tail::Torn(torn) => torn.hard,
+            _ => HardState::default(),
+        };
+        self.tail = Tail::Doubtful(tail::below_state(&self.chain(), state, hard));
+    }
+
+    fn term_at(&self, index: u64) -> u64 {
+        let runs = self.terms.partition_point(|(first, _)| *first <= index);
+        runs.checked_sub(1).map_or(self.log.boundary.1, |run| self.terms[run].1)
+    }
+
+    /// A lone member has nobody who could know better.
+    fn refuse_doubt(&self, known: Option<Doubt>) -> Result<(), Fault> {
+        let new = match &self.tail {
+            Tail::Doubtful(doubt) => Some(doubt.clone()),
+            Tail::Torn(_) | Tail::Whole => None,
+        };
+        match known.filter(|known| !known.proven_tear).or(new) {
+            None => Ok(()),
+            Some(Doubt { at, promise, .. }) => {
+                Err(Fault::Doubtful { file: at.file, offset: at.offset, what: at.what, promise })
+            }
+        }
+    }
+
+    /// Durable before the end is cut: until the doubt is cleared no restart forgets it.
+    fn remember_doubt(&mut self, known: Option<Doubt>) -> Result<(), Fault> {
+        let new = match &self.tail {
+            Tail::Whole => None,
+            Tail::Torn(doubt) | Tail::Doubtful(doubt) => Some(doubt.clone()),
+        };
+        self.doubt = match (known, new) {
+            (Some(known), Some(new)) => Some(known.merged(new)),
+            (known, new) => known.or(new),
+        };
+        match &self.doubt {
+            Some(doubt) if self.tail != Tail::Whole => doubt::remember(&*self.log.files, self.log.id, doubt),
+            _ => Ok(()),
+        }
+    }
+
     /// The first batch of a named segment was durable before the name. If it does not continue the
     /// chain, what is missing may lie at the end of the segment before.
     fn refuse_first(&mut self, path: &str, broken: Break, proof: Option<Header>) -> Fault {
         match self.pending.take() {
-            Some((file, offset, before)) if proof.is_some() && !broken.seen => {
+            Some((file, offset, before)) if proof.is_some() && broken.header.is_none() => {
                 let proof = proof.expect("just seen");
                 self.refuse(&file, offset, before, &proof)
             }
@@ -224,8 +347,7 @@ impl Replay {
     }
 
     /// The batch that continues the chain at `place`, or why there is none and the proof that there was one.
-    #[allow(clippy::type_complexity)]
-    fn batch_at(&self, place: Place, ahead: &mut Ahead) -> Result<Result<Batch, (Break, Option<Header>)>, Fault> {
+    fn batch_at(&self, place: Place, ahead: &mut Ahead) -> Result<Found, Fault> {
         let found = match Header::decode(ahead.get(place.offset, HEADER)?) {
             Ok((header, digest)) if self.continues(&header, place)? => Some((header, digest, None)),
             Err(NotHeader::TooNew(level)) => return Err(Fault::TooNew { file: self.current().path.clone(), level }),
@@ -240,8 +362,14 @@ impl Replay {
             }
         };
         let broken = match found {
-            None => Break { what: "no batch continues the chain".to_string(), seen: false, entries: Vec::new() },
-            Some((header, digest, wrong)) => match self.read_batch(&header, ahead)? {
+            None => Break {
+                what: "no batch continues the chain".to_string(),
+                header: None,
+                front: false,
+                rows: None,
+                entries: Vec::new(),
+            },
+            Some((header, digest, wrong)) => match self.read_batch(&header, wrong.is_none(), ahead)? {
                 Ok((rows, copy_wrong)) => {
                     let wrong = wrong.or(copy_wrong.then_some("the copy of the header was wrong"));
                     return Ok(Ok(Batch { header, digest, rows, wrong }));
@@ -253,7 +381,7 @@ impl Replay {
             Some(survey) => survey,
             None => self.survey(place)?,
         };
-        Ok(Err((broken, survey.proof)))
+        Ok(Err((broken, survey)))
     }
 
     /// Is this the next batch, at its place? The very first one of the oldest segment has no
@@ -277,21 +405,28 @@ impl Replay {
 
     /// Reads and verifies table and bodies. With the rows: is the trailing copy wrong?
     #[allow(clippy::type_complexity)]
-    fn read_batch(&self, header: &Header, ahead: &mut Ahead) -> Result<Result<(Vec<Row>, bool), Break>, Fault> {
-        let broken = |what: &str, entries| Ok(Err(Break { what: what.to_string(), seen: true, entries }));
+    fn read_batch(
+        &self,
+        header: &Header,
+        front: bool,
+        ahead: &mut Ahead,
+    ) -> Result<Result<(Vec<Row>, bool), Break>, Fault> {
+        let broken = |what: &str, rows, entries| {
+            Ok(Err(Break { what: what.to_string(), header: Some(*header), front, rows, entries }))
+        };
         let room = self.current().len - header.at.offset;
         if header.size() > room {
-            return broken("the file ends inside a batch", Vec::new());
+            return broken("the file ends inside a batch", None, Vec::new());
         }
         let size = usize::try_from(header.size()).expect("smaller than its file");
         let bytes = ahead.get(header.at.offset, size)?;
         let (table, bodies) = parts(header, bytes);
         let Some(rows) = decode_table(header, table) else {
-            return broken("the identity table of a batch is wrong", Vec::new());
+            return broken("the identity table of a batch is wrong", None, Vec::new());
         };
         let wrong = wrong_bodies(&rows, bodies);
         if !wrong.is_empty() {
-            return broken("the data of log entries is wrong", wrong);
+            return broken("the data of log entries is wrong", Some(rows), wrong);
         }
         Ok(Ok((rows, bytes[size - HEADER..] != header.encode()[..])))
     }
@@ -317,6 +452,9 @@ impl Replay {
     }
 
     fn survey_page(&self, place: Place, at: Place, page: &[u8], survey: &mut Survey) -> Result<(), Fault> {
+        if page != &super::ZEROS[..page.len()] {
+            survey.nonzero_end = at.offset + PAGE;
+        }
         let front = Header::decode(page).ok().filter(|(header, _)| header.at == at);
         let back = Header::decode(&page[page.len() - HEADER..])
             .ok()
@@ -342,9 +480,9 @@ impl Replay {
     fn accept(&mut self, batch: Batch) -> Result<(), Fault> {
         let header = batch.header;
         match batch.wrong {
-            None => self.tail = Some(header),
+            None => self.newest = Some(header),
             Some(wrong) => {
-                self.tail = None;
+                self.newest = None;
                 self.rewrite.push(header);
                 let (file, offset) = (self.current().path.clone(), header.at.offset);
                 self.healed.push(Torn { file, offset, what: wrong.to_string() });
@@ -397,7 +535,7 @@ impl Replay {
         // The names that were found may only be visible: the process before may have ended between
         // a rename and its directory flush.
         self.log.files.sync_dir(super::DIR).map_err(|e| Fault::io(super::DIR, 0, e))?;
-        for header in self.rewrite.iter().chain(&self.tail) {
+        for header in self.rewrite.iter().chain(&self.newest) {
             let (at, bytes) = (header.at, self.whole(header)?);
             let segment = self.log.segments.iter().find(|s| s.id == at.segment).expect("it was read from there");
             segment
@@ -406,14 +544,26 @@ impl Replay {
                 .and_then(|()| segment.file.sync())
                 .map_err(|e| Fault::io(&segment.path, at.offset, e))?;
         }
-        self.log.tip.filled = self.log.tip.end.offset.next_multiple_of(super::FILL).min(self.current().len);
-        self.log.prove()?;
+        marks::tidy(&*self.log.files)?;
+        self.log.tip_file = marks::open_tip(&*self.log.files)?;
+        let tip = &mut self.log.tip;
+        tip.filled = tip.end.offset.next_multiple_of(super::FILL).min(self.log.segments.back().map_or(0, |s| s.len));
+        tip.blank_from = self.end.as_ref().map_or(u64::MAX, |end| end.nonzero_end);
+        let hard = self.doubt.as_ref().map_or(self.log.hard, |doubt| stricter(self.log.hard, doubt.hard));
+        self.log.append(hard, self.log.last, &[], false)?;
+        self.log.tip.proven = true;
+        self.log.write_reached(false)?;
+        if let Some(file) = &self.log.tip_file {
+            // From now on it has a place on the disk, and no later write of it needs room.
+            file.sync().map_err(|e| Fault::io(marks::TIP, 0, e))?;
+        }
         let content = LogContent {
             hard: self.log.hard,
             boundary: self.log.boundary,
             last: self.log.last,
             terms: self.terms,
-            torn: self.torn,
+            tail: self.tail,
+            doubt: self.doubt,
             healed: self.healed,
         };
         Ok((self.log, content))

@@ -2,6 +2,7 @@
 
 use super::{DIR, LogOptions};
 use crate::{Fault, File, Files, How, PAGE};
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::sync::Arc;
 
@@ -23,23 +24,27 @@ fn spare_path(id: u64) -> String {
     format!("{DIR}/spare-{id:016x}")
 }
 
-/// Files that may become segments.
+/// Files that may become segments: every spare name in the directory, each once, with its length. A crash
+/// may leave more of them than are kept, and of any length.
 pub(super) struct Spares {
     segment_bytes: u64,
-    paths: Vec<String>,
+    lengths: BTreeMap<String, u64>,
 }
 
-/// Segments (ascending id, path) and spares in the directory. Opens nothing.
+/// Segments (ascending id, path) and spares in the directory.
 pub(super) fn list(files: &dyn Files, options: LogOptions) -> Result<(Vec<(u64, String)>, Spares), Fault> {
     let names = match files.list(DIR) {
         Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
         other => other.map_err(|e| Fault::io(DIR, 0, e))?,
     };
     let mut segments = Vec::new();
-    let mut paths = Vec::new();
+    let mut lengths = BTreeMap::new();
     for name in names {
         if name.starts_with("spare-") {
-            paths.push(format!("{DIR}/{name}"));
+            let path = format!("{DIR}/{name}");
+            // One that cannot be opened is of no use, and no reason to refuse.
+            let len = files.open(&path, How::Read).and_then(|file| file.len()).unwrap_or(0);
+            lengths.insert(path, len);
         } else if let Some(id) = name.strip_suffix(".log").and_then(|hex| u64::from_str_radix(hex, 16).ok()) {
             let path = segment_path(id);
             if path == format!("{DIR}/{name}") {
@@ -48,9 +53,8 @@ pub(super) fn list(files: &dyn Files, options: LogOptions) -> Result<(Vec<(u64, 
         }
     }
     segments.sort();
-    paths.sort();
     let segment_bytes = options.segment_bytes.max(PAGE).next_multiple_of(PAGE);
-    Ok((segments, Spares { segment_bytes, paths }))
+    Ok((segments, Spares { segment_bytes, lengths }))
 }
 
 impl Spares {
@@ -58,39 +62,53 @@ impl Spares {
     /// was written before. Nothing of the log depends on it yet, so a failure is not final.
     pub(super) fn take(&mut self, files: &dyn Files, id: u64, need: u64) -> Result<(Segment, u64), Fault> {
         if need <= self.segment_bytes {
-            while let Some(path) = self.paths.pop() {
-                let file = files.open(&path, How::Write).map_err(|e| Fault::io(&path, 0, e))?;
-                let len = file.len().map_err(|e| Fault::io(&path, 0, e))?;
+            while let Some((path, len)) = self.lengths.last_key_value().map(|(path, len)| (path.clone(), *len)) {
                 if len == self.segment_bytes {
+                    let file = files.open(&path, How::Write).map_err(|e| Fault::io(&path, 0, e))?;
+                    self.lengths.remove(&path);
                     return Ok((Segment { id, path, file, len }, len));
                 }
-                files.remove(&path).map_err(|e| Fault::io(&path, 0, e))?;
+                self.remove(files, &path)?;
             }
         }
+        self.make(files, id, need.max(self.segment_bytes)).map(|segment| (segment, 0))
+    }
+
+    /// A new file. A spare one with its name is emptied.
+    fn make(&mut self, files: &dyn Files, id: u64, len: u64) -> Result<Segment, Fault> {
         let path = spare_path(id);
-        let len = need.max(self.segment_bytes);
+        self.lengths.remove(&path);
         let made = files.open(&path, How::Create).and_then(|file| {
             file.allocate(len)?;
             file.sync()?;
             Ok(file)
         });
         match made {
-            Ok(file) => Ok((Segment { id, path, file, len }, 0)),
+            Ok(file) => Ok(Segment { id, path, file, len }),
             Err(error) => {
-                // Half a file must not eat the space that is missing; that it is gone is not vital.
-                let _ = files.remove(&path);
+                // Half a file must not eat the space that is missing. If it stays, it is a spare one of no
+                // use, which is removed later.
+                if files.remove(&path).is_err_and(|error| error.kind() != ErrorKind::NotFound) {
+                    self.lengths.insert(path.clone(), 0);
+                }
                 Err(Fault::io(&path, 0, error))
             }
         }
     }
 
+    fn remove(&mut self, files: &dyn Files, path: &str) -> Result<(), Fault> {
+        files.remove(path).map_err(|e| Fault::io(path, 0, e))?;
+        self.lengths.remove(path);
+        Ok(())
+    }
+
     /// The segment is no longer part of the log.
     pub(super) fn retire(&mut self, files: &dyn Files, segment: Segment) -> Result<(), Fault> {
         let io = |e| Fault::io(&segment.path, 0, e);
-        if segment.len == self.segment_bytes && self.paths.len() < SPARES {
+        if segment.len == self.segment_bytes && self.lengths.len() < SPARES {
             let path = spare_path(segment.id);
             files.rename(&segment.path, &path).map_err(io)?;
-            self.paths.push(path);
+            self.lengths.insert(path, segment.len);
         } else {
             files.remove(&segment.path).map_err(io)?;
         }
@@ -99,14 +117,14 @@ impl Spares {
 
     /// Removes every spare. True if there were any.
     pub(super) fn release(&mut self, files: &dyn Files) -> Result<bool, Fault> {
-        let any = !self.paths.is_empty();
-        while let Some(path) = self.paths.pop() {
-            files.remove(&path).map_err(|e| Fault::io(&path, 0, e))?;
+        let paths: Vec<String> = self.lengths.keys().cloned().collect();
+        for path in &paths {
+            self.remove(files, path)?;
         }
-        Ok(any)
+        Ok(!paths.is_empty())
     }
 
     pub(super) fn bytes(&self) -> u64 {
-        self.paths.len() as u64 * self.segment_bytes
+        self.lengths.values().sum()
     }
 }

@@ -71,6 +71,12 @@ impl Stopped {
     }
 }
 
+/// The last page of the log that holds something.
+fn last_page(bytes: &mut [u8]) -> &mut [u8] {
+    let end = bytes.iter().rposition(|byte| *byte != 0).expect("a log") + 1;
+    &mut bytes[(end - 1) / 4096 * 4096..end]
+}
+
 /// Raises the format level behind the magic and makes the checksum at `sum` true again.
 fn newer(bytes: &mut [u8], sum: usize) {
     bytes[8..12].copy_from_slice(&9_u32.to_le_bytes());
@@ -88,9 +94,12 @@ fn damaged_files_are_refused_by_name_and_left_as_they_are() {
     stopped.refuses("/identity", |bytes| bytes.truncate(10), "damaged");
     stopped.refuses("/identity", Vec::clear, "identity");
     // Acknowledged batches in the middle of the log, with others behind them.
-    stopped.refuses("/log/", |bytes| bytes[8192..12288].fill(0), "damaged");
-    stopped.refuses("/log/", |bytes| bytes[8192..12288].fill(0xff), "damaged");
-    stopped.refuses("/log/", |bytes| bytes[..4096].fill(0), "damaged");
+    stopped.refuses(".log", |bytes| bytes[8192..12288].fill(0), "damaged");
+    stopped.refuses(".log", |bytes| bytes[8192..12288].fill(0xff), "damaged");
+    stopped.refuses(".log", |bytes| bytes[..4096].fill(0), "damaged");
+    // The last acknowledged batch: nothing behind it says that it was there.
+    stopped.refuses(".log", |bytes| last_page(bytes).fill(0), "kvorum utl cut-tail --data-dir");
+    stopped.refuses(".log", |bytes| last_page(bytes).fill(0xff), "kvorum utl cut-tail --data-dir");
     stopped.serves();
 }
 
@@ -106,7 +115,7 @@ fn files_of_a_newer_format_are_refused_by_name_and_left_as_they_are() {
         *bytes = new.into_bytes();
     };
     stopped.refuses("/identity", identity, text);
-    stopped.refuses("/log/", |bytes| newer(bytes, LOG_HEADER - 4), text);
+    stopped.refuses(".log", |bytes| newer(bytes, LOG_HEADER - 4), text);
     let manifest = |bytes: &mut Vec<u8>| {
         let sum = bytes.len() - 4;
         newer(bytes, sum);
@@ -160,9 +169,15 @@ fn a_flipped_byte_is_healed_or_passed_over_but_never_believed() {
     if is_other() {
         return;
     }
-    for (part, offset) in
-        [("/log/", 20), ("/log/", 8200), ("/state/manifest-", 30), ("/state/index-", 4100), ("/state/seg-", 20)]
-    {
+    for (part, offset) in [
+        (".log", 20),
+        (".log", 8200),
+        ("/log/reached", 40),
+        ("/log/tip", 40),
+        ("/state/manifest-", 30),
+        ("/state/index-", 4100),
+        ("/state/seg-", 20),
+    ] {
         let stopped = Stopped::new();
         let path = stopped.file(part);
         let mut bytes = stopped.good[&path].clone();
@@ -178,7 +193,7 @@ fn files_that_are_missing_are_missed() {
         return;
     }
     let stopped = Stopped::new();
-    for (part, text) in [("/identity", "identity"), ("/log/", "there is no log file")] {
+    for (part, text) in [("/identity", "identity"), (".log", "there is no log file")] {
         let path = stopped.file(part);
         fs::remove_file(&path).expect("removes");
         let before = contents(&stopped.spec().dir);

@@ -232,6 +232,7 @@ pub(super) fn skewed(data: &Bytes) -> Bytes {
 pub(super) fn job_name(job: &Job) -> &'static str {
     match job {
         Job::Save { .. } => "save",
+        Job::Prove { .. } => "prove",
         Job::CutLog { .. } => "cut log",
         Job::RestartLog { .. } => "restart log",
         Job::ReadLog { .. } => "read log",

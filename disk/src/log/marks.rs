@@ -1,0 +1,215 @@
+//! How far the log had come: two small files beside it.
+//!
+//! - `log/reached` is flushed. It is written when the log is opened, at each new segment, with each
+//!   proof of an idle log and at a stop. A log that ends before it has lost its end.
+//! - `log/tip` is written without a flush after each batch, before anybody is told of it. As long as
+//!   the machine runs it says exactly what was acknowledged, whatever became of the process. After a
+//!   power loss it says some batch that was acknowledged, as `reached` does, or nothing.
+
+use super::{Boot, DIR, Log, Torn};
+use crate::header::{Fields, put_u32, put_u64};
+use crate::{Fault, File, Files, How, Identity, small};
+use consensus::HardState;
+use std::sync::Arc;
+
+pub(super) const REACHED: &str = "log/reached";
+pub(super) const TIP: &str = "log/tip";
+const REACHED_MAGIC: &[u8; 8] = b"kvreachd";
+const TIP_MAGIC: &[u8; 8] = b"kvlogtip";
+/// `tip` is one sector, so that no write of it is torn.
+const SECTOR: usize = 512;
+const HAS_BOOT: u32 = 1;
+const CLEAN: u32 = 2;
+
+/// The newest batch of the log at one time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Mark {
+    /// The boot of the machine in which this was written.
+    pub boot: Option<Boot>,
+    /// The member stopped here and had nothing unproven.
+    pub clean: bool,
+    pub number: u64,
+    pub segment: u64,
+    /// From this offset on the segment holds zeros, unless a later batch was written there.
+    pub blank_from: u64,
+    /// (index, term) of the last entry.
+    pub last: (u64, u64),
+    pub hard: HardState,
+}
+
+impl Mark {
+    fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        let flag = |set: bool, flag: u32| if set { flag } else { 0 };
+        put_u32(&mut out, flag(self.boot.is_some(), HAS_BOOT) | flag(self.clean, CLEAN));
+        out.extend_from_slice(&self.boot.unwrap_or_default());
+        let HardState { term, vote, commit } = self.hard;
+        let last = self.last;
+        for value in [self.number, self.segment, self.blank_from, last.0, last.1, term, vote, commit] {
+            put_u64(&mut out, value);
+        }
+        out
+    }
+
+    fn decode(value: &[u8]) -> Option<Mark> {
+        let mut fields = Fields::new(value);
+        let flags = fields.u32()?;
+        let boot: Boot = fields.bytes(size_of::<Boot>())?.try_into().ok()?;
+        let mark = Mark {
+            boot: (flags & HAS_BOOT != 0).then_some(boot),
+            clean: flags & CLEAN != 0,
+            number: fields.u64()?,
+            segment: fields.u64()?,
+            blank_from: fields.u64()?,
+            last: (fields.u64()?, fields.u64()?),
+            hard: HardState { term: fields.u64()?, vote: fields.u64()?, commit: fields.u64()? },
+        };
+        (flags & !(HAS_BOOT | CLEAN) == 0 && fields.is_empty()).then_some(mark)
+    }
+}
+
+/// What both files said before the log was opened.
+#[derive(Debug, Default)]
+pub(super) struct Marks {
+    reached: Option<Mark>,
+    tip: Option<Mark>,
+    /// This boot of the machine.
+    boot: Option<Boot>,
+    /// Files that are there and cannot be read.
+    pub wrong: Vec<Torn>,
+}
+
+impl Marks {
+    /// # Errors
+    /// A file of a later format level or of another member.
+    pub(super) fn read(files: &dyn Files, id: Identity, boot: Option<Boot>) -> Result<Marks, Fault> {
+        let (reached, wrong_reached) = read(files, REACHED, REACHED_MAGIC, id)?;
+        let (tip, wrong_tip) = read(files, TIP, TIP_MAGIC, id)?;
+        // A power loss may leave a new file empty: it was not flushed.
+        let wrong_tip = wrong_tip.filter(|_| small::holds_anything(files, TIP));
+        Ok(Marks { reached, tip, boot, wrong: wrong_reached.into_iter().chain(wrong_tip).collect() })
+    }
+
+    /// The furthest batch that is known to have been durable, and the file that says so.
+    pub(super) fn furthest(&self) -> Option<(&'static str, &Mark)> {
+        let marks = [self.tip.as_ref().map(|mark| (TIP, mark)), self.reached.as_ref().map(|mark| (REACHED, mark))];
+        marks.into_iter().flatten().max_by_key(|(_, mark)| mark.number)
+    }
+
+    /// Since the log was last opened only processes ended: the page cache has lost nothing.
+    pub(super) fn same_boot(&self) -> bool {
+        [&self.reached, &self.tip].into_iter().flatten().any(|mark| self.is_now(mark))
+    }
+
+    /// The last batch that was acknowledged, if that is known exactly.
+    pub(super) fn acknowledged(&self) -> Option<u64> {
+        self.tip.as_ref().filter(|tip| self.is_now(tip)).map(|tip| tip.number)
+    }
+
+    fn is_now(&self, mark: &Mark) -> bool {
+        mark.boot.is_some() && mark.boot == self.boot
+    }
+
+    /// As in [`Mark`]; None: nothing is known of this segment.
+    pub(super) fn blank_from(&self, segment: u64) -> Option<u64> {
+        let known = [&self.reached, &self.tip].into_iter().flatten().filter(|mark| mark.segment == segment);
+        known.map(|mark| mark.blank_from).max()
+    }
+}
+
+fn read(files: &dyn Files, path: &str, magic: &[u8; 8], id: Identity) -> Result<(Option<Mark>, Option<Torn>), Fault> {
+    let unreadable = || Torn { file: path.to_string(), offset: 0, what: "the file is not readable".to_string() };
+    match small::read(files, path, magic, id) {
+        Ok(None) => Ok((None, None)),
+        Ok(Some(value)) => {
+            let mark = Mark::decode(&value);
+            Ok((mark, mark.is_none().then(unreadable)))
+        }
+        Err(fault) if fault.is_damage() => Ok((None, Some(unreadable()))),
+        Err(fault) => Err(fault),
+    }
+}
+
+/// Forgets what an earlier log in the same directory had reached.
+pub(super) fn forget(files: &dyn Files) -> Result<(), Fault> {
+    for path in [REACHED, TIP, crate::doubt::PATH] {
+        small::remove(files, DIR, path)?;
+    }
+    Ok(())
+}
+
+/// Removes what a crash left of a small file that was being written.
+pub(super) fn tidy(files: &dyn Files) -> Result<(), Fault> {
+    for path in [REACHED, crate::doubt::PATH] {
+        small::remove(files, DIR, &small::part(path))?;
+    }
+    Ok(())
+}
+
+/// `log/tip`, open. None: there was no room for it.
+pub(super) type TipFile = Option<Arc<dyn File>>;
+
+/// Opens `tip`, or makes it. A full disk goes without.
+pub(super) fn open_tip(files: &dyn Files) -> Result<TipFile, Fault> {
+    let opened = match files.open(TIP, How::Write) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => files.open(TIP, How::Create),
+        other => other,
+    };
+    match opened.map_err(|e| Fault::io(TIP, 0, e)) {
+        Ok(file) => Ok(Some(file)),
+        Err(fault) if fault.is_full() => Ok(None),
+        Err(fault) => Err(fault),
+    }
+}
+
+impl Log {
+    fn mark(&self, clean: bool) -> Mark {
+        Mark {
+            boot: self.boot,
+            clean,
+            number: self.tip.number,
+            segment: self.tip.end.segment,
+            blank_from: self.tip.blank_from.max(self.tip.end.offset),
+            last: self.last,
+            hard: self.hard,
+        }
+    }
+
+    /// Writes `reached`. Without room for it the older one stays, which is true as well, and the next
+    /// new segment or proof tries again.
+    pub(super) fn write_reached(&mut self, clean: bool) -> Result<(), Fault> {
+        let bytes = small::encode(REACHED_MAGIC, self.id, &self.mark(clean).encode());
+        let written = small::write(&*self.files, DIR, REACHED, &bytes);
+        if written.as_ref().is_err_and(Fault::is_full) {
+            return Ok(());
+        }
+        self.stop(written)
+    }
+
+    /// Writes `tip`: the newest batch is durable, and nobody was told of it yet.
+    pub(super) fn write_tip(&mut self) -> Result<(), Fault> {
+        let Some(file) = &self.tip_file else { return Ok(()) };
+        let mut bytes = small::encode(TIP_MAGIC, self.id, &self.mark(false).encode());
+        bytes.resize(SECTOR, 0);
+        let written = file.write_at(0, &[&bytes]).map_err(|e| Fault::io(TIP, 0, e));
+        self.stop(written)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_survives_encoding() {
+        let hard = HardState { term: 3, vote: 4, commit: 5 };
+        for boot in [None, Some([7; 16])] {
+            for clean in [false, true] {
+                let mark = Mark { boot, clean, number: 9, segment: 2, blank_from: 4096, last: (6, 3), hard };
+                assert_eq!(Mark::decode(&mark.encode()), Some(mark));
+                assert_eq!(Mark::decode(&[mark.encode(), vec![0]].concat()), None);
+                assert!(small::encode(TIP_MAGIC, Identity { cluster: 1, member: 2 }, &mark.encode()).len() <= SECTOR);
+            }
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! What an end of the log that is not whole was: a write that never finished, of which nobody was
+//! told, or bytes that were acknowledged and are lost. Only the first may be cut without a word.
+
+use super::batch::{HEADER, Header, Place, Row};
+use super::marks::Marks;
+use super::{Tail, Torn};
+use crate::doubt::{Doubt, stricter};
+use crate::{Identity, PAGE};
+use consensus::HardState;
+
+const SECTOR: usize = 512;
+
+/// The place in the newest segment where no batch continues the chain.
+#[derive(Debug)]
+pub(super) struct End {
+    pub place: Place,
+    /// The batch that belongs here, if one of its two headers is there.
+    pub header: Option<Header>,
+    /// The first of the two is there.
+    pub front: bool,
+    /// Its identity table, if that is whole.
+    pub rows: Option<Vec<Row>>,
+    /// What is wrong with it.
+    pub what: String,
+    /// The bytes of the batch; of an unknown one its first sector.
+    pub bytes: Vec<u8>,
+    /// The end of the last page behind `place` that holds anything but zeros.
+    pub nonzero_end: u64,
+}
+
+/// The chain as far as it goes.
+#[derive(Debug)]
+pub(super) struct Chain {
+    pub id: Identity,
+    pub number: u64,
+    pub end: Place,
+    /// Name of the newest segment, and its length in bytes.
+    pub path: String,
+    pub len: u64,
+    pub last: (u64, u64),
+}
+
+/// Judges the end of a chain.
+pub(super) fn judge(chain: &Chain, end: Option<&End>, marks: &Marks) -> Tail {
+    let furthest = marks.furthest().filter(|(_, mark)| mark.number > chain.number);
+    if let Some((file, mark)) = furthest {
+        let what = format!(
+            "the log ends behind batch {}, and {file} says that batch {} was durable",
+            chain.number, mark.number
+        );
+        let mut doubt = doubt_of(chain, end, what);
+        doubt.promise = Some(further(doubt.promise, mark.last));
+        doubt.hard = stricter(doubt.hard, mark.hard);
+        return Tail::Doubtful(doubt);
+    }
+    let Some(end) = end else { return Tail::Whole };
+    let blank_from = marks.blank_from(end.place.segment).unwrap_or_else(|| end.looks_blank_from(chain.len));
+    if end.header.is_none() && (end.nonzero_end <= end.place.offset || end.place.offset < blank_from) {
+        // Nothing is there, or what an earlier life of the file left.
+        return Tail::Whole;
+    }
+    let unfinished = match marks.acknowledged() {
+        Some(number) => number <= chain.number,
+        None if marks.same_boot() => end.is_prefix(),
+        None => end.misses_a_write(chain.id, blank_from),
+    };
+    if unfinished {
+        let doubt = Doubt { proven_tear: true, ..doubt_of(chain, Some(end), end.what.clone()) };
+        return Tail::Torn(doubt);
+    }
+    let what = format!("{}, and nothing shows that it is a write which never finished", end.what);
+    Tail::Doubtful(doubt_of(chain, Some(end), what))
+}
+
+/// The state that a checkpoint holds came from this log, and the log does not reach it.
+pub(super) fn below_state(chain: &Chain, state: (u64, u64), hard: HardState) -> Doubt {
+    let what = format!("the log ends behind entry {}, and the checkpoint stands at entry {}", chain.last.0, state.0);
+    Doubt { hard, ..doubt_of(chain, None, what) }
+}
+
+fn further(known: Option<(u64, u64)>, other: (u64, u64)) -> (u64, u64) {
+    let term_first = |at: (u64, u64)| (at.1, at.0);
+    known.filter(|known| term_first(*known) > term_first(other)).unwrap_or(other)
+}
+
+fn doubt_of(chain: &Chain, end: Option<&End>, what: String) -> Doubt {
+    let at = Torn { file: chain.path.clone(), offset: chain.end.offset, what };
+    let header = end.and_then(|end| end.header);
+    Doubt {
+        at,
+        promise: end.and_then(End::promise),
+        hard: header.map(|header| header.hard).unwrap_or_default(),
+        proven_tear: false,
+    }
+}
+
+impl End {
+    /// The last (index, term) of the batch. Without a table no term is known but the member's own, which
+    /// no entry exceeds.
+    fn promise(&self) -> Option<(u64, u64)> {
+        let header = self.header?;
+        if header.count == 0 {
+            return Some(header.base);
+        }
+        let term = self.rows.as_ref().and_then(|rows| rows.last()).map_or(header.hard.term, |row| row.id.term);
+        Some((header.range().1, term))
+    }
+
+    fn copy(&self) -> bool {
+        self.header.is_some_and(|header| {
+            let at = self.bytes.len().checked_sub(HEADER);
+            self.bytes.len() as u64 == header.size() && at.is_some_and(|at| self.bytes[at..] == header.encode())
+        })
+    }
+
+    /// Where in the batch each body that is not empty lies, and whether it is right.
+    fn bodies(&self, rows: &[Row]) -> Vec<(std::ops::Range<usize>, bool)> {
+        let mut from = HEADER + rows.len() * super::batch::ROW;
+        let place = |row: &Row| {
+            let range = from..from + row.len as usize;
+            from = range.end;
+            let right = self.bytes.get(range.clone()).is_some_and(|body| crc32c::crc32c(body) == row.id.crc);
+            (range, right)
+        };
+        rows.iter().map(place).filter(|(range, _)| !range.is_empty()).collect()
+    }
+
+    /// A killed process leaves the front of a write: everything is right up to some page, and nothing
+    /// behind it.
+    fn is_prefix(&self) -> bool {
+        if !self.front || self.copy() {
+            return false;
+        }
+        let bodies = self.rows.as_ref().map(|rows| self.bodies(rows)).unwrap_or_default();
+        bodies.iter().skip_while(|(_, right)| *right).all(|(_, right)| !right)
+    }
+
+    /// A sector of the batch holds what lay there before it: zeros in a part of the file that held zeros
+    /// alone, or a batch of the file's earlier life.
+    fn misses_a_write(&self, id: Identity, blank_from: u64) -> bool {
+        let Some(header) = self.header else { return self.is_blank(0..1, blank_from) };
+        let bodies_from = HEADER + header.table_len();
+        let mut wrong = Vec::new();
+        if !self.front {
+            wrong.push(0..HEADER);
+        }
+        match &self.rows {
+            None => wrong.push(HEADER..bodies_from.min(self.bytes.len())),
+            Some(rows) => {
+                wrong.extend(self.bodies(rows).into_iter().filter(|(_, right)| !right).map(|(range, _)| range));
+            }
+        }
+        if !self.copy() {
+            wrong.push(self.bytes.len().saturating_sub(HEADER)..self.bytes.len());
+        }
+        wrong.into_iter().any(|range| self.is_blank(range, blank_from)) || self.holds_an_earlier_batch(id)
+    }
+
+    /// One of the sectors that `range` of the batch touches was never written.
+    fn is_blank(&self, range: std::ops::Range<usize>, blank_from: u64) -> bool {
+        let first = range.start / SECTOR * SECTOR;
+        (first..range.end.min(self.bytes.len())).step_by(SECTOR).any(|at| {
+            let sector = &self.bytes[at..(at + SECTOR).min(self.bytes.len())];
+            self.place.offset + at as u64 >= blank_from && sector.iter().all(|byte| *byte == 0)
+        })
+    }
+
+    /// A page of the batch begins or ends with a header that was written there before this segment.
+    fn holds_an_earlier_batch(&self, id: Identity) -> bool {
+        let earlier = |header: &Header| header.id == id && header.at.segment < self.place.segment;
+        self.bytes.chunks_exact(PAGE as usize).zip(0u64..).any(|(page, number)| {
+            let at = self.place.offset + number * PAGE;
+            let front = Header::decode(page).is_ok_and(|(header, _)| earlier(&header) && header.at.offset == at);
+            let back = Header::decode(&page[page.len() - HEADER..]);
+            front || back.is_ok_and(|(h, _)| earlier(&h) && h.at.offset.checked_add(h.size()) == Some(at + PAGE))
+        })
+    }
+
+    /// For a directory that says nothing of its segment: if nothing lies behind the batch, nothing lay
+    /// under it either. At the very end of the file nothing can be told.
+    fn looks_blank_from(&self, len: u64) -> u64 {
+        let end = self.place.offset + self.header.map_or(PAGE, |header| header.size());
+        if self.nonzero_end <= end && end + PAGE <= len { self.place.offset } else { u64::MAX }
+    }
+}
