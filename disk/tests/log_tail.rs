@@ -430,6 +430,31 @@ fn files_beside_the_log_are_nobodys_weak_spot() {
     }
 }
 
+/// A new file is known beside the log before anybody is told of its first batch.
+#[test]
+fn a_newest_file_that_is_gone_is_missed() {
+    let files = MemFiles::new();
+    let mut log = Log::create(files.shared(), ID, options(BOOT), (0, 0)).expect("an empty disk");
+    for index in 1..=60 {
+        log.save(hard(1, 0xa1, index - 1), &[entry(index, 1, 3000)]).expect("saves");
+    }
+    disk::Files::remove(&files, "log/tip").expect("there");
+    let mut files = files.copy();
+    for left in (1..3).rev() {
+        let path = newest(&files);
+        disk::Files::remove(&files, &path).expect("there");
+        files = files.copy();
+        let before = files.contents();
+        let Err(Fault::Doubtful { file, promise, .. }) = recover(&files, NEXT_BOOT, OnDoubt::Refuse) else {
+            panic!("{path} is gone, {left} files are left")
+        };
+        assert_eq!((file, files.contents()), (newest(&files), before));
+        assert!(promise.is_some_and(|(index, term)| index > 20 && term == 1), "{promise:?}");
+        let content = keep(&files.copy(), NEXT_BOOT);
+        assert!(matches!(content.tail, Tail::Doubtful(_)), "{content:?}");
+    }
+}
+
 /// A checkpoint's entries went through the log: one that ends below it is missing its end.
 #[test]
 fn a_log_below_its_checkpoint_is_missing_its_end() {
@@ -446,5 +471,15 @@ fn a_log_below_its_checkpoint_is_missing_its_end() {
         // The machine ran on, so the log is known to be all there is: an install came to the state's end alone.
         let content = open(&files.copy(), BOOT, state, OnDoubt::Keep).expect("opens");
         assert_eq!(content.doubt, None, "{state:?}");
+    }
+}
+
+#[test]
+fn the_boot_is_read_as_linux_tells_it() {
+    let text = "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0\n";
+    let boot = [0x0f, 0x1e, 0x2d, 0x3c, 0x4b, 0x5a, 0x69, 0x78, 0x87, 0x96, 0xa5, 0xb4, 0xc3, 0xd2, 0xe1, 0xf0];
+    assert_eq!(disk::parse_boot(text), Some(boot));
+    for wrong in ["", "0f1e2d3c", &text[..34], "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1fg", "é"] {
+        assert_eq!(disk::parse_boot(wrong), None, "{wrong}");
     }
 }

@@ -60,7 +60,8 @@ impl Node {
         let (mut log, mut content) = Log::recover(Arc::clone(files), id, log_options(&config), state, doubt)?;
         tell_tail(&content.tail, out);
         for healed in &content.healed {
-            let text = format!("{} at {}: {}: restored from its second copy", healed.file, healed.offset, healed.what);
+            let how = if healed.file.ends_with(".log") { "restored from its second copy" } else { "written anew" };
+            let text = format!("{} at {}: {}: {how}", healed.file, healed.offset, healed.what);
             out.push(Output::Note { level: Level::Warn, text });
         }
         // An install that was interrupted behind its last step: the log restarts where the state stands.

@@ -546,9 +546,11 @@ impl Replay {
         }
         marks::tidy(&*self.log.files)?;
         self.log.tip_file = marks::open_tip(&*self.log.files)?;
-        let tip = &mut self.log.tip;
-        tip.filled = tip.end.offset.next_multiple_of(super::FILL).min(self.log.segments.back().map_or(0, |s| s.len));
-        tip.blank_from = self.end.as_ref().map_or(u64::MAX, |end| end.nonzero_end);
+        // Behind the last page that is not zero nothing was written. Before it everything may have been.
+        let written = self.end.as_ref().map_or(self.current().len, |end| end.nonzero_end);
+        let filled = self.log.tip.end.offset.next_multiple_of(super::FILL).min(self.current().len);
+        self.log.tip.filled = filled.max(written);
+        self.log.tip.blank_from = written;
         let hard = self.doubt.as_ref().map_or(self.log.hard, |doubt| stricter(self.log.hard, doubt.hard));
         self.log.append(hard, self.log.last, &[], false)?;
         self.log.tip.proven = true;
