@@ -60,9 +60,11 @@ pub(super) fn judge(chain: &Chain, end: Option<&End>, marks: &Marks) -> Tail {
         return Tail::Whole;
     }
     let unfinished = match marks.acknowledged() {
-        Some(number) => number <= chain.number,
-        None if marks.same_boot() => end.is_prefix(),
-        None => end.misses_a_write(chain.id, blank_from),
+        // Each save writes `tip` before the next one begins. If that is further behind, another program
+        // wrote the log, and `tip` says nothing of its last batch.
+        Some(number) if number == chain.number => true,
+        _ if marks.same_boot() => end.is_prefix(),
+        _ => end.misses_a_write(chain.id, blank_from),
     };
     if unfinished {
         let doubt = Doubt { proven_tear: true, ..doubt_of(chain, Some(end), end.what.clone()) };
