@@ -11,6 +11,7 @@
 //! log/spare-%016x          written files waiting to become log files
 //! state/seg-%08x           records in revision order                             (mod records, fetch)
 //! state/index-%016x        the index at one applied index                        (mod checkpoint)
+//! state/tables-%016x       what of the state grows beside the index: leases and the like  (mod checkpoint)
 //! state/manifest-%016x     names the files of one checkpoint; two are kept
 //! log/corrupt              the state differs from the other members'               (mod corrupt)
 //! incoming/                a checkpoint on its way from another member           (mod transfer)
