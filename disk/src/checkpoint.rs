@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! state/index-%016x       header page, then frames {len u32, crc32c u32, bytes of rows (store::image)}
+//! state/tables-%016x      header page, then frames of store::ImageHead::table_blocks; only if they are large
 //! state/manifest-%016x    see manifest.rs
 //! ```
 //!
@@ -14,7 +15,7 @@
 
 use crate::ahead::Ahead;
 use crate::header::{check_page, page, put_u32, read_full};
-pub use crate::manifest::{IndexFile, Manifest, SegmentFile};
+pub use crate::manifest::{IndexFile, Manifest, SegmentFile, TablesFile};
 use crate::manifest::{index_name, manifest_path, parse_manifest_name};
 use crate::measure::{self, FRAME, Part, frame};
 use crate::records::{DIR, names};
@@ -22,10 +23,13 @@ use crate::{Fault, File, Files, How, Identity, PAGE, records};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
-use store::{ImageHead, Store};
+use store::{Damage, ImageHead, Store};
 
 pub(crate) const INDEX_MAGIC: &[u8; 8] = b"kvindexf";
+pub(crate) const TABLES_MAGIC: &[u8; 8] = b"kvtables";
 const CHUNK: usize = 1 << 20;
+/// Tables up to so many bytes stay in the manifest.
+const TABLES_INLINE: usize = 64 << 10;
 
 /// A durable checkpoint.
 #[derive(Debug)]
@@ -72,10 +76,7 @@ pub fn rows(files: &dyn Files, index: u64, block: &[u8]) -> Result<(), Fault> {
     let path = part_path(index);
     let file = files.open(&path, How::Write).map_err(|e| Fault::io(&path, 0, e))?;
     let end = file.len().map_err(|e| Fault::io(&path, 0, e))?;
-    let mut frame = Vec::with_capacity(FRAME as usize);
-    put_u32(&mut frame, u32::try_from(block.len()).expect("a block is smaller than 4 GiB"));
-    put_u32(&mut frame, crc32c::crc32c(block));
-    file.write_at(end, &[&frame, block]).map_err(|e| match file.set_len(end) {
+    file.write_at(end, &[&frame_header(block), block]).map_err(|e| match file.set_len(end) {
         Ok(()) => Fault::io(&path, end, e),
         // Half a block stays: these rows must not be appended again.
         Err(_) => Fault::io(&path, end, io::Error::other(e)),
@@ -109,9 +110,13 @@ pub fn finish(files: &dyn Files, id: Identity, index: u64, head: &ImageHead) -> 
         let before = newest_segment(newest.as_ref(), file.segment);
         measure_segment(files, id, file, before)?;
     }
+    let (tables, head) = match head.tables_bytes() > TABLES_INLINE {
+        true => (Some(write_tables(files, id, index, head)?), head.encode_without_tables()),
+        false => (None, head.encode()),
+    };
     // The names must be there before a manifest relies on them.
     files.sync_dir(DIR).map_err(|e| unflushed(DIR, e))?;
-    let manifest = Manifest { id, index, segments, index_files: vec![base], head: Bytes::from(head.encode()) };
+    let manifest = Manifest { id, index, segments, index_files: vec![base], tables, head: Bytes::from(head) };
     let bytes = manifest.write(files, DIR, &manifest_path(index))?;
     report(files, id, bytes)
 }
@@ -250,7 +255,7 @@ pub fn verify(files: &dyn Files, manifest: &Manifest) -> Result<(), Fault> {
     for file in &manifest.index_files {
         verify_index(files, DIR, owner, file)?;
     }
-    Ok(())
+    manifest.tables.iter().try_for_each(|file| verify_tables(files, DIR, owner, file))
 }
 
 /// Whose a file may be. Without `member`: any member's of the cluster.
@@ -359,6 +364,25 @@ pub(crate) fn verify_index(files: &dyn Files, dir: &str, owner: Owner, file: &In
     check_crc(&path, file.len, crc_of(&*handle, &path, PAGE, file.len, 0)?, file.crc)
 }
 
+/// As [`verify_index`], of a tables file.
+pub(crate) fn verify_tables(files: &dyn Files, dir: &str, owner: Owner, file: &TablesFile) -> Result<(), Fault> {
+    read_tables(files, dir, owner, file, |_| Ok(()))
+}
+
+fn read_tables(
+    files: &dyn Files,
+    dir: &str,
+    owner: Owner,
+    named: &TablesFile,
+    take: impl FnMut(&[u8]) -> Result<(), Damage>,
+) -> Result<(), Fault> {
+    let path = format!("{dir}/{}", named.name());
+    let file = open_named(files, &path, How::Read)?;
+    check_page(&*file, &path, TABLES_MAGIC, owner.cluster, owner.member, named.number)?;
+    let found = measure::frames(&*file, &path, named.len, take)?;
+    check_crc(&path, named.len, found, named.crc)
+}
+
 fn check_crc(path: &str, len: u64, found: u32, named: u32) -> Result<(), Fault> {
     if found == named {
         return Ok(());
@@ -383,6 +407,32 @@ fn seal_index(files: &dyn Files, index: u64) -> Result<IndexFile, Fault> {
         other => other.map_err(|e| Fault::io(&path, 0, e))?,
     }
     Ok(IndexFile { number: index, len, crc })
+}
+
+/// Writes the tables of `head`, a block at a time, flushes and verifies them.
+fn write_tables(files: &dyn Files, id: Identity, index: u64, head: &ImageHead) -> Result<TablesFile, Fault> {
+    let mut named = TablesFile { number: index, len: PAGE, crc: 0 };
+    let path = format!("{DIR}/{}", named.name());
+    let file = files.open(&path, How::Create).map_err(|e| Fault::io(&path, 0, e))?;
+    file.write_at(0, &[&page(TABLES_MAGIC, id, index)]).map_err(|e| Fault::io(&path, 0, e))?;
+    head.table_blocks(|block| {
+        let header = frame_header(block);
+        file.write_at(named.len, &[&header, block]).map_err(|e| Fault::io(&path, named.len, e))?;
+        named.crc = crc32c::crc32c_append(crc32c::crc32c_append(named.crc, &header), block);
+        named.len += FRAME + block.len() as u64;
+        Ok(())
+    })?;
+    file.sync().map_err(|e| unflushed(&path, e))?;
+    let found = measure::frames(&*file, &path, named.len, |_| Ok(()))?;
+    check_crc(&path, named.len, found, named.crc)?;
+    Ok(named)
+}
+
+fn frame_header(block: &[u8]) -> Vec<u8> {
+    let mut header = Vec::with_capacity(FRAME as usize);
+    put_u32(&mut header, u32::try_from(block.len()).expect("a block is smaller than 4 GiB"));
+    put_u32(&mut header, crc32c::crc32c(block));
+    header
 }
 
 fn report(files: &dyn Files, id: Identity, manifest: Bytes) -> Result<Finished, Fault> {
@@ -453,6 +503,9 @@ pub(crate) fn load_store(
     manifest: &Manifest,
 ) -> Result<Store, Fault> {
     let mut loader = Store::loader(config, manifest.image_head()?);
+    if let Some(named) = &manifest.tables {
+        read_tables(files, dir, owner, named, |block| loader.table(block))?;
+    }
     for named in &manifest.index_files {
         let path = format!("{dir}/{}", named.name());
         let file = open_named(files, &path, How::Read)?;
@@ -502,7 +555,8 @@ fn remove_unnamed(files: &dyn Files, id: Identity, reach: Reach) -> Result<(), F
 }
 
 fn is_ours(name: &str) -> bool {
-    name.starts_with("seg-") || name.starts_with("index-") || (name.starts_with("manifest-") && name.ends_with(".part"))
+    let data = ["seg-", "index-", "tables-"].iter().any(|kind| name.starts_with(kind));
+    data || (name.starts_with("manifest-") && name.ends_with(".part"))
 }
 
 /// Cuts what was written behind the checkpoint, unless it is the seek table of a sealed segment.

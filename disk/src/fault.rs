@@ -81,11 +81,8 @@ impl fmt::Display for Fault {
                 }
             }
             Fault::TooNew { file, level } => {
-                write!(
-                    f,
-                    "{file} at byte 0: written in format level {level}, this program knows up to {}",
-                    crate::LEVEL
-                )
+                let known = if file.contains("manifest") { crate::manifest::LEVEL } else { crate::LEVEL };
+                write!(f, "{file} at byte 0: written in format level {level}, this program knows up to {known}")
             }
             Fault::Foreign { file, what } => write!(f, "{file} at byte 0: not ours: {what}"),
             Fault::Locked { file } => write!(f, "{file} at byte 0: another process is using this data directory"),

@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn the_one_nobody_asks_for_is_closed_first() {
         let mut handles = Handles::new(2);
-        let mut open = |handles: &mut Handles<u32>, name: &str, file| match handles.look(name) {
+        let open = |handles: &mut Handles<u32>, name: &str, file| match handles.look(name) {
             Looked::Kept(file) => file,
             Looked::Absent(opening) => {
                 handles.keep(name, opening, file);

@@ -13,6 +13,7 @@
 //! log/doubt                what a lost end of the log may have promised          (mod doubt)
 //! state/seg-%08x           records in revision order                             (mod records, fetch)
 //! state/index-%016x        the index at one applied index                        (mod checkpoint)
+//! state/tables-%016x       what of the state grows beside the index: leases and the like  (mod checkpoint)
 //! state/manifest-%016x     names the files of one checkpoint; two are kept
 //! log/corrupt              the state differs from the other members'               (mod corrupt)
 //! log/late                 founded when the others were beyond genesis           (mod late)

@@ -1,12 +1,26 @@
-//! The manifest: one small file that names everything a checkpoint consists of.
+//! The manifest: one small file that names everything a checkpoint consists of. It goes to another
+//! member in one frame, so nothing that grows with what clients do stands in it.
+//!
+//! ```text
+//! magic, format level u32, level 2: number of tables files u32 (level 1: 0)
+//! cluster, member, index, length of the head u64; number of segments, of index files u32
+//! segments {id u32, first i64, last i64, length u32, crc u32}
+//! index files, tables files {number u64, length u64, crc u32}
+//! head (store::ImageHead), crc32c of all before
+//! ```
+//!
+//! Level 1 has the tables (leases, members, removed ids, alarms) in its head. It is still written
+//! while they are small, so that the binary before can be put back.
 
 use crate::checkpoint::{named_segments, unflushed};
 use crate::header::{Fields, check_identity, put_u32, put_u64, read_exact};
-use crate::{Fault, Files, How, Identity, LEVEL, PAGE, records};
+use crate::{Fault, Files, How, Identity, PAGE, records};
 use bytes::Bytes;
 
 const MAGIC: &[u8; 8] = b"kvmanife";
-/// Longest manifest that is read: its small tables are far smaller.
+/// Highest format level of manifests: the one with a tables file.
+pub(crate) const LEVEL: u32 = 2;
+/// Longest manifest that is read. Those of level 1 may have large tables in them.
 const LEN_MAX: u64 = 256 << 20;
 
 /// One checkpoint, as it is written and as it is sent to a member that installs it.
@@ -19,6 +33,8 @@ pub struct Manifest {
     pub segments: Vec<SegmentFile>,
     /// A base and, later, deltas; in order.
     pub index_files: Vec<IndexFile>,
+    /// Where the tables of the head lie; None: in the head.
+    pub tables: Option<TablesFile>,
     /// `store::ImageHead`, encoded.
     pub head: Bytes,
 }
@@ -46,6 +62,20 @@ pub struct IndexFile {
     pub crc: u32,
 }
 
+/// The tables that grow with the state. Fields as those of [`IndexFile`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TablesFile {
+    pub number: u64,
+    pub len: u64,
+    pub crc: u32,
+}
+
+impl TablesFile {
+    pub fn name(&self) -> String {
+        tables_name(self.number)
+    }
+}
+
 impl SegmentFile {
     pub fn name(&self) -> String {
         records::file_name(self.segment)
@@ -60,6 +90,10 @@ impl IndexFile {
 
 pub(crate) fn index_name(number: u64) -> String {
     format!("index-{number:016x}")
+}
+
+pub(crate) fn tables_name(number: u64) -> String {
+    format!("tables-{number:016x}")
 }
 
 pub(crate) fn manifest_name(index: u64) -> String {
@@ -79,7 +113,8 @@ impl Manifest {
     /// Names and lengths of the files, as transferred.
     pub fn files(&self) -> Vec<(String, u64)> {
         let segments = self.segments.iter().map(|file| (file.name(), u64::from(file.len)));
-        segments.chain(self.index_files.iter().map(|file| (file.name(), file.len))).collect()
+        let indexes = self.index_files.iter().map(|file| (file.name(), file.len));
+        segments.chain(indexes).chain(self.tables.iter().map(|file| (file.name(), file.len))).collect()
     }
 
     /// Bytes of all files together.
@@ -90,8 +125,9 @@ impl Manifest {
     pub fn encode(&self) -> Bytes {
         let mut out = Vec::with_capacity(128 + self.segments.len() * 28 + self.head.len());
         out.extend_from_slice(MAGIC);
-        put_u32(&mut out, LEVEL);
-        put_u32(&mut out, 0);
+        let tables = u32::from(self.tables.is_some());
+        put_u32(&mut out, if self.tables.is_some() { LEVEL } else { 1 });
+        put_u32(&mut out, tables);
         for value in [self.id.cluster, self.id.member, self.index, self.head.len() as u64] {
             put_u64(&mut out, value);
         }
@@ -104,10 +140,11 @@ impl Manifest {
             put_u32(&mut out, file.len);
             put_u32(&mut out, file.crc);
         }
-        for file in &self.index_files {
-            put_u64(&mut out, file.number);
-            put_u64(&mut out, file.len);
-            put_u32(&mut out, file.crc);
+        let indexes = self.index_files.iter().map(|file| (file.number, file.len, file.crc));
+        for (number, len, crc) in indexes.chain(self.tables.map(|file| (file.number, file.len, file.crc))) {
+            put_u64(&mut out, number);
+            put_u64(&mut out, len);
+            put_u32(&mut out, crc);
         }
         out.extend_from_slice(&self.head);
         let crc = crc32c::crc32c(&out);
@@ -128,11 +165,14 @@ impl Manifest {
         if level > LEVEL {
             return Err(Fault::TooNew { file: path.to_string(), level });
         }
-        Manifest::decode_fields(&mut fields, bytes).ok_or_else(malformed)
+        Manifest::decode_fields(level, &mut fields, bytes).ok_or_else(malformed)
     }
 
-    fn decode_fields(fields: &mut Fields, bytes: &Bytes) -> Option<Manifest> {
-        fields.u32()?;
+    fn decode_fields(level: u32, fields: &mut Fields, bytes: &Bytes) -> Option<Manifest> {
+        let tables = fields.u32()?;
+        if tables > u32::from(level >= 2) {
+            return None;
+        }
         let id = Identity { cluster: fields.u64()?, member: fields.u64()? };
         let index = fields.u64()?;
         let head_len = usize::try_from(fields.u64()?).ok()?;
@@ -155,9 +195,16 @@ impl Manifest {
             }
             index_files.push(file);
         }
+        let tables = match tables {
+            0 => None,
+            _ => Some(TablesFile { number: fields.u64()?, len: fields.u64()?, crc: fields.u32()? }),
+        };
+        if tables.is_some_and(|file| file.len < PAGE || file.number > index) {
+            return None;
+        }
         let head = fields.bytes(head_len)?;
         let head = bytes.slice_ref(head);
-        fields.is_empty().then_some(Manifest { id, index, segments, index_files, head })
+        fields.is_empty().then_some(Manifest { id, index, segments, index_files, tables, head })
     }
 
     /// Reads, and checks whose it is (with `member` None: of any member of the cluster).
@@ -182,11 +229,11 @@ impl Manifest {
         check_identity(path, Identity { cluster, member: member.unwrap_or(self.id.member) }, self.id)
     }
 
-    /// The head, decoded.
+    /// The head, decoded. Its tables are empty where they lie in a file of their own.
     ///
     /// # Errors
     /// [`Fault::Damaged`] if it is not readable, or is the head of another checkpoint: of another
-    /// index, or with other segments.
+    /// index, with other segments, or with its tables elsewhere.
     pub fn image_head(&self) -> Result<store::ImageHead, Fault> {
         let path = manifest_path(self.index);
         let wrong = |what: String| Fault::damaged(&path, 0, what);
@@ -200,6 +247,9 @@ impl Manifest {
         let named = self.segments.iter().map(|file| SegmentFile { crc: 0, ..*file });
         if !named.eq(named_segments(&head)) {
             return Err(wrong("the tables are of other segments than the manifest names".to_string()));
+        }
+        if head.elsewhere.is_some() != self.tables.is_some() {
+            return Err(wrong("the tables lie elsewhere than the manifest says".to_string()));
         }
         Ok(head)
     }
@@ -239,18 +289,37 @@ mod tests {
             index: 3,
             segments: vec![segment(1), segment(2)],
             index_files: vec![IndexFile { number: 3, len: 4096, crc: 8 }],
+            tables: None,
             head: Bytes::from_static(b"head"),
         }
     }
 
+    fn with_tables() -> Manifest {
+        Manifest { tables: Some(TablesFile { number: 3, len: 5000, crc: 9 }), ..manifest() }
+    }
+
     #[test]
     fn a_manifest_survives_encoding() {
-        assert_eq!(Manifest::decode("m", &manifest().encode()).unwrap(), manifest());
+        for (manifest, level) in [(manifest(), 1), (with_tables(), 2)] {
+            let bytes = manifest.encode();
+            assert_eq!(bytes[8], level);
+            assert_eq!(Manifest::decode("m", &bytes).unwrap(), manifest);
+        }
+    }
+
+    #[test]
+    fn a_manifest_of_level_1_has_no_tables_file() {
+        let mut bytes = with_tables().encode().to_vec();
+        bytes[8] = 1;
+        let covered = bytes.len() - 4;
+        let crc = crc32c::crc32c(&bytes[..covered]);
+        bytes[covered..].copy_from_slice(&crc.to_le_bytes());
+        assert!(Manifest::decode("m", &bytes.into()).unwrap_err().is_damage());
     }
 
     #[test]
     fn every_flipped_bit_and_every_shorter_length_is_damage() {
-        let good = manifest().encode();
+        let good = with_tables().encode();
         for bit in 0..good.len() * 8 {
             let mut bad = good.to_vec();
             bad[bit / 8] ^= 1 << (bit % 8);
@@ -271,7 +340,7 @@ mod tests {
         let fault = Manifest::decode("state/manifest-3", &bytes.into()).unwrap_err();
         assert_eq!(
             fault.to_string(),
-            "state/manifest-3 at byte 0: written in format level 9, this program knows up to 1"
+            "state/manifest-3 at byte 0: written in format level 9, this program knows up to 2"
         );
     }
 }

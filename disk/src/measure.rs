@@ -76,16 +76,30 @@ pub(crate) fn records(file: &dyn File, path: &str, part: Part) -> Result<Measure
 /// The checksum of the rows in an index file of `until` bytes: whole frames, whole blocks, as many
 /// keys as the last block says.
 pub(crate) fn rows(file: &dyn File, path: &str, until: u64) -> Result<u32, Fault> {
+    let mut check = RowsCheck::default();
+    let crc = frames(file, path, until, |block| {
+        check.blocks(block).map_err(|damage| Damage { what: format!("rows: {damage}"), ..damage })
+    })?;
+    check.finish().map_err(|damage| Fault::damaged(path, until, format!("rows: {}", damage.what)))?;
+    Ok(crc)
+}
+
+/// Hands the blocks of a file of `until` bytes to `take`, each verified. Returns the checksum of all frames.
+pub(crate) fn frames(
+    file: &dyn File,
+    path: &str,
+    until: u64,
+    mut take: impl FnMut(&[u8]) -> Result<(), Damage>,
+) -> Result<u32, Fault> {
     let mut ahead = Ahead::new(file, path, until);
-    let (mut crc, mut check, mut offset) = (0, RowsCheck::default(), PAGE);
+    let (mut crc, mut offset) = (0, PAGE);
     while offset < until {
         let (block, next) = frame(&mut ahead, path, offset, until)?;
-        check.blocks(block).map_err(|damage| Fault::damaged(path, offset, format!("rows: {damage}")))?;
+        take(block).map_err(|damage| Fault::damaged(path, offset, damage.what))?;
         let whole = ahead.get(offset, (next - offset) as usize)?;
         crc = crc32c::crc32c_append(crc, whole);
         offset = next;
     }
-    check.finish().map_err(|damage| Fault::damaged(path, offset, format!("rows: {}", damage.what)))?;
     Ok(crc)
 }
 

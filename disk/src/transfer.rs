@@ -9,7 +9,8 @@
 //!
 //! While [`install`] runs nobody may read `state/`: segment names are the sender's and may be in use.
 
-use crate::checkpoint::{INDEX_MAGIC, Manifest, Owner, load_store, remove_if_there, verify_index, verify_segment};
+use crate::checkpoint::{INDEX_MAGIC, Manifest, Owner, TABLES_MAGIC, TablesFile, load_store, remove_if_there};
+use crate::checkpoint::{verify_index, verify_segment, verify_tables};
 use crate::header::{page, read_full};
 use crate::manifest::{IndexFile, manifest_path, parse_manifest_name, part_of};
 use crate::records::{self, names};
@@ -136,7 +137,8 @@ fn verify_received(files: &dyn Files, wanted: &Manifest, name: &str) -> Result<(
     for file in wanted.index_files.iter().filter(|file| file.name() == name) {
         verify_index(files, DIR, sender(wanted), file)?;
     }
-    Ok(())
+    let tables = wanted.tables.iter().find(|file| file.name() == name);
+    tables.map_or(Ok(()), |file| verify_tables(files, DIR, sender(wanted), file))
 }
 
 /// Verifies everything, and makes the received checkpoint the only one of this member. A mark of
@@ -187,9 +189,12 @@ pub fn unfinished(files: &dyn Files) -> Result<bool, Fault> {
 }
 
 fn is_data_file(name: &str) -> bool {
-    let index = name.strip_prefix("index-").and_then(|hex| u64::from_str_radix(hex, 16).ok());
-    let index = index.is_some_and(|number| IndexFile { number, len: 0, crc: 0 }.name() == name);
-    index || records::parse_name(name).is_some()
+    let number = name.rsplit_once('-').and_then(|(_, hex)| u64::from_str_radix(hex, 16).ok());
+    let numbered = number.is_some_and(|number| {
+        let (index, tables) = (IndexFile { number, len: 0, crc: 0 }, TablesFile { number, len: 0, crc: 0 });
+        index.name() == name || tables.name() == name
+    });
+    numbered || records::parse_name(name).is_some()
 }
 
 fn read_wanted(files: &dyn Files) -> Result<Manifest, Fault> {
@@ -204,7 +209,8 @@ fn read_wanted(files: &dyn Files) -> Result<Manifest, Fault> {
 fn adopt(files: &dyn Files, ours: &Manifest) -> Result<(), Fault> {
     let segments = ours.segments.iter().map(|file| (file.name(), records::MAGIC, u64::from(file.segment)));
     let indexes = ours.index_files.iter().map(|file| (file.name(), INDEX_MAGIC, file.number));
-    for (name, magic, number) in segments.chain(indexes) {
+    let tables = ours.tables.iter().map(|file| (file.name(), TABLES_MAGIC, file.number));
+    for (name, magic, number) in segments.chain(indexes).chain(tables) {
         let path = format!("{DIR}/{name}");
         let header = page(magic, ours.id, number);
         files

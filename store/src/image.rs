@@ -23,10 +23,10 @@ use crate::protobuf::{
 };
 use crate::record::Damage;
 use crate::state::{Conf, Config, Store};
+use crate::tables::{TableCounts, load_lease, put_alarm, put_lease, read_alarm, read_lease};
 use crate::tail::{SegmentUse, Tail};
 use crate::tree::common_prefix;
 use crate::{AlarmMember, Handle, Key, KeyRange, Member};
-use std::collections::BTreeSet;
 
 const MAGIC: &[u8; 7] = b"kvstate";
 /// Format level of heads and rows. Higher than ours is refused.
@@ -58,6 +58,9 @@ pub struct ImageHead {
     /// Every segment that holds records of the image, ascending. Only the last is open; bytes of its
     /// file behind `end` are not part of the image.
     pub segments: Vec<SegmentUse>,
+    /// The tables (leases, members, removed, alarms) lie elsewhere and are empty here: how many rows
+    /// each must have. None: they are here.
+    pub elsewhere: Option<TableCounts>,
 }
 
 /// A lease less its keys, which follow from the rows.
@@ -111,6 +114,7 @@ impl Store {
             alarms: self.alarms().collect(),
             cluster_version: self.cluster_version.clone(),
             segments: self.segments().copied().collect(),
+            elsewhere: None,
         }
     }
 
@@ -166,6 +170,7 @@ impl Store {
     /// # Panics
     /// If the head is impossible; one from [`ImageHead::decode`] is not.
     pub fn loader(config: Config, head: ImageHead) -> Loader {
+        let elsewhere = head.elsewhere;
         let mut store = from_head(config, head).expect("a head is checked when it is decoded");
         store.tail.begin_recount();
         Loader {
@@ -176,6 +181,7 @@ impl Store {
             versions: Vec::new(),
             keys: 0,
             ended: false,
+            elsewhere,
         }
     }
 }
@@ -235,7 +241,7 @@ fn put_version(out: &mut Vec<u8>, version: &Version) {
 /// Builds a store from an image. Damage names the offset in the rows' bytes.
 #[derive(Debug)]
 pub struct Loader {
-    store: Store,
+    pub(crate) store: Store,
     /// Bytes of a block that is not complete yet, and where they begin.
     pending: Vec<u8>,
     offset: u64,
@@ -244,6 +250,7 @@ pub struct Loader {
     versions: Vec<Version>,
     keys: u64,
     ended: bool,
+    elsewhere: Option<TableCounts>,
 }
 
 impl Loader {
@@ -278,6 +285,9 @@ impl Loader {
     pub fn finish(mut self) -> Result<Store, Damage> {
         if !self.ended || !self.pending.is_empty() {
             return Err(self.damage("rows are cut short or run on behind their end".into()));
+        }
+        if let Some(expected) = self.elsewhere {
+            self.check_tables(expected)?;
         }
         self.store.keys.loaded();
         Ok(self.store)
@@ -421,6 +431,9 @@ impl<'a> Varints<'a> {
 fn from_head(config: Config, head: ImageHead) -> Result<Store, Damage> {
     let mut store = Store::new(config);
     let bad = |what: &str| Damage::new(0, format!("image head: {what}"));
+    if head.elsewhere.is_some() && head.table_counts() != TableCounts::default() {
+        return Err(bad("tables here that lie elsewhere"));
+    }
     if head.revision < 1 || head.compacted < -1 || head.compacted > head.revision {
         return Err(bad("impossible revisions"));
     }
@@ -430,11 +443,9 @@ fn from_head(config: Config, head: ImageHead) -> Result<Store, Damage> {
     store.lease_clock = head.lease_clock;
     store.digest = Digest::from_value(head.digest);
     for lease in head.leases {
-        if lease.id == 0 || store.leases.get(lease.id).is_some() {
+        if !load_lease(&mut store, lease) {
             return Err(bad("a lease twice or without id"));
         }
-        let LeaseHead { id, ttl, granted, deadline } = lease;
-        store.leases.insert(id, Lease { ttl, granted, deadline, keys: BTreeSet::new() });
     }
     store.members = head.members.into_iter().map(|member| (member.id, member)).collect();
     store.conf = head.conf;
@@ -446,7 +457,7 @@ fn from_head(config: Config, head: ImageHead) -> Result<Store, Damage> {
 }
 
 /// Numbers as fields 1, 2, 3 … of a nested message.
-fn numbers(out: &mut Vec<u8>, number: u32, values: &[u64]) {
+pub(crate) fn numbers(out: &mut Vec<u8>, number: u32, values: &[u64]) {
     nested(out, number, |out| {
         for (field, value) in (1..).zip(values) {
             write_varint(out, field, *value);
@@ -454,7 +465,7 @@ fn numbers(out: &mut Vec<u8>, number: u32, values: &[u64]) {
     });
 }
 
-fn read_numbers<const N: usize>(bytes: &[u8]) -> Result<[u64; N], Malformed> {
+pub(crate) fn read_numbers<const N: usize>(bytes: &[u8]) -> Result<[u64; N], Malformed> {
     let mut values = [0; N];
     let mut fields = Fields::new(bytes);
     while let Some((number, value)) = fields.next()? {
@@ -469,17 +480,36 @@ fn read_numbers<const N: usize>(bytes: &[u8]) -> Result<[u64; N], Malformed> {
 }
 
 impl ImageHead {
-    /// Magic, format level, length, crc32c, then the tables as a protobuf message of our own.
+    /// Magic, format level, length, crc32c, then everything as a protobuf message of our own.
     pub fn encode(&self) -> Vec<u8> {
         let mut message = Vec::new();
         self.write(&mut message);
-        let mut out = Vec::with_capacity(HEAD_PREFIX + message.len());
-        out.extend_from_slice(MAGIC);
-        out.push(FORMAT);
-        out.extend_from_slice(&u32::try_from(message.len()).expect("tables are small").to_le_bytes());
-        out.extend_from_slice(&crc32c::crc32c(&message).to_le_bytes());
-        out.append(&mut message);
-        out
+        self.write_tables(&mut message);
+        sealed(message)
+    }
+
+    /// As [`ImageHead::encode`], without the tables ([`ImageHead::table_blocks`]): a head that does
+    /// not grow with what clients do.
+    pub fn encode_without_tables(&self) -> Vec<u8> {
+        let mut message = Vec::new();
+        self.write(&mut message);
+        numbers(&mut message, 10, &self.table_counts().values());
+        sealed(message)
+    }
+
+    fn write_tables(&self, out: &mut Vec<u8>) {
+        for lease in &self.leases {
+            put_lease(out, lease);
+        }
+        for member in &self.members {
+            nested(out, 3, |out| encode_member(member, out));
+        }
+        for removed in &self.removed {
+            numbers(out, 6, &[*removed]);
+        }
+        for alarm in &self.alarms {
+            put_alarm(out, alarm);
+        }
     }
 
     fn write(&self, out: &mut Vec<u8>) {
@@ -497,23 +527,11 @@ impl ImageHead {
                 high,
             ],
         );
-        for lease in &self.leases {
-            numbers(out, 2, &[lease.id as u64, lease.ttl as u64, lease.granted, lease.deadline]);
-        }
-        for member in &self.members {
-            nested(out, 3, |out| encode_member(member, out));
-        }
         for voter in &self.conf.voters {
             numbers(out, 4, &[*voter]);
         }
         for learner in &self.conf.learners {
             numbers(out, 5, &[*learner]);
-        }
-        for removed in &self.removed {
-            numbers(out, 6, &[*removed]);
-        }
-        for alarm in &self.alarms {
-            numbers(out, 7, &[alarm.member, i64::from(alarm.alarm) as u64]);
         }
         write_bytes(out, 8, self.cluster_version.as_bytes());
         for segment in &self.segments {
@@ -566,6 +584,7 @@ impl ImageHead {
             alarms: Vec::new(),
             cluster_version: String::new(),
             segments: Vec::new(),
+            elsewhere: None,
         }
     }
 
@@ -590,29 +609,35 @@ impl ImageHead {
                 self.lease_clock = lease_clock;
                 self.digest = u128::from(low) | u128::from(high) << 64;
             }
-            2 => {
-                let [id, ttl, granted, deadline] = read_numbers(bytes)?;
-                self.leases.push(LeaseHead { id: id as i64, ttl: ttl as i64, granted, deadline });
-            }
+            2 => self.leases.push(read_lease(bytes)?),
             3 => self.members.push(decode_member(bytes)?),
             4 => self.conf.voters.push(read_numbers::<1>(bytes)?[0]),
             5 => self.conf.learners.push(read_numbers::<1>(bytes)?[0]),
             6 => self.removed.push(read_numbers::<1>(bytes)?[0]),
-            7 => {
-                let [member, alarm] = read_numbers(bytes)?;
-                self.alarms.push(AlarmMember { member, alarm: alarm as i32 });
-            }
+            7 => self.alarms.push(read_alarm(bytes)?),
             8 => {
                 let text = std::str::from_utf8(bytes).map_err(|_| Malformed::new("version is not UTF-8"))?;
                 self.cluster_version = text.to_owned();
             }
             9 => self.segments.push(read_segment(bytes)?),
+            10 => self.elsewhere = Some(TableCounts::of(read_numbers(bytes)?)),
             _ => {
                 return Err(Malformed::new(format!("image head: unknown field {number}")));
             }
         }
         Ok(())
     }
+}
+
+/// Behind its prefix.
+fn sealed(mut message: Vec<u8>) -> Vec<u8> {
+    let mut out = Vec::with_capacity(HEAD_PREFIX + message.len());
+    out.extend_from_slice(MAGIC);
+    out.push(FORMAT);
+    out.extend_from_slice(&u32::try_from(message.len()).expect("tables are small").to_le_bytes());
+    out.extend_from_slice(&crc32c::crc32c(&message).to_le_bytes());
+    out.append(&mut message);
+    out
 }
 
 fn read_segment(bytes: &[u8]) -> Result<SegmentUse, Malformed> {

@@ -36,7 +36,8 @@ struct Damage {
 impl Damage {
     /// Why a member lives with it, now that it is known whether it `starts`.
     fn remark(&self, starts: bool) -> Option<&'static str> {
-        let of_checkpoint = ["state/index-", "state/manifest-"].iter().any(|part| self.file.starts_with(part));
+        let of_checkpoint =
+            ["state/index-", "state/tables-", "state/manifest-"].iter().any(|part| self.file.starts_with(part));
         self.harmless.or((starts && of_checkpoint).then_some("a start uses the other checkpoint"))
     }
 }
@@ -199,7 +200,17 @@ impl Verify {
         for manifest in manifests {
             for file in &manifest.index_files {
                 let path = format!("state/{}", file.name());
-                let alone = Manifest { segments: Vec::new(), index_files: vec![*file], ..manifest.clone() };
+                let alone =
+                    Manifest { segments: Vec::new(), index_files: vec![*file], tables: None, ..manifest.clone() };
+                if let Err(fault) = checkpoint::verify(&*self.files, &alone) {
+                    self.fault(fault, None);
+                }
+                self.header_page(&path);
+                self.read(&path, file.len);
+            }
+            if let Some(file) = &manifest.tables {
+                let path = format!("state/{}", file.name());
+                let alone = Manifest { segments: Vec::new(), index_files: Vec::new(), ..manifest.clone() };
                 if let Err(fault) = checkpoint::verify(&*self.files, &alone) {
                     self.fault(fault, None);
                 }
@@ -220,7 +231,8 @@ impl Verify {
         for (segment, lengths) in named {
             let path = records::path(segment);
             for (file, manifest) in lengths.values() {
-                let alone = Manifest { segments: vec![*file], index_files: Vec::new(), ..(*manifest).clone() };
+                let alone =
+                    Manifest { segments: vec![*file], index_files: Vec::new(), tables: None, ..(*manifest).clone() };
                 if let Err(fault) = checkpoint::verify(&*self.files, &alone) {
                     self.segment_damage(&path, u64::from(file.len), fault);
                 }
