@@ -397,6 +397,11 @@ pub struct Held {
     pub walks: u64,
     /// Reads that wait for a read index or its apply.
     pub reads: u64,
+    /// Bytes of forwards on their way to the leader.
+    pub forwards: u64,
+    /// Bodies of commands forwarded since start, and those of them that were said again. Counts.
+    pub forwarded: u64,
+    pub forwarded_again: u64,
 }
 
 #[derive(Clone, Debug, Default)]

@@ -15,7 +15,8 @@
 //!
 //! | part | what it decides |
 //! |---|---|
-//! | `gate` | a command becomes one proposal, exactly once; forwarding |
+//! | `gate` | a command becomes one proposal, exactly once |
+//! | `forwards` | within `gate`: what is under way to the leader, and what a leader has seen |
 //! | `reads` | ReadIndex rounds |
 //! | `apply` | committed entries change the store |
 //! | `walks`, `listings` | ranges, and lists of leases, in slices |
@@ -40,6 +41,7 @@ mod apply;
 mod backup;
 mod checkpoints;
 pub mod config;
+mod forwards;
 pub mod frame;
 mod gate;
 mod ground;

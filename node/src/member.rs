@@ -229,6 +229,10 @@ impl Node {
                 self.gate.on_forward(g, forward, self.health.standing(), self.lessor.clock(g.now));
             }
             Frame::ForwardRefused { boot, seqs, why } => self.gate.on_forward_refused(g, boot, seqs, why),
+            Frame::ForwardQuestion { term, boot, token, seqs } => {
+                self.gate.on_forward_question(g, caller(boot, token), term, &seqs, self.health.standing());
+            }
+            Frame::ForwardMissing { boot, token, seqs } => self.gate.on_forward_missing(g, boot, token, &seqs),
             Frame::ReadIndex { boot, token } => {
                 self.reads.foreign(g, Then::ForeignIndex { caller: caller(boot, token) });
             }
@@ -263,6 +267,7 @@ impl Node {
         self.ground.consensus.unreachable(peer);
         // If a snapshot was on its way there, it may be lost: another is offered when it is needed.
         self.ground.consensus.snapshot_sent(peer, false);
+        self.gate.lost(&self.ground, peer);
         self.transfer.lost(peer);
         self.reads.lost(peer);
     }
