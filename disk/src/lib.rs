@@ -13,7 +13,7 @@
 //! state/index-%016x        the index at one applied index                        (mod checkpoint)
 //! state/manifest-%016x     names the files of one checkpoint; two are kept
 //! log/corrupt              the state differs from the other members'               (mod corrupt)
-//! incoming/                a checkpoint on its way from another member           (mod transfer)
+//! incoming/                a checkpoint on its way from another member           (mod transfer, staging)
 //! ```
 //!
 //! Refused, never guessed: bytes that were durable and are wrong ([`Fault::Damaged`], with file,
@@ -33,6 +33,7 @@ pub mod identity;
 mod log;
 mod manifest;
 pub mod records;
+pub mod staging;
 pub mod transfer;
 pub mod urls;
 
