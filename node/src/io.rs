@@ -523,6 +523,10 @@ pub enum Job {
         offset: u64,
         bytes: Bytes,
     },
+    /// background: the state has overtaken what was received of a checkpoint: remove it.
+    InstallDrop {
+        applied: u64,
+    },
     /// background: remember over a restart that the state is not to be served.
     MarkCorrupt,
     /// background: verify all, rename the manifest, load the state.
@@ -571,9 +575,12 @@ pub enum JobResult {
         bytes: Bytes,
         end: bool,
     },
+    /// Names and lengths of the files, and how much of each has come before. Bytes.
     InstallBegun {
         files: Vec<(String, u64)>,
+        received: Vec<u64>,
     },
+    InstallDropped,
     ChunkWritten,
     CorruptMarked,
     Installed {

@@ -10,7 +10,7 @@ use crate::io::{Level, Output};
 use crate::member::{Found, Node};
 use bytes::Bytes;
 use consensus::{ConfChange, Consensus, Entry, EntryKind, HardState, Restored};
-use disk::{Fault, Files, Identity, Log, LogContent, LogOptions, checkpoint, corrupt, records, transfer};
+use disk::{Fault, Files, Identity, Log, LogContent, LogOptions, checkpoint, corrupt, records, staging, transfer};
 use std::sync::Arc;
 use store::{Member, Position, Store};
 
@@ -49,7 +49,7 @@ impl Node {
     /// Damage that was durable before, files of a later format or of another member: with file, offset, reason.
     pub fn recover(config: Config, files: &Arc<dyn Files>, out: &mut Vec<Output>) -> Result<(Node, Log), Fault> {
         let id = Identity { cluster: config.cluster, member: config.member };
-        let installed = transfer::resume(&**files, id)?;
+        let installed = transfer::finish(&**files, id)?;
         // The checkpoint is read first: a refusal because of it must leave the log as it is.
         let loaded = checkpoint::load_newest(&**files, id, store_config(&config), 0)?
             .ok_or_else(|| Fault::damaged("state", 0, "there is no checkpoint"))?;
@@ -105,6 +105,7 @@ impl Node {
             rows_bytes: loaded.manifest.index_files.iter().map(|file| file.len).sum(),
             log_bytes: grown,
             corrupt: corrupt::marked(&**files, id)?,
+            staged: staging::index(&**files)?,
         };
         let node = Node::assemble(config, consensus, store, &found, out);
         Ok((node, log))

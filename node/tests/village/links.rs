@@ -73,6 +73,10 @@ impl Links {
 
     /// When a frame that is sent now arrives. None: now.
     pub fn arrival(&mut self, now: u64, from: u64, to: u64, frame: &Frame) -> Option<u64> {
+        // Heartbeats and votes go ahead, as in the queue of a connection.
+        if matches!(frame, Frame::Raft(message) if message.is_urgent()) {
+            return None;
+        }
         let (rate, free) = self.narrow.get_mut(&(from, to))?;
         let mut bytes = Vec::new();
         node::frame::encode(frame, &mut bytes);
@@ -90,6 +94,7 @@ impl Village {
                 let (a, b, rate) = (number(a), number(b), number(rate));
                 self.links.narrow.extend([((a, b), (rate, 0)), ((b, a), (rate, 0))]);
             }
+            ["wide"] => self.links.narrow.clear(),
             ["clog", a, b] => self.links.full.extend([(number(a), number(b))]),
             ["unclog"] => self.links.full.clear(),
             ["break", a, b] => self.break_connection(number(a), number(b)),
