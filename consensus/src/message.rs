@@ -74,6 +74,11 @@ impl Message {
         !matches!(self.0.get_msg_type(), MessageType::MsgAppend | MessageType::MsgSnapshot)
     }
 
+    /// Appends, heartbeats and snapshots: said by the leader of its term alone.
+    pub fn is_from_leader(&self) -> bool {
+        matches!(self.0.get_msg_type(), MessageType::MsgAppend | MessageType::MsgHeartbeat | MessageType::MsgSnapshot)
+    }
+
     /// Bytes of entry data and manifest, for queue limits.
     pub fn payload_bytes(&self) -> u64 {
         let entries: usize = self.0.entries.iter().map(|entry| entry.data.len()).sum();

@@ -17,7 +17,7 @@
 //! state/manifest-%016x     names the files of one checkpoint; two are kept
 //! log/corrupt              the state differs from the other members'               (mod corrupt)
 //! log/late                 founded when the others were beyond genesis           (mod late)
-//! incoming/                a checkpoint on its way from another member           (mod transfer)
+//! incoming/                a checkpoint on its way from another member           (mod transfer, staging)
 //! ```
 //!
 //! Refused, never guessed: bytes that were durable and are wrong ([`Fault::Damaged`], with file,
@@ -45,6 +45,7 @@ mod mark;
 mod measure;
 pub mod records;
 mod small;
+pub mod staging;
 pub mod transfer;
 pub mod urls;
 

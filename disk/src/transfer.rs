@@ -14,15 +14,16 @@ use crate::checkpoint::{verify_index, verify_segment, verify_tables};
 use crate::header::{page, read_full};
 use crate::manifest::{IndexFile, manifest_path, parse_manifest_name, part_of};
 use crate::records::{self, names};
+use crate::staging::{self, discard};
 use crate::{Fault, Files, How, Identity, corrupt};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use store::{Position, Store};
 
-const DIR: &str = "incoming";
+pub(crate) const DIR: &str = "incoming";
 /// What is being received.
-const WANTED: &str = "incoming/manifest";
+pub(crate) const WANTED: &str = "incoming/manifest";
 /// What is whole and must be installed.
 const READY: &str = "incoming/ready";
 /// Most bytes of one chunk.
@@ -82,7 +83,8 @@ pub fn read_chunk(files: &dyn Files, name: &str, offset: u64, len: u32) -> Resul
 }
 
 /// Starts to receive the checkpoint of `manifest` (encoded, from the sender): the files that are
-/// needed, with their lengths. What was received of another one is forgotten.
+/// needed, with their lengths. What has come of a file that is the same stays
+/// ([`crate::staging::received`] tells how much); other files are forgotten.
 pub fn begin(files: &dyn Files, id: Identity, manifest: &Bytes) -> Result<Vec<(String, u64)>, Fault> {
     let wanted = Manifest::decode(WANTED, manifest)?;
     wanted.check_owner(WANTED, id.cluster, None)?;
@@ -90,10 +92,11 @@ pub fn begin(files: &dyn Files, id: Identity, manifest: &Bytes) -> Result<Vec<(S
     if unfinished(files)? {
         return Err(Fault::Refused { file: READY.to_string(), what: "an install is not finished".to_string() });
     }
-    discard(files)?;
+    staging::keep(files, &wanted)?;
+    let kept = names(files, DIR)?;
     let made = files.make_dir(DIR).and_then(|()| files.sync_dir("")).and_then(|()| {
         files.open(WANTED, How::Create)?.write_at(0, &[manifest])?;
-        for (name, _) in wanted.files() {
+        for (name, _) in wanted.files().into_iter().filter(|(name, _)| !kept.contains(name)) {
             files.open(&format!("{DIR}/{name}"), How::Create)?;
         }
         Ok(())
@@ -174,8 +177,17 @@ pub fn install(files: &dyn Files, id: Identity, config: store::Config) -> Result
 /// Finishes an install that a crash cut short, or removes what was received in part. Returns the
 /// manifest if one was finished.
 pub fn resume(files: &dyn Files, id: Identity) -> Result<Option<Manifest>, Fault> {
-    if !unfinished(files)? {
+    let finished = finish(files, id)?;
+    if finished.is_none() {
         discard(files)?;
+    }
+    Ok(finished)
+}
+
+/// Finishes an install that a crash cut short; returns its manifest. What was received in part stays
+/// for the next offer: for a member, which removes it when the log was enough.
+pub fn finish(files: &dyn Files, id: Identity) -> Result<Option<Manifest>, Fault> {
+    if !unfinished(files)? {
         return Ok(None);
     }
     let ours = Manifest::read(files, READY, id.cluster, Some(id.member))?;
@@ -274,13 +286,6 @@ fn seal_segments(files: &dyn Files, received: &Manifest) -> Result<(), Fault> {
             let handle = files.open(&path, How::Write).map_err(|e| Fault::io(&path, 0, e))?;
             records::write_footer(&*handle, &path, seeks, file.len)?;
         }
-    }
-    Ok(())
-}
-
-fn discard(files: &dyn Files) -> Result<(), Fault> {
-    for name in names(files, DIR)? {
-        remove_if_there(files, &format!("{DIR}/{name}"))?;
     }
     Ok(())
 }

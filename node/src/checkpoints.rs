@@ -22,6 +22,8 @@ pub(crate) struct Checkpoints {
     /// Index of the newest durable one.
     newest: u64,
     log_bytes: u64,
+    /// Bytes that went to the log since start.
+    logged: u64,
     rows_bytes: u64,
     /// Physical compactions: (asker, header revision, compacted revision).
     physical: Vec<(Waiter, i64, i64)>,
@@ -52,6 +54,7 @@ impl Checkpoints {
             wanted: None,
             newest,
             log_bytes,
+            logged: 0,
             rows_bytes,
             physical: Vec::new(),
             durable_compacted: -1,
@@ -71,20 +74,33 @@ impl Checkpoints {
         self.running.is_some() || self.wanted.is_some()
     }
 
-    /// Index of the checkpoint that followers may pull.
-    pub(crate) fn offered(&self) -> Option<u64> {
-        self.offered.as_ref().map(|offered| offered.index)
+    /// Index of the newest durable one.
+    pub(crate) fn newest(&self) -> u64 {
+        self.newest
+    }
+
+    /// Bytes that went to the log since start.
+    pub(crate) fn logged(&self) -> u64 {
+        self.logged
+    }
+
+    /// Bytes of the newest one, about: what a follower pulls.
+    pub(crate) fn bytes(&self, g: &Ground) -> u64 {
+        let segments: u64 = g.store.segments().map(|segment| u64::from(segment.end)).sum();
+        segments + self.rows_bytes
     }
 
     /// These went to the log.
     pub(crate) fn log_grew(&mut self, entries: &[Entry]) {
-        self.log_bytes += log_bytes(entries);
+        let bytes = log_bytes(entries);
+        self.log_bytes += bytes;
+        self.logged += bytes;
     }
 
     /// The state was replaced: whatever was being written is of the old one.
     pub(crate) fn restart(&mut self, newest: u64) {
         let physical = std::mem::take(&mut self.physical);
-        *self = Checkpoints { physical, ..Checkpoints::new(newest, self.rows_bytes, 0) };
+        *self = Checkpoints { physical, logged: self.logged, ..Checkpoints::new(newest, self.rows_bytes, 0) };
     }
 
     /// The asker of a physical compaction went away or ran out of time. True: it was one.
@@ -115,8 +131,7 @@ impl Checkpoints {
 
     /// Bytes of segments, index files and log that this member holds, about.
     pub(crate) fn disk_bytes(&self, g: &Ground) -> u64 {
-        let segments: u64 = g.store.segments().map(|segment| u64::from(segment.end)).sum();
-        segments + self.rows_bytes + self.log_bytes
+        self.bytes(g) + self.log_bytes
     }
 
     pub(crate) fn want(&mut self, index: u64) {

@@ -76,6 +76,8 @@ pub struct Budgets {
     /// proposed, or forwarded and kept until their entry comes. What must pass (revokes, alarms,
     /// compactions) has an eighth more.
     pub commands: u64,
+    /// Of these: on their way to the leader, forwarded and not yet answered by their entry.
+    pub forwards: u64,
     /// Committed and not yet applied, on the leader.
     pub unapplied: u64,
     /// Events kept for watches that join a little late.
@@ -100,6 +102,7 @@ impl Default for Budgets {
             entry_cache: 64 << 20,
             uncommitted: 64 << 20,
             commands: 64 << 20,
+            forwards: 4 << 20,
             unapplied: 64 << 20,
             event_ring: 8 << 20,
             unwritten: 1 << 20,

@@ -25,6 +25,19 @@ pub enum Frame {
         seqs: Vec<u64>,
         why: Why,
     },
+    /// Which of these forwards has the leader of `term` not seen?
+    ForwardQuestion {
+        term: u64,
+        boot: u64,
+        token: u64,
+        seqs: Vec<SeqRange>,
+    },
+    /// These it has not seen. What it refused comes as `ForwardRefused`.
+    ForwardMissing {
+        boot: u64,
+        token: u64,
+        seqs: Vec<SeqRange>,
+    },
     /// Asks for an index that a linearisable read may be served at.
     ReadIndex {
         boot: u64,
@@ -101,6 +114,13 @@ pub struct Forwarded {
     pub body: Bytes,
 }
 
+/// Numbers of forwards, both ends included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeqRange {
+    pub first: u64,
+    pub last: u64,
+}
+
 /// Another member in one of its lives, and its name for what it asked: where an answer goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Caller {
@@ -130,7 +150,8 @@ pub enum Lane {
     Bulk,
 }
 
-/// The lane of a frame. Forwards keep their order because they all go through one lane.
+/// The lane of a frame. Forwards and questions about them keep their order because they all go
+/// through one lane: a question that passes a forward would have it said again.
 pub fn lane(frame: &Frame) -> Lane {
     match frame {
         Frame::Raft(message) if message.is_urgent() => Lane::Urgent,
@@ -167,6 +188,8 @@ const CHUNK: u8 = 11;
 const TRANSFER_ENDED: u8 = 12;
 const DIGEST: u8 = 13;
 const STANDING: u8 = 14;
+const FORWARD_QUESTION: u8 = 16;
+const FORWARD_MISSING: u8 = 17;
 
 /// Appends the bytes of `frame` to `out`.
 pub fn encode(frame: &Frame, out: &mut Vec<u8>) {
@@ -193,6 +216,14 @@ pub fn encode(frame: &Frame, out: &mut Vec<u8>) {
             for seq in seqs {
                 out.put_u64_le(*seq);
             }
+        }
+        Frame::ForwardQuestion { term, boot, token, seqs } => {
+            put_numbers(out, FORWARD_QUESTION, &[*term, *boot, *token]);
+            put_ranges(out, seqs);
+        }
+        Frame::ForwardMissing { boot, token, seqs } => {
+            put_numbers(out, FORWARD_MISSING, &[*boot, *token]);
+            put_ranges(out, seqs);
         }
         Frame::ReadIndex { boot, token } => put_numbers(out, READ_INDEX, &[*boot, *token]),
         Frame::ReadIndexReply { boot, token, index } => put_numbers(out, READ_INDEX_REPLY, &[*boot, *token, *index]),
@@ -234,6 +265,10 @@ pub fn decode(mut bytes: Bytes) -> Result<Frame, Malformed> {
     let frame = match kind {
         FORWARD => r.forward()?,
         FORWARD_REFUSED => r.forward_refused()?,
+        FORWARD_QUESTION => {
+            Frame::ForwardQuestion { term: r.u64()?, boot: r.u64()?, token: r.u64()?, seqs: r.ranges()? }
+        }
+        FORWARD_MISSING => Frame::ForwardMissing { boot: r.u64()?, token: r.u64()?, seqs: r.ranges()? },
         READ_INDEX => Frame::ReadIndex { boot: r.u64()?, token: r.u64()? },
         READ_INDEX_REPLY => Frame::ReadIndexReply { boot: r.u64()?, token: r.u64()?, index: r.u64()? },
         KEEP_ALIVE => Frame::KeepAlive { boot: r.u64()?, token: r.u64()?, lease: r.u64()? as i64 },
@@ -278,6 +313,14 @@ fn put_standing(out: &mut Vec<u8>, boot: u64, question: bool, standing: &Standin
     });
     for number in doubted.into_iter().chain(place(*acknowledged)) {
         out.put_u64_le(number);
+    }
+}
+
+fn put_ranges(out: &mut Vec<u8>, ranges: &[SeqRange]) {
+    out.put_u32_le(u32::try_from(ranges.len()).expect("fewer than the forwards under way"));
+    for range in ranges {
+        out.put_u64_le(range.first);
+        out.put_u64_le(range.last);
     }
 }
 
@@ -360,6 +403,19 @@ impl Reader {
         Ok(Frame::ForwardRefused { boot, seqs, why })
     }
 
+    fn ranges(&mut self) -> Result<Vec<SeqRange>, Malformed> {
+        let count = self.count(16)?;
+        let mut ranges = Vec::with_capacity(count);
+        for _ in 0..count {
+            let range = SeqRange { first: self.u64()?, last: self.u64()? };
+            if range.first > range.last || range.last == u64::MAX {
+                return Err(Malformed);
+            }
+            ranges.push(range);
+        }
+        Ok(ranges)
+    }
+
     fn chunk_request(&mut self) -> Result<Frame, Malformed> {
         let (boot, token, index, offset) = (self.u64()?, self.u64()?, self.u64()?, self.u64()?);
         let len = self.u32()?;
@@ -383,6 +439,8 @@ mod tests {
                 ],
             },
             Frame::ForwardRefused { boot: 9, seqs: vec![1, 2], why: Why::TooMany },
+            Frame::ForwardQuestion { term: 7, boot: 9, token: 3, seqs: vec![SeqRange { first: 4, last: 8 }] },
+            Frame::ForwardMissing { boot: 9, token: 3, seqs: vec![SeqRange { first: 4, last: 4 }] },
             Frame::ReadIndex { boot: 1, token: 2 },
             Frame::ReadIndexReply { boot: 1, token: 2, index: 3 },
             Frame::KeepAlive { boot: 1, token: 2, lease: -3 },

@@ -6,19 +6,17 @@
 //! a new number. A client's write in flight survives a failover without ever being applied twice.
 
 use crate::config::TICK_MS;
-use crate::frame::{Forwarded, Frame, Why};
+use crate::forwards::{Flight, Seen};
+use crate::frame::{Caller, Forwarded, Frame, SeqRange, Why};
 use crate::ground::{Ground, Standing};
 use crate::io::*;
 use bytes::Bytes;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use store::Applied;
 use store::command::{AlarmAction, Origin};
 
-/// A forward that was not answered by its entry is said again after this; the leader
-/// knows the numbers it has seen. Ticks.
-const FORWARD_AGAIN: u64 = 500 / TICK_MS;
-/// Numbers remembered per forwarding member.
-const SEEN: usize = 1 << 16;
+/// Bodies of one frame of forwards, about: heartbeats wait behind at most one. Bytes.
+const FORWARD_BYTES: usize = 256 << 10;
 
 #[derive(Debug)]
 pub(crate) struct Command {
@@ -47,9 +45,6 @@ pub(crate) struct Forward {
 struct Sent {
     command: Command,
     term: u64,
-    /// 0 = proposed here.
-    to: u64,
-    at: u64,
 }
 
 #[derive(Default)]
@@ -67,55 +62,14 @@ pub(crate) struct Gate {
     /// Of the commands that are queued and sent and still wanted.
     bytes: u64,
     refused: u64,
+    /// Forwards on their way to the leader.
+    flight: Flight,
     /// Leader: numbers seen in this term.
     seen: Seen,
     failed: u64,
     /// Something in `queue` was not tried in this turn yet.
     fresh: bool,
     alarm_asked: u64,
-}
-
-/// Per life of a member: a frame of an earlier life may come late, and must not make the
-/// numbers of the present one new again.
-#[derive(Default)]
-struct Seen {
-    term: u64,
-    /// By (member, boot).
-    lives: BTreeMap<(u64, u64), Numbers>,
-}
-
-#[derive(Default)]
-struct Numbers {
-    floor: u64,
-    numbers: BTreeSet<u64>,
-}
-
-impl Seen {
-    /// True once per number.
-    fn first(&mut self, life: (u64, u64), term: u64, seq: u64) -> bool {
-        if self.term != term {
-            *self = Seen { term, lives: BTreeMap::new() };
-        }
-        self.lives.entry(life).or_default().first(seq)
-    }
-
-    fn forget(&mut self, life: (u64, u64), seq: u64) {
-        if let Some(numbers) = self.lives.get_mut(&life) {
-            numbers.numbers.remove(&seq);
-        }
-    }
-}
-
-impl Numbers {
-    fn first(&mut self, seq: u64) -> bool {
-        if seq <= self.floor || !self.numbers.insert(seq) {
-            return false;
-        }
-        if self.numbers.len() > SEEN {
-            self.floor = self.numbers.pop_first().expect("not empty");
-        }
-        true
-    }
 }
 
 impl Gate {
@@ -130,6 +84,11 @@ impl Gate {
     /// Bytes of commands accepted and not yet applied, and how many were refused.
     pub(crate) fn held(&self) -> (u64, u64) {
         (self.bytes, self.refused)
+    }
+
+    /// Bytes of forwards under way, bodies forwarded, and bodies said again.
+    pub(crate) fn forwards(&self) -> (u64, u64, u64) {
+        self.flight.figures()
     }
 
     /// Commands that were not applied, as far as their askers know.
@@ -148,6 +107,16 @@ impl Gate {
         if let Some(waiter) = command.waiter {
             self.queued.insert(waiter, command.body.len() as u64);
         }
+    }
+
+    /// The next command whose asker still waits, if it may be forwarded now.
+    fn pop_forward(&mut self) -> Option<Command> {
+        let command = self.pop()?;
+        if self.flight.has_room(command.body.len()) {
+            return Some(command);
+        }
+        self.requeue_quietly(command);
+        None
     }
 
     /// The next command whose asker still waits.
@@ -213,6 +182,7 @@ impl Gate {
     /// A snapshot replaced the state: nobody can tell which of the commands sent are in it.
     pub(crate) fn replaced(&mut self, g: &mut Ground) {
         self.by_waiter.clear();
+        self.flight.clear();
         for Sent { command, .. } in std::mem::take(&mut self.sent).into_values() {
             self.bytes -= command.body.len() as u64;
             if let Some(waiter) = command.waiter {
@@ -282,6 +252,7 @@ impl Gate {
         if self.queue.is_empty() || g.leader == 0 || !settled || standing.holds_commands {
             return;
         }
+        self.flight.head_for(g.leader, g.term, g.config.budgets.forwards);
         if g.is_leader() {
             self.propose_queue(g, clock);
         } else {
@@ -295,7 +266,7 @@ impl Gate {
             let seq = self.next_seq;
             let origin = Origin { member: g.config.member, boot: g.config.boot, seq };
             match propose_sealed(g, &command.body, origin, clock) {
-                Ok(()) => self.sent(g, seq, command, 0),
+                Ok(()) => self.sent(g, seq, command),
                 Err(consensus::Refused::TooMany) => {
                     self.failed += 1;
                     self.refused += 1;
@@ -308,39 +279,76 @@ impl Gate {
         }
     }
 
-    fn sent(&mut self, g: &Ground, seq: u64, command: Command, to: u64) {
+    fn sent(&mut self, g: &Ground, seq: u64, command: Command) {
         if let Some(waiter) = command.waiter {
             self.by_waiter.insert(waiter, seq);
         }
         self.bytes += command.body.len() as u64;
-        self.sent.insert(seq, Sent { command, term: g.term, to, at: g.now });
+        self.sent.insert(seq, Sent { command, term: g.term });
     }
 
+    /// Forwards what may be under way at once; the rest waits in the queue.
     fn forward_queue(&mut self, g: &mut Ground) {
-        let mut commands = Vec::with_capacity(self.queue.len());
-        while let Some(command) = self.pop() {
+        let mut commands = Vec::new();
+        while let Some(command) = self.pop_forward() {
             self.next_seq += 1;
             let seq = self.next_seq;
             commands.push(Forwarded { seq, body: command.body.clone() });
-            self.sent(g, seq, command, g.leader);
+            self.flight.sent(seq, command.body.len(), g.now);
+            self.sent(g, seq, command);
         }
         send_forward(g, commands);
     }
 
-    /// Forwards are said again while term and leader stay: the leader proposes each number once.
+    pub(crate) fn lost(&mut self, g: &Ground, peer: u64) {
+        self.flight.lost(peer, g.now);
+    }
+
+    /// After long silence the leader is asked which forwards it has not seen.
     pub(crate) fn tick(&mut self, g: &mut Ground) {
-        if g.is_leader() || g.leader == 0 {
+        if let Some((token, seqs)) = self.flight.question(g.leader, g.term, g.now) {
+            let frame = Frame::ForwardQuestion { term: g.term, boot: g.config.boot, token, seqs };
+            g.send(g.leader, frame);
+        }
+    }
+
+    /// Leader: another member asks which of its forwards never came.
+    pub(crate) fn on_forward_question(
+        &mut self,
+        g: &mut Ground,
+        from: Caller,
+        term: u64,
+        asked: &[SeqRange],
+        standing: Standing,
+    ) {
+        let Caller { member, boot, token } = from;
+        if !leads(g, term, standing) {
+            // Nothing was decided: it asks again later.
+            let seqs = asked.iter().take(1).map(|range| range.first).collect();
+            return g.send(member, Frame::ForwardRefused { boot, seqs, why: Why::NotLeader });
+        }
+        let (seqs, refused) = self.seen.sort((member, boot), term, asked);
+        if !refused.is_empty() {
+            g.send(member, Frame::ForwardRefused { boot, seqs: refused, why: Why::TooMany });
+        }
+        g.send(member, Frame::ForwardMissing { boot, token, seqs });
+    }
+
+    /// The leader has not seen these: their bodies are said again, in order.
+    pub(crate) fn on_forward_missing(&mut self, g: &mut Ground, boot: u64, token: u64, missing: &[SeqRange]) {
+        if boot != g.config.boot {
             return;
         }
-        let (now, term, leader) = (g.now, g.term, g.leader);
         let mut again = Vec::new();
-        for (seq, sent) in &mut self.sent {
-            if sent.term == term && sent.to == leader && now - sent.at >= FORWARD_AGAIN {
-                sent.at = now;
-                again.push(Forwarded { seq: *seq, body: sent.command.body.clone() });
+        for seq in self.flight.missing(token, missing) {
+            match self.sent.get(&seq) {
+                Some(sent) => again.push(Forwarded { seq, body: sent.command.body.clone() }),
+                // Nobody wants it any more.
+                None => self.flight.landed(seq, g.now, g.config.budgets.forwards),
             }
         }
         if !again.is_empty() {
+            self.flight.sent_again(again.len() as u64);
             send_forward(g, again);
         }
     }
@@ -348,43 +356,51 @@ impl Gate {
     /// Leader: commands of another member's clients.
     pub(crate) fn on_forward(&mut self, g: &mut Ground, forward: Forward, standing: Standing, clock: u64) {
         let Forward { from, boot, term, commands } = forward;
-        let mut refused = Vec::new();
-        let mut why = Why::NotLeader;
-        let settled = (g.consensus.term(), g.consensus.leader()) == (term, g.config.member);
-        let willing = g.is_leader() && settled && !standing.holds_commands;
-        for command in commands {
+        let willing = leads(g, term, standing);
+        let (mut too_many, mut not_now) = (Vec::new(), Vec::new());
+        for Forwarded { seq, body } in commands {
             if !willing {
-                refused.push(command.seq);
+                not_now.push(seq);
                 continue;
             }
-            if !self.seen.first((from, boot), term, command.seq) {
+            if !self.seen.first((from, boot), term, seq) {
                 continue;
             }
-            let origin = Origin { member: from, boot, seq: command.seq };
-            match propose_sealed(g, &command.body, origin, clock) {
+            match propose_sealed(g, &body, Origin { member: from, boot, seq }, clock) {
                 Ok(()) => {}
                 // Its asker is told that nothing was applied, so a copy of this frame must find the number used.
                 Err(consensus::Refused::TooMany) => {
-                    why = Why::TooMany;
-                    refused.push(command.seq);
+                    self.seen.refuse((from, boot), seq);
+                    too_many.push(seq);
                 }
-                // Kept by its member, which says it again.
-                Err(_) => self.seen.forget((from, boot), command.seq),
+                // Kept by its member, which asks again.
+                Err(_) => {
+                    self.seen.forget((from, boot), seq);
+                    not_now.push(seq);
+                }
             }
         }
-        if !refused.is_empty() {
-            g.send(from, Frame::ForwardRefused { boot, seqs: refused, why });
+        for (seqs, why) in [(too_many, Why::TooMany), (not_now, Why::NotLeader)] {
+            if !seqs.is_empty() {
+                g.send(from, Frame::ForwardRefused { boot, seqs, why });
+            }
         }
     }
 
     /// The leader said that it did not propose these. An earlier copy of the same forward cannot
     /// have been proposed in between: the leader knows the numbers of its term, and another term refuses.
     pub(crate) fn on_forward_refused(&mut self, g: &mut Ground, boot: u64, seqs: Vec<u64>, why: Why) {
-        if boot != g.config.boot || why != Why::TooMany {
-            // Not the leader of that term (any more): the fence decides, since an earlier copy may have been proposed.
+        if boot != g.config.boot {
             return;
         }
+        if why == Why::NotLeader {
+            // Not the leader of that term (any more): the fence decides, since an earlier copy may have been
+            // proposed. One that still leads, and was about to hand over, is asked again.
+            return self.flight.unwilling(&seqs, g.now);
+        }
+        self.flight.crowded(g.now);
         for seq in seqs {
+            self.flight.landed(seq, g.now, g.config.budgets.forwards);
             let Some(command) = self.take(seq) else { continue };
             self.failed += 1;
             if let Some(waiter) = command.waiter {
@@ -416,6 +432,7 @@ impl Gate {
         if (origin.member, origin.boot) != (g.config.member, g.config.boot) {
             return None;
         }
+        self.flight.landed(origin.seq, g.now, g.config.budgets.forwards);
         let Command { waiter, after, .. } = self.take(origin.seq)?;
         let waiter = waiter?;
         if after == After::Physical && applied.result.is_ok() {
@@ -462,7 +479,13 @@ fn propose_sealed(g: &mut Ground, body: &Bytes, origin: Origin, clock: u64) -> R
     g.consensus.propose(store::command::seal(body, origin, clock))
 }
 
-/// Frames stay near one MiB so that a large backlog does not hold up heartbeats.
+/// This member leads in `term`, also for consensus, and takes commands.
+fn leads(g: &Ground, term: u64, standing: Standing) -> bool {
+    let settled = (g.consensus.term(), g.consensus.leader()) == (term, g.config.member);
+    g.is_leader() && settled && !standing.holds_commands
+}
+
+/// Frames are small, so that a large backlog does not hold up heartbeats.
 fn send_forward(g: &mut Ground, commands: Vec<Forwarded>) {
     let (to, term, boot) = (g.leader, g.term, g.config.boot);
     let mut frame = Vec::new();
@@ -470,7 +493,7 @@ fn send_forward(g: &mut Ground, commands: Vec<Forwarded>) {
     for command in commands {
         bytes += command.body.len() + 12;
         frame.push(command);
-        if bytes >= 1 << 20 {
+        if bytes >= FORWARD_BYTES {
             bytes = 0;
             g.send(to, Frame::Forward { term, boot, commands: std::mem::take(&mut frame) });
         }
@@ -510,26 +533,5 @@ mod tests {
         }
         assert_eq!(left, (901..=1000).collect::<Vec<_>>());
         assert_eq!((gate.held().0, gate.pending()), (0, 0));
-    }
-
-    #[test]
-    fn a_number_is_new_once_per_term_and_life() {
-        let mut seen = Seen::default();
-        assert!(seen.first((3, 1), 5, 10));
-        assert!(!seen.first((3, 1), 5, 10));
-        assert!(seen.first((3, 1), 5, 9), "a later copy of an earlier loss is still new");
-        assert!(seen.first((3, 1), 6, 10), "another term");
-        assert!(seen.first((3, 2), 6, 10), "another life");
-        assert!(!seen.first((3, 1), 6, 10), "a late frame of the earlier life");
-        assert!(!seen.first((3, 2), 6, 10), "the earlier life's frame made nothing new");
-    }
-
-    #[test]
-    fn numbers_below_the_memory_count_as_seen() {
-        let mut seen = Seen::default();
-        for seq in 1..=(SEEN as u64 + 10) {
-            assert!(seen.first((3, 1), 1, seq));
-        }
-        assert!(!seen.first((3, 1), 1, 3));
     }
 }

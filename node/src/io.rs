@@ -397,6 +397,11 @@ pub struct Held {
     pub walks: u64,
     /// Reads that wait for a read index or its apply.
     pub reads: u64,
+    /// Bytes of forwards on their way to the leader.
+    pub forwards: u64,
+    /// Bodies of commands forwarded since start, and those of them that were said again. Counts.
+    pub forwarded: u64,
+    pub forwarded_again: u64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -526,6 +531,10 @@ pub enum Job {
         offset: u64,
         bytes: Bytes,
     },
+    /// background: the state has overtaken what was received of a checkpoint: remove it.
+    InstallDrop {
+        applied: u64,
+    },
     /// background: remember over a restart that the state is not to be served.
     MarkCorrupt,
     /// background: verify all, rename the manifest, load the state.
@@ -576,9 +585,12 @@ pub enum JobResult {
         bytes: Bytes,
         end: bool,
     },
+    /// Names and lengths of the files, and how much of each has come before. Bytes.
     InstallBegun {
         files: Vec<(String, u64)>,
+        received: Vec<u64>,
     },
+    InstallDropped,
     ChunkWritten,
     CorruptMarked,
     Installed {

@@ -7,22 +7,41 @@ use std::collections::BTreeMap;
 /// What is to be done when a job is done. `member` gives the result to the part that it concerns.
 #[derive(Debug)]
 pub(crate) enum Task {
-    Save { number: u64 },
+    Save {
+        number: u64,
+    },
     CutLog,
     ReleaseSpares,
     MarkCorrupt,
     KeepDoubt,
     Prove,
     RestartLog,
-    ReadLog { ticket: u64 },
-    Write { epoch: u64, bytes: u64 },
+    ReadLog {
+        ticket: u64,
+    },
+    Write {
+        epoch: u64,
+        bytes: u64,
+    },
     ApplyRead,
     History,
-    Checkpoint { index: u64 },
-    Backup { backup: u64 },
-    HashKv { epoch: u64 },
-    SendChunk { to: Caller },
-    Install,
+    Checkpoint {
+        index: u64,
+    },
+    Backup {
+        backup: u64,
+    },
+    HashKv {
+        epoch: u64,
+    },
+    SendChunk {
+        to: Caller,
+    },
+    /// Of the transfer with this number.
+    Install {
+        run: u64,
+    },
+    DropStaged,
 }
 
 /// Numbers jobs, ascending, and keeps what they were begun for until they are done.

@@ -15,7 +15,8 @@
 //!
 //! | part | what it decides |
 //! |---|---|
-//! | `gate` | a command becomes one proposal, exactly once; forwarding |
+//! | `gate` | a command becomes one proposal, exactly once |
+//! | `forwards` | within `gate`: what is under way to the leader, and what a leader has seen |
 //! | `reads` | ReadIndex rounds |
 //! | `apply` | committed entries change the store |
 //! | `walks`, `listings` | ranges, and lists of leases, in slices |
@@ -43,6 +44,7 @@ mod backup;
 mod checkpoints;
 pub mod config;
 mod doubts;
+mod forwards;
 pub mod frame;
 mod gate;
 mod ground;

@@ -37,7 +37,7 @@ use crate::listings::Listings;
 use crate::moves::Moves;
 use crate::reads::{Reads, Then};
 use crate::saves::Saves;
-use crate::transfer::{Piece, Transfer};
+use crate::transfer::{Piece, Stock, Transfer};
 use crate::walks::Walks;
 use crate::watches::Watches;
 use consensus::{Consensus, Role, Turn};
@@ -76,6 +76,8 @@ pub(crate) struct Found {
     pub(crate) log_bytes: u64,
     /// The state was found to differ from the other members' in an earlier life.
     pub(crate) corrupt: bool,
+    /// Index of a checkpoint that was received in part.
+    pub(crate) staged: Option<u64>,
 }
 
 impl Node {
@@ -98,7 +100,7 @@ impl Node {
             saves: Saves::default(),
             lessor: Lessor::default(),
             checkpoints: Checkpoints::new(found.checkpoint, found.rows_bytes, found.log_bytes),
-            transfer: Transfer::default(),
+            transfer: Transfer::new(found.staged),
             health: Health::default(),
             moves: Moves::default(),
             doubts: Doubts::new(consensus.doubt().is_some()),
@@ -203,12 +205,20 @@ impl Node {
         self.backups.tick(g);
         let wanted = self.health.tick(g, self.saves.age(g.now), self.checkpoints.busy());
         self.want_checkpoint(wanted);
+        let stock = self.stock();
         let g = &mut self.ground;
-        self.transfer.tick(g);
+        self.transfer.tick(g, stock);
         self.doubts.tick(g);
         self.checkpoints.tick(g);
         self.saves.tick(g);
         self.watches.tick(g);
+    }
+
+    /// What other members may pull from this one.
+    fn stock(&self) -> Stock {
+        let checkpoints = &self.checkpoints;
+        let (newest, logged) = (checkpoints.newest(), checkpoints.logged());
+        Stock { newest, logged, bytes: checkpoints.bytes(&self.ground) }
     }
 
     fn want_checkpoint(&mut self, wanted: bool) {
@@ -223,8 +233,7 @@ impl Node {
         match frame {
             Frame::Raft(message) => {
                 let honest = message.from() == from && message.to() == g.config.member;
-                // Removed and unknown members are not heard: consensus does not know who they were.
-                if honest && g.store.member(from).is_some() {
+                if honest && is_heard(g, from, &message) {
                     g.consensus.step(message);
                 }
             }
@@ -233,6 +242,10 @@ impl Node {
                 self.gate.on_forward(g, forward, self.health.standing(), self.lessor.clock(g.now));
             }
             Frame::ForwardRefused { boot, seqs, why } => self.gate.on_forward_refused(g, boot, seqs, why),
+            Frame::ForwardQuestion { term, boot, token, seqs } => {
+                self.gate.on_forward_question(g, caller(boot, token), term, &seqs, self.health.standing());
+            }
+            Frame::ForwardMissing { boot, token, seqs } => self.gate.on_forward_missing(g, boot, token, &seqs),
             Frame::ReadIndex { boot, token } => {
                 self.reads.foreign(g, Then::ForeignIndex { caller: caller(boot, token) });
             }
@@ -249,7 +262,8 @@ impl Node {
             }
             Frame::ChunkRequest { boot, token, index, file, offset, len } => {
                 let piece = Piece { index, file, offset, len };
-                self.transfer.on_chunk_request(g, caller(boot, token), piece, self.checkpoints.offered());
+                let stock = self.stock();
+                self.transfer.on_chunk_request(&mut self.ground, caller(boot, token), piece, stock);
             }
             Frame::Chunk { boot, token, ok, end: _, bytes } => {
                 self.transfer.on_chunk(g, caller(boot, token), ok.then_some(bytes));
@@ -270,6 +284,7 @@ impl Node {
         self.ground.consensus.unreachable(peer);
         // If a snapshot was on its way there, it may be lost: another is offered when it is needed.
         self.ground.consensus.snapshot_sent(peer, false);
+        self.gate.lost(&self.ground, peer);
         self.transfer.lost(peer);
         self.reads.lost(peer);
         self.doubts.lost(&self.ground);
@@ -317,6 +332,7 @@ impl Node {
             if std::mem::take(&mut turn.doubt_changed) {
                 self.doubts.changed(g);
             }
+            self.transfer.follow(g);
             for peer in turn.lost_data.drain(..) {
                 self.health.lost_data(g, peer);
             }
@@ -397,4 +413,11 @@ impl Node {
         self.watches.reset(g);
         self.health.give_up_leadership(g);
     }
+}
+
+/// Members are heard, removed ones are not. A follower that has not applied the addition of its leader
+/// hears it all the same, or it never would; votes of strangers are not heard.
+fn is_heard(g: &Ground, from: u64, message: &consensus::Message) -> bool {
+    let leads = message.is_from_leader() && message.term() >= g.consensus.term();
+    g.store.member(from).is_some() || (leads && !g.store.removed().contains(&from))
 }

@@ -33,6 +33,7 @@ fn is_long(job: &Job) -> bool {
             | Job::ReadChunk { .. }
             | Job::InstallBegin { .. }
             | Job::InstallChunk { .. }
+            | Job::InstallDrop { .. }
             | Job::InstallFinish
     )
 }

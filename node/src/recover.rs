@@ -11,7 +11,7 @@ use crate::member::{Found, Node};
 use bytes::Bytes;
 use consensus::{ConfChange, Consensus, Doubt, Entry, EntryKind, HardState, Restored};
 use disk::{
-    Fault, Files, Identity, Log, LogContent, LogOptions, OnDoubt, Tail, checkpoint, corrupt, records, transfer,
+    Fault, Files, Identity, Log, LogContent, LogOptions, OnDoubt, Tail, checkpoint, corrupt, records, staging, transfer,
 };
 use std::sync::Arc;
 use store::{Member, Position, Store};
@@ -52,7 +52,7 @@ impl Node {
     /// Of a lone member also an end of the log that may have been acknowledged ([`Fault::Doubtful`]).
     pub fn recover(config: Config, files: &Arc<dyn Files>, out: &mut Vec<Output>) -> Result<(Node, Log), Fault> {
         let id = Identity { cluster: config.cluster, member: config.member };
-        let installed = transfer::resume(&**files, id)?;
+        let installed = transfer::finish(&**files, id)?;
         // The checkpoint is read first: a refusal because of it must leave the log as it is.
         let loaded = checkpoint::load_newest(&**files, id, store_config(&config), 0)?
             .ok_or_else(|| Fault::damaged("state", 0, "there is no checkpoint"))?;
@@ -109,6 +109,7 @@ impl Node {
             rows_bytes: loaded.manifest.index_files.iter().map(|file| file.len).sum(),
             log_bytes: grown,
             corrupt: corrupt::marked(&**files, id)?,
+            staged: staging::index(&**files)?,
         };
         let node = Node::assemble(config, consensus, store, &found, out);
         Ok((node, log))

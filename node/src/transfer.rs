@@ -3,6 +3,10 @@
 //! The leader's MsgSnapshot carries the manifest; the follower asks for pieces, one at a time,
 //! writes them to a staging place, verifies everything, swaps, restarts its log there, and
 //! only then tells consensus. Until then it is its old self.
+//!
+//! Patience is measured by progress. Pieces fit the link ([`Pace`]), a piece is taken however late
+//! it comes, and what has come stays in the staging place when a transfer ends: the next one goes on
+//! with every file that is the same. A newer offer replaces a transfer until the files are swapped.
 
 use crate::config::TICK_MS;
 use crate::frame::{Caller, Frame};
@@ -11,38 +15,126 @@ use crate::io::*;
 use crate::jobs::Task;
 use bytes::Bytes;
 use consensus::{HardState, Snapshot};
+use disk::checkpoint::Manifest;
 use std::collections::BTreeMap;
 
-/// Bytes of one piece.
-const PIECE: u32 = 1 << 20;
-/// A piece that did not come by then is asked for again. Ticks.
-const AGAIN: u64 = 1_000 / TICK_MS;
-/// So often without an answer: the install is given up.
-const TRIES: u32 = 10;
+/// Most bytes of one piece.
+const PIECE_MOST: u32 = 1 << 20;
+const PIECE_LEAST: u32 = 16 << 10;
+const PIECE_FIRST: u32 = 128 << 10;
+/// A piece that came within this may be larger, one that took longer than `SLOW` is smaller. Ticks.
+const QUICK: u64 = 200 / TICK_MS;
+const SLOW: u64 = 1_000 / TICK_MS;
+/// Without a piece, or a request, for so long a transfer has ended. Ticks.
+const PATIENCE: u64 = 60_000 / TICK_MS;
+/// A checkpoint that failed is not taken again before this, then twice as long, and so on. Ticks.
+const REST: u64 = 1_000 / TICK_MS;
+const REST_MOST: u64 = 60_000 / TICK_MS;
 /// A leader looks for receivers that never asked. Ticks.
 const OFFER_AGAIN: u64 = 5_000 / TICK_MS;
-/// A receiver that asks for nothing so long no longer holds the log back. Ticks.
-const SENDER_PATIENCE: u64 = 60_000 / TICK_MS;
 
 #[derive(Default)]
 pub(crate) struct Transfer {
     receiving: Option<Receiving>,
-    /// Leader: receiver → (checkpoint index, last request).
-    sending: BTreeMap<u64, (u64, u64)>,
-    next_token: u64,
+    /// By receiver.
+    sending: BTreeMap<u64, Sending>,
+    /// Receiver → index of a checkpoint that it may pull no longer.
+    dropped: BTreeMap<u64, u64>,
+    /// Checkpoints that failed here: (sender, index), one of each sender.
+    rests: BTreeMap<(u64, u64), Rest>,
+    token: u64,
+    run: u64,
+    /// Index of what lies in the staging place.
+    staged: Option<u64>,
 }
 
 struct Receiving {
     from: u64,
     snapshot: Snapshot,
-    files: Vec<(String, u64)>,
+    /// Consensus waits for it. Otherwise another member leads now, and its offer is waited for.
+    wanted: bool,
+    /// Tells its jobs from those of a transfer that it replaced.
+    run: u64,
+    files: Vec<Part>,
+    /// The first file that is not complete.
     file: usize,
-    offset: u64,
-    token: u64,
-    asked: u64,
-    tries: u32,
+    asked: Asked,
+    pace: Pace,
+    /// Tick of the last piece.
+    moved: u64,
     stage: Stage,
     store: Option<Box<store::Store>>,
+}
+
+/// A file, and how much of it has come. Bytes.
+struct Part {
+    name: String,
+    len: u64,
+    got: u64,
+}
+
+/// The request for the piece that is wanted now.
+#[derive(Clone, Copy, Default)]
+struct Asked {
+    /// Names the place in the file: a repeated request has the same one, so any answer will do.
+    token: u64,
+    /// Ticks: of the first request and the last one, and from the last one to the next.
+    since: u64,
+    at: u64,
+    wait: u64,
+}
+
+/// The size of pieces that fits the link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Pace {
+    piece: u32,
+    /// How long the last piece took. Ticks.
+    took: u64,
+}
+
+impl Default for Pace {
+    fn default() -> Pace {
+        Pace { piece: PIECE_FIRST, took: 0 }
+    }
+}
+
+impl Pace {
+    fn came(&mut self, took: u64) {
+        self.took = took;
+        if took <= QUICK {
+            self.piece = (2 * self.piece).min(PIECE_MOST);
+        } else if took > SLOW {
+            self.shrink();
+        }
+    }
+
+    fn shrink(&mut self) {
+        self.piece = (self.piece / 2).max(PIECE_LEAST);
+    }
+
+    /// How long a piece is waited for before it is asked for again. Ticks.
+    fn wait(&self) -> u64 {
+        SLOW.max(4 * self.took).min(PATIENCE / 4)
+    }
+}
+
+/// A receiver of a checkpoint of this member.
+struct Sending {
+    index: u64,
+    /// Tick of the last request.
+    asked: u64,
+    /// Bytes that this member had logged when the first request came.
+    logged: u64,
+    /// The connection broke since.
+    lost: bool,
+}
+
+/// A checkpoint of a sender that could not be installed.
+struct Rest {
+    wait: u64,
+    until: u64,
+    /// The sender was told, and may offer again.
+    said: bool,
 }
 
 /// How far an install is.
@@ -70,108 +162,148 @@ pub(crate) struct Piece {
     pub(crate) len: u32,
 }
 
+/// What a sender has. `logged`: bytes logged since start; `bytes`: of a checkpoint, about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stock {
+    pub(crate) newest: u64,
+    pub(crate) logged: u64,
+    pub(crate) bytes: u64,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Beginning,
     Asking,
     Writing,
+    /// All files are here, and consensus does not want them for now.
+    Waiting,
     Finishing,
     RestartingLog,
 }
 
+impl Receiving {
+    fn swaps(&self) -> bool {
+        matches!(self.stage, Stage::Finishing | Stage::RestartingLog)
+    }
+
+    fn is(&self, from: u64, snapshot: &Snapshot) -> bool {
+        let same = (self.from, self.snapshot.index, self.snapshot.term) == (from, snapshot.index, snapshot.term);
+        same && self.snapshot.manifest == snapshot.manifest
+    }
+}
+
 impl Transfer {
+    /// `staged`: index of the checkpoint that an earlier life received in part.
+    pub(crate) fn new(staged: Option<u64>) -> Transfer {
+        Transfer { staged, ..Transfer::default() }
+    }
+
     pub(crate) fn installing(&self) -> bool {
         self.receiving.is_some()
     }
 
     /// Indexes of checkpoints on their way: they are kept, and the log is not cut above the lowest.
     pub(crate) fn pulled(&self) -> Vec<u64> {
-        self.sending.values().map(|(index, _)| *index).collect()
+        self.sending.values().map(|sending| sending.index).collect()
     }
 
+    /// The leader offers a snapshot. It replaces one of another offer, which goes on with its files.
     pub(crate) fn begin(&mut self, g: &mut Ground, from: u64, snapshot: Snapshot) {
-        if let Some(receiving) = &self.receiving {
-            if receiving.snapshot.index != snapshot.index {
+        let index = snapshot.index;
+        if let Some(receiving) = &mut self.receiving {
+            if receiving.swaps() {
                 // The running one ends first; the leader will offer again.
-                g.note(Level::Info, format!("a snapshot at {} waits for the one under way", snapshot.index));
+                return g.note(Level::Info, format!("a snapshot at {index} waits for the one under way"));
             }
-            return;
+            if receiving.is(from, &snapshot) && receiving.stage != Stage::Waiting {
+                receiving.wanted = true;
+                return;
+            }
+            receiving.wanted = false;
         }
-        g.note(Level::Info, format!("receiving the snapshot at {} from {from:x}", snapshot.index));
+        if self.rests.get(&(from, index)).is_some_and(|rest| g.now < rest.until) {
+            return g.consensus.abandon_install();
+        }
+        if let Err(why) = check(&snapshot) {
+            g.consensus.abandon_install();
+            return self.rest(g, from, index, &why);
+        }
+        g.note(Level::Info, format!("receiving the snapshot at {index} from {from:x}"));
+        self.start(g, from, snapshot);
+    }
+
+    fn start(&mut self, g: &mut Ground, from: u64, snapshot: Snapshot) {
+        self.run += 1;
+        self.staged = Some(snapshot.index);
         let manifest = snapshot.manifest.clone();
         self.receiving = Some(Receiving {
             from,
             snapshot,
+            wanted: true,
+            run: self.run,
             files: Vec::new(),
             file: 0,
-            offset: 0,
-            token: 0,
-            asked: g.now,
-            tries: 0,
+            asked: Asked::default(),
+            pace: self.receiving.as_ref().map_or(Pace::default(), |before| before.pace),
+            moved: g.now,
             stage: Stage::Beginning,
             store: None,
         });
-        g.start(Task::Install, Job::InstallBegin { manifest });
+        g.start(Task::Install { run: self.run }, Job::InstallBegin { manifest });
     }
 
     /// Asks for the next piece. When all are here, the files are put in place.
     fn next_piece(&mut self, g: &mut Ground) -> Step {
-        self.next_token += 1;
-        let (token, now, boot) = (self.next_token, g.now, g.config.boot);
         let receiving = self.receiving.as_mut().expect("an install is under way");
-        let Some((file, len)) = receiving.files.get(receiving.file) else {
-            receiving.stage = Stage::Finishing;
-            g.begin_swap();
-            g.start(Task::Install, Job::InstallFinish);
-            return Step::Swapping;
-        };
-        receiving.stage = Stage::Asking;
-        receiving.token = token;
-        receiving.asked = now;
-        let left = len.saturating_sub(receiving.offset);
-        let frame = Frame::ChunkRequest {
-            boot,
-            token,
-            index: receiving.snapshot.index,
-            file: file.clone(),
-            offset: receiving.offset,
-            len: left.min(u64::from(PIECE)) as u32,
-        };
-        g.send(receiving.from, frame);
-        Step::Pulling
+        receiving.file = receiving.files.iter().take_while(|file| file.got == file.len).count();
+        if receiving.file < receiving.files.len() {
+            self.token += 1;
+            let wait = receiving.pace.wait();
+            receiving.asked = Asked { token: self.token, since: g.now, at: g.now, wait };
+            receiving.stage = Stage::Asking;
+            receiving.ask(g);
+            return Step::Pulling;
+        }
+        if !receiving.wanted {
+            receiving.stage = Stage::Waiting;
+            return Step::Pulling;
+        }
+        receiving.stage = Stage::Finishing;
+        g.begin_swap();
+        g.start(Task::Install { run: receiving.run }, Job::InstallFinish);
+        Step::Swapping
     }
 
     /// `piece` None: the sender does not have it.
     pub(crate) fn on_chunk(&mut self, g: &mut Ground, from: Caller, piece: Option<Bytes>) {
         let Some(receiving) = &mut self.receiving else { return };
-        let asked = Caller { member: receiving.from, boot: g.config.boot, token: receiving.token };
+        let asked = Caller { member: receiving.from, boot: g.config.boot, token: receiving.asked.token };
         if from != asked || receiving.stage != Stage::Asking {
             return;
         }
-        let (file, len) = receiving.files[receiving.file].clone();
-        let fits = |bytes: &Bytes| {
-            let end = receiving.offset.checked_add(bytes.len() as u64);
-            end.is_some_and(|end| end <= len) && (!bytes.is_empty() || receiving.offset == len)
-        };
+        let part = &mut receiving.files[receiving.file];
+        let fits = |bytes: &Bytes| !bytes.is_empty() && bytes.len() as u64 <= part.len - part.got;
         let Some(bytes) = piece.filter(fits) else {
             return self.give_up(g, "the sender no longer has the checkpoint");
         };
-        receiving.tries = 0;
+        let (file, offset) = (part.name.clone(), part.got);
+        part.got += bytes.len() as u64;
+        receiving.moved = g.now;
+        receiving.pace.came(g.now - receiving.asked.since);
         receiving.stage = Stage::Writing;
-        let offset = receiving.offset;
-        receiving.offset += bytes.len() as u64;
-        if receiving.offset == len {
-            receiving.file += 1;
-            receiving.offset = 0;
-        }
-        g.start(Task::Install, Job::InstallChunk { file, offset, bytes });
+        g.start(Task::Install { run: receiving.run }, Job::InstallChunk { file, offset, bytes });
     }
 
-    pub(crate) fn step_done(&mut self, g: &mut Ground, result: JobResult) -> Step {
-        let receiving = self.receiving.as_mut().expect("an install is under way");
+    /// A job of an install is done; of one that was replaced, nothing follows.
+    pub(crate) fn step_done(&mut self, g: &mut Ground, run: u64, result: JobResult) -> Step {
+        let Some(receiving) = self.receiving.as_mut().filter(|receiving| receiving.run == run) else {
+            return Step::Pulling;
+        };
         match result {
-            JobResult::InstallBegun { files } => {
-                receiving.files = files;
+            JobResult::InstallBegun { files, received } => {
+                let parts = files.into_iter().zip(received);
+                receiving.files = parts.map(|((name, len), got)| Part { name, len, got }).collect();
+                receiving.moved = g.now;
                 self.next_piece(g)
             }
             JobResult::ChunkWritten => self.next_piece(g),
@@ -198,47 +330,125 @@ impl Transfer {
         let Receiving { from, snapshot, store, .. } = self.receiving.take().expect("an install is under way");
         let store = store.expect("loaded");
         assert_eq!(store.applied().index, snapshot.index, "the files are those of the manifest");
+        self.rests.clear();
+        self.staged = None;
         Installed { from, snapshot, store }
     }
 
-    pub(crate) fn failed(&mut self, g: &mut Ground, fault: &disk::Fault) {
-        if matches!(fault, disk::Fault::Io { .. }) {
-            return g.fatal(fault.to_string());
+    /// A job of an install failed. Behind the point of no return, or when the disk fails, this member must stop.
+    pub(crate) fn failed(&mut self, g: &mut Ground, run: u64, fault: &disk::Fault) {
+        match fault {
+            disk::Fault::Io { .. } | disk::Fault::Stopped { .. } => g.fatal(fault.to_string()),
+            _ if self.receiving.as_ref().is_some_and(|receiving| receiving.run == run) => {
+                self.give_up(g, &fault.to_string());
+            }
+            _ => {}
         }
-        self.give_up(g, &fault.to_string());
     }
 
+    /// What has come stays in the staging place.
     fn give_up(&mut self, g: &mut Ground, why: &str) {
         let receiving = self.receiving.take().expect("an install is under way");
-        g.end_swap();
-        g.consensus.abandon_install();
-        let index = receiving.snapshot.index;
-        g.note(Level::Warn, format!("gave up the snapshot at {index} from {:x}: {why}", receiving.from));
-        g.send(receiving.from, Frame::TransferEnded { index, ok: false });
+        if receiving.swaps() {
+            g.end_swap();
+        }
+        if receiving.wanted {
+            g.consensus.abandon_install();
+        }
+        self.rest(g, receiving.from, receiving.snapshot.index, why);
     }
 
-    pub(crate) fn tick(&mut self, g: &mut Ground) {
+    /// The checkpoint is not taken again for a while. Its sender hears of it when it may offer again.
+    fn rest(&mut self, g: &mut Ground, from: u64, index: u64, why: &str) {
+        self.rests.retain(|(sender, at), _| *sender != from || *at == index);
+        let rest = self.rests.entry((from, index)).or_insert(Rest { wait: 0, until: 0, said: false });
+        if rest.wait == 0 {
+            g.note(Level::Warn, format!("gave up the snapshot at {index} from {from:x}: {why}"));
+        }
+        let wait = (2 * rest.wait).clamp(REST, REST_MOST);
+        *rest = Rest { wait, until: g.now + wait, said: false };
+    }
+
+    /// Another member than the sender leads now: its appends must be heard, and it may feed this member by
+    /// the log. Pulling goes on until it offers a snapshot of its own.
+    pub(crate) fn follow(&mut self, g: &mut Ground) {
+        if let Some(receiving) = &mut self.receiving
+            && receiving.wanted
+            && !receiving.swaps()
+            && g.leader != 0
+            && g.leader != receiving.from
+        {
+            receiving.wanted = false;
+            g.consensus.abandon_install();
+        }
+    }
+
+    pub(crate) fn tick(&mut self, g: &mut Ground, stock: Stock) {
         let now = g.now;
-        self.sending.retain(|_, (_, asked)| now - *asked < SENDER_PATIENCE);
+        self.sending.retain(|_, sending| now - sending.asked < PATIENCE);
+        self.drop_costly(g, stock);
         if now.is_multiple_of(OFFER_AGAIN) && g.is_leader() {
             self.offer_again(g);
         }
-        let Some(receiving) = &mut self.receiving else { return };
-        if receiving.stage != Stage::Asking || now - receiving.asked < AGAIN {
+        for ((from, index), rest) in &mut self.rests {
+            if now >= rest.until && !rest.said {
+                rest.said = true;
+                g.send(*from, Frame::TransferEnded { index: *index, ok: false });
+            }
+        }
+        self.tick_receiving(g);
+    }
+
+    fn tick_receiving(&mut self, g: &mut Ground) {
+        let (now, applied) = (g.now, g.store.applied().index);
+        let Some(receiving) = &mut self.receiving else {
+            if self.staged.is_some_and(|index| index <= applied) {
+                self.staged = None;
+                g.start(Task::DropStaged, Job::InstallDrop { applied });
+            }
+            return;
+        };
+        if !receiving.wanted && applied >= receiving.snapshot.index {
+            // The log was enough.
+            self.receiving = None;
             return;
         }
-        receiving.tries += 1;
-        if receiving.tries >= TRIES {
-            return self.give_up(g, "the sender does not answer");
+        if !matches!(receiving.stage, Stage::Asking | Stage::Waiting) {
+            return;
         }
-        let step = self.next_piece(g);
-        assert_eq!(step, Step::Pulling, "the piece that was asked for is not here yet");
+        if now - receiving.moved >= PATIENCE {
+            return self.give_up(g, "no piece came for a minute");
+        }
+        if receiving.stage == Stage::Asking && now - receiving.asked.at >= receiving.asked.wait {
+            receiving.asked.at = now;
+            receiving.asked.wait = (2 * receiving.asked.wait).clamp(SLOW, PATIENCE / 4);
+            receiving.pace.shrink();
+            receiving.ask(g);
+        }
+    }
+
+    /// A slow receiver may not hold the log for ever: beyond the larger of a checkpoint's worth of log and
+    /// four checkpoints, it gets a newer one. It keeps the files that are the same.
+    fn drop_costly(&mut self, g: &mut Ground, stock: Stock) {
+        let most = g.config.checkpoint_bytes.max(4 * stock.bytes);
+        let costly = |sending: &Sending| sending.index < stock.newest && stock.logged - sending.logged > most;
+        let dropped: Vec<u64> =
+            self.sending.iter().filter(|(_, sending)| costly(sending)).map(|(receiver, _)| *receiver).collect();
+        for receiver in dropped {
+            let Sending { index, .. } = self.sending.remove(&receiver).expect("listed");
+            self.dropped.insert(receiver, index);
+            let text = format!("the snapshot at {index} holds back too much log: {receiver:x} gets a newer one");
+            g.note(Level::Warn, text);
+            if g.is_leader() {
+                g.consensus.snapshot_sent(receiver, false);
+            }
+        }
     }
 
     /// A follower that was offered a snapshot and asks for nothing may not have heard the offer.
     fn offer_again(&mut self, g: &mut Ground) {
         for follower in g.consensus.status().followers {
-            let silent = !self.sending.contains_key(&follower.id);
+            let silent = self.sending.get(&follower.id).is_none_or(|sending| sending.lost);
             if follower.feeding == consensus::Feeding::Snapshot && silent {
                 g.consensus.snapshot_sent(follower.id, false);
             }
@@ -249,24 +459,29 @@ impl Transfer {
         if let Some(receiving) = &mut self.receiving
             && receiving.from == peer
         {
-            // Asked again at the next tick: a reconnect drops what was queued.
-            receiving.asked = 0;
+            // Asked again at the next tick: what was queued is gone.
+            receiving.asked.wait = 0;
         }
-        self.sending.remove(&peer);
+        if let Some(sending) = self.sending.get_mut(&peer) {
+            sending.lost = true;
+        }
     }
 
-    /// `offered`: the index of the checkpoint that this member offers.
-    pub(crate) fn on_chunk_request(&mut self, g: &mut Ground, to: Caller, piece: Piece, offered: Option<u64>) {
+    /// A member that leads no longer goes on serving what it has.
+    pub(crate) fn on_chunk_request(&mut self, g: &mut Ground, to: Caller, piece: Piece, stock: Stock) {
         let Piece { index, file, offset, len } = piece;
-        if offered.is_none_or(|offered| offered < index) || len > PIECE {
+        let dropped = self.dropped.get(&to.member).is_some_and(|dropped| index <= *dropped);
+        if dropped || stock.newest < index || len > PIECE_MOST {
             return send_nothing(g, to);
         }
-        self.sending.insert(to.member, (index, g.now));
+        let since = self.sending.get(&to.member).filter(|sending| sending.index == index);
+        let logged = since.map_or(stock.logged, |sending| sending.logged);
+        self.sending.insert(to.member, Sending { index, asked: g.now, logged, lost: false });
         g.start(Task::SendChunk { to }, Job::ReadChunk { file, offset, len });
     }
 
     pub(crate) fn on_transfer_ended(&mut self, g: &mut Ground, from: u64, index: u64, ok: bool) {
-        if self.sending.get(&from).is_some_and(|(sent, _)| *sent == index) {
+        if self.sending.get(&from).is_some_and(|sending| sending.index == index) {
             self.sending.remove(&from);
         }
         if g.is_leader() {
@@ -275,8 +490,60 @@ impl Transfer {
     }
 }
 
+impl Receiving {
+    fn ask(&self, g: &mut Ground) {
+        let part = &self.files[self.file];
+        let len = (part.len - part.got).min(u64::from(self.pace.piece)) as u32;
+        let frame = Frame::ChunkRequest {
+            boot: g.config.boot,
+            token: self.asked.token,
+            index: self.snapshot.index,
+            file: part.name.clone(),
+            offset: part.got,
+            len,
+        };
+        g.send(self.from, frame);
+    }
+}
+
+/// What the leader says of a snapshot must be what its manifest says: behind the swap it is too late.
+fn check(snapshot: &Snapshot) -> Result<(), String> {
+    let read = Manifest::decode("the offered manifest", &snapshot.manifest);
+    let manifest = read.map_err(|fault| fault.to_string())?;
+    let applied = manifest.image_head().map_err(|fault| fault.to_string())?.applied;
+    let said = store::Position { index: snapshot.index, term: snapshot.term };
+    if manifest.index != snapshot.index || applied != said {
+        return Err(format!("it is offered as {said:?}, its manifest is of {} and {applied:?}", manifest.index));
+    }
+    Ok(())
+}
+
 /// The answer to whoever asked for a piece that is not to be had here.
 pub(crate) fn send_nothing(g: &mut Ground, to: Caller) {
     let Caller { member, boot, token } = to;
     g.send(member, Frame::Chunk { boot, token, ok: false, end: false, bytes: Bytes::new() });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_fit_the_link() {
+        let mut pace = Pace::default();
+        assert_eq!((pace.piece, pace.wait()), (128 << 10, 100));
+        for _ in 0..5 {
+            pace.came(20);
+        }
+        assert_eq!(pace.piece, 1 << 20);
+        pace.came(21);
+        pace.came(100);
+        assert_eq!((pace.piece, pace.wait()), (1 << 20, 400), "neither quick nor slow");
+        pace.came(101);
+        assert_eq!((pace.piece, pace.wait()), (512 << 10, 404));
+        for _ in 0..9 {
+            pace.came(900);
+        }
+        assert_eq!((pace.piece, pace.wait()), (16 << 10, 1_500), "patience ends at a minute");
+    }
 }

@@ -3,7 +3,7 @@
 use crate::io::{Job, JobResult};
 use consensus::Doubt;
 use disk::transfer::Taken;
-use disk::{Fault, Files, Identity, Log, checkpoint, corrupt, records, transfer};
+use disk::{Fault, Files, Identity, Log, checkpoint, corrupt, records, staging, transfer};
 use std::sync::Arc;
 use store::hash::HashKv;
 
@@ -183,7 +183,14 @@ fn run_or_fault(files: &dyn Files, id: Identity, config: store::Config, job: &Jo
             let (bytes, end) = transfer::read_chunk(files, file, *offset, *len)?;
             JobResult::Chunk { bytes, end }
         }
-        Job::InstallBegin { manifest } => JobResult::InstallBegun { files: transfer::begin(files, id, manifest)? },
+        Job::InstallBegin { manifest } => {
+            let wanted = transfer::begin(files, id, manifest)?;
+            JobResult::InstallBegun { files: wanted, received: staging::received(files)? }
+        }
+        Job::InstallDrop { applied } => {
+            staging::drop_overtaken(files, *applied)?;
+            JobResult::InstallDropped
+        }
         Job::InstallChunk { file, offset, bytes } => match transfer::write_chunk(files, file, *offset, bytes)? {
             Taken::Piece | Taken::Whole => JobResult::ChunkWritten,
             Taken::Spoiled(fault) => return Err(fault),

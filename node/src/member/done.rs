@@ -31,6 +31,7 @@ impl Node {
             | (Task::KeepDoubt, JobResult::DoubtKept)
             | (Task::Prove, JobResult::Proven)
             | (Task::CutLog, JobResult::LogCut)
+            | (Task::DropStaged, JobResult::InstallDropped)
             | (Task::ReleaseSpares, JobResult::SparesReleased) => {}
             (Task::RestartLog, JobResult::LogRestarted) => self.installed(),
             (Task::ReadLog { .. }, JobResult::Log { ticket, entries }) => g.consensus.fetched(ticket, entries),
@@ -51,7 +52,7 @@ impl Node {
             (Task::SendChunk { to }, JobResult::Chunk { bytes, end }) => {
                 g.send(to.member, Frame::Chunk { boot: to.boot, token: to.token, ok: true, end, bytes });
             }
-            (Task::Install, result) => self.install_step_done(result),
+            (Task::Install { run }, result) => self.install_step_done(run, result),
             (task, result) => panic!("{result:?} does not answer {task:?}"),
         }
     }
@@ -70,7 +71,7 @@ impl Node {
             Task::Backup { backup } => self.backups.unread(g, backup, fault),
             Task::HashKv { epoch } => self.hashes.failed(g, epoch, &fault),
             Task::History => self.watches.history_failed(g, &fault.to_string()),
-            Task::Install => self.transfer.failed(g, &fault),
+            Task::Install { run } => self.transfer.failed(g, run, &fault),
             Task::ReadLog { ticket } => {
                 // The follower gets a snapshot instead.
                 g.note(Level::Error, format!("old log entries could not be read: {fault}"));
@@ -80,9 +81,9 @@ impl Node {
         }
     }
 
-    fn install_step_done(&mut self, result: JobResult) {
+    fn install_step_done(&mut self, run: u64, result: JobResult) {
         let g = &mut self.ground;
-        match self.transfer.step_done(g, result) {
+        match self.transfer.step_done(g, run, result) {
             Step::Pulling => {}
             Step::Swapping => self.checkpoints.abort(g),
             Step::Swapped => {

@@ -22,6 +22,7 @@ impl Node {
     fn held(&self) -> Held {
         let g = &self.ground;
         let (commands, refused) = self.gate.held();
+        let (forwards, forwarded, forwarded_again) = self.gate.forwards();
         let (unapplied_entries, unapplied) = self.applier.waiting();
         Held {
             entry_cache: g.consensus.cached_bytes(),
@@ -34,6 +35,9 @@ impl Node {
             unapplied_entries,
             walks: self.walks.count(),
             reads: self.reads.waiting(),
+            forwards,
+            forwarded,
+            forwarded_again,
         }
     }
 

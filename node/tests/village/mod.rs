@@ -1,5 +1,7 @@
 //! A few members, jobs done at once, frames delivered in order; and the commands of the scripts.
 
+mod links;
+
 use crate::support::MemFiles;
 use bytes::Bytes;
 use consensus::Role;
@@ -40,6 +42,8 @@ pub struct Village {
     /// Frames on long wires, by the tick they arrive at.
     underway: BTreeMap<u64, Vec<(u64, u64, Frame)>>,
     now: u64,
+    links: links::Links,
+    clients: links::Clients,
     /// Forwards on these wires are remembered, to arrive once more.
     tapped: BTreeSet<(u64, u64)>,
     copies: Vec<(u64, u64, Frame)>,
@@ -135,6 +139,7 @@ impl Village {
                 self.input(id, Input::Stop);
                 (0..100).for_each(|_| self.tick());
             }
+            words if self.link_command(words) => {}
             [id, rest @ ..] => self.ask(id.parse().expect("a member or a command"), rest),
             [] => {}
         }
@@ -345,8 +350,10 @@ impl Village {
             if self.tapped.contains(&(from, to)) && matches!(frame, Frame::Forward { .. }) {
                 self.copies.push((from, to, frame.clone()));
             }
-            match self.long.get(&(from, to)) {
-                Some(ticks) => self.underway.entry(self.now + ticks).or_default().push((from, to, frame)),
+            let far = self.long.get(&(from, to)).map(|ticks| self.now + ticks);
+            let narrow = self.links.arrival(self.now, from, to, &frame);
+            match far.max(narrow).filter(|at| *at > self.now) {
+                Some(at) => self.underway.entry(at).or_default().push((from, to, frame)),
                 None => self.arrive(from, to, frame),
             }
         }
@@ -403,7 +410,12 @@ impl Village {
                         self.work(id, job, work);
                     }
                 }
-                Output::Send { to, frame } => self.wires.push_back((id, to, frame)),
+                Output::Send { to, frame } => {
+                    if self.links.takes(id, to, &frame) {
+                        self.wires.push_back((id, to, frame));
+                    }
+                }
+                Output::Answer { waiter, answer, .. } if self.clients.heard(waiter, &answer) => {}
                 Output::Answer { revision, answer, .. } => {
                     let text = self.tell(id, &answer);
                     let _ = writeln!(self.told, "{id}: @{revision} {text}");

@@ -1,0 +1,143 @@
+//! Wires that are slow, narrow or drop frames, clients that keep a member busy, and what crossed.
+
+use super::{Village, propose_put};
+use node::frame::Frame;
+use node::{Answer, Input, Request, Waiter};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+
+#[derive(Default)]
+pub struct Links {
+    /// Bytes that a wire carries in one tick, and the byte of its time at which it is free.
+    narrow: BTreeMap<(u64, u64), (u64, u64)>,
+    /// Wires whose queue is full: pieces and forwards on them are dropped, and the connection stands.
+    full: BTreeSet<(u64, u64)>,
+    crossed: Crossed,
+}
+
+/// What was handed to the wires since somebody asked.
+#[derive(Default)]
+struct Crossed {
+    /// Bodies of forwards, and their bytes.
+    bodies: u64,
+    bytes: u64,
+    /// Requests for pieces of checkpoints, and bytes of pieces.
+    requests: u64,
+    pieces: u64,
+}
+
+/// Clients that put, wait for the answer and put again.
+#[derive(Default)]
+pub struct Clients {
+    waiting: BTreeSet<Waiter>,
+    answered: u64,
+    refused: u64,
+}
+
+impl Clients {
+    /// True if the answer was for one of them.
+    pub fn heard(&mut self, waiter: Waiter, answer: &Answer) -> bool {
+        if !self.waiting.remove(&waiter) {
+            return false;
+        }
+        match answer {
+            Answer::Applied { .. } => self.answered += 1,
+            _ => self.refused += 1,
+        }
+        true
+    }
+}
+
+impl Links {
+    /// Counts what is sent. False: the frame is dropped.
+    pub fn takes(&mut self, from: u64, to: u64, frame: &Frame) -> bool {
+        let crossed = &mut self.crossed;
+        let bulky = match frame {
+            Frame::Forward { commands, .. } => {
+                crossed.bodies += commands.len() as u64;
+                crossed.bytes += commands.iter().map(|command| command.body.len() as u64).sum::<u64>();
+                true
+            }
+            Frame::ChunkRequest { .. } => {
+                crossed.requests += 1;
+                true
+            }
+            Frame::Chunk { bytes, .. } => {
+                crossed.pieces += bytes.len() as u64;
+                true
+            }
+            _ => false,
+        };
+        !(bulky && self.full.contains(&(from, to)))
+    }
+
+    /// When a frame that is sent now arrives. None: now.
+    pub fn arrival(&mut self, now: u64, from: u64, to: u64, frame: &Frame) -> Option<u64> {
+        // Heartbeats and votes go ahead, as in the queue of a connection.
+        if matches!(frame, Frame::Raft(message) if message.is_urgent()) {
+            return None;
+        }
+        let (rate, free) = self.narrow.get_mut(&(from, to))?;
+        let mut bytes = Vec::new();
+        node::frame::encode(frame, &mut bytes);
+        *free = (*free).max(now * *rate) + bytes.len() as u64;
+        Some(free.div_ceil(*rate))
+    }
+}
+
+impl Village {
+    /// Commands about links and load. False: it is none of them.
+    pub fn link_command(&mut self, words: &[&str]) -> bool {
+        let number = |word: &str| word.parse::<u64>().expect("a number");
+        match words {
+            ["narrow", a, b, rate] => {
+                let (a, b, rate) = (number(a), number(b), number(rate));
+                self.links.narrow.extend([((a, b), (rate, 0)), ((b, a), (rate, 0))]);
+            }
+            ["wide"] => self.links.narrow.clear(),
+            ["clog", a, b] => self.links.full.extend([(number(a), number(b))]),
+            ["unclog"] => self.links.full.clear(),
+            ["break", a, b] => self.break_connection(number(a), number(b)),
+            ["crossed"] => {
+                let Crossed { bodies, bytes, requests, pieces } = std::mem::take(&mut self.links.crossed);
+                let (bytes, pieces) = (bytes >> 10, pieces >> 10);
+                let _ = writeln!(
+                    self.told,
+                    "{bodies} bodies ({bytes} KiB), {requests} requests for {pieces} KiB of pieces"
+                );
+            }
+            ["clients", id, count, size, ticks] => {
+                self.clients(number(id), number(count), number(size) as usize, number(ticks));
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// What is on its way is gone, and both sides hear it.
+    fn break_connection(&mut self, a: u64, b: u64) {
+        for frames in self.underway.values_mut() {
+            frames.retain(|(from, to, _)| (*from, *to) != (a, b) && (*from, *to) != (b, a));
+        }
+        self.input(a, Input::Lost { peer: b });
+        self.input(b, Input::Lost { peer: a });
+    }
+
+    /// So many clients of a member, each with one put at a time, for so many ticks. What is
+    /// answered afterwards is not told.
+    fn clients(&mut self, id: u64, count: u64, size: usize, ticks: u64) {
+        self.clients = Clients::default();
+        let value = "x".repeat(size);
+        for _ in 0..ticks {
+            for at in self.clients.waiting.len() as u64..count {
+                self.next += 1;
+                self.clients.waiting.insert(self.next);
+                let request: Request = propose_put(&format!("client-{at}"), &value, 0);
+                self.input(id, Input::Request { waiter: self.next, request });
+            }
+            self.tick();
+        }
+        let Clients { answered, refused, .. } = self.clients;
+        let _ = writeln!(self.told, "{id}: {answered} puts answered, {refused} refused in {ticks} ticks");
+    }
+}
