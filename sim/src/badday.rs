@@ -120,7 +120,7 @@ fn fault(plan: &Plan, sight: Sight, rng: &mut Rng) -> Option<Fault> {
         Sight::ReadsFail => Fault::ReadsFail { who, lasts: lasts / 4, percent: *rng.pick(&[5, 50, 100]) },
         Sight::NoRoomInside => Fault::NoRoom { who, lasts, quota: false },
         Sight::Quota => Fault::NoRoom { who, lasts, quota: true },
-        Sight::LaneHung => Fault::LaneHung { who, lane: *rng.pick(&[0, 2, 2, 1]), lasts: lasts * 2 },
+        Sight::LaneHung => Fault::LaneHung { who, lane: *rng.pick(&[0, 2, 2, 1]), lasts: lasts * 3 },
         Sight::SlowTurns => {
             // Slower than a third of an election timeout nobody leads for long.
             let most = (plan.election_ms / 3).clamp(60, 500);
@@ -178,6 +178,13 @@ fn settings(plan: &mut Plan, sight: Sight, rng: &mut Rng) {
             plan.small_budgets = false;
             plan.checkpoint_bytes = 256 << 10;
             plan.log_segment_bytes = 64 << 10;
+            // One is away while they are granted, and needs a snapshot when it is back.
+            let who = Who::Nth(rng.below(plan.members as u64) as usize);
+            plan.faults.push((3 * SECOND, Fault::Crash { who, power: false, down: 18 * SECOND }));
+        }
+        Sight::LaneHung => {
+            plan.small_budgets = true;
+            plan.until += 20 * SECOND;
         }
         _ => {}
     }

@@ -518,8 +518,12 @@ impl Sim {
         let due = m.missed.take().filter(|_| self.plan.sights.has(Sight::TickCap)).unwrap_or(self.now);
         let (ticks, next) = m.clock.due(due, self.now);
         self.at(next, Event::Tick { who, life });
-        for _ in 0..ticks {
+        let slow = self.is(Planted::ClockTooSlow) && !self.rng.percent(33);
+        for _ in 0..if slow { 0 } else { ticks } {
             self.give(who, Input::Tick);
+        }
+        if self.is(Planted::JobForEver) {
+            self.see_job(who, "begin install", &Job::InstallFinish);
         }
         if self.is(Planted::ClockTooFast) {
             self.give(who, Input::Tick);
@@ -550,6 +554,9 @@ impl Sim {
             Ok(idle) => idle,
             Err(panic) => return self.fail("panic", format!("m{}: {panic}", who + 1)),
         };
+        if self.is(Planted::NoteForEver) {
+            self.hear_note(who, "planted");
+        }
         self.tell(Some(who), "turn", count, out.len() as u64, || format!("{count} in, {} out", out.len()));
         self.observe(who);
         if self.oracle.failed() {
@@ -636,8 +643,10 @@ impl Sim {
         }
         if self.is_hurt(who) {
             self.marks.hit("damage was met and named");
-            let down = SECOND + self.rng.below(SECOND);
-            return self.crash(who, false, Some(down));
+            // An operator reads what it said, and puts the right bytes back.
+            self.crash(who, false, None);
+            let at = self.now + SECOND + self.rng.below(SECOND);
+            return self.at(at, Event::Mend { who });
         }
         self.fail("fatal", format!("m{} stops though its disk never failed: {reason}", who + 1));
     }

@@ -11,21 +11,28 @@
 //! | file | what it is |
 //! |---|---|
 //! | `plan` | what a seed means |
-//! | `disk`, `net`, `clock` | what fails |
+//! | `sights`, `badday` | which bad days and checks are on, and what they draw |
+//! | `disk`, `net`, `pipe`, `clock` | what fails |
 //! | `cluster`, `faults` | the driver: lives, turns, jobs, frames; the fault script |
+//! | `stories` | harm to disks, a minority at a time |
+//! | `vigil` | checks that look on while faults go on |
 //! | `client`, `clients`, `streams` | what is asked, and by whom |
 //! | `model`, `oracle`, `watcher` | what is right |
-//! | `run`, `campaign` | one seed; many |
+//! | `run`, `campaign`, `shrink` | one seed; many; a failing one made smaller |
 //! | `planted`, `marks` | bugs that must be found; situations that must be met |
 //!
 //! The checks carry the names of the invariants they hold: KV-1 strict serialisability, KV-2
 //! revision of a state, KV-3 fresh reads, KV-5 serialisable reads, KV-7 definite refusals, KV-8
 //! nothing twice; W-1 to W-13 watches; L-1 not early, L-2 not for ever, L-7 renewals; D-1
-//! nothing acknowledged is lost, D-2 durable before counted, D-5 damage is never served; R-1 one
+//! nothing acknowledged is lost, D-2 durable before counted, D-3 recovery gives back each entry as
+//! it was flushed, D-4 every record in a file is right, D-5 damage is never served, D-6 no
+//! checkpoint names damage; L-3 renewed leases live during faults, L-4 others end during faults;
+//! V-2 a healthy majority serves during faults, V-5 who lags makes progress; N-1 nothing is said
+//! or done for ever, B-1 nothing is forwarded over and over; R-1 one
 //! leader a term, R-2 to R-6 logs; H-1 equal digests, H-2 equal hashes; V-1 a write in peace, V-4
 //! equality in peace; `panic`, `fatal`, `recover` and `codec` for what may simply not happen.
 
-mod badday;
+pub mod badday;
 pub mod campaign;
 pub mod client;
 mod clients;

@@ -135,13 +135,18 @@ impl Sim {
                 Phase::Repair { deadline: now + 60 * SECOND }
             }
             Phase::Repair { .. } if self.all_up() && self.lanes_go() => {
-                let deadline = now + patience(4) + SECOND / 2;
+                // Long values take their time to those that lag.
+                let lagging = if self.plan.workload.long > 0 || self.plan.bandwidth > 0 { 5 * SECOND } else { 0 };
+                let deadline = now + patience(4) + SECOND / 2 + lagging;
                 Phase::Write { since: now, deadline, written: false }
             }
             Phase::Repair { deadline } if now > deadline => {
                 return self.fail("V-4", "a member does not come back".to_string());
             }
-            Phase::Write { written: true, .. } => Phase::Converge { deadline: now + patience(10) + 10 * SECOND },
+            Phase::Write { written: true, .. } => {
+                let flood = if self.plan.leases > 0 { 30 * SECOND } else { 0 };
+                Phase::Converge { deadline: now + patience(10) + 10 * SECOND + flood }
+            }
             Phase::Write { since, deadline, .. } => {
                 if now > deadline {
                     return self.fail("V-1", format!("no write succeeded within {} ms of peace", (now - since) / MS));

@@ -37,6 +37,11 @@ impl Sim {
         self.hurts.contains_key(&who)
     }
 
+    /// A source of pieces may be damaged.
+    pub(crate) fn any_hurt(&self) -> bool {
+        !self.hurts.is_empty()
+    }
+
     /// True while a disk is harmed without a trace: those who can tell must be there.
     pub(crate) fn is_quiet(&self) -> bool {
         self.hurts.values().any(|h| h.story.is_some_and(|s| s.harm.is_silent()))

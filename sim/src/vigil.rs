@@ -8,6 +8,7 @@ use crate::clients::Reader;
 use crate::cluster::{Event, Sim};
 use crate::ops::{Command, Put};
 use crate::plan::{MS, SECOND};
+use crate::planted::Planted;
 use crate::run::Phase;
 use crate::sights::Sight;
 use crate::trace::{Time, fold};
@@ -205,6 +206,9 @@ impl Sim {
         let request = self.request(&ask, tag);
         let waiter = self.waiter(who, Reader::Vigil { probe });
         self.vigil.asked.insert(probe, Asked { who, life, waiter, at: self.now });
+        if probe == Probe::KeepAlive && self.is(Planted::RenewalsRefused) {
+            return;
+        }
         self.give(who, Input::Request { waiter, request });
     }
 
@@ -375,7 +379,7 @@ impl Sim {
         let (first, again) = (self.vigil.first_bytes, self.vigil.again_bytes);
         *self.stats.entry("bytes forwarded").or_default() += first;
         *self.stats.entry("bytes forwarded again").or_default() += again;
-        if self.plan.sights.has(Sight::SentAgain) && again > first / 2 + (256 << 10) {
+        if self.plan.sights.has(Sight::SentAgain) && again > first / 2 + (128 << 10) {
             let text =
                 format!("{first} bytes of commands were forwarded, and {again} bytes again over the same connections");
             self.fail("B-1", text);
@@ -391,6 +395,7 @@ impl Sim {
         }
         for who in self.standing() {
             let disk = self.members[who].disk.clone();
+            disk.trouble(|t| t.reads_fail = 0);
             disk.begin(self.now, None);
             let model = &self.oracle.model;
             let last = model.last().revision;

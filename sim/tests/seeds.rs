@@ -1,13 +1,47 @@
 //! The kept seeds stay clean; a seed is a whole reproduction; planted bugs are found.
 
 use sim::campaign::hunt;
+use sim::plan::Plan;
 use sim::planted::{BANK, Planted, table};
-use sim::run::run;
+use sim::run::{Verdict, run, run_plan};
+use sim::shrink::shrink;
+use sim::sights::{NOT_YET, Sight, Sights};
 use sim::trace::Mode;
 
-fn kept() -> Vec<u64> {
+/// A seed and the sights that it is run with beside the usual ones.
+struct Kept {
+    seed: u64,
+    sights: Vec<Sight>,
+}
+
+impl Kept {
+    fn of(line: &str) -> Kept {
+        let mut words = line.split_whitespace();
+        let seed = words.next().and_then(|n| n.parse().ok()).expect("a seed is a number");
+        let names = words.next().and_then(|word| word.strip_prefix("sight:")).unwrap_or_default();
+        let named = |name| Sight::named(name).unwrap_or_else(|| panic!("{name} is no sight"));
+        Kept { seed, sights: names.split(',').filter(|name| !name.is_empty()).map(named).collect() }
+    }
+
+    /// The product is not there yet: it must fail.
+    fn must_fail(&self) -> bool {
+        NOT_YET.iter().any(|off| self.sights.contains(&off.sight))
+    }
+
+    fn run(&self) -> Verdict {
+        let mut sights = Sights::default();
+        self.sights.iter().for_each(|sight| sights.set(*sight, true));
+        run_plan(Plan::with(self.seed, sights, self.sights.clone()), None, Mode::Hash)
+    }
+}
+
+fn all_kept() -> Vec<Kept> {
     let lines = include_str!("../seeds.txt").lines().filter(|line| !line.starts_with('#'));
-    lines.filter_map(|line| line.split_whitespace().next()).map(|n| n.parse().expect("a seed is a number")).collect()
+    lines.map(Kept::of).collect()
+}
+
+fn kept() -> Vec<u64> {
+    all_kept().iter().filter(|kept| kept.sights.is_empty()).map(|kept| kept.seed).collect()
 }
 
 fn run_clean(seeds: &[u64]) {
@@ -55,8 +89,40 @@ fn a_few_planted_bugs_are_found_at_once() {
 }
 
 #[test]
+fn seeds_of_a_sight_fail_until_it_is_survived_and_are_clean_from_then_on() {
+    for kept in all_kept().into_iter().filter(|kept| !kept.sights.is_empty()) {
+        let (verdict, Kept { seed, sights }) = (kept.run(), &kept);
+        match kept.must_fail() {
+            true => assert!(
+                !verdict.failures.is_empty(),
+                "seed {seed} with {sights:?} is clean: take the sight out of NOT_YET if its fault is mended"
+            ),
+            false => assert!(verdict.failures.is_empty(), "seed {seed} with {sights:?}: {:?}", verdict.failures),
+        }
+    }
+}
+
+#[test]
+fn every_sight_that_is_off_has_a_seed_that_shows_why() {
+    let kept = all_kept();
+    for off in NOT_YET {
+        assert!(kept.iter().any(|kept| kept.sights.contains(&off.sight)), "{:?}", off.sight);
+    }
+}
+
+#[test]
+fn a_failing_seed_is_made_smaller() {
+    let plan = Plan::new(1);
+    let faults = plan.faults.len();
+    let bug = Some(Planted::PrevForgotten);
+    let (small, verdict) = shrink(plan, bug, &mut |_| {}).expect("it fails");
+    assert!(small.faults.len() < faults.max(1) && verdict.failures[0].oracle == "KV-1", "{small:?}");
+    assert!(shrink(small, None, &mut |_| {}).is_none());
+}
+
+#[test]
 fn the_page_lists_the_bank() {
-    assert!(BANK.len() >= 15);
+    assert!(BANK.len() >= 30);
     let page = include_str!("../../docs/planted-bugs.md");
     assert_eq!(page, table(), "write it anew: cargo run -p sim --bin sim -- --planted-table > docs/planted-bugs.md");
 }

@@ -44,9 +44,22 @@ impl Sim {
         if self.members[peer].gone {
             return;
         }
+        if self.is(Planted::ChunksLost) && matches!(frame, Frame::Chunk { .. })
+            || self.is(Planted::FramesCapped) && wire.len() > 1 << 10
+        {
+            return;
+        }
         if self.plan.sights.has(Sight::MaxFrame) && wire.len() + 1 > self.max_frame() {
             self.marks.hit("a frame was too long for a peer");
             return;
+        }
+        if self.is(Planted::ForwardsAgain)
+            && let Frame::Forward { commands, .. } = &frame
+        {
+            let epoch = self.net.epoch(who, peer);
+            for command in commands.iter().flat_map(|c| std::iter::repeat_n(c, 20)) {
+                self.forwarded(who, peer, command.seq, command.body.len() as u64, epoch);
+            }
         }
         match self.net.send(self.now, who, peer, lane, wire) {
             Sent::Arrives(at, flight) => self.at(at, Event::Arrive { flight }),

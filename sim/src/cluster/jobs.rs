@@ -106,6 +106,9 @@ impl Sim {
             Err(panic) => return self.fail("panic", format!("m{} in a job: {panic}", who + 1)),
         };
         let result = match result {
+            Ran::Done(JobResult::Failed { .. }) if durable.is_some() && self.is(Planted::FailedSaveIsSaved) => {
+                JobResult::Saved
+            }
             Ran::Done(result) => result,
             Ran::Full { job: work, fault } => {
                 self.members[who].up.as_mut().expect("up").lanes[lane].held = Some((job, work));
@@ -118,6 +121,9 @@ impl Sim {
             }
         };
         if let Some((segment, offset, len)) = records.filter(|r| r.2 > 0) {
+            if self.is(Planted::RecordsSpoilt) && self.rng.percent(20) {
+                self.members[who].disk.rot_bit(&disk::records::path(segment), offset + len / 2);
+            }
             self.spoil_record(who, segment, offset, len);
         }
         if report.failed {
@@ -133,12 +139,12 @@ impl Sim {
             // What cannot wait for space may end the member.
             life.faulted |= full;
             let faulted = life.faulted;
-            if !faulted && fault.is_damage() && !self.is_hurt(who) {
+            if !faulted && fault.is_damage() && !self.is_hurt(who) && !(installs && self.any_hurt()) {
                 return self.fail("D-5", format!("m{}: {text}", who + 1));
             }
             self.tell(Some(who), "disk", 2, 0, || text);
         }
-        if installs && self.phase == crate::run::Phase::Safety && self.rng.percent(15) {
+        if installs && self.phase == crate::run::Phase::Safety && self.rng.percent(15) && self.may_break(number) {
             // Installs are rare, so that few of the planned faults meet one.
             let at = report.calls.first().map_or(self.now, |_| *self.rng.pick(&report.calls)) + self.rng.below(2);
             let (power, down) = (self.rng.percent(60), 20 * MS + self.rng.below(SECOND));
@@ -210,12 +216,27 @@ impl Sim {
         self.run_lane(who, lane);
     }
 
+    /// No install is broken off for ever, and none where a harmed disk needs those who know.
+    fn may_break(&self, life: u64) -> bool {
+        !self.is_quiet() && life < 40
+    }
+
     pub(super) fn plant_in_job(&mut self, who: usize, work: &mut Job) {
         let bug = self.planted;
         match work {
             Job::Save { hard, entries, .. } => {
                 if bug == Some(Planted::VoteForgotten) {
                     hard.vote = 0;
+                }
+                if bug == Some(Planted::TermForgotten) && hard.term > 1 {
+                    hard.term -= 1;
+                    hard.vote = 0;
+                }
+                if let [.., a, b] = &mut entries[..]
+                    && bug == Some(Planted::BatchSwapped)
+                    && a.kind == b.kind
+                {
+                    std::mem::swap(&mut a.data, &mut b.data);
                 }
                 if bug == Some(Planted::TailForgotten) && entries.len() > 1 {
                     entries.pop();
@@ -226,6 +247,9 @@ impl Sim {
                         entry.data = skewed(&entry.data);
                     }
                 }
+            }
+            Job::WriteRecords { parts, .. } if bug == Some(Planted::RecordSwapped) => {
+                parts.iter_mut().for_each(|part| *part = swapped(part));
             }
             Job::CutLog { below } if bug == Some(Planted::LogCutEarly) => {
                 *below = self.members[who].up.as_ref().map_or(*below, |l| l.status.applied);
@@ -241,6 +265,17 @@ pub(super) fn skewed(data: &Bytes) -> Bytes {
         bytes[at] = b'S';
     }
     Bytes::from(bytes)
+}
+
+/// A record with one letter of its value changed, and the checksum of that.
+fn swapped(part: &Bytes) -> Bytes {
+    let Ok(record) = store::record::open(part) else { return part.clone() };
+    let Ok(mut kv) = store::record::key_value(&record.body) else { return part.clone() };
+    if kv.value != b"same" {
+        return part.clone();
+    }
+    kv.value = b"Same";
+    store::record::encode(record.rev, record.tombstone, &kv)
 }
 
 pub(super) fn job_name(job: &Job) -> &'static str {

@@ -1,6 +1,7 @@
 //! The lives of a member: it starts from what its disk has, serves, and dies.
 
 use super::*;
+use crate::badday::Spot;
 
 /// What a process does that finds no member in its directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +61,23 @@ impl Sim {
         }
     }
 
+    /// Planted: what a member finds when it comes back.
+    fn plant_at_start(&mut self, who: usize) {
+        let disk = self.members[who].disk.clone();
+        match self.planted {
+            Some(Planted::EmptiedFounds) => {
+                disk.empty();
+                disk.begin(self.now, None);
+                let _ = self.genesis(who);
+                disk.end();
+            }
+            Some(Planted::NewestLogGone) => drop(disk.lose_newest_log()),
+            Some(Planted::TailSpoilt) => drop(disk.rot_tail(Spot::Page, 0)),
+            Some(Planted::Misdirected) => drop(disk.misdirect(&Default::default())),
+            _ => {}
+        }
+    }
+
     pub(crate) fn start(&mut self, who: usize) {
         let m = &mut self.members[who];
         if m.gone || m.up.is_some() || m.starting.is_some() {
@@ -72,6 +90,9 @@ impl Sim {
             && let Some((_, image)) = self.members[who].old_image.take()
         {
             disk.restore(&image);
+        }
+        if life > 1 && !self.is_hurt(who) {
+            self.plant_at_start(who);
         }
         self.members[who].life -= 1;
         let config = self.config(who);
@@ -179,7 +200,13 @@ impl Sim {
         self.members[who].up = Some(life);
         let life = self.members[who].up.as_mut().expect("just put");
         let (first, hard) = (life.log.boundary().0 + 1, life.log.hard());
+        // This read is the oracle's: it does not fail.
+        let disk = self.members[who].disk.clone();
+        let trouble = disk.troubled();
+        disk.trouble(|t| t.reads_fail = 0);
+        let life = self.members[who].up.as_mut().expect("just put");
         let entries = guarded(|| life.log.read(first, u64::MAX));
+        disk.trouble(|t| *t = trouble);
         let entries = match entries {
             Ok(Ok(entries)) => entries,
             Ok(Err(fault)) => return self.fail("recover", format!("m{} cannot read its log: {fault}", who + 1)),
@@ -274,6 +301,9 @@ impl Sim {
         m.hung = [0; 3];
         m.spoil_record = false;
         let lies = m.disk.troubled().loses_log;
+        if self.planted == Some(Planted::LostWrites) {
+            m.disk.trouble(|t| t.loses_log = who == 0);
+        }
         if power {
             let how = match self.rng.below(10) {
                 0..=2 => PowerLoss::Nothing,
