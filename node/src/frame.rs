@@ -87,6 +87,11 @@ pub enum Frame {
         index: u64,
         digest: u128,
     },
+    /// Whether the sender saves and applies entries in time. Said when it changes, and while it is
+    /// false once in each election timeout. A member that is not able is no successor of a leader.
+    Able {
+        able: bool,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -157,6 +162,7 @@ const CHUNK_REQUEST: u8 = 10;
 const CHUNK: u8 = 11;
 const TRANSFER_ENDED: u8 = 12;
 const DIGEST: u8 = 13;
+const ABLE: u8 = 16;
 
 /// Appends the bytes of `frame` to `out`.
 pub fn encode(frame: &Frame, out: &mut Vec<u8>) {
@@ -207,6 +213,7 @@ pub fn encode(frame: &Frame, out: &mut Vec<u8>) {
         Frame::Digest { index, digest } => {
             put_numbers(out, DIGEST, &[*index, *digest as u64, (*digest >> 64) as u64]);
         }
+        Frame::Able { able } => put_numbers(out, ABLE, &[*able as u64]),
     }
 }
 
@@ -241,6 +248,7 @@ pub fn decode(mut bytes: Bytes) -> Result<Frame, Malformed> {
         CHUNK => Frame::Chunk { boot: r.u64()?, token: r.u64()?, ok: r.flag()?, end: r.flag()?, bytes: r.bytes()? },
         TRANSFER_ENDED => Frame::TransferEnded { index: r.u64()?, ok: r.flag()? },
         DIGEST => Frame::Digest { index: r.u64()?, digest: r.u64()? as u128 | (r.u64()? as u128) << 64 },
+        ABLE => Frame::Able { able: r.flag()? },
         _ => return Err(Malformed),
     };
     if r.0.has_remaining() { Err(Malformed) } else { Ok(frame) }
@@ -349,6 +357,7 @@ mod tests {
             Frame::Chunk { boot: 1, token: 2, ok: true, end: false, bytes: Bytes::from_static(b"piece") },
             Frame::TransferEnded { index: 8, ok: true },
             Frame::Digest { index: 4096, digest: (1u128 << 100) + 5 },
+            Frame::Able { able: false },
         ]
     }
 
