@@ -78,11 +78,11 @@ impl Driver {
             }
             let due = due_ticks(Instant::now(), &mut next_tick);
             let lived = due.min(MOST_TICKS);
-            if due > lived {
-                self.node.step(Input::Away { ticks: due - lived }, &mut out);
-            }
             for _ in 0..lived {
                 self.node.step(Input::Tick, &mut out);
+            }
+            if due > lived {
+                self.node.step(Input::Away { ticks: due - lived }, &mut out);
             }
             self.turn(&mut out);
         }

@@ -342,10 +342,10 @@ impl Village {
             house.node.step(input, &mut out);
         }
         let lived = due.min(6);
+        (0..lived).for_each(|_| house.node.step(Input::Tick, &mut out));
         if due > lived {
             house.node.step(Input::Away { ticks: due - lived }, &mut out);
         }
-        (0..lived).for_each(|_| house.node.step(Input::Tick, &mut out));
         self.carry_out(id, out);
         self.settle(id);
         self.deliver();
