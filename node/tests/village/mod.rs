@@ -498,6 +498,9 @@ impl Village {
                 body: command::encode_lease_grant(lease.parse().expect("id"), ttl.parse().expect("ttl"), 2),
                 cost: 64,
             },
+            ["revoke", lease] => {
+                Request::Propose { body: command::encode_lease_revoke(lease.parse().expect("id")), cost: 0 }
+            }
             ["keep", lease] => Request::KeepAlive { lease: lease.parse().expect("id") },
             ["ttl", lease] => Request::TimeToLive { lease: lease.parse().expect("id"), keys: true },
             ["hash"] => Request::HashKv { revision: 0 },
