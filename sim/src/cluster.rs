@@ -481,6 +481,7 @@ impl Sim {
             self.run_lane(who, lane);
         }
         self.observe(who);
+        self.members[who].clock.begin();
         self.at(self.now, Event::Tick { who, life: number });
         self.wake(who);
     }
@@ -598,16 +599,23 @@ impl Sim {
     }
 
     fn tick(&mut self, who: usize, life: u64) {
-        let clock = self.members[who].clock.clone();
-        if clock.frozen(self.now) {
-            // The tick waits for the process; the next one was due meanwhile.
-            self.at(clock.frozen_until, Event::Tick { who, life });
+        let now = self.now;
+        let clock = &mut self.members[who].clock;
+        if clock.frozen(now) {
+            // The tick waits for the process; more will be due meanwhile.
+            clock.wait(now);
+            let until = clock.frozen_until;
+            self.at(until, Event::Tick { who, life });
             return;
         }
-        let due = self.now;
-        let next = clock.next(due, self.now);
-        self.at(next, Event::Tick { who, life });
-        self.give(who, Input::Tick);
+        let passed = clock.pass(now);
+        self.at(passed.next, Event::Tick { who, life });
+        for _ in 0..passed.ticks {
+            self.give(who, Input::Tick);
+        }
+        if passed.away > 0 {
+            self.give(who, Input::Away { ticks: passed.away });
+        }
         if self.is(Planted::ClockTooFast) {
             self.give(who, Input::Tick);
         }
