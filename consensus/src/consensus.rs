@@ -630,6 +630,11 @@ impl Consensus {
         self.raw.raft.leader_id
     }
 
+    /// Ticks since a leader was last heard or a vote was given. Of no meaning while this member leads.
+    pub fn leader_silence(&self) -> u64 {
+        self.raw.raft.election_elapsed as u64
+    }
+
     /// The commit index it knows.
     pub fn commit(&self) -> u64 {
         self.raw.raft.raft_log.committed

@@ -24,6 +24,10 @@ pub(crate) struct Done {
 
 pub(crate) struct Applier {
     queue: VecDeque<Entry>,
+    /// Since which tick each batch of entries in the queue waits, by its last index.
+    since: VecDeque<(u64, u64)>,
+    /// Of the entries in the queue, those that may grant or end a lease.
+    of_leases: VecDeque<u64>,
     /// Of the data of the entries in the queue.
     bytes: u64,
     applied: u64,
@@ -34,14 +38,37 @@ pub(crate) struct Applier {
 
 impl Applier {
     pub(crate) fn new(applied: u64) -> Applier {
-        Applier { queue: VecDeque::new(), bytes: 0, applied, reading: None, fetched: None }
+        let (queue, since, of_leases) = Default::default();
+        Applier { queue, since, of_leases, bytes: 0, applied, reading: None, fetched: None }
     }
 
-    pub(crate) fn committed(&mut self, entries: impl Iterator<Item = Entry>) {
+    pub(crate) fn committed(&mut self, now: u64, entries: impl Iterator<Item = Entry>) {
+        let before = self.queue.len();
         for entry in entries {
             self.bytes += entry.data.len() as u64;
+            if entry.kind == EntryKind::Normal && concerns_leases(&entry.data) {
+                self.of_leases.push_back(entry.index);
+            }
             self.queue.push_back(entry);
         }
+        if let Some(last) = self.queue.back().filter(|_| self.queue.len() > before) {
+            self.since.push_back((last.index, now));
+        }
+    }
+
+    /// How long the oldest entry has waited, in ticks; 0: none waits.
+    pub(crate) fn age(&self, now: u64) -> u64 {
+        self.since.front().map_or(0, |(_, since)| now - since)
+    }
+
+    /// The index at which everything up to `index` that may grant or end a lease is applied.
+    pub(crate) fn leases_upto(&self, index: u64) -> u64 {
+        let known = self.queue.back().map_or(self.applied, |last| last.index);
+        if index > known {
+            return index;
+        }
+        let below = self.of_leases.partition_point(|of_leases| *of_leases <= index);
+        below.checked_sub(1).map_or(self.applied, |at| self.of_leases[at])
     }
 
     /// (entries, bytes) that wait.
@@ -75,6 +102,8 @@ impl Applier {
     /// The state was replaced by a snapshot at `index`.
     pub(crate) fn restart(&mut self, index: u64) {
         self.queue.clear();
+        self.since.clear();
+        self.of_leases.clear();
         self.bytes = 0;
         self.applied = index;
         self.reading = None;
@@ -95,6 +124,8 @@ impl Applier {
             _ => self.apply_entry(g, entry),
         }?;
         self.applied = done.at.index;
+        self.since.pop_front_if(|(last, _)| *last <= done.at.index);
+        self.of_leases.pop_front_if(|index| *index <= done.at.index);
         g.consensus.applied(done.at.index);
         Some(done)
     }
@@ -120,6 +151,11 @@ impl Applier {
             }
         }
     }
+}
+
+/// It may grant a lease or end one. Some others are taken for such.
+fn concerns_leases(body: &[u8]) -> bool {
+    store::command::wants_clock(body) || store::command::is_reserved(body)
 }
 
 /// Apply waits while the state is being replaced, and while the background is so far behind

@@ -106,6 +106,11 @@ pub enum Frame {
         index: u64,
         digest: u128,
     },
+    /// Whether the sender saves and applies entries in time. Said when it changes, and while it is
+    /// false once in each election timeout. A member that is not able is no successor of a leader.
+    Able {
+        able: bool,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -190,6 +195,7 @@ const DIGEST: u8 = 13;
 const STANDING: u8 = 14;
 const FORWARD_QUESTION: u8 = 16;
 const FORWARD_MISSING: u8 = 17;
+const ABLE: u8 = 15;
 
 /// Appends the bytes of `frame` to `out`.
 pub fn encode(frame: &Frame, out: &mut Vec<u8>) {
@@ -249,6 +255,7 @@ pub fn encode(frame: &Frame, out: &mut Vec<u8>) {
         Frame::Digest { index, digest } => {
             put_numbers(out, DIGEST, &[*index, *digest as u64, (*digest >> 64) as u64]);
         }
+        Frame::Able { able } => put_numbers(out, ABLE, &[*able as u64]),
     }
 }
 
@@ -288,6 +295,7 @@ pub fn decode(mut bytes: Bytes) -> Result<Frame, Malformed> {
         TRANSFER_ENDED => Frame::TransferEnded { index: r.u64()?, ok: r.flag()? },
         STANDING => r.standing()?,
         DIGEST => Frame::Digest { index: r.u64()?, digest: r.u64()? as u128 | (r.u64()? as u128) << 64 },
+        ABLE => Frame::Able { able: r.flag()? },
         _ => return Err(Malformed),
     };
     if r.0.has_remaining() { Err(Malformed) } else { Ok(frame) }
@@ -475,6 +483,7 @@ mod tests {
                 },
             },
             Frame::Digest { index: 4096, digest: (1u128 << 100) + 5 },
+            Frame::Able { able: false },
         ]
     }
 

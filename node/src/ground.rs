@@ -10,6 +10,7 @@ use crate::io::{Answer, Job, JobId, Level, Output, Refusal, Waiter};
 use crate::jobs::{Jobs, Task};
 use crate::writing::Writing;
 use consensus::{Consensus, Role};
+use std::collections::BTreeMap;
 use store::Store;
 
 /// See the module's page.
@@ -17,20 +18,34 @@ pub(crate) struct Ground {
     pub(crate) config: Config,
     pub(crate) consensus: Consensus,
     pub(crate) store: Store,
-    /// Ticks of 10 ms since start.
+    /// Ticks of 10 ms since start that this member lived through. Patience with others is counted in these.
     pub(crate) now: u64,
+    /// Ticks that went by while this member could do nothing. Only the lease clock counts them.
+    away: u64,
     pub(crate) term: u64,
     /// 0 = none known.
     pub(crate) leader: u64,
     pub(crate) role: Role,
     /// Leaders known since start, each time that another one became known.
     pub(crate) leader_changes: u64,
+    /// Members that said that they should not lead, and until when that counts.
+    unable: BTreeMap<u64, u64>,
+    barred: [bool; 2],
     jobs: Jobs,
     writing: Writing,
     epoch: u64,
     swapping: bool,
     dead: bool,
     out: Vec<Output>,
+}
+
+/// Why this member must not campaign.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bar {
+    /// Its state is wrong.
+    Corrupt,
+    /// Clients would get nothing from it.
+    Unable,
 }
 
 /// What `health` says of this member: what it must not do for now.
@@ -54,10 +69,13 @@ impl Ground {
             consensus,
             store,
             now: 0,
+            away: 0,
             term,
             leader: 0,
             role: Role::Follower,
             leader_changes: 0,
+            unable: BTreeMap::new(),
+            barred: [false; 2],
             jobs: Jobs::default(),
             writing: Writing::default(),
             epoch: 0,
@@ -121,6 +139,40 @@ impl Ground {
         }
         (self.term, self.leader, self.role) = (term, leader, role);
         changed
+    }
+
+    /// Ticks of 10 ms since start by the clock, whatever this member lived through of them.
+    pub(crate) fn clock(&self) -> u64 {
+        self.now + self.away
+    }
+
+    /// So many ticks went by while this member could do nothing.
+    pub(crate) fn was_away(&mut self, ticks: u64) {
+        self.away += ticks;
+    }
+
+    /// While any reason holds, this member does not campaign.
+    pub(crate) fn bar(&mut self, why: Bar, barred: bool) {
+        if self.barred[why as usize] != barred {
+            self.barred[why as usize] = barred;
+            self.consensus.bar(self.barred.contains(&true));
+        }
+    }
+
+    /// `until`: the tick until which this member counts as unable to lead; None = it is able.
+    pub(crate) fn set_unable(&mut self, peer: u64, until: Option<u64>) {
+        match until {
+            Some(until) => self.unable.insert(peer, until),
+            None => self.unable.remove(&peer),
+        };
+    }
+
+    /// The most caught-up voter that is alive and able to lead, if this member leads.
+    pub(crate) fn successor(&self) -> Option<u64> {
+        let able = |id: &u64| self.unable.get(id).is_none_or(|until| *until <= self.now);
+        let followers = self.consensus.status().followers;
+        let voters = followers.iter().filter(|f| !f.learner && f.recent_active && able(&f.id));
+        voters.max_by_key(|f| (f.matched, f.id)).map(|f| f.id)
     }
 
     /// The other members.

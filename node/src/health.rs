@@ -3,7 +3,7 @@
 
 use crate::config::TICK_MS;
 use crate::frame::Frame;
-use crate::ground::{Ground, Standing};
+use crate::ground::{Bar, Ground, Standing};
 use crate::io::*;
 use crate::jobs::Task;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,8 +19,10 @@ const STOP: u64 = 1_000 / TICK_MS;
 
 #[derive(Default)]
 pub(crate) struct Health {
-    /// The oldest save is older than an election timeout: leadership is being given away.
+    /// Leadership is being given away.
     yielding: bool,
+    /// The same, because clients get nothing from this member.
+    overdue: bool,
     /// Jobs that wait for space on the disk.
     stalled: BTreeSet<JobId>,
     stop: Option<Stop>,
@@ -44,7 +46,7 @@ impl Health {
     pub(crate) fn standing(&self) -> Standing {
         Standing {
             stopping: self.stop.is_some(),
-            holds_commands: self.yielding,
+            holds_commands: self.yielding || self.overdue,
             disk_full: self.disk_full(),
             corrupt: self.corrupt,
         }
@@ -75,36 +77,23 @@ impl Health {
         self.peers.retain(|mark, _| *mark > floor);
     }
 
-    /// `save_age`: how long the oldest save has been on its way to the disk, in ticks. `writing`: a
-    /// checkpoint is being written or wanted. True: a checkpoint of what is applied is wanted now.
-    pub(crate) fn tick(&mut self, g: &mut Ground, save_age: u64, writing: bool) -> bool {
-        self.watch_disk(g, save_age);
+    /// `overdue`: this member hands over because clients get nothing from it. `writing`: a checkpoint is
+    /// being written or wanted. True: a checkpoint of what is applied is wanted now.
+    pub(crate) fn tick(&mut self, g: &mut Ground, overdue: bool, writing: bool) -> bool {
+        self.overdue = overdue;
+        self.hand_over_again(g);
         self.go_on_stopping(g, writing)
     }
 
-    /// A leader whose disk hangs gives up: first it hands over, an election
-    /// timeout later it is a follower of no one until a save completes.
-    fn watch_disk(&mut self, g: &mut Ground, age: u64) {
+    /// A member that must not lead for long, and still leads, tries again.
+    fn hand_over_again(&mut self, g: &mut Ground) {
         let timeout = g.config.election_ticks();
-        if age == timeout && g.is_leader() {
-            g.note(
-                Level::Error,
-                format!("the log's disk has not answered for {} ms: giving up leadership", g.config.election_ms),
-            );
-            self.yielding = true;
-            if let Some(successor) = best_successor(g) {
-                let _ = g.consensus.transfer(successor);
-            }
-        }
         if self.corrupt && g.is_leader() && g.now.is_multiple_of(timeout) {
             // Its successor was not ready an election timeout ago.
             self.give_up_leadership(g);
         }
         if self.disk_full() && g.now.is_multiple_of(10 * timeout) {
             self.give_up_leadership(g);
-        }
-        if age == 2 * timeout && g.is_leader() && g.store.conf().voters.len() > 1 {
-            g.consensus.step_down();
         }
     }
 
@@ -134,7 +123,7 @@ impl Health {
     /// Hands over to the best successor, if there is one. Commands wait meanwhile.
     pub(crate) fn give_up_leadership(&mut self, g: &mut Ground) {
         if g.is_leader()
-            && let Some(successor) = best_successor(g)
+            && let Some(successor) = g.successor()
         {
             self.yielding = true;
             let _ = g.consensus.transfer(successor);
@@ -142,8 +131,8 @@ impl Health {
     }
 
     pub(crate) fn leader_changed(&mut self, g: &Ground) {
-        if self.yielding && !g.is_leader() {
-            self.yielding = false;
+        if !g.is_leader() {
+            (self.yielding, self.overdue) = (false, false);
         }
     }
 
@@ -158,7 +147,7 @@ impl Health {
     }
 
     fn go_on_stopping(&mut self, g: &mut Ground, writing: bool) -> bool {
-        let (leads, alone) = (g.is_leader(), best_successor(g).is_none());
+        let (leads, alone) = (g.is_leader(), g.successor().is_none());
         let now = g.now;
         let small = g.store.keys() < 100_000;
         let Some(stop) = &mut self.stop else { return false };
@@ -217,7 +206,7 @@ impl Health {
     /// the cluster goes on: the alarm is shown by this member alone, and it does not lead.
     pub(crate) fn bar(&mut self, g: &mut Ground) {
         self.corrupt = true;
-        g.consensus.bar(true);
+        g.bar(Bar::Corrupt, true);
     }
 
     /// Another member's state was installed.
@@ -225,7 +214,7 @@ impl Health {
         self.marks.clear();
         self.peers.clear();
         if std::mem::take(&mut self.corrupt) {
-            g.consensus.bar(false);
+            g.bar(Bar::Corrupt, false);
             g.note(Level::Warn, "the state was replaced by the leader's: CORRUPT is over".to_string());
         }
     }
@@ -244,15 +233,4 @@ impl Health {
         }
         self.compare_digests(g, index)
     }
-}
-
-/// The most caught-up voter that is alive.
-fn best_successor(g: &Ground) -> Option<u64> {
-    g.consensus
-        .status()
-        .followers
-        .iter()
-        .filter(|f| !f.learner && f.recent_active)
-        .max_by_key(|f| (f.matched, f.id))
-        .map(|f| f.id)
 }

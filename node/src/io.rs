@@ -31,6 +31,12 @@ pub type StreamId = u64;
 pub enum Input {
     /// 10 ms of the driver's monotonic clock went by.
     Tick,
+    /// So many ticks went by in which this member could do nothing, and which it will not live
+    /// through: leases count them, patience with others does not. Said after the ticks of the same
+    /// turn: leases that were due meanwhile are kept a little longer, counted from here.
+    Away {
+        ticks: u64,
+    },
     /// From a peer, over the connection that said hello as `from`.
     Frame {
         from: u64,

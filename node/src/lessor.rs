@@ -3,6 +3,13 @@
 //! The clock counts milliseconds of leadership: a new leader continues from the largest value
 //! in the state. No leader, no time. A new leader gives every lease its full time to live
 //! (etcd's rule), so whatever an earlier leader had renewed is kept.
+//!
+//! A lease ends only after a read round that began behind its deadline: so this member still led then,
+//! and every keep-alive that had come before was in that round or an earlier one. A lease that somebody
+//! waits to renew does not end.
+//!
+//! The clock goes on while the process is stopped. Leases that were due meanwhile get a little longer:
+//! renewals may wait in sockets that nobody has read yet.
 
 use crate::config::TICK_MS;
 use crate::frame::{Caller, Frame};
@@ -21,6 +28,14 @@ const EXPIRING_MOST: usize = 8 * EXPIRE_BATCH;
 const EXPIRE_AGAIN: u64 = 2_000 / TICK_MS;
 const LOOK_AFTER: u64 = 100 / TICK_MS;
 
+#[derive(Clone, Copy)]
+struct Deadline {
+    /// Lease clock ms.
+    at: u64,
+    /// Moved once already because this member was away.
+    moved: bool,
+}
+
 #[derive(Default)]
 pub(crate) struct Lessor {
     /// The term that this member leads and has applied an entry of; None = not (yet) primary.
@@ -30,7 +45,11 @@ pub(crate) struct Lessor {
     since: u64,
     /// Lease clock ms at which each lease is due.
     due: BTreeSet<(u64, i64)>,
-    deadline: BTreeMap<i64, u64>,
+    deadline: BTreeMap<i64, Deadline>,
+    /// This member led after its clock showed this.
+    led: u64,
+    /// A round that shall confirm more is under way.
+    asking: bool,
     /// Proposed to expire and not yet applied: no renewal until then.
     expiring: BTreeMap<i64, Expiring>,
     /// Leases whose expiry was decided by an entry: gone, or granted anew.
@@ -68,8 +87,8 @@ impl Lessor {
     }
 
     /// Milliseconds; continues from the state's clock and never goes back.
-    pub(crate) fn clock(&self, now: u64) -> u64 {
-        self.base + (now - self.since) * TICK_MS
+    pub(crate) fn clock(&self, g: &Ground) -> u64 {
+        self.base + (g.clock() - self.since) * TICK_MS
     }
 
     /// An entry of `term` is applied. The first one of this member's own term as leader starts the
@@ -79,11 +98,12 @@ impl Lessor {
             return false;
         }
         self.term = Some(term);
-        (self.base, self.since) = (g.store.lease_clock(), g.now);
+        (self.base, self.since) = (g.store.lease_clock(), g.clock());
         self.due.clear();
         self.deadline.clear();
         self.expiring.clear();
         self.settled.clear();
+        (self.led, self.asking) = (0, false);
         for (id, lease) in g.store.leases() {
             self.set(id, self.base + seconds(lease.ttl));
         }
@@ -91,26 +111,26 @@ impl Lessor {
     }
 
     fn set(&mut self, lease: i64, deadline: u64) {
-        if let Some(old) = self.deadline.insert(lease, deadline) {
-            self.due.remove(&(old, lease));
+        if let Some(old) = self.deadline.insert(lease, Deadline { at: deadline, moved: false }) {
+            self.due.remove(&(old.at, lease));
         }
         self.due.insert((deadline, lease));
     }
 
     fn forget(&mut self, lease: i64) {
         if let Some(old) = self.deadline.remove(&lease) {
-            self.due.remove(&(old, lease));
+            self.due.remove(&(old.at, lease));
         }
     }
 
-    pub(crate) fn applied(&mut self, change: &LeaseChange, now: u64) {
+    pub(crate) fn applied(&mut self, g: &Ground, change: &LeaseChange) {
         if self.term.is_none() {
             return;
         }
         match change {
             // Counted from its apply, which is later than its stamp: never early.
             LeaseChange::Granted { id, ttl, .. } => {
-                self.set(*id, self.clock(now) + seconds(*ttl));
+                self.set(*id, self.clock(g) + seconds(*ttl));
                 self.settle(*id);
             }
             LeaseChange::Checkpointed { .. } => {}
@@ -133,22 +153,55 @@ impl Lessor {
             return -1;
         }
         match self.deadline.get(&lease) {
-            Some(deadline) => (deadline.saturating_sub(self.clock(g.now)) / 1000) as i64,
+            Some(deadline) => (deadline.at.saturating_sub(self.clock(g)) / 1000) as i64,
             None => -1,
         }
     }
 
-    /// The commands that end what is due.
-    pub(crate) fn tick(&mut self, g: &Ground, standing: Standing) -> Vec<Bytes> {
-        let mut commands = Vec::new();
-        if !self.active() || standing.holds_commands {
-            return commands;
+    /// What was proposed long ago is proposed again.
+    pub(crate) fn tick(&mut self, g: &Ground, standing: Standing) -> Option<Bytes> {
+        let look = self.active() && !standing.holds_commands && g.now.is_multiple_of(LOOK_AFTER);
+        look.then(|| self.expire_again(g)).flatten()
+    }
+
+    /// Something is due: until a round confirms that this member led after this time, it does not end.
+    pub(crate) fn wants_round(&mut self, g: &Ground) -> Option<u64> {
+        let clock = self.clock(g);
+        // The tick in which a lease was granted or renewed had begun before: one more must pass.
+        let unproven = |(at, _): &(u64, i64)| *at < clock && self.led <= *at;
+        if !self.active() || self.asking || !self.due.range((self.led, i64::MIN)..).next().is_some_and(unproven) {
+            return None;
         }
-        if g.now.is_multiple_of(LOOK_AFTER) {
-            commands.extend(self.expire_again(g));
+        self.asking = true;
+        Some(clock)
+    }
+
+    /// This member led after its clock showed `upto`.
+    pub(crate) fn confirmed(&mut self, upto: u64) {
+        (self.led, self.asking) = (self.led.max(upto), false);
+    }
+
+    /// Time went by while this member could do nothing. What became due meanwhile is kept for a
+    /// heartbeat, so that renewals which came meanwhile can be read. Once for each: a member that
+    /// is stopped again and again ends its leases all the same.
+    pub(crate) fn was_away(&mut self, g: &Ground) {
+        if !self.active() {
+            return;
         }
-        commands.extend(self.expire_due(g));
-        commands
+        let clock = self.clock(g);
+        let missed: Vec<_> = self.due.range((self.led, i64::MIN)..(clock, i64::MIN)).copied().collect();
+        for (_, lease) in missed {
+            if self.deadline.get(&lease).is_some_and(|deadline| !deadline.moved) {
+                let at = clock + g.config.heartbeat_ms;
+                self.set(lease, at);
+                self.deadline.insert(lease, Deadline { at, moved: true });
+            }
+        }
+    }
+
+    /// Something is due, and this member led behind its deadline.
+    pub(crate) fn may_expire(&self) -> bool {
+        self.active() && self.due.first().is_some_and(|(at, _)| *at < self.led)
     }
 
     /// A proposal may have been dropped; the fence makes a second one harmless.
@@ -164,27 +217,27 @@ impl Lessor {
         (!batch.is_empty()).then(|| store::command::encode_expire(g.term, &batch))
     }
 
-    /// The end of what is due, as far as there is room beside what is under way.
-    fn expire_due(&mut self, g: &Ground) -> Vec<Bytes> {
+    /// The end of what is due and not in `kept`, as far as there is room beside what is under way.
+    pub(crate) fn expire(&mut self, g: &Ground, kept: &BTreeSet<i64>) -> Vec<Bytes> {
         let mut commands = Vec::new();
-        let (clock, now) = (self.clock(g.now), g.now);
         while self.expiring.len() + EXPIRE_BATCH <= EXPIRING_MOST {
+            let due = self.due.range(..(self.led, i64::MIN)).map(|(_, lease)| *lease);
+            let leases: Vec<i64> = due.filter(|lease| !kept.contains(lease)).take(EXPIRE_BATCH).collect();
+            if leases.is_empty() {
+                break;
+            }
             let mut batch = Vec::new();
-            while batch.len() < EXPIRE_BATCH {
-                // The tick in which a lease was granted or renewed had begun before: one more must pass.
-                let due = self.due.first().filter(|(deadline, _)| *deadline < clock);
-                let Some((_, lease)) = due.copied() else { break };
+            for lease in leases {
                 self.forget(lease);
                 if let Some(found) = g.store.lease(lease) {
                     batch.push((lease, found.granted));
-                    let expiring = Expiring { granted: found.granted, proposed: now, waiting: Vec::new() };
+                    let expiring = Expiring { granted: found.granted, proposed: g.now, waiting: Vec::new() };
                     self.expiring.entry(lease).or_insert(expiring);
                 }
             }
-            if batch.is_empty() {
-                break;
+            if !batch.is_empty() {
+                commands.push(store::command::encode_expire(g.term, &batch));
             }
-            commands.push(store::command::encode_expire(g.term, &batch));
         }
         commands
     }
@@ -230,15 +283,14 @@ impl Lessor {
     /// The granted time to live, or 0 for an unknown lease.
     fn renewed(&mut self, g: &Ground, lease: i64) -> i64 {
         let Some(ttl) = g.store.lease(lease).map(|found| found.ttl) else { return 0 };
-        let deadline = self.clock(g.now) + seconds(ttl);
+        let deadline = self.clock(g) + seconds(ttl);
         self.set(lease, deadline);
         ttl
     }
 
     /// Keep-alives of leases whose expiry was applied are answered: 0, or renewed if the id
     /// was granted anew meanwhile and the fence refused the expiry.
-    /// The commands: what else is due does not wait for a tick when there is room again.
-    pub(crate) fn settle_expired(&mut self, g: &mut Ground, standing: Standing) -> (Vec<AskAgain>, Vec<Bytes>) {
+    pub(crate) fn settle_expired(&mut self, g: &mut Ground) -> Vec<AskAgain> {
         let settled = std::mem::take(&mut self.settled);
         let mut again = Vec::new();
         for lease in &settled {
@@ -253,9 +305,7 @@ impl Lessor {
                 }
             }
         }
-        let room = !settled.is_empty() && self.active() && !standing.holds_commands;
-        let commands = if room { self.expire_due(g) } else { Vec::new() };
-        (again, commands)
+        again
     }
 
     /// No longer the leader of that term: nothing is renewed on its word.

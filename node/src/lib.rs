@@ -66,6 +66,7 @@ mod saves;
 mod transfer;
 mod walks;
 pub mod watch;
+mod watchdog;
 mod watches;
 pub mod work;
 mod writing;

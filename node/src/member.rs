@@ -23,7 +23,7 @@ mod status;
 use crate::apply::{Applier, Done, ENTRIES_PER_TURN};
 use crate::backup::Backups;
 use crate::checkpoints::Checkpoints;
-use crate::config::Config;
+use crate::config::{Config, TICK_MS};
 use crate::doubts::Doubts;
 use crate::frame::{Caller, Frame};
 use crate::gate::{Forward, Gate};
@@ -35,16 +35,20 @@ use crate::jobs::Task;
 use crate::lessor::{AskAgain, Lessor};
 use crate::listings::Listings;
 use crate::moves::Moves;
-use crate::reads::{Reads, Then};
+use crate::reads::{Confirmed, Reads, Then};
 use crate::saves::Saves;
 use crate::transfer::{Piece, Stock, Transfer};
 use crate::walks::Walks;
+use crate::watchdog::{Ages, Watchdog};
 use crate::watches::Watches;
 use consensus::{Consensus, Role, Turn};
 use store::Store;
 
 /// Keys that compaction left behind, taken out in one turn.
 const SWEPT_PER_TURN: usize = 1_000;
+
+/// Apply lags when an entry has waited for so many heartbeats.
+const LAGS: u64 = 2;
 
 /// One member of a cluster (see the crate's page).
 pub struct Node {
@@ -62,6 +66,7 @@ pub struct Node {
     checkpoints: Checkpoints,
     transfer: Transfer,
     health: Health,
+    watchdog: Watchdog,
     moves: Moves,
     doubts: Doubts,
     turn: Turn,
@@ -102,6 +107,7 @@ impl Node {
             checkpoints: Checkpoints::new(found.checkpoint, found.rows_bytes, found.log_bytes),
             transfer: Transfer::new(found.staged),
             health: Health::default(),
+            watchdog: Watchdog::default(),
             moves: Moves::default(),
             doubts: Doubts::new(consensus.doubt().is_some()),
             turn: Turn::default(),
@@ -178,6 +184,10 @@ impl Node {
         let g = &mut self.ground;
         match input {
             Input::Tick => self.tick(),
+            Input::Away { ticks } => {
+                g.was_away(ticks);
+                self.lessor.was_away(g);
+            }
             Input::Frame { from, frame } => self.frame(from, frame),
             Input::Lost { peer } => self.lost(peer),
             Input::Request { waiter, request } => self.request(waiter, request),
@@ -198,12 +208,19 @@ impl Node {
         g.consensus.tick();
         self.reads.tick(g);
         self.gate.tick(g);
-        for command in self.lessor.tick(g, self.health.standing()) {
+        if let Some(command) = self.lessor.tick(g, self.health.standing()) {
             self.gate.propose_own(command);
+        }
+        if let Some(upto) = self.lessor.wants_round(g) {
+            self.reads.queue_deadlines(upto);
         }
         self.walks.tick(g);
         self.backups.tick(g);
-        let wanted = self.health.tick(g, self.saves.age(g.now), self.checkpoints.busy());
+        let read = if g.is_leader() { self.reads.age() } else { 0 };
+        let ages = Ages { save: self.saves.age(g.now), apply: self.applier.age(g.now), read };
+        let standing = self.health.standing();
+        self.watchdog.tick(g, ages, standing.disk_full || standing.corrupt);
+        let wanted = self.health.tick(g, self.watchdog.holds_commands(), self.checkpoints.busy());
         self.want_checkpoint(wanted);
         let stock = self.stock();
         let g = &mut self.ground;
@@ -239,7 +256,7 @@ impl Node {
             }
             Frame::Forward { term, boot, commands } => {
                 let forward = Forward { from, boot, term, commands };
-                self.gate.on_forward(g, forward, self.health.standing(), self.lessor.clock(g.now));
+                self.gate.on_forward(g, forward, self.health.standing(), self.lessor.clock(g));
             }
             Frame::ForwardRefused { boot, seqs, why } => self.gate.on_forward_refused(g, boot, seqs, why),
             Frame::ForwardQuestion { term, boot, token, seqs } => {
@@ -272,6 +289,7 @@ impl Node {
                 self.doubts.on_standing(g, from, boot, question, standing);
             }
             Frame::TransferEnded { index, ok } => self.transfer.on_transfer_ended(g, from, index, ok),
+            Frame::Able { able } => self.watchdog.on_able(g, from, able),
             Frame::Digest { index, digest } => {
                 if self.health.on_digest(g, from, index, digest) {
                     self.bar();
@@ -291,7 +309,7 @@ impl Node {
     }
 
     fn submit_commands(&mut self) {
-        let clock = self.lessor.clock(self.ground.now);
+        let clock = self.lessor.clock(&self.ground);
         self.gate.submit(&mut self.ground, self.health.standing(), clock);
     }
 
@@ -311,13 +329,21 @@ impl Node {
                 self.checkpoints.log_grew(&save.entries);
                 self.saves.submit(g, save);
             }
-            self.applier.committed(turn.committed.drain(..));
+            self.applier.committed(self.ground.now, turn.committed.drain(..));
             if let Some(soft) = turn.soft.take() {
                 self.leadership(soft.term, soft.leader, soft.role);
             }
             let g = &mut self.ground;
             for (token, result) in turn.reads.drain(..) {
-                self.reads.confirmed(g, token, result.ok());
+                let primary = self.lessor.primary(g);
+                let at = result.ok().map(|index| {
+                    // A new leader knows no lease before it has applied up to its own first entry.
+                    let renewals = if primary { self.applier.leases_upto(index) } else { index };
+                    Confirmed { index, renewals }
+                });
+                if let Some(upto) = self.reads.confirmed(g, token, at) {
+                    self.lessor.confirmed(upto);
+                }
             }
             for fetch in turn.fetch.drain(..) {
                 let job = Job::ReadLog { ticket: fetch.ticket, from: fetch.from_index, max_bytes: fetch.max_bytes };
@@ -347,6 +373,7 @@ impl Node {
         }
         self.reads.leader_changed(g);
         self.health.leader_changed(g);
+        self.watchdog.leader_changed(g);
         self.moves.leader_changed(g);
         for AskAgain { waiter, lease } in self.lessor.stop(g) {
             self.reads.queue(waiter, Then::KeepAlive { lease });
@@ -377,7 +404,7 @@ impl Node {
         let g = &mut self.ground;
         let Some(applied) = done.applied else { return };
         for change in &applied.leases {
-            self.lessor.applied(change, g.now);
+            self.lessor.applied(g, change);
         }
         for events in &applied.events {
             self.watches.publish(g, events);
@@ -391,17 +418,27 @@ impl Node {
     fn upkeep(&mut self) {
         let g = &mut self.ground;
         g.store.sweep(SWEPT_PER_TURN);
-        let (again, commands) = self.lessor.settle_expired(g, self.health.standing());
-        for AskAgain { waiter, lease } in again {
+        for AskAgain { waiter, lease } in self.lessor.settle_expired(g) {
             self.reads.queue(waiter, Then::KeepAlive { lease });
         }
-        for command in commands {
-            self.gate.propose_own(command);
-        }
+        self.expire_leases();
+        let g = &mut self.ground;
         if g.unhanded_bytes() >= g.config.budgets.unwritten as u64 {
             g.write_records();
         }
         self.checkpoints.run(g, self.transfer.installing(), &self.transfer.pulled());
+    }
+
+    /// Ends leases that are due. None while apply lags: what grants a lease or ends it may wait there.
+    fn expire_leases(&mut self) {
+        let g = &self.ground;
+        let lags = self.applier.age(g.now) > LAGS * g.config.heartbeat_ms / TICK_MS;
+        if lags || !self.lessor.may_expire() || self.health.standing().holds_commands {
+            return;
+        }
+        for command in self.lessor.expire(g, &self.reads.renewals()) {
+            self.gate.propose_own(command);
+        }
     }
 
     /// The state must not be served: reads, watches and hashes end or wait, and this member does not lead.

@@ -59,6 +59,31 @@ pub(crate) enum Then {
         caller: Caller,
         lease: i64,
     },
+    /// For the lessor: this member led after its lease clock showed `upto` ms.
+    Deadlines {
+        upto: u64,
+    },
+}
+
+impl Then {
+    /// The lease that its asker wants to renew.
+    fn renews(&self) -> Option<i64> {
+        match self {
+            Then::KeepAlive { lease } | Then::ForeignKeepAlive { lease, .. } => Some(*lease),
+            _ => None,
+        }
+    }
+
+    /// Only a leader can answer it, whatever is applied here.
+    fn needs_leader(&self) -> bool {
+        matches!(
+            self,
+            Then::KeepAlive { .. }
+                | Then::TimeToLive { .. }
+                | Then::ForeignKeepAlive { .. }
+                | Then::ForeignTimeToLive { .. }
+        )
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -66,6 +91,8 @@ struct Read {
     /// 0 for foreign ones.
     waiter: Waiter,
     then: Then,
+    /// The tick at which it came.
+    since: u64,
 }
 
 /// A read whose index is applied: it is to be served now.
@@ -73,7 +100,14 @@ pub(crate) struct Due {
     /// 0 for foreign ones.
     pub(crate) waiter: Waiter,
     pub(crate) then: Then,
+}
+
+/// A round of this member is confirmed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Confirmed {
     pub(crate) index: u64,
+    /// A keep-alive may be answered when this is applied.
+    pub(crate) renewals: u64,
 }
 
 struct Round {
@@ -96,6 +130,7 @@ fn question(then: &Then, boot: u64, token: u64) -> Frame {
 #[derive(Default)]
 pub(crate) struct Reads {
     next_token: u64,
+    now: u64,
     queue: Vec<Read>,
     rounds: BTreeMap<u64, Round>,
     /// Confirmed; waiting until the store has applied the index.
@@ -145,7 +180,28 @@ impl Reads {
 
     pub(crate) fn queue(&mut self, waiter: Waiter, then: Then) {
         self.wanted.insert(waiter);
-        self.queue.push(Read { waiter, then });
+        self.queue.push(Read { waiter, then, since: self.now });
+    }
+
+    /// A round for the lessor (see [`Then::Deadlines`]).
+    pub(crate) fn queue_deadlines(&mut self, upto: u64) {
+        self.queue.push(Read { waiter: 0, then: Then::Deadlines { upto }, since: self.now });
+    }
+
+    /// How long the oldest read has waited here for an answer, in ticks. Reads of other members count.
+    pub(crate) fn age(&self) -> u64 {
+        self.here().map(|read| self.now - read.since).max().unwrap_or(0)
+    }
+
+    /// Leases that somebody waits to renew.
+    pub(crate) fn renewals(&self) -> BTreeSet<i64> {
+        self.here().filter_map(|read| read.then.renews()).collect()
+    }
+
+    /// Every read that no other member was asked about.
+    fn here(&self) -> impl Iterator<Item = &Read> {
+        let rounds = self.rounds.values().filter(|round| round.to == 0);
+        self.queue.iter().chain(rounds.flat_map(|round| &round.reads)).chain(self.reached.values().flatten())
     }
 
     /// End of a turn: the collected reads join one round.
@@ -179,14 +235,30 @@ impl Reads {
         g.send(g.leader, frame);
     }
 
-    /// Consensus answered a round of ours: `index` None = it failed.
-    pub(crate) fn confirmed(&mut self, g: &mut Ground, token: u64, index: Option<u64>) {
-        let Some(round) = self.rounds.remove(&token) else { return };
+    /// Consensus answered a round of ours: `at` None = it failed. The result: this member led after
+    /// its lease clock showed so many ms.
+    pub(crate) fn confirmed(&mut self, g: &mut Ground, token: u64, at: Option<Confirmed>) -> Option<u64> {
+        let round = self.rounds.remove(&token)?;
         assert_eq!(round.to, 0, "a round of our own");
-        match index {
-            Some(index) => self.reached.entry(index).or_default().extend(round.reads),
-            None => self.again(g, round.reads),
+        let Some(at) = at else {
+            self.again(g, round.reads);
+            return None;
+        };
+        let mut led = None;
+        for read in round.reads {
+            match read.then {
+                // Its asker waits for its own apply, not for ours.
+                Then::ForeignIndex { caller: Caller { member, boot, token } } => {
+                    g.send(member, Frame::ReadIndexReply { boot, token, index: at.index });
+                }
+                Then::Deadlines { upto } => led = led.max(Some(upto)),
+                Then::KeepAlive { .. } | Then::ForeignKeepAlive { .. } => {
+                    self.reached.entry(at.renewals).or_default().push(read);
+                }
+                _ => self.reached.entry(at.index).or_default().push(read),
+            }
         }
+        led
     }
 
     /// Own reads queue again; foreign ones are told at once.
@@ -202,6 +274,8 @@ impl Reads {
                 Then::ForeignTimeToLive { caller: Caller { member, boot, token }, .. } => {
                     g.send(member, Frame::TimeToLiveReply { boot, token, ok: false, ttl: 0, index: 0 });
                 }
+                // The lessor asks again, if this member leads again.
+                Then::Deadlines { .. } => {}
                 _ => self.queue.push(read),
             }
         }
@@ -212,6 +286,14 @@ impl Reads {
         for round in rounds.into_values() {
             self.again(g, round.reads);
         }
+        self.queue.retain(|read| !matches!(read.then, Then::Deadlines { .. }));
+        // Confirmed, and not applied here in time: the next leader answers.
+        let mut late = Vec::new();
+        self.reached.retain(|_, reads| {
+            late.extend(reads.extract_if(.., |read| read.then.needs_leader()));
+            !reads.is_empty()
+        });
+        self.again(g, late);
     }
 
     /// The connection to a peer broke: what was asked there is asked again.
@@ -225,6 +307,7 @@ impl Reads {
 
     pub(crate) fn tick(&mut self, g: &mut Ground) {
         let (now, boot) = (g.now, g.config.boot);
+        self.now = now;
         let Reads { rounds, wanted, .. } = self;
         rounds.retain(|token, round| {
             if round.to == 0 || now - round.at < ROUND_AGAIN {
@@ -240,7 +323,7 @@ impl Reads {
 
     /// What another member asks of the leader.
     pub(crate) fn foreign(&mut self, g: &mut Ground, then: Then) {
-        let read = Read { waiter: 0, then };
+        let read = Read { waiter: 0, then, since: self.now };
         if g.is_leader() { self.queue.push(read) } else { self.again(g, vec![read]) }
     }
 
@@ -294,10 +377,9 @@ impl Reads {
         while let Some(entry) = self.reached.first_entry()
             && *entry.key() <= applied
         {
-            let index = *entry.key();
             for read in entry.remove() {
                 if self.take(&read) {
-                    due.push(Due { waiter: read.waiter, then: read.then, index });
+                    due.push(Due { waiter: read.waiter, then: read.then });
                 }
             }
         }
@@ -325,11 +407,10 @@ mod tests {
         let mut reads = Reads::default();
         for waiter in 1..=1000 {
             reads.wanted.insert(waiter);
-            reads.queue.push(Read { waiter, then: Then::Barrier });
+            reads.queue.push(Read { waiter, then: Then::Barrier, since: 0 });
         }
-        reads
-            .queue
-            .push(Read { waiter: 0, then: Then::ForeignIndex { caller: Caller { member: 2, boot: 1, token: 1 } } });
+        let then = Then::ForeignIndex { caller: Caller { member: 2, boot: 1, token: 1 } };
+        reads.queue.push(Read { waiter: 0, then, since: 0 });
         for waiter in 1..=900 {
             assert!(reads.forget(waiter));
             assert!(!reads.forget(waiter), "once");

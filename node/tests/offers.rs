@@ -133,7 +133,8 @@ fn manifest(index: u64) -> Bytes {
     let store = Store::genesis(store::Config { segment_bytes: 1 << 20 }, vec![member], Position { index, term: 3 });
     let index_files = vec![IndexFile { number: index, len: PAGE, crc: 0 }];
     let id = Identity { cluster: CLUSTER, member: STRANGER };
-    Manifest { id, index, segments: vec![], index_files, tables: None, head: Bytes::from(store.image_head().encode()) }.encode()
+    Manifest { id, index, segments: vec![], index_files, tables: None, head: Bytes::from(store.image_head().encode()) }
+        .encode()
 }
 
 #[test]

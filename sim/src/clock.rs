@@ -1,5 +1,6 @@
-//! The monotonic clock of one member: it runs a little fast or slow, and it stands still while
-//! the process is paused. There is no wall clock to jump: a member is never told one.
+//! The monotonic clock of one member: it runs a little fast or slow. While the process is paused
+//! nothing is told; afterwards the member hears of all that it missed. There is no wall clock to
+//! jump: a member is never told one.
 
 use crate::trace::Time;
 
@@ -8,12 +9,24 @@ pub struct Clock {
     /// Virtual time between two ticks.
     period: Time,
     pub frozen_until: Time,
-    /// Missed ticks come at once after a pause; else they are gone.
+    /// Up to `LUMP` missed ticks come at once after a pause, as the server's driver does it; else none.
     catch_up: bool,
+    /// When the tick was due that waits for the end of a pause.
+    waiting: Option<Time>,
 }
 
-/// The driver's cap: what was missed beyond it is thrown away.
-const MOST_TICKS: u64 = 6;
+/// What a member hears of the time that went by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Passed {
+    pub ticks: u64,
+    /// Ticks that it does not live through.
+    pub away: u64,
+    /// When the next tick is due.
+    pub next: Time,
+}
+
+/// Ticks that come at once after a pause, at most.
+const LUMP: u64 = 6;
 
 /// Virtual microseconds of one tick of a true clock.
 const TICK: Time = node::TICK_MS * 1_000;
@@ -22,30 +35,29 @@ impl Clock {
     /// `fast`: percent, negative = slow.
     pub fn new(fast: i64, catch_up: bool) -> Clock {
         let period = (TICK as i64 * 100 / (100 + fast)) as Time;
-        Clock { period, frozen_until: 0, catch_up }
+        Clock { period, frozen_until: 0, catch_up, waiting: None }
     }
 
     pub fn frozen(&self, now: Time) -> bool {
         now < self.frozen_until
     }
 
-    /// The tick after the one that was due at `at`; `at` may lie in a pause that is over now.
-    pub fn next(&self, at: Time, now: Time) -> Time {
-        let next = at + self.period;
-        if next < now && !self.catch_up { now } else { next }
+    /// Another life of the process begins.
+    pub fn begin(&mut self) {
+        self.waiting = None;
     }
 
-    /// How many ticks the driver gives at `now` when the first one was due at `due`, and when the
-    /// next one is: `due_ticks` of `server/src/driver.rs`.
-    pub fn due(&self, due: Time, now: Time) -> (u64, Time) {
-        let missed = (now - due) / self.period;
-        if missed == 0 {
-            return (1, self.next(due, now));
-        }
-        match missed < MOST_TICKS {
-            true => (missed + 1, due + (missed + 1) * self.period),
-            false => (MOST_TICKS, now + self.period),
-        }
+    /// A tick is due, and the process does nothing.
+    pub fn wait(&mut self, now: Time) {
+        self.waiting.get_or_insert(now);
+    }
+
+    /// A tick is due, or one that waited may come at last.
+    pub fn pass(&mut self, now: Time) -> Passed {
+        let due = self.waiting.take().unwrap_or(now);
+        let passed = (now - due) / self.period + 1;
+        let ticks = passed.min(if self.catch_up { LUMP } else { 1 });
+        Passed { ticks, away: passed - ticks, next: due + passed * self.period }
     }
 
     /// Largest error of this clock's rate, in percent of the truth: what leases must allow for.
@@ -57,13 +69,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fast_clock_ticks_early_and_a_pause_is_made_up_or_not() {
-        assert!(Clock::new(10, true).next(0, 0) < TICK);
-        assert!(Clock::new(-10, true).next(0, 0) > TICK);
-        let clock = Clock::new(0, true);
-        assert_eq!(clock.due(TICK, 4 * TICK), (4, 5 * TICK));
-        assert_eq!(clock.due(TICK, 1000 * TICK), (6, 1001 * TICK));
-        assert_eq!(Clock::new(0, true).next(0, 100 * TICK), TICK);
-        assert_eq!(Clock::new(0, false).next(0, 100 * TICK), 100 * TICK);
+    fn a_fast_clock_ticks_early_and_a_pause_loses_no_time() {
+        assert!(Clock::new(10, true).pass(0).next < TICK);
+        assert!(Clock::new(-10, true).pass(0).next > TICK);
+        for (catch_up, ticks) in [(true, LUMP), (false, 1)] {
+            let mut clock = Clock::new(0, catch_up);
+            clock.wait(TICK);
+            clock.wait(50 * TICK);
+            let next = 101 * TICK;
+            assert_eq!(clock.pass(100 * TICK + 1), Passed { ticks, away: 100 - ticks, next });
+            assert_eq!(clock.pass(next), Passed { ticks: 1, away: 0, next: next + TICK });
+        }
     }
 }

@@ -224,8 +224,6 @@ pub(crate) struct Member {
     pub slow: (Time, Time),
     /// Its last turn ends then.
     pub busy_until: Time,
-    /// The first tick that was missed by a pause that goes on.
-    missed: Option<Time>,
     /// The next record that is written is spoilt.
     pub spoil_record: bool,
 }
@@ -306,7 +304,6 @@ impl Sim {
                     hung: [0; 3],
                     slow: (0, 0),
                     busy_until: 0,
-                    missed: None,
                     spoil_record: false,
                 }
             })
@@ -509,18 +506,20 @@ impl Sim {
     fn tick(&mut self, who: usize, life: u64) {
         let until = self.members[who].stands_still_until();
         if self.now < until {
-            // The tick waits for the process; the next ones are due meanwhile.
-            self.members[who].missed.get_or_insert(self.now);
+            // The tick waits for the process; more will be due meanwhile.
+            self.members[who].clock.wait(self.now);
             self.at(until, Event::Tick { who, life });
             return;
         }
-        let m = &mut self.members[who];
-        let due = m.missed.take().filter(|_| self.plan.sights.has(Sight::TickCap)).unwrap_or(self.now);
-        let (ticks, next) = m.clock.due(due, self.now);
-        self.at(next, Event::Tick { who, life });
-        let slow = self.is(Planted::ClockTooSlow) && !self.rng.percent(33);
-        for _ in 0..if slow { 0 } else { ticks } {
-            self.give(who, Input::Tick);
+        let passed = self.members[who].clock.pass(self.now);
+        self.at(passed.next, Event::Tick { who, life });
+        if !(self.is(Planted::ClockTooSlow) && !self.rng.percent(33)) {
+            for _ in 0..passed.ticks {
+                self.give(who, Input::Tick);
+            }
+            if passed.away > 0 {
+                self.give(who, Input::Away { ticks: passed.away });
+            }
         }
         if self.is(Planted::JobForEver) {
             self.see_job(who, "begin install", &Job::InstallFinish);

@@ -1,7 +1,6 @@
 //! Sorts the requests of clients, and answers what needs no log and no round.
 
 use super::Node;
-use crate::frame::Frame;
 use crate::gate::{After, Command};
 use crate::io::*;
 use crate::lessor::{AskAgain, answer_ttl};
@@ -90,7 +89,7 @@ impl Node {
         }
     }
 
-    fn serve_read(&mut self, Due { waiter, then, index }: Due) {
+    fn serve_read(&mut self, Due { waiter, then }: Due) {
         let g = &mut self.ground;
         match then {
             Then::Range { query, stream, keep } => self.begin_range(waiter, query, stream, keep),
@@ -111,9 +110,7 @@ impl Node {
                 answer_ttl(g, waiter, lease, ttl, keys);
             }
             Then::TtlKnown { lease, ttl, keys } => answer_ttl(g, waiter, lease, ttl, keys),
-            Then::ForeignIndex { caller } => {
-                g.send(caller.member, Frame::ReadIndexReply { boot: caller.boot, token: caller.token, index });
-            }
+            Then::ForeignIndex { .. } | Then::Deadlines { .. } => unreachable!("settled when the round was confirmed"),
             Then::ForeignKeepAlive { caller, lease } => self.lessor.renew_foreign(g, caller, lease),
             Then::ForeignTimeToLive { caller, lease } => self.lessor.tell_foreign(g, caller, lease),
         }

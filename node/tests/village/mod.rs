@@ -30,6 +30,20 @@ struct House {
     stalled: Vec<work::Lane>,
     /// Background jobs wait here while set.
     queue: Option<JobQueue>,
+    /// The process is stopped for the first so many ticks of every so many.
+    throttle: (u64, u64),
+    /// The process is stopped until this tick.
+    paused_until: u64,
+    /// Ticks that a stopped process has missed, and what came for it meanwhile.
+    missed: u64,
+    inbox: Vec<Input>,
+}
+
+impl House {
+    fn paused(&self, now: u64) -> bool {
+        let (stopped, of) = self.throttle;
+        now < self.paused_until || of > 0 && now % of < stopped
+    }
 }
 
 #[derive(Default)]
@@ -55,6 +69,8 @@ pub struct Village {
     cache: u64,
     /// Bytes of records that are kept before they are written; 0: the default.
     unwritten: usize,
+    /// Bytes of records in memory beyond which apply waits; 0: the default.
+    unwritten_most: u64,
     /// Bytes of log that call for a checkpoint; 0: few.
     checkpoint: u64,
     /// Disks hang from the first start on.
@@ -76,6 +92,10 @@ impl Village {
         match words.as_slice() {
             ["cache", bytes] => self.cache = bytes.parse().expect("bytes"),
             ["unwritten", bytes] => self.unwritten = bytes.parse().expect("bytes"),
+            ["unwritten", bytes, most] => {
+                self.unwritten = bytes.parse().expect("bytes");
+                self.unwritten_most = most.parse().expect("bytes");
+            }
             ["checkpoint", bytes] => self.checkpoint = bytes.parse().expect("bytes"),
             ["uncommitted", bytes] => self.uncommitted = bytes.parse().expect("bytes"),
             ["start", count] => {
@@ -105,6 +125,19 @@ impl Village {
             ["hang", id] => self.houses.get_mut(&id.parse().expect("id")).expect("member").hung = true,
             ["queue", id] => {
                 self.houses.get_mut(&id.parse().expect("id")).expect("member").queue = Some(JobQueue::default())
+            }
+            ["unqueue", id] => {
+                let id = id.parse().expect("id");
+                self.do_queued(id, usize::MAX, "");
+                self.houses.get_mut(&id).expect("member").queue = None;
+            }
+            ["pause", id, ticks] => {
+                let until = self.now + 1 + ticks.parse::<u64>().expect("ticks");
+                self.houses.get_mut(&id.parse().expect("id")).expect("member").paused_until = until;
+            }
+            ["throttle", id, stopped, of] => {
+                let throttle = (stopped.parse().expect("ticks"), of.parse().expect("ticks"));
+                self.houses.get_mut(&id.parse().expect("id")).expect("member").throttle = throttle;
             }
             ["differ", id, index] => self.differ(id.parse().expect("id"), index.parse().expect("index")),
             ["flip", id, path, offset] => {
@@ -179,6 +212,9 @@ impl Village {
         if self.unwritten > 0 {
             config.budgets.unwritten = self.unwritten;
         }
+        if self.unwritten_most > 0 {
+            config.budgets.unwritten_most = self.unwritten_most;
+        }
         if self.checkpoint > 0 {
             config.checkpoint_bytes = self.checkpoint;
         }
@@ -213,6 +249,10 @@ impl Village {
             kept: Vec::new(),
             stalled: Vec::new(),
             queue: None,
+            throttle: (0, 0),
+            paused_until: 0,
+            missed: 0,
+            inbox: Vec::new(),
         };
         self.houses.insert(id, house);
         self.carry_out(id, out);
@@ -316,14 +356,44 @@ impl Village {
         self.deliver();
         let ids: Vec<u64> = self.houses.keys().copied().collect();
         for id in ids {
-            self.input(id, Input::Tick);
+            let house = self.houses.get_mut(&id).expect("member");
+            let missed = std::mem::take(&mut house.missed);
+            if !house.down && house.paused(self.now) {
+                house.missed = missed + 1;
+            } else if missed > 0 {
+                self.go_on(id, missed + 1);
+            } else {
+                self.input(id, Input::Tick);
+            }
         }
     }
 
+    /// A process that was stopped goes on, as the driver does it: first what came, then the time
+    /// that went by, all in one turn.
+    fn go_on(&mut self, id: u64, due: u64) {
+        let house = self.houses.get_mut(&id).expect("member");
+        let mut out = Vec::new();
+        for input in std::mem::take(&mut house.inbox) {
+            house.node.step(input, &mut out);
+        }
+        let lived = due.min(6);
+        (0..lived).for_each(|_| house.node.step(Input::Tick, &mut out));
+        if due > lived {
+            house.node.step(Input::Away { ticks: due - lived }, &mut out);
+        }
+        self.carry_out(id, out);
+        self.settle(id);
+        self.deliver();
+    }
+
     fn input(&mut self, id: u64, input: Input) {
+        let now = self.now;
         let house = self.houses.get_mut(&id).expect("member");
         if house.down {
             return;
+        }
+        if house.paused(now) {
+            return house.inbox.push(input);
         }
         let mut out = Vec::new();
         house.node.step(input, &mut out);
@@ -366,7 +436,11 @@ impl Village {
         let mut bytes = Vec::new();
         node::frame::encode(&frame, &mut bytes);
         let frame = node::frame::decode(Bytes::from(bytes)).expect("own frames are readable");
+        let now = self.now;
         let house = self.houses.get_mut(&to).expect("member");
+        if house.paused(now) {
+            return house.inbox.push(Input::Frame { from, frame });
+        }
         let mut out = Vec::new();
         house.node.step(Input::Frame { from, frame }, &mut out);
         self.carry_out(to, out);
@@ -466,6 +540,9 @@ impl Village {
                 body: command::encode_lease_grant(lease.parse().expect("id"), ttl.parse().expect("ttl"), 2),
                 cost: 64,
             },
+            ["revoke", lease] => {
+                Request::Propose { body: command::encode_lease_revoke(lease.parse().expect("id")), cost: 0 }
+            }
             ["keep", lease] => Request::KeepAlive { lease: lease.parse().expect("id") },
             ["ttl", lease] => Request::TimeToLive { lease: lease.parse().expect("id"), keys: true },
             ["hash"] => Request::HashKv { revision: 0 },

@@ -230,6 +230,7 @@ impl Sim {
             self.run_lane(who, lane);
         }
         self.observe(who);
+        self.members[who].clock.begin();
         self.at(self.now, Event::Tick { who, life: number });
         self.wake(who);
     }
@@ -296,7 +297,6 @@ impl Sim {
         m.life += 1;
         m.armed.clear();
         m.stopping = None;
-        m.missed = None;
         m.busy_until = 0;
         m.hung = [0; 3];
         m.spoil_record = false;
