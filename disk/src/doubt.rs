@@ -11,6 +11,7 @@ const DIR: &str = "log";
 pub(crate) const PATH: &str = "log/doubt";
 const HAS_PROMISE: u32 = 1;
 const PROVEN_TEAR: u32 = 2;
+const AT_LEAST: u32 = 4;
 /// Most bytes kept of each text.
 const TEXT: usize = 1024;
 
@@ -22,6 +23,8 @@ pub struct Doubt {
     /// (index, term) of the last entry that the lost end held or may have held. None: nothing is known
     /// of it.
     pub promise: Option<(u64, u64)>,
+    /// The log went at least so far, and may have gone on.
+    pub at_least: bool,
     /// The highest term, with its vote, that the lost end may have promised. Its commit is no promise.
     pub hard: HardState,
     /// The end was a write that never finished, so nobody was told of it. Kept all the same: other
@@ -50,6 +53,7 @@ impl Doubt {
         Doubt {
             at: newer.at,
             promise,
+            at_least: self.at_least || newer.at_least,
             hard: stricter(self.hard, newer.hard),
             proven_tear: self.proven_tear && newer.proven_tear,
         }
@@ -75,6 +79,7 @@ pub fn find(files: &dyn Files, id: Identity) -> Result<Option<Doubt>, Fault> {
     let unknown = || Doubt {
         at: Torn { file: PATH.to_string(), offset: 0, what: "the file is not readable".to_string() },
         promise: None,
+        at_least: false,
         hard: HardState::default(),
         proven_tear: false,
     };
@@ -102,7 +107,12 @@ pub fn clear(files: &dyn Files) -> Result<bool, Fault> {
 fn encode(doubt: &Doubt) -> Vec<u8> {
     let mut out = Vec::new();
     let flag = |set: bool, flag: u32| if set { flag } else { 0 };
-    put_u32(&mut out, flag(doubt.promise.is_some(), HAS_PROMISE) | flag(doubt.proven_tear, PROVEN_TEAR));
+    put_u32(
+        &mut out,
+        flag(doubt.promise.is_some(), HAS_PROMISE)
+            | flag(doubt.proven_tear, PROVEN_TEAR)
+            | flag(doubt.at_least, AT_LEAST),
+    );
     let promise = doubt.promise.unwrap_or_default();
     let HardState { term, vote, commit } = doubt.hard;
     for value in [promise.0, promise.1, term, vote, commit, doubt.at.offset] {
@@ -127,10 +137,11 @@ fn decode(value: &[u8]) -> Option<Doubt> {
         Some(String::from_utf8_lossy(fields.bytes(len)?).into_owned())
     };
     let (file, what) = (text()?, text()?);
-    let known = flags & !(HAS_PROMISE | PROVEN_TEAR) == 0 && fields.is_empty();
+    let known = flags & !(HAS_PROMISE | PROVEN_TEAR | AT_LEAST) == 0 && fields.is_empty();
     known.then_some(Doubt {
         at: Torn { file, offset, what },
         promise: (flags & HAS_PROMISE != 0).then_some(promise),
+        at_least: flags & AT_LEAST != 0,
         hard,
         proven_tear: flags & PROVEN_TEAR != 0,
     })
@@ -142,7 +153,7 @@ mod tests {
 
     fn doubt(promise: Option<(u64, u64)>, term: u64, vote: u64, proven_tear: bool) -> Doubt {
         let at = Torn { file: "log/0000000000000001.log".to_string(), offset: 8192, what: "é".repeat(900) };
-        Doubt { at, promise, hard: HardState { term, vote, commit: 3 }, proven_tear }
+        Doubt { at, promise, at_least: proven_tear, hard: HardState { term, vote, commit: 3 }, proven_tear }
     }
 
     #[test]

@@ -21,7 +21,8 @@ fn manifest(id: Identity, index: u64, index_files: &[(u64, Vec<u8>)]) -> Bytes {
         .iter()
         .map(|(number, body)| IndexFile { number: *number, len: PAGE + body.len() as u64, crc: crc32c::crc32c(body) })
         .collect();
-    Manifest { id, index, segments: vec![], index_files, head: Bytes::from(store.image_head().encode()) }.encode()
+    Manifest { id, index, segments: vec![], index_files, tables: None, head: Bytes::from(store.image_head().encode()) }
+        .encode()
 }
 
 fn put(files: &MemFiles, name: &str, body: &[u8], upto: usize) {

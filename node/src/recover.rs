@@ -232,10 +232,11 @@ fn apply_again(store: &mut Store, entry: &Entry, files: &dyn Files) -> Result<()
 /// disk that loses flushed writes leaves the same traces. A late founder may have been a member before,
 /// on a disk that was emptied since.
 fn doubt_of(kept: Option<&disk::Doubt>, late_founder: bool) -> Option<Doubt> {
-    let lost = kept.map(|kept| Doubt {
-        promise: kept.promise.map(|(index, term)| consensus::Position { index, term }),
+    let lost = kept.map(|kept| {
+        let promise = kept.promise.filter(|_| !kept.at_least);
+        let promise = promise.map(|(index, term)| consensus::Position { index, term });
         // Whoever cannot tell how far the lost end went does not know its vote either.
-        vote: kept.promise.is_none(),
+        Doubt { promise, vote: promise.is_none() }
     });
     let late = late_founder.then_some(Doubt { promise: None, vote: true });
     lost.into_iter().chain(late).reduce(Doubt::and)

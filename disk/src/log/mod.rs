@@ -323,7 +323,7 @@ impl Log {
         let known = crate::doubt::find(&*self.files, self.id)?;
         let (at, hard) =
             known.map_or((at, self.hard), |known| (known.at, crate::doubt::stricter(known.hard, self.hard)));
-        crate::doubt::remember(&*self.files, self.id, &Doubt { at, promise, hard, proven_tear: false })
+        crate::doubt::remember(&*self.files, self.id, &Doubt { at, promise, at_least: false, hard, proven_tear: false })
     }
 
     /// True if the last batch with content is proven: [`prove`](Log::prove) would add no safety.

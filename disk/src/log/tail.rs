@@ -49,9 +49,11 @@ pub(super) fn judge(chain: &Chain, end: Option<&End>, marks: &Marks) -> Tail {
             chain.number, mark.number
         );
         let mut doubt = doubt_of(chain, end, what);
-        // Without a mark that is exact the log may have gone on beyond it.
-        let exact = marks.acknowledged().is_some();
-        doubt.promise = exact.then(|| further(doubt.promise, mark.last));
+        // Behind the batch that is wrong lies no other one, or it would be its proof. Without that batch, and
+        // without a mark that is exact, the log may have gone on.
+        let last = end.and_then(|end| end.header).is_some_and(|header| header.number >= mark.number);
+        doubt.at_least = !last && marks.acknowledged().is_none();
+        doubt.promise = Some(further(doubt.promise, mark.last));
         doubt.hard = stricter(doubt.hard, mark.hard);
         return Tail::Doubtful(doubt);
     }
@@ -93,6 +95,7 @@ fn doubt_of(chain: &Chain, end: Option<&End>, what: String) -> Doubt {
     Doubt {
         at,
         promise: end.and_then(End::promise),
+        at_least: false,
         hard: header.map(|header| header.hard).unwrap_or_default(),
         proven_tear: false,
     }

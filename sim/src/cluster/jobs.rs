@@ -283,6 +283,7 @@ pub(super) fn job_name(job: &Job) -> &'static str {
         Job::Save { .. } => "save",
         Job::Prove { .. } => "prove",
         Job::KeepDoubt { .. } => "keep doubt",
+        Job::InstallDrop { .. } => "drop install",
         Job::CutLog { .. } => "cut log",
         Job::RestartLog { .. } => "restart log",
         Job::ReadLog { .. } => "read log",
