@@ -173,14 +173,14 @@ fn settings(plan: &mut Plan, sight: Sight, rng: &mut Rng) {
         Sight::SlowTurns => plan.until += 40 * SECOND,
         Sight::Bandwidth => plan.bandwidth = *rng.pick(&[250_000, 1_000_000, 2_500_000, 20_000_000]),
         Sight::ManyLeases if plan.members > 1 => {
-            plan.leases = 60_000;
+            plan.leases = 50_000;
             plan.max_request_bytes = 256 << 10;
             plan.small_budgets = false;
             plan.checkpoint_bytes = 256 << 10;
             plan.log_segment_bytes = 64 << 10;
             // One is away while they are granted, and needs a snapshot when it is back.
             let who = Who::Nth(rng.below(plan.members as u64) as usize);
-            plan.faults.push((3 * SECOND, Fault::Crash { who, power: false, down: 18 * SECOND }));
+            plan.faults.push((3 * SECOND, Fault::Crash { who, power: false, down: 11 * SECOND }));
         }
         Sight::LaneHung => {
             plan.small_budgets = true;

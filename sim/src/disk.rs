@@ -536,6 +536,7 @@ impl Disk {
         inner.files.clear();
         inner.names.clear();
         for (path, bytes) in image {
+            inner.dirs.insert(dir_of(path));
             let id = inner.next_file;
             inner.next_file += 1;
             inner.files.insert(id, Data { view: bytes.clone(), durable: bytes.clone(), ..Data::default() });

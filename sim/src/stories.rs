@@ -286,9 +286,9 @@ impl Sim {
             return;
         }
         let disk = self.members[who].disk.clone();
-        match hurt.right.take() {
+        match &hurt.right {
             Some(image) if hurt.story.is_some_and(|s| !matches!(s.harm, Harm::TailRot(_) | Harm::Rot(..))) => {
-                disk.restore(&image)
+                disk.restore(image)
             }
             _ => hurt.rotten.iter().for_each(|rotten| disk.unrot(rotten)),
         }

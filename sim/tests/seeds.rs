@@ -90,7 +90,17 @@ fn a_few_planted_bugs_are_found_at_once() {
 
 #[test]
 fn seeds_of_a_sight_fail_until_it_is_survived_and_are_clean_from_then_on() {
-    for kept in all_kept().into_iter().filter(|kept| !kept.sights.is_empty()) {
+    judge(|kept| !kept.sights.is_empty() && !kept.sights.contains(&Sight::ManyLeases));
+}
+
+/// By itself, because it takes as long as all others.
+#[test]
+fn seeds_with_many_leases_fail_until_that_is_survived_and_are_clean_from_then_on() {
+    judge(|kept| kept.sights.contains(&Sight::ManyLeases));
+}
+
+fn judge(which: impl Fn(&Kept) -> bool) {
+    for kept in all_kept().into_iter().filter(which) {
         let (verdict, Kept { seed, sights }) = (kept.run(), &kept);
         match kept.must_fail() {
             true => assert!(

@@ -220,3 +220,62 @@ impl Disk {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::badday::Spot;
+
+    fn disk() -> Disk {
+        let disk = Disk::new(Rng::new(1, "disk"), Speed { flush: 1000, percent: 100 });
+        disk.begin(0, None);
+        disk.make_dir("log").expect("make_dir");
+        let file = disk.open("log/01.log", How::Create).expect("create");
+        file.allocate(4 * PAGE as u64).expect("allocate");
+        file.write_at(PAGE as u64, &[&[7; 600]]).expect("write");
+        file.sync().expect("sync");
+        disk.sync_dir("log").expect("sync_dir");
+        let end = disk.end().end;
+        disk.power_loss(end, PowerLoss::Nothing);
+        disk
+    }
+
+    #[test]
+    fn an_emptied_disk_that_is_put_back_is_as_before() {
+        let disk = disk();
+        let image = disk.durable_image(1 << 40);
+        disk.empty();
+        assert!(disk.paths().is_empty() && disk.list("log").is_err());
+        disk.restore(&image);
+        assert_eq!(disk.list("log").expect("the directory is back"), ["01.log"]);
+        assert_eq!(disk.durable_image(1 << 40), image);
+    }
+
+    #[test]
+    fn rot_changes_the_last_batch_and_can_be_taken_back() {
+        for spot in [Spot::Bit, Spot::Sector, Spot::Page, Spot::ZeroPage] {
+            let disk = disk();
+            let before = disk.durable_image(1 << 40);
+            let rotten = disk.rot_tail(spot, 3).expect("something changes");
+            assert!(rotten.offset >= PAGE && disk.is_rotten(&rotten));
+            assert_ne!(disk.durable_image(1 << 40), before);
+            disk.unrot(&rotten);
+            assert!(!disk.is_rotten(&rotten));
+            assert_eq!(disk.durable_image(1 << 40), before);
+        }
+    }
+
+    #[test]
+    fn a_disk_that_lies_about_the_log_forgets_it_at_a_power_loss() {
+        let disk = disk();
+        disk.trouble(|t| t.loses_log = true);
+        disk.begin(1 << 30, None);
+        let file = disk.open("log/01.log", How::Write).expect("open");
+        file.write_at(2 * PAGE as u64, &[&[9; 600]]).expect("write");
+        file.sync().expect("it says yes");
+        let end = disk.end().end;
+        assert_eq!(disk.peek("log/01.log").expect("there")[2 * PAGE], 9);
+        disk.power_loss(end, PowerLoss::Nothing);
+        assert_eq!(disk.peek("log/01.log").expect("there")[2 * PAGE], 0);
+    }
+}
