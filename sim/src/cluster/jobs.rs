@@ -249,5 +249,6 @@ pub(super) fn job_name(job: &Job) -> &'static str {
         Job::InstallBegin { .. } => "begin install",
         Job::InstallChunk { .. } => "install chunk",
         Job::InstallFinish { .. } => "finish install",
+        Job::InstallDrop { .. } => "drop install",
     }
 }
