@@ -8,6 +8,7 @@ use crate::io::*;
 use crate::jobs::Task;
 use bytes::Bytes;
 use consensus::{ConfState, Entry, Snapshot};
+use std::collections::BTreeSet;
 use store::{ImageCursor, ImageHead};
 
 /// Row jobs on their way to the background thread at one time.
@@ -18,7 +19,7 @@ const ROWS_BYTES: usize = 256 << 10;
 pub(crate) struct Checkpoints {
     running: Option<Running>,
     /// A checkpoint at or above this applied index was asked for.
-    wanted: Option<u64>,
+    wanted: BTreeSet<u64>,
     /// Index of the newest durable one.
     newest: u64,
     log_bytes: u64,
@@ -51,7 +52,7 @@ impl Checkpoints {
     pub(crate) fn new(newest: u64, rows_bytes: u64, log_bytes: u64) -> Checkpoints {
         Checkpoints {
             running: None,
-            wanted: None,
+            wanted: BTreeSet::new(),
             newest,
             log_bytes,
             logged: 0,
@@ -71,7 +72,7 @@ impl Checkpoints {
 
     /// One is being written, or is wanted.
     pub(crate) fn busy(&self) -> bool {
-        self.running.is_some() || self.wanted.is_some()
+        self.running.is_some() || !self.wanted.is_empty()
     }
 
     /// Index of the newest durable one.
@@ -135,7 +136,7 @@ impl Checkpoints {
     }
 
     pub(crate) fn want(&mut self, index: u64) {
-        self.wanted = Some(self.wanted.unwrap_or(0).max(index));
+        self.wanted.insert(index);
     }
 
     /// Consensus wants a snapshot for a follower far behind.
@@ -157,12 +158,13 @@ impl Checkpoints {
     }
 
     fn begin(&mut self, g: &mut Ground, installing: bool) {
-        let Some(wanted) = self.wanted else { return };
+        let Some(wanted) = self.wanted.first().copied() else { return };
         let store::Position { index, term } = g.store.applied();
         if self.running.is_some() || installing || index < wanted {
             return;
         }
-        self.wanted = None;
+        // A demand beyond it stays: what applies nothing now must not hold up the others.
+        self.wanted.retain(|wanted| *wanted > index);
         if index == self.newest && self.offered.is_some() {
             return;
         }
@@ -262,7 +264,7 @@ impl Checkpoints {
         for (waiter, revision, _) in done {
             g.answer(waiter, Answer::Applied { revision, result: Ok(store::Reply::Compact) });
         }
-        if !self.physical.is_empty() && self.running.is_none() && self.wanted.is_none() {
+        if !self.physical.is_empty() && self.running.is_none() {
             self.want(g.store.applied().index);
         }
     }

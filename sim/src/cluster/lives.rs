@@ -13,7 +13,7 @@ enum Founding {
 }
 
 /// The shipped policy.
-const FOUNDING: Founding = Founding::AtOnce;
+const FOUNDING: Founding = Founding::AskOthers;
 
 impl Sim {
     /// What every founder begins with, written to the member's disk.
