@@ -128,9 +128,10 @@ impl Flight {
         Some((self.token, ranges(self.under_way.keys().copied())))
     }
 
-    /// Which of the missing ones are still under way. None of an answer that is out of date.
-    pub(crate) fn missing(&self, token: u64, missing: &[SeqRange]) -> Vec<u64> {
-        if token < self.valid_from || token > self.token {
+    /// Which of the missing ones are still under way. None of an answer that is out of date, and none once
+    /// `leader` or `term` is another: a forward is said in the term that it was first said in.
+    pub(crate) fn missing(&self, leader: u64, term: u64, token: u64, missing: &[SeqRange]) -> Vec<u64> {
+        if (leader, term) != (self.to, self.term) || token < self.valid_from || token > self.token {
             return Vec::new();
         }
         missing.iter().flat_map(|range| self.under_way.range(range.first..=range.last)).map(|(seq, _)| *seq).collect()
@@ -344,12 +345,14 @@ mod tests {
         let (first, _) = flight.question(2, 5, 5).expect("asked");
         flight.lost(2, 6);
         let (second, _) = flight.question(2, 5, 6).expect("asked");
-        assert_eq!(flight.missing(first, &[range(2, 90)]), [2, 3]);
+        assert_eq!(flight.missing(2, 5, first, &[range(2, 90)]), [2, 3]);
+        assert!(flight.missing(0, 5, first, &[range(2, 90)]).is_empty(), "the leader is gone");
+        assert!(flight.missing(2, 6, first, &[range(2, 90)]).is_empty(), "in a later term they are sent anew");
         flight.sent_again(2);
-        assert!(flight.missing(second, &[range(2, 90)]).is_empty(), "asked before the bodies left again");
+        assert!(flight.missing(2, 5, second, &[range(2, 90)]).is_empty(), "asked before the bodies left again");
         flight.lost(2, 7);
         let (third, _) = flight.question(2, 5, 7).expect("asked");
-        assert_eq!(flight.missing(third, &[range(3, 3)]), [3]);
-        assert!(flight.missing(third + 1, &[range(3, 3)]).is_empty(), "never asked");
+        assert_eq!(flight.missing(2, 5, third, &[range(3, 3)]), [3]);
+        assert!(flight.missing(2, 5, third + 1, &[range(3, 3)]).is_empty(), "never asked");
     }
 }

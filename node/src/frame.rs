@@ -162,7 +162,7 @@ pub fn lane(frame: &Frame) -> Lane {
         Frame::Raft(message) if message.is_urgent() => Lane::Urgent,
         Frame::Raft(_) => Lane::Log,
         Frame::Chunk { .. } | Frame::ChunkRequest { .. } => Lane::Bulk,
-        Frame::Forward { .. } => Lane::Forward,
+        Frame::Forward { .. } | Frame::ForwardQuestion { .. } => Lane::Forward,
         _ => Lane::Urgent,
     }
 }

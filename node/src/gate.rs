@@ -340,7 +340,7 @@ impl Gate {
             return;
         }
         let mut again = Vec::new();
-        for seq in self.flight.missing(token, missing) {
+        for seq in self.flight.missing(g.leader, g.term, token, missing) {
             match self.sent.get(&seq) {
                 Some(sent) => again.push(Forwarded { seq, body: sent.command.body.clone() }),
                 // Nobody wants it any more.
