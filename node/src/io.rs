@@ -435,6 +435,8 @@ pub struct Status {
     pub alarms: Vec<AlarmMember>,
     /// A job waits for space on this member's disk.
     pub disk_full: bool,
+    /// This member may have lost what it promised: it does not stand for election until that is settled.
+    pub doubt: bool,
     pub digest: u128,
     pub cluster_version: String,
     /// Followers as the leader sees them: (member, match index, recently active).

@@ -48,8 +48,10 @@ impl Sim {
                 true
             }
             Fault::Lose { who } => self.strike_one(who, |sim, at| {
-                sim.crash(at, true, None);
-                sim.members[at].gone = true;
+                if sim.may_lose(at) {
+                    sim.crash(at, true, None);
+                    sim.members[at].gone = true;
+                }
             }),
             Fault::Cut { shape, lasts, breaks } => self.cut(nth, shape, lasts, breaks),
             Fault::Storm { lasts, per_myriad } => {

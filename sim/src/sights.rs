@@ -91,19 +91,8 @@ pub struct NotYet {
 /// Off unless they are asked for. Whoever mends a fault takes its line out; `seeds.txt` has the seeds
 /// that fail until then and must be clean from then on.
 pub const NOT_YET: &[NotYet] = &[
-    off(Sight::EmptyDisk, 1, "an emptied member founds itself and votes: R-5, V-4"),
-    off(Sight::OlderDisk, 1, "a rolled-back member votes for one that lacks entries: R-5, V-4"),
-    off(Sight::LostWrite, 1, "as an older disk: R-5, V-4"),
-    off(Sight::TailRot, 2, "damage of the last batch is cut as a torn tail: R-5, V-4"),
-    off(Sight::MisdirectedWrite, 2, "the last batch is not in its place and is cut: R-5, V-4"),
-    off(Sight::RecordRot, 3, "a checkpoint names a damaged record: D-6"),
-    off(Sight::LaneHung, 4, "a leader whose background lane hangs stays leader: V-2"),
-    off(Sight::BigValues, 5, "forwards are said again and again: B-1; with 14: D-5"),
-    off(Sight::ManyLeases, 9, "a manifest is longer than any frame: V-5, V-4"),
+    off(Sight::BigValues, 6, "what is staged of a snapshot is judged, or does not arrive: D-5, V-4"),
     off(Sight::SlowTurns, 10, "leases of a slow leader live too long: L-4"),
-    off(Sight::Quota, 12, "a quota that is used up ends the member: fatal"),
-    off(Sight::OlderLog, 13, "an older log file starts without a word: R-5, V-4"),
-    off(Sight::LogGone, 13, "the log ends before the checkpoint and the member starts: R-5, V-4"),
 ];
 
 const fn off(sight: Sight, fault: u32, seen: &'static str) -> NotYet {

@@ -47,6 +47,13 @@ impl Sim {
         self.hurts.values().any(|h| h.story.is_some_and(|s| s.harm.is_silent()))
     }
 
+    /// A disk that is gone for ever counts as a harmed one: the rest must hold what was promised.
+    pub(crate) fn may_lose(&self, who: usize) -> bool {
+        let gone = self.members.iter().filter(|m| m.gone).count();
+        let hurt = self.hurts.keys().filter(|hurt| **hurt != who).count();
+        (hurt + gone + 1) * 2 < self.members.len()
+    }
+
     /// One more disk may be harmed: a minority at most, with those that are lost for ever.
     pub(crate) fn may_hurt(&self, who: usize) -> bool {
         let gone = self.members.iter().filter(|m| m.gone).count();
@@ -301,7 +308,7 @@ impl Sim {
     pub(crate) fn end_stories(&mut self) {
         let over = |sim: &Sim, who: usize, hurt: &Hurt| {
             let member = &sim.members[who];
-            let serves = member.up.as_ref().is_some_and(|l| l.status.applied >= hurt.target);
+            let serves = member.up.as_ref().is_some_and(|l| l.status.applied >= hurt.target && !l.status.doubt);
             hurt.struck && serves && !hurt.rotten.iter().any(|r| member.disk.is_rotten(r))
         };
         let done: Vec<usize> = self.hurts.iter().filter(|(who, h)| over(self, **who, h)).map(|(who, _)| *who).collect();

@@ -65,6 +65,7 @@ impl Node {
             leases: g.store.lease_count() as u64,
             watches: self.watches.live(),
             alarms: self.alarms(),
+            doubt: g.consensus.doubt().is_some(),
             disk_full: self.health.standing().disk_full,
             digest: g.store.digest(),
             cluster_version: g.store.cluster_version().to_string(),
