@@ -81,6 +81,11 @@ fn every_id_that_is_used_is_defined() {
             }
         }
     }
+    for (path, text) in tree().iter().filter(|(path, _)| path.starts_with("sim/src/")) {
+        for id in text.split("fail(\"").skip(1).filter_map(|rest| rest.split('"').next()) {
+            assert!(defined.contains_key(id), "{path}: {id} is not defined in {PAGE}");
+        }
+    }
     for row in read(&workspace().join(PLANTED)).lines().filter(|line| line.starts_with("| `")) {
         for id in row.rsplit(" | ").next().unwrap_or_default().trim_end_matches(" |").split(", ") {
             assert!(defined.contains_key(id), "{PLANTED}: {id} is not defined in {PAGE}");
