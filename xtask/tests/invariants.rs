@@ -129,8 +129,9 @@ fn what_an_entry_names_is_there() {
             let (module, function) = name.split_once("::").expect("module::function");
             let places = [format!("sim/src/{module}.rs"), format!("sim/src/{module}/")];
             let there = |path: &str| path == places[0] || path.starts_with(&places[1]);
-            let found = tree.iter().any(|(path, text)| there(path) && has(text, function));
-            assert!(found, "{PAGE}: {id} names the oracle {name}, which is not there");
+            let literal = format!("\"{id}\"");
+            let found = tree.iter().any(|(path, text)| there(path) && has(text, function) && text.contains(&literal));
+            assert!(found, "{PAGE}: {id} names the oracle {name}, which is not there or does not say the id");
         }
     }
 }
