@@ -318,7 +318,7 @@ impl Planted {
 /// `docs/planted-bugs.md`.
 pub fn table() -> String {
     let mut page = String::from(
-        "# Planted bugs\n\nEach is planted in the simulator's driver, never in the product. `sim --planted` runs every one until a check\nfinds it; a bug that is not found within 300 seeds fails the run. The ids are those of\n[invariants.md](invariants.md).\n\n| bug | what it breaks | found by |\n|---|---|---|\n",
+        "# Planted bugs\n\nEach is planted in the simulator's driver, never in the product. `sim --planted` runs every one\nuntil a check finds it; a bug that is not found within 300 seeds fails the run. The ids are those of\n[invariants.md](invariants.md).\n\n| bug | what it breaks | found by |\n|---|---|---|\n",
     );
     for e in BANK {
         page.push_str(&format!("| `{}` | {} | {} |\n", e.name, e.breaks, e.found_by.join(", ")));

@@ -81,6 +81,11 @@ fn every_id_that_is_used_is_defined() {
             }
         }
     }
+    for (path, text) in tree().iter().filter(|(path, _)| path.starts_with("sim/src/")) {
+        for id in text.split("fail(\"").skip(1).filter_map(|rest| rest.split('"').next()) {
+            assert!(defined.contains_key(id), "{path}: {id} is not defined in {PAGE}");
+        }
+    }
     for row in read(&workspace().join(PLANTED)).lines().filter(|line| line.starts_with("| `")) {
         for id in row.rsplit(" | ").next().unwrap_or_default().trim_end_matches(" |").split(", ") {
             assert!(defined.contains_key(id), "{PLANTED}: {id} is not defined in {PAGE}");
@@ -124,8 +129,9 @@ fn what_an_entry_names_is_there() {
             let (module, function) = name.split_once("::").expect("module::function");
             let places = [format!("sim/src/{module}.rs"), format!("sim/src/{module}/")];
             let there = |path: &str| path == places[0] || path.starts_with(&places[1]);
-            let found = tree.iter().any(|(path, text)| there(path) && has(text, function));
-            assert!(found, "{PAGE}: {id} names the oracle {name}, which is not there");
+            let literal = format!("\"{id}\"");
+            let found = tree.iter().any(|(path, text)| there(path) && has(text, function) && text.contains(&literal));
+            assert!(found, "{PAGE}: {id} names the oracle {name}, which is not there or does not say the id");
         }
     }
 }
