@@ -8,7 +8,7 @@
 use crate::config::TICK_MS;
 use crate::forwards::{Flight, Seen};
 use crate::frame::{Caller, Forwarded, Frame, SeqRange, Why};
-use crate::ground::{Ground, Standing};
+use crate::ground::{Ground, Willing};
 use crate::io::*;
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
@@ -192,12 +192,12 @@ impl Gate {
     }
 
     /// A validated command of a client of this member. `unapplied`: bytes of entries that wait for apply.
-    pub(crate) fn propose(&mut self, g: &mut Ground, command: Command, cost: u64, standing: Standing, unapplied: u64) {
-        let Some(refusal) = self.refusal(g, &command.body, cost, standing, unapplied) else {
+    pub(crate) fn propose(&mut self, g: &mut Ground, command: Command, cost: u64, willing: Willing, unapplied: u64) {
+        let Some(refusal) = self.refusal(g, &command.body, cost, willing, unapplied) else {
             return self.enqueue(command);
         };
         self.refused += u64::from(refusal == Refusal::TooManyRequests);
-        if refusal == Refusal::User(store::Error::NoSpace) && !standing.disk_full {
+        if refusal == Refusal::User(store::Error::NoSpace) && !willing.disk_full {
             self.ask_for_alarm(g);
         }
         if let Some(waiter) = command.waiter {
@@ -205,8 +205,8 @@ impl Gate {
         }
     }
 
-    fn refusal(&self, g: &Ground, body: &Bytes, cost: u64, standing: Standing, unapplied: u64) -> Option<Refusal> {
-        if standing.stopping {
+    fn refusal(&self, g: &Ground, body: &Bytes, cost: u64, willing: Willing, unapplied: u64) -> Option<Refusal> {
+        if willing.stopping {
             return Some(Refusal::Stopped);
         }
         let reserved = store::command::is_reserved(body);
@@ -214,7 +214,7 @@ impl Gate {
         if full || (!reserved && apply_is_behind(g, unapplied)) {
             return Some(Refusal::TooManyRequests);
         }
-        if cost > 0 && (standing.disk_full || over_quota(g, cost)) {
+        if cost > 0 && (willing.disk_full || over_quota(g, cost)) {
             return Some(Refusal::User(store::Error::NoSpace));
         }
         None
@@ -245,11 +245,11 @@ impl Gate {
     }
 
     /// Proposes, forwards or keeps what was collected. `clock`: the lease clock, for commands that want its stamp.
-    pub(crate) fn submit(&mut self, g: &mut Ground, standing: Standing, clock: u64) {
+    pub(crate) fn submit(&mut self, g: &mut Ground, willing: Willing, clock: u64) {
         self.fresh = false;
         // Consensus may have moved on since its last turn: a command's term must be the real one.
         let settled = (g.consensus.term(), g.consensus.leader()) == (g.term, g.leader);
-        if self.queue.is_empty() || g.leader == 0 || !settled || standing.holds_commands {
+        if self.queue.is_empty() || g.leader == 0 || !settled || willing.holds_commands {
             return;
         }
         self.flight.head_for(g.leader, g.term, g.config.budgets.forwards);
@@ -319,10 +319,10 @@ impl Gate {
         from: Caller,
         term: u64,
         asked: &[SeqRange],
-        standing: Standing,
+        willing: Willing,
     ) {
         let Caller { member, boot, token } = from;
-        if !leads(g, term, standing) {
+        if !leads(g, term, willing) {
             // Nothing was decided: it asks again later.
             let seqs = asked.iter().take(1).map(|range| range.first).collect();
             return g.send(member, Frame::ForwardRefused { boot, seqs, why: Why::NotLeader });
@@ -354,9 +354,9 @@ impl Gate {
     }
 
     /// Leader: commands of another member's clients.
-    pub(crate) fn on_forward(&mut self, g: &mut Ground, forward: Forward, standing: Standing, clock: u64) {
+    pub(crate) fn on_forward(&mut self, g: &mut Ground, forward: Forward, willing: Willing, clock: u64) {
         let Forward { from, boot, term, commands } = forward;
-        let willing = leads(g, term, standing);
+        let willing = leads(g, term, willing);
         let (mut too_many, mut not_now) = (Vec::new(), Vec::new());
         for Forwarded { seq, body } in commands {
             if !willing {
@@ -480,9 +480,9 @@ fn propose_sealed(g: &mut Ground, body: &Bytes, origin: Origin, clock: u64) -> R
 }
 
 /// This member leads in `term`, also for consensus, and takes commands.
-fn leads(g: &Ground, term: u64, standing: Standing) -> bool {
+fn leads(g: &Ground, term: u64, willing: Willing) -> bool {
     let settled = (g.consensus.term(), g.consensus.leader()) == (term, g.config.member);
-    g.is_leader() && settled && !standing.holds_commands
+    g.is_leader() && settled && !willing.holds_commands
 }
 
 /// Frames are small, so that a large backlog does not hold up heartbeats.

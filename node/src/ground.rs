@@ -50,7 +50,7 @@ pub(crate) enum Bar {
 
 /// What `health` says of this member: what it must not do for now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub(crate) struct Willing {
     /// A clean stop has begun: no commands are taken any more.
     pub(crate) stopping: bool,
     /// Leadership is on its way to another member: commands wait, and are forwarded later.

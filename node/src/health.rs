@@ -3,7 +3,7 @@
 
 use crate::config::TICK_MS;
 use crate::frame::Frame;
-use crate::ground::{Bar, Ground, Standing};
+use crate::ground::{Bar, Ground, Willing};
 use crate::io::*;
 use crate::jobs::Task;
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,8 +43,8 @@ struct Stop {
 
 impl Health {
     /// What this member must not do for now.
-    pub(crate) fn standing(&self) -> Standing {
-        Standing {
+    pub(crate) fn willing(&self) -> Willing {
+        Willing {
             stopping: self.stop.is_some(),
             holds_commands: self.yielding || self.overdue,
             disk_full: self.disk_full(),

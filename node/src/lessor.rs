@@ -13,7 +13,7 @@
 
 use crate::config::TICK_MS;
 use crate::frame::{Caller, Frame};
-use crate::ground::{Ground, Standing};
+use crate::ground::{Ground, Willing};
 use crate::io::*;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -159,8 +159,8 @@ impl Lessor {
     }
 
     /// What was proposed long ago is proposed again.
-    pub(crate) fn tick(&mut self, g: &Ground, standing: Standing) -> Option<Bytes> {
-        let look = self.active() && !standing.holds_commands && g.now.is_multiple_of(LOOK_AFTER);
+    pub(crate) fn tick(&mut self, g: &Ground, willing: Willing) -> Option<Bytes> {
+        let look = self.active() && !willing.holds_commands && g.now.is_multiple_of(LOOK_AFTER);
         look.then(|| self.expire_again(g)).flatten()
     }
 

@@ -192,7 +192,7 @@ impl Node {
             Input::Lost { peer } => self.lost(peer),
             Input::Request { waiter, request } => self.request(waiter, request),
             Input::Cancel { waiter, timed_out } => self.cancel(waiter, timed_out),
-            Input::Watch { stream, op } => self.watches.watch(g, stream, op, self.health.standing()),
+            Input::Watch { stream, op } => self.watches.watch(g, stream, op, self.health.willing()),
             Input::Done { job, result } => self.done(job, result),
             Input::Stalled { job, fault } => self.health.stalled(g, job, &fault),
             Input::Stop => {
@@ -208,7 +208,7 @@ impl Node {
         g.consensus.tick();
         self.reads.tick(g);
         self.gate.tick(g);
-        if let Some(command) = self.lessor.tick(g, self.health.standing()) {
+        if let Some(command) = self.lessor.tick(g, self.health.willing()) {
             self.gate.propose_own(command);
         }
         if let Some(upto) = self.lessor.wants_round(g) {
@@ -218,8 +218,8 @@ impl Node {
         self.backups.tick(g);
         let read = if g.is_leader() { self.reads.age() } else { 0 };
         let ages = Ages { save: self.saves.age(g.now), apply: self.applier.age(g.now), read };
-        let standing = self.health.standing();
-        self.watchdog.tick(g, ages, standing.disk_full || standing.corrupt);
+        let willing = self.health.willing();
+        self.watchdog.tick(g, ages, willing.disk_full || willing.corrupt);
         let wanted = self.health.tick(g, self.watchdog.holds_commands(), self.checkpoints.busy());
         self.want_checkpoint(wanted);
         let stock = self.stock();
@@ -256,11 +256,11 @@ impl Node {
             }
             Frame::Forward { term, boot, commands } => {
                 let forward = Forward { from, boot, term, commands };
-                self.gate.on_forward(g, forward, self.health.standing(), self.lessor.clock(g));
+                self.gate.on_forward(g, forward, self.health.willing(), self.lessor.clock(g));
             }
             Frame::ForwardRefused { boot, seqs, why } => self.gate.on_forward_refused(g, boot, seqs, why),
             Frame::ForwardQuestion { term, boot, token, seqs } => {
-                self.gate.on_forward_question(g, caller(boot, token), term, &seqs, self.health.standing());
+                self.gate.on_forward_question(g, caller(boot, token), term, &seqs, self.health.willing());
             }
             Frame::ForwardMissing { boot, token, seqs } => self.gate.on_forward_missing(g, boot, token, &seqs),
             Frame::ReadIndex { boot, token } => {
@@ -310,7 +310,7 @@ impl Node {
 
     fn submit_commands(&mut self) {
         let clock = self.lessor.clock(&self.ground);
-        self.gate.submit(&mut self.ground, self.health.standing(), clock);
+        self.gate.submit(&mut self.ground, self.health.willing(), clock);
     }
 
     /// Moves everything ready in consensus outward: messages before the save of the same turn.
@@ -433,7 +433,7 @@ impl Node {
     fn expire_leases(&mut self) {
         let g = &self.ground;
         let lags = self.applier.age(g.now) > LAGS * g.config.heartbeat_ms / TICK_MS;
-        if lags || !self.lessor.may_expire() || self.health.standing().holds_commands {
+        if lags || !self.lessor.may_expire() || self.health.willing().holds_commands {
             return;
         }
         for command in self.lessor.expire(g, &self.reads.renewals()) {

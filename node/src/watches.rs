@@ -2,7 +2,7 @@
 //! seam between the two, which the core alone closes.
 
 use crate::config::TICK_MS;
-use crate::ground::{Ground, Standing};
+use crate::ground::{Ground, Willing};
 use crate::history::Histories;
 use crate::io::*;
 use crate::jobs::Task;
@@ -42,10 +42,10 @@ impl Watches {
         self.histories.tick(g.now);
     }
 
-    pub(crate) fn watch(&mut self, g: &mut Ground, stream: StreamId, op: WatchOp, standing: Standing) {
+    pub(crate) fn watch(&mut self, g: &mut Ground, stream: StreamId, op: WatchOp, willing: Willing) {
         match op {
             WatchOp::Join { id, spec, next } => {
-                let message = self.join(g, WatchKey { stream, id }, spec, next, standing);
+                let message = self.join(g, WatchKey { stream, id }, spec, next, willing);
                 g.push(Output::Watch { stream, message });
             }
             WatchOp::Remove { id } => self.hub.remove(WatchKey { stream, id }),
@@ -57,9 +57,9 @@ impl Watches {
         }
     }
 
-    fn join(&mut self, g: &Ground, key: WatchKey, spec: WatchSpec, next: i64, standing: Standing) -> ToStream {
+    fn join(&mut self, g: &Ground, key: WatchKey, spec: WatchSpec, next: i64, willing: Willing) -> ToStream {
         let (id, revision, compacted) = (key.id, g.store.revision(), g.store.compacted());
-        if standing.corrupt {
+        if willing.corrupt {
             return ToStream::Behind { id, revision };
         }
         if next < compacted {
@@ -84,8 +84,8 @@ impl Watches {
 
     /// History from the ring if it reaches back so far, from a piece that is at hand, else from the files.
     /// Of a corrupt state nothing is told: streams wait for one that can be trusted.
-    pub(crate) fn history(&mut self, g: &mut Ground, waiter: Waiter, from: i64, prev: bool, standing: Standing) {
-        if standing.corrupt {
+    pub(crate) fn history(&mut self, g: &mut Ground, waiter: Waiter, from: i64, prev: bool, willing: Willing) {
+        if willing.corrupt {
             self.held.insert(waiter);
             return;
         }
@@ -112,7 +112,7 @@ impl Watches {
         g.start(Task::History, job);
     }
 
-    pub(crate) fn history_read(&mut self, g: &mut Ground, records: Vec<Bytes>, next: i64, standing: Standing) {
+    pub(crate) fn history_read(&mut self, g: &mut Ground, records: Vec<Bytes>, next: i64, willing: Willing) {
         match revisions_of(g, records, self.histories.wants_prev()) {
             Ok(revisions) => match self.histories.read(revisions, next, g.now) {
                 Some(served) => {
@@ -123,7 +123,7 @@ impl Watches {
                 }
                 None => {
                     for (waiter, from, prev) in self.histories.take_wanted() {
-                        self.history(g, waiter, from, prev, standing);
+                        self.history(g, waiter, from, prev, willing);
                     }
                 }
             },

@@ -40,7 +40,7 @@ impl Node {
             }
             (Task::ApplyRead, JobResult::Record(bytes)) => self.applier.fetched(job, bytes),
             (Task::History, JobResult::History { records, next }) => {
-                self.watches.history_read(g, records, next, self.health.standing());
+                self.watches.history_read(g, records, next, self.health.willing());
             }
             (Task::Backup { backup }, JobResult::Backup { records, place, end }) => {
                 self.backups.read(g, backup, records, place, end);

@@ -27,8 +27,8 @@ fn of_the_state(request: &Request) -> bool {
 impl Node {
     pub(super) fn request(&mut self, waiter: Waiter, request: Request) {
         let g = &mut self.ground;
-        let standing = self.health.standing();
-        if standing.corrupt && of_the_state(&request) {
+        let willing = self.health.willing();
+        if willing.corrupt && of_the_state(&request) {
             return g.refuse(waiter, Refusal::User(store::Error::Corrupt));
         }
         match request {
@@ -65,7 +65,7 @@ impl Node {
             }
             Request::MoveLeader { target } => self.moves.begin(g, waiter, target),
             Request::Barrier => self.reads.queue(waiter, Then::Barrier),
-            Request::History { from, prev } => self.watches.history(g, waiter, from, prev, standing),
+            Request::History { from, prev } => self.watches.history(g, waiter, from, prev, willing),
         }
     }
 
@@ -119,12 +119,12 @@ impl Node {
     fn propose(&mut self, waiter: Waiter, body: Bytes, cost: u64, after: After) {
         let command = Command { waiter: Some(waiter), body, after };
         let (_, unapplied) = self.applier.waiting();
-        self.gate.propose(&mut self.ground, command, cost, self.health.standing(), unapplied);
+        self.gate.propose(&mut self.ground, command, cost, self.health.willing(), unapplied);
     }
 
     /// The state is new enough: a range walks over it.
     fn begin_range(&mut self, waiter: Waiter, query: Query, stream: bool, keep: u64) {
-        if self.health.standing().corrupt {
+        if self.health.willing().corrupt {
             return self.ground.refuse(waiter, Refusal::User(store::Error::Corrupt));
         }
         self.walks.begin(&mut self.ground, waiter, query, stream, keep);
@@ -133,7 +133,7 @@ impl Node {
     /// A transaction of ranges alone, on the state as it is.
     fn read_txn(&mut self, waiter: Waiter, body: Bytes) {
         let g = &mut self.ground;
-        if self.health.standing().corrupt {
+        if self.health.willing().corrupt {
             return g.refuse(waiter, Refusal::User(store::Error::Corrupt));
         }
         match g.store.read_txn(&body, &BTreeMap::new()) {

@@ -7,9 +7,9 @@ use store::AlarmMember;
 impl Node {
     /// The replicated ones, and what this member alone has to say.
     pub(super) fn alarms(&self) -> Vec<AlarmMember> {
-        let (g, standing) = (&self.ground, self.health.standing());
+        let (g, willing) = (&self.ground, self.health.willing());
         let mut alarms: Vec<AlarmMember> = g.store.alarms().collect();
-        for (kind, raised) in [(1, standing.disk_full), (2, standing.corrupt)] {
+        for (kind, raised) in [(1, willing.disk_full), (2, willing.corrupt)] {
             let own = AlarmMember { member: g.config.member, alarm: kind };
             if raised && !alarms.contains(&own) {
                 alarms.push(own);
@@ -66,7 +66,7 @@ impl Node {
             watches: self.watches.live(),
             alarms: self.alarms(),
             doubt: g.consensus.doubt().is_some(),
-            disk_full: self.health.standing().disk_full,
+            disk_full: self.health.willing().disk_full,
             digest: g.store.digest(),
             cluster_version: g.store.cluster_version().to_string(),
             followers: consensus.followers.iter().map(|f| (f.id, f.matched, f.recent_active)).collect(),
