@@ -8,11 +8,11 @@ use std::process::Command;
 use std::time::Instant;
 
 /// Which checks, in which order.
-const STEPS: [&str; 8] = ["test", "sim", "planted", "differ", "kill-loop", "clients", "stock", "bench"];
+const STEPS: [&str; 9] = ["format", "test", "sim", "planted", "differ", "kill-loop", "clients", "stock", "bench"];
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Run this check alone (may be repeated): test, sim, planted, differ, kill-loop, clients,
+    /// Run this check alone (may be repeated): format, test, sim, planted, differ, kill-loop, clients,
     /// stock, bench.
     #[arg(long, value_name = "CHECK")]
     only: Vec<String>,
@@ -52,6 +52,7 @@ pub async fn ci(args: &Args) -> Result<()> {
 
 async fn run(step: &str, args: &Args) -> Result<()> {
     match step {
+        "format" => cargo(&["fmt", "--all", "--check"]),
         "test" => cargo(&["test", "--workspace"]),
         "sim" => sim(&["--seeds".into(), args.seeds.clone(), "--jobs".into(), "2".into()]),
         "planted" => sim(&["--planted".into(), "--jobs".into(), "2".into()]),
