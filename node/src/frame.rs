@@ -500,7 +500,7 @@ mod tests {
     fn what_is_small_and_waited_for_never_stands_behind_what_is_large() {
         for frame in samples() {
             let wanted = match frame {
-                Frame::Forward { .. } => Lane::Forward,
+                Frame::Forward { .. } | Frame::ForwardQuestion { .. } => Lane::Forward,
                 Frame::ChunkRequest { .. } | Frame::Chunk { .. } => Lane::Bulk,
                 _ => Lane::Urgent,
             };
