@@ -100,7 +100,7 @@ pub const NOT_YET: &[NotYet] = &[
     off(Sight::LaneHung, 4, "a leader whose background lane hangs stays leader: V-2"),
     off(Sight::BigValues, 5, "forwards are said again and again: B-1; with 14: D-5"),
     off(Sight::ManyLeases, 9, "a manifest is longer than any frame: V-5, V-4"),
-    off(Sight::SlowTurns, 10, "leases of a slow leader live too long: L-4"),
+    off(Sight::SlowTurns, 10, "a scan meets torn records in a segment: D-5"),
     off(Sight::Quota, 12, "a quota that is used up ends the member: fatal"),
     off(Sight::OlderLog, 13, "an older log file starts without a word: R-5, V-4"),
     off(Sight::LogGone, 13, "the log ends before the checkpoint and the member starts: R-5, V-4"),
