@@ -50,6 +50,8 @@ pub(crate) struct Pending {
     pub sent: Time,
     /// What had been answered to anybody when it was sent.
     pub floor: u64,
+    /// The newest revision of the serialisable reads that its member had answered when it was sent.
+    serial: i64,
     walk: Option<Walking>,
 }
 
@@ -123,7 +125,8 @@ impl Sim {
         if let Ask::KeepAlive { lease } = &ask {
             self.tried_to_renew(*lease);
         }
-        self.clients[client].op = Some(Pending { tag, ask, who, sent: self.now, floor, walk: None });
+        let serial = self.oracle.serial(who);
+        self.clients[client].op = Some(Pending { tag, ask, who, sent: self.now, floor, serial, walk: None });
         self.give(who, Input::Request { waiter, request });
         let deadline = self.now + self.plan.workload.deadline;
         self.at(deadline, Event::Deadline { client, tag });
@@ -252,19 +255,22 @@ impl Sim {
             (Ask::Range { .. }, Answer::Range(RangeStart { walk: Some(id), .. })) if op.walk.is_some() => {
                 return self.fail("KV-1", format!("walk {id} begins twice"));
             }
-            (Ask::Range { .. }, Answer::Range(start)) => match start.walk {
-                Some(id) => {
-                    self.marks.hit("walk in slices");
-                    let found = Found::none(&start.query);
-                    op.walk = Some(Walking { id, start, revision, found });
-                    Some((id, op))
+            (Ask::Range { range, .. }, Answer::Range(start)) => {
+                let range = range.clone();
+                let revision = self.range_begins(who, &range, op.serial, revision);
+                match start.walk {
+                    Some(id) => {
+                        self.marks.hit("walk in slices");
+                        let found = Found::none(&start.query);
+                        op.walk = Some(Walking { id, start, revision, found });
+                        Some((id, op))
+                    }
+                    None => {
+                        self.range_done(who, &range, op.floor, revision, start);
+                        None
+                    }
                 }
-                None => {
-                    let (range, floor, start_items) = (op.ask.range().clone(), op.floor, start);
-                    self.range_done(who, &range, floor, revision, start_items);
-                    None
-                }
-            },
+            }
             (Ask::Range { range, stream }, Answer::Slice(slice)) => {
                 let (range, stream) = (range.clone(), *stream);
                 let walk = op.walk.as_mut().expect("a slice follows a start");
@@ -333,6 +339,16 @@ impl Sim {
         }
     }
 
+    /// What a range shows is fixed: the revision that it is held against.
+    fn range_begins(&mut self, who: usize, range: &Range, floor: i64, revision: i64) -> i64 {
+        if !range.serializable {
+            return revision;
+        }
+        let revision = self.plant_in_serial(revision);
+        self.oracle.on_serial_begins(self.now, who, floor, revision);
+        revision
+    }
+
     fn range_done(&mut self, who: usize, range: &Range, floor: u64, revision: i64, start: RangeStart) {
         let got = self.range_reply(who, start);
         let got = match got {
@@ -350,7 +366,6 @@ impl Sim {
         }
         let read = Read::Range(range.clone());
         if range.serializable {
-            let revision = self.plant_in_serial(revision);
             self.oracle.on_serializable(self.now, who, revision, &read, &got);
         } else {
             if self.leader() != Some(who) {
@@ -379,6 +394,7 @@ impl Sim {
             (Ask::Range { .. }, Refusal::User(Error::Compacted)) if op.walk.is_some() => {}
             (Ask::Range { range, .. }, Refusal::User(error)) => {
                 let range = range.clone();
+                let revision = self.range_begins(who, &range, op.serial, revision);
                 self.judge_range(who, &range, op.floor, revision, Err(error));
             }
             (Ask::ReadTxn { txn, linearizable }, Refusal::User(error)) => {
@@ -386,6 +402,7 @@ impl Sim {
                 if *linearizable {
                     self.oracle.on_read(self.now, op.floor, revision, &read, &Err(error));
                 } else {
+                    self.oracle.on_serial_begins(self.now, who, op.serial, revision);
                     self.oracle.on_serializable(self.now, who, revision, &read, &Err(error));
                 }
             }
@@ -408,6 +425,7 @@ impl Sim {
                 if *linearizable {
                     self.oracle.on_read(self.now, op.floor, revision, &read, &got);
                 } else {
+                    self.oracle.on_serial_begins(self.now, who, op.serial, revision);
                     self.oracle.on_serializable(self.now, who, revision, &read, &got);
                 }
             }
@@ -610,15 +628,6 @@ impl Sim {
             store::Reply::LeaseRevoke => Reply::Revoke,
             store::Reply::Alarm { .. } | store::Reply::Empty => Reply::Other,
         })
-    }
-}
-
-impl Ask {
-    fn range(&self) -> &Range {
-        match self {
-            Ask::Range { range, .. } => range,
-            other => panic!("{other:?} is no range"),
-        }
     }
 }
 

@@ -11,8 +11,8 @@ pub struct Clock {
     pub frozen_until: Time,
     /// Up to `LUMP` missed ticks come at once after a pause, as the server's driver does it; else none.
     catch_up: bool,
-    /// When the tick was due that waits for the end of a pause.
-    waiting: Option<Time>,
+    /// When the next tick is due. In the past while the process does nothing.
+    due: Time,
 }
 
 /// What a member hears of the time that went by.
@@ -35,29 +35,28 @@ impl Clock {
     /// `fast`: percent, negative = slow.
     pub fn new(fast: i64, catch_up: bool) -> Clock {
         let period = (TICK as i64 * 100 / (100 + fast)) as Time;
-        Clock { period, frozen_until: 0, catch_up, waiting: None }
+        Clock { period, frozen_until: 0, catch_up, due: 0 }
     }
 
     pub fn frozen(&self, now: Time) -> bool {
         now < self.frozen_until
     }
 
-    /// Another life of the process begins.
-    pub fn begin(&mut self) {
-        self.waiting = None;
+    /// Another life of the process begins, and its first tick is due.
+    pub fn begin(&mut self, now: Time) {
+        self.due = now;
     }
 
-    /// A tick is due, and the process does nothing.
-    pub fn wait(&mut self, now: Time) {
-        self.waiting.get_or_insert(now);
+    pub fn due(&self) -> Time {
+        self.due
     }
 
-    /// A tick is due, or one that waited may come at last.
+    /// The process hears of every tick that was due until `now`, of one at least.
     pub fn pass(&mut self, now: Time) -> Passed {
-        let due = self.waiting.take().unwrap_or(now);
-        let passed = (now - due) / self.period + 1;
+        let passed = (now - self.due) / self.period + 1;
+        self.due += passed * self.period;
         let ticks = passed.min(if self.catch_up { LUMP } else { 1 });
-        Passed { ticks, away: passed - ticks, next: due + passed * self.period }
+        Passed { ticks, away: passed - ticks, next: self.due }
     }
 
     /// Largest error of this clock's rate, in percent of the truth: what leases must allow for.
@@ -74,10 +73,10 @@ mod tests {
         assert!(Clock::new(-10, true).pass(0).next > TICK);
         for (catch_up, ticks) in [(true, LUMP), (false, 1)] {
             let mut clock = Clock::new(0, catch_up);
-            clock.wait(TICK);
-            clock.wait(50 * TICK);
+            clock.begin(TICK);
             let next = 101 * TICK;
             assert_eq!(clock.pass(100 * TICK + 1), Passed { ticks, away: 100 - ticks, next });
+            assert_eq!(clock.due(), next);
             assert_eq!(clock.pass(next), Passed { ticks: 1, away: 0, next: next + TICK });
         }
     }

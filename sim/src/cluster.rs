@@ -40,6 +40,7 @@ pub(crate) enum Event {
     Tick {
         who: usize,
         life: u64,
+        due: Time,
     },
     Turn {
         who: usize,
@@ -218,6 +219,8 @@ pub(crate) struct Member {
     pub old_image: Option<(Time, BTreeMap<String, Vec<u8>>)>,
     stopping: Option<Time>,
     last_leader: u64,
+    /// The newest term that it knew a leader of, and that leader.
+    led: (u64, u64),
     /// Lanes whose jobs wait, and until when.
     pub hung: [Time; 3],
     /// A turn takes so long until that time.
@@ -301,6 +304,7 @@ impl Sim {
                     power_losses: 0,
                     stopping: None,
                     last_leader: 0,
+                    led: (0, 0),
                     hung: [0; 3],
                     slow: (0, 0),
                     busy_until: 0,
@@ -443,7 +447,7 @@ impl Sim {
 
     fn happen(&mut self, event: Event) {
         match event {
-            Event::Tick { who, life } if self.alive(who, life) => self.tick(who, life),
+            Event::Tick { who, life, due } if self.alive(who, life) => self.tick(who, life, due),
             Event::Turn { who, life } if self.alive(who, life) => self.turn(who),
             Event::Arrive { flight } => self.arrive(flight),
             Event::Lost { who, life, peer } if self.alive(who, life) => {
@@ -503,16 +507,19 @@ impl Sim {
         }
     }
 
-    fn tick(&mut self, who: usize, life: u64) {
+    /// `due`: when the tick is due that this is about. A turn may have taken it already.
+    fn tick(&mut self, who: usize, life: u64, due: Time) {
         let until = self.members[who].stands_still_until();
-        if self.now < until {
-            // The tick waits for the process; more will be due meanwhile.
-            self.members[who].clock.wait(self.now);
-            self.at(until, Event::Tick { who, life });
+        let clock = &mut self.members[who].clock;
+        if due != clock.due() || due > self.now {
             return;
         }
-        let passed = self.members[who].clock.pass(self.now);
-        self.at(passed.next, Event::Tick { who, life });
+        if self.now < until {
+            // The tick waits for the process; more will be due meanwhile.
+            return self.at(until, Event::Tick { who, life, due });
+        }
+        let passed = clock.pass(self.now);
+        self.at(passed.next, Event::Tick { who, life, due: passed.next });
         if !(self.is(Planted::ClockTooSlow) && !self.rng.percent(33)) {
             for _ in 0..passed.ticks {
                 self.give(who, Input::Tick);
@@ -536,6 +543,9 @@ impl Sim {
         if self.now < until {
             return self.at(until, Event::Turn { who, life: number });
         }
+        // As in the server's driver: behind its inputs a turn has all ticks that are due. Else it would count
+        // leases from a clock that stands where an earlier turn left it.
+        self.tick(who, number, self.members[who].clock.due());
         let Some(life) = self.members[who].up.as_mut() else { return };
         life.turn_set = false;
         let inputs = std::mem::take(&mut life.inbox);
@@ -602,6 +612,10 @@ impl Sim {
                         self.marks.hit("one-way cut with an election");
                     }
                     self.members[who].last_leader = leader;
+                }
+                // Who leads again in another term gives every lease its full time too.
+                if leader != 0 && self.members[who].led != (term, leader) {
+                    self.members[who].led = (term, leader);
                     self.last_leader_change = self.now;
                 }
                 self.tell_streams_leader(who, leader != 0);

@@ -34,7 +34,7 @@ struct Seat {
     base: u64,
     durable_hard: HardState,
     applied: u64,
-    /// Revision of the last serialisable read in this life.
+    /// The newest revision that serialisable reads were answered at in this life.
     serial: i64,
     harmed: Harmed,
 }
@@ -423,18 +423,26 @@ impl Oracle {
         self.model.mark(floor).is_some_and(|m| revision < m.revision)
     }
 
-    /// A serialisable read on member `who`.
-    pub fn on_serializable(&mut self, now: Time, who: usize, revision: i64, what: &Read, got: &Result<Reply, Error>) {
-        let seat = &self.seats[who];
-        if revision < seat.serial {
-            let serial = seat.serial;
-            self.fail(now, "KV-5", format!("m{} goes back from revision {serial} to {revision}", who + 1));
-            return;
+    /// The newest revision that serialisable reads of this life of a member were answered at.
+    pub fn serial(&self, who: usize) -> i64 {
+        self.seats[who].serial
+    }
+
+    /// A serialisable read on member `who` begins to be answered. `floor`: what had been answered when it was
+    /// asked. Reads that were under way together may be answered in any order: a long one is measured first,
+    /// at the revision at which it began.
+    pub fn on_serial_begins(&mut self, now: Time, who: usize, floor: i64, revision: i64) {
+        if revision < floor {
+            self.fail(now, "KV-5", format!("m{} goes back from revision {floor} to {revision}", who + 1));
         }
-        let high = seat.applied.max(self.first - 1);
-        match self.find_point(self.first - 1, high, revision, what, got) {
-            Some(_) => self.seats[who].serial = revision,
-            None => self.explain_read(now, "KV-5", self.first - 1, revision, what, got),
+        self.seats[who].serial = self.seats[who].serial.max(revision);
+    }
+
+    /// A serialisable read on member `who` is answered in whole.
+    pub fn on_serializable(&mut self, now: Time, who: usize, revision: i64, what: &Read, got: &Result<Reply, Error>) {
+        let high = self.seats[who].applied.max(self.first - 1);
+        if self.find_point(self.first - 1, high, revision, what, got).is_none() {
+            self.explain_read(now, "KV-5", self.first - 1, revision, what, got);
         }
     }
 

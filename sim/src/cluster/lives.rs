@@ -230,8 +230,8 @@ impl Sim {
             self.run_lane(who, lane);
         }
         self.observe(who);
-        self.members[who].clock.begin();
-        self.at(self.now, Event::Tick { who, life: number });
+        self.members[who].clock.begin(self.now);
+        self.at(self.now, Event::Tick { who, life: number, due: self.now });
         self.wake(who);
     }
 
