@@ -98,7 +98,6 @@ pub const NOT_YET: &[NotYet] = &[
     off(Sight::MisdirectedWrite, 2, "the last batch is not in its place and is cut: R-5, V-4"),
     off(Sight::RecordRot, 3, "a checkpoint names a damaged record: D-6"),
     off(Sight::LaneHung, 4, "a leader whose background lane hangs stays leader: V-2"),
-    off(Sight::BigValues, 5, "forwards are said again and again: B-1; with 14: D-5"),
     off(Sight::ManyLeases, 9, "a manifest is longer than any frame: V-5, V-4"),
     off(Sight::SlowTurns, 10, "leases of a slow leader live too long: L-4"),
     off(Sight::Quota, 12, "a quota that is used up ends the member: fatal"),
