@@ -1,5 +1,6 @@
 //! The facade: every way into the crate, and the turn that comes out.
 
+use crate::again::Again;
 use crate::check::{Here, Suspicions, is_sound};
 use crate::doubt::Heard;
 use crate::message::conf_from;
@@ -39,6 +40,7 @@ pub struct Consensus {
     changes: VecDeque<u64>,
     reads: Reads,
     suspicions: Suspicions,
+    again: Again,
     campaigns: u64,
     /// Stepped down for a hung disk: no campaign until a save completes.
     blocked: bool,
@@ -95,6 +97,7 @@ impl Consensus {
             applied,
             changes: VecDeque::new(),
             suspicions: Suspicions::default(),
+            again: Again::default(),
             campaigns: 0,
             blocked: false,
             barred: false,
@@ -121,6 +124,7 @@ impl Consensus {
         if before != after {
             self.reads.fail();
             self.suspicions.clear();
+            self.again.clear();
         }
         result
     }
@@ -129,6 +133,7 @@ impl Consensus {
     pub fn tick(&mut self) {
         self.reads.tick();
         self.suspicions.tick();
+        self.again.tick();
         if self.role() != Role::Leader && !self.may_campaign() {
             // Time goes on, so that votes are granted once the leader is silent, but no election.
             self.raw.raft.election_elapsed += 1;
@@ -185,8 +190,40 @@ impl Consensus {
             self.begin_doubt(Doubt { promise: None, vote: true });
             m.commit = 0;
         }
+        match m.get_msg_type() {
+            MessageType::MsgAppendResponse if current => self.again.answered(m.from),
+            MessageType::MsgHeartbeatResponse if self.holds_back(&m) => return self.step_quietly(m),
+            _ => {}
+        }
         // Answers of strangers are refused by the crate.
         self.call(|raw| raw.step(m).unwrap_or_default());
+    }
+
+    /// All that its sender may be sent is under way, and it is too early to send any of it again.
+    fn holds_back(&mut self, m: &eraftpb::Message) -> bool {
+        let raft = &self.raw.raft;
+        if raft.state != StateRole::Leader || m.term != raft.term {
+            return false;
+        }
+        let waits = raft.prs().get(m.from).is_some_and(|pr| match pr.state {
+            ProgressState::Probe => pr.paused,
+            ProgressState::Replicate => pr.ins.full(),
+            ProgressState::Snapshot => false,
+        });
+        let (heartbeat, election) = (u64::from(self.config.heartbeat_ticks), u64::from(self.config.election_ticks));
+        waits && !self.again.is_due(m.from, heartbeat, election)
+    }
+
+    /// The answer counts as a sign of life and for reads, and no append follows: to a follower that
+    /// waits for a snapshot the crate sends none.
+    fn step_quietly(&mut self, m: eraftpb::Message) {
+        let from = m.from;
+        let Some(pr) = self.raw.raft.mut_prs().get_mut(from) else { return };
+        let (state, paused) = (std::mem::replace(&mut pr.state, ProgressState::Snapshot), pr.paused);
+        self.call(|raw| raw.step(m).unwrap_or_default());
+        if let Some(pr) = self.raw.raft.mut_prs().get_mut(from) {
+            (pr.state, pr.paused) = (state, paused);
+        }
     }
 
     /// A rejection below what this follower has acknowledged. Delivered, it would set `next` at or
@@ -531,6 +568,7 @@ impl Consensus {
 
     /// Messages to `peer` may be lost.
     pub fn unreachable(&mut self, peer: u64) {
+        self.again.lost(peer);
         self.call(|raw| raw.report_unreachable(peer));
     }
 

@@ -28,6 +28,7 @@
 // The crate's messages are generated: fields are set one by one, as everywhere with them.
 #![allow(clippy::field_reassign_with_default)]
 
+mod again;
 mod change;
 mod check;
 

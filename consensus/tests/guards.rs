@@ -229,3 +229,57 @@ fn appends_wait_while_a_snapshot_is_held() {
     assert!(turn.install.is_none());
     assert!(format!("{:?}", turn.messages).contains("AppendResponse 1->2 term=2 at=9/0"));
 }
+
+/// Appends to member 2 of these turns.
+fn appends_to_2(turn: &Turn) -> usize {
+    turn.messages.iter().filter(|m| m.to() == 2 && format!("{m:?}").starts_with("Append ")).count()
+}
+
+/// Each round of reads is a heartbeat: on a slow link its answers would repeat what is still under way.
+#[test]
+fn answers_to_heartbeats_do_not_repeat_a_probe_that_is_under_way() {
+    let mut consensus = lead(member_with(&[1, 2, 3], 1 << 20));
+    consensus.step(message_from(3, APPENDED, [2, 0, 2, 0], None, &[]));
+    drive(&mut consensus);
+    // Member 2 is probed since the election.
+    let mut sent = 0;
+    for _ in 0..32 {
+        for _ in 0..10 {
+            consensus.step(message(HEARTBEAT_SEEN, [2, 0, 0, 0], None, &[]));
+            sent += appends_to_2(&drive(&mut consensus));
+        }
+        consensus.tick();
+        consensus.step(message_from(3, HEARTBEAT_SEEN, [2, 0, 0, 0], None, &[]));
+        drive(&mut consensus);
+    }
+    assert_eq!(sent, 5, "after 1, 2, 4, 8 and 16 ticks");
+    consensus.unreachable(2);
+    consensus.step(message(HEARTBEAT_SEEN, [2, 0, 0, 0], None, &[]));
+    assert_eq!(appends_to_2(&drive(&mut consensus)), 1, "a broken connection carries nothing");
+    acknowledge(&mut consensus, 2);
+    assert_eq!(consensus.status().followers[0].feeding, Feeding::Replicate);
+}
+
+#[test]
+fn answers_to_heartbeats_do_not_widen_a_full_window() {
+    let mut consensus = lead(member_with(&[1, 2, 3], 1 << 20));
+    acknowledge(&mut consensus, 2);
+    let mut sent = 0;
+    for n in 0..90 {
+        consensus.propose(Bytes::from(vec![1; 80])).expect("leads");
+        sent += appends_to_2(&drive(&mut consensus));
+        consensus.step(message_from(3, APPENDED, [2, 0, n + 3, 0], None, &[]));
+        drive(&mut consensus);
+    }
+    let window = 70;
+    assert!(sent < window, "{sent}");
+    for _ in 0..100 {
+        consensus.step(message(HEARTBEAT_SEEN, [2, 0, 2, 0], None, &[]));
+        sent += appends_to_2(&drive(&mut consensus));
+    }
+    assert!(sent < window, "{sent}");
+    consensus.tick();
+    consensus.step(message(HEARTBEAT_SEEN, [2, 0, 2, 0], None, &[]));
+    assert_eq!(appends_to_2(&drive(&mut consensus)), 1, "in case that all of it was lost");
+    assert!(appends_to_2(&acknowledge(&mut consensus, 4)) > 0, "an answer opens the window");
+}

@@ -72,6 +72,11 @@ fn command(cluster: &mut Cluster, line: &str) {
         "stepdown" => {
             cluster.call(number(1), Consensus::step_down);
         }
+        // unreachable MEMBER PEER: the connection broke.
+        "unreachable" => {
+            let peer = number(2);
+            cluster.call(number(1), |consensus| consensus.unreachable(peer));
+        }
         // ask MEMBER PEER; lose MEMBER INDEX PROMISE: the tail above INDEX; it knows to have promised PROMISE,
         // an index of its term, or (0) neither that nor its vote.
         "ask" => cluster.ask(number(1), number(2)),

@@ -36,7 +36,7 @@ pub enum Taken {
     Piece,
     /// The file is complete, and it is what the manifest says.
     Whole,
-    /// The file is complete and damaged: it must come again, from its first byte.
+    /// The file was complete and damaged. Now it is empty: it must come again, from its first byte.
     Spoiled(Fault),
 }
 
@@ -123,7 +123,10 @@ pub fn write_chunk(files: &dyn Files, name: &str, offset: u64, bytes: &[u8]) -> 
     }
     match verify_received(files, &wanted, name) {
         Ok(()) => Ok(Taken::Whole),
-        Err(fault) if fault.is_damage() => Ok(Taken::Spoiled(fault)),
+        Err(fault) if fault.is_damage() => {
+            file.set_len(0).map_err(|e| Fault::io(&path, 0, e))?;
+            Ok(Taken::Spoiled(fault))
+        }
         Err(other) => Err(other),
     }
 }

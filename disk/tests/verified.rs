@@ -7,7 +7,7 @@ mod support;
 
 use bytes::Bytes;
 use disk::checkpoint::Manifest;
-use disk::{Fault, Files, How, checkpoint, corrupt, records, transfer};
+use disk::{Fault, Files, How, checkpoint, corrupt, records, staging, transfer};
 use life::{CONFIG, ID, Life, OTHER, model, receive, transfer_pair};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -238,6 +238,9 @@ fn a_spoiled_file_is_named_when_it_is_complete_and_comes_again_alone() {
             }
         }
         assert!(told.len() == 1 && told[0].0 == spoiled && told[0].1.contains(&spoiled), "{told:?}");
+        let names = Manifest::decode("m", &manifest).unwrap().files();
+        let place = names.iter().position(|(name, _)| *name == spoiled).unwrap();
+        assert_eq!(staging::received(&files).unwrap()[place], 0, "{spoiled}: nothing of a damaged file is believed");
         let again = transfer::read_chunk(&sender.files, &spoiled, 0, len as u32).unwrap().0;
         let taken = transfer::write_chunk(&files, &spoiled, 0, &again[..len as usize]).unwrap();
         assert!(matches!(taken, transfer::Taken::Whole), "{taken:?}");

@@ -534,10 +534,12 @@ pub enum Job {
     InstallBegin {
         manifest: Bytes,
     },
+    /// `kept`: bytes before `offset` came with an earlier transfer, and a power loss may have spoilt them.
     InstallChunk {
         file: String,
         offset: u64,
         bytes: Bytes,
+        kept: bool,
     },
     /// background: the state has overtaken what was received of a checkpoint: remove it.
     InstallDrop {
@@ -600,6 +602,10 @@ pub enum JobResult {
     },
     InstallDropped,
     ChunkWritten,
+    /// What an earlier transfer left of this file was damaged: the file is empty again.
+    KeptSpoiled {
+        fault: disk::Fault,
+    },
     CorruptMarked,
     Installed {
         store: Box<store::Store>,

@@ -71,6 +71,8 @@ struct Part {
     name: String,
     len: u64,
     got: u64,
+    /// An earlier transfer began it. Pieces are not flushed, so a power loss may have spoilt what came.
+    kept: bool,
 }
 
 /// The request for the piece that is wanted now.
@@ -286,12 +288,12 @@ impl Transfer {
         let Some(bytes) = piece.filter(fits) else {
             return self.give_up(g, "the sender no longer has the checkpoint");
         };
-        let (file, offset) = (part.name.clone(), part.got);
+        let (file, offset, kept) = (part.name.clone(), part.got, part.kept);
         part.got += bytes.len() as u64;
         receiving.moved = g.now;
         receiving.pace.came(g.now - receiving.asked.since);
         receiving.stage = Stage::Writing;
-        g.start(Task::Install { run: receiving.run }, Job::InstallChunk { file, offset, bytes });
+        g.start(Task::Install { run: receiving.run }, Job::InstallChunk { file, offset, bytes, kept });
     }
 
     /// A job of an install is done; of one that was replaced, nothing follows.
@@ -302,11 +304,18 @@ impl Transfer {
         match result {
             JobResult::InstallBegun { files, received } => {
                 let parts = files.into_iter().zip(received);
-                receiving.files = parts.map(|((name, len), got)| Part { name, len, got }).collect();
+                receiving.files = parts.map(|((name, len), got)| Part { name, len, got, kept: got > 0 }).collect();
                 receiving.moved = g.now;
                 self.next_piece(g)
             }
             JobResult::ChunkWritten => self.next_piece(g),
+            JobResult::KeptSpoiled { fault } => {
+                // Now all of it comes from one sender in one life: damage is the sender's then.
+                let part = &mut receiving.files[receiving.file];
+                (part.got, part.kept) = (0, false);
+                g.note(Level::Info, format!("what was kept of a snapshot comes again: {fault}"));
+                self.next_piece(g)
+            }
             JobResult::Installed { store } => {
                 receiving.stage = Stage::RestartingLog;
                 receiving.store = Some(store);

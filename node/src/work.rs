@@ -191,8 +191,9 @@ fn run_or_fault(files: &dyn Files, id: Identity, config: store::Config, job: &Jo
             staging::drop_overtaken(files, *applied)?;
             JobResult::InstallDropped
         }
-        Job::InstallChunk { file, offset, bytes } => match transfer::write_chunk(files, file, *offset, bytes)? {
+        Job::InstallChunk { file, offset, bytes, kept } => match transfer::write_chunk(files, file, *offset, bytes)? {
             Taken::Piece | Taken::Whole => JobResult::ChunkWritten,
+            Taken::Spoiled(fault) if *kept => JobResult::KeptSpoiled { fault },
             Taken::Spoiled(fault) => return Err(fault),
         },
         Job::MarkCorrupt => {
