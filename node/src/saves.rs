@@ -111,7 +111,9 @@ impl Saves {
         let idle = self.in_flight.is_empty() && self.waiting.is_empty() && !self.held;
         if idle && self.unproven.is_some_and(|since| g.now - since >= IDLE) {
             self.unproven = None;
-            g.start(Task::Prove, Job::Prove { commit: g.consensus.commit() });
+            // What arrived in this turn is not in the log on disk yet: it may replace entries there.
+            let commit = g.consensus.commit().min(g.consensus.durable_position().index);
+            g.start(Task::Prove, Job::Prove { commit });
         }
     }
 }
