@@ -121,6 +121,7 @@ impl Consensus {
         let timeout = election_timeout(&self.config, raft.term, self.campaigns);
         raft.set_randomized_election_timeout(timeout);
         let after = (raft.term, raft.state == StateRole::Leader);
+        self.remember_leader();
         if before != after {
             self.reads.fail();
             self.suspicions.clear();

@@ -23,6 +23,8 @@ pub(crate) struct Heard {
     standings: BTreeMap<u64, Standing>,
     /// The farthest place that anybody said to be committed.
     committed: Position,
+    /// The newest term in which a leader was known, and that leader.
+    leader: (u64, u64),
     /// The farthest place that each follower acknowledged while this member led.
     acknowledged: BTreeMap<u64, Position>,
 }
@@ -79,6 +81,15 @@ impl Consensus {
             doubt: self.doubt,
             commit: self.committed_position(),
             acknowledged: self.heard.acknowledged.get(&peer).copied(),
+            wrote: Some(self.last_position()).filter(|last| self.heard.leader == (last.term, peer)),
+        }
+    }
+
+    /// Whoever leads is remembered beyond its leadership: it has every entry of its term.
+    pub(crate) fn remember_leader(&mut self) {
+        let raft = &self.raw.raft;
+        if raft.leader_id != 0 {
+            self.heard.leader = (raft.term, raft.leader_id);
         }
     }
 
@@ -88,12 +99,15 @@ impl Consensus {
         if standing.doubt.is_some() {
             self.follower_lost(peer, standing.last.index);
         }
-        if let Some(acknowledged) = standing.acknowledged
-            && acknowledged > self.durable_position()
-            && acknowledged > self.last_position()
-        {
+        let beyond = |place: &Position| *place > self.durable_position() && *place > self.last_position();
+        let (acknowledged, wrote) = (standing.acknowledged.filter(beyond), standing.wrote.filter(beyond));
+        if let Some(promise) = acknowledged {
             self.raise_lost_data(self.config.id);
-            self.begin_doubt(Doubt { promise: Some(acknowledged), vote: true });
+            self.begin_doubt(Doubt { promise: Some(promise), vote: true });
+        }
+        if let Some(promise) = wrote {
+            // A leader sends before its own flush, so this may be no loss: its votes are believed.
+            self.begin_doubt(Doubt { promise: Some(promise), vote: false });
         }
         if fresh {
             self.heard.standings.insert(peer, standing);
@@ -243,7 +257,15 @@ mod tests {
     /// `lost`: it has a doubt of its own.
     fn has(last: u64, lost: bool) -> Standing {
         let doubt = lost.then_some(Doubt { promise: None, vote: false });
-        Standing { term: 2, last: at(last), leads: false, doubt, commit: Position::default(), acknowledged: None }
+        Standing {
+            term: 2,
+            last: at(last),
+            leads: false,
+            doubt,
+            commit: Position::default(),
+            acknowledged: None,
+            wrote: None,
+        }
     }
 
     #[test]

@@ -82,6 +82,8 @@ pub struct Standing {
     pub commit: Position,
     /// How far the asker acknowledged when this member led; None: it does not remember any of it.
     pub acknowledged: Option<Position>,
+    /// The last entry here, if the asker wrote it as the leader of its term.
+    pub wrote: Option<Position>,
 }
 
 /// Who votes and who only listens. Both lists ascending.

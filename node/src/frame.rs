@@ -310,7 +310,7 @@ fn put_numbers(out: &mut Vec<u8>, kind: u8, numbers: &[u64]) {
 
 fn put_standing(out: &mut Vec<u8>, boot: u64, question: bool, standing: &Standing) {
     let place = |place: Option<Position>| place.map_or([0, 0, 0], |place| [1, place.index, place.term]);
-    let Standing { term, last, leads, doubt, commit, acknowledged } = standing;
+    let Standing { term, last, leads, doubt, commit, acknowledged, wrote } = standing;
     put_numbers(out, STANDING, &[boot, question as u64, *term, last.index, last.term, *leads as u64]);
     for number in [commit.index, commit.term] {
         out.put_u64_le(number);
@@ -319,7 +319,7 @@ fn put_standing(out: &mut Vec<u8>, boot: u64, question: bool, standing: &Standin
         let [known, index, term] = place(doubt.promise);
         [1, known, index, term, doubt.vote as u64]
     });
-    for number in doubted.into_iter().chain(place(*acknowledged)) {
+    for number in doubted.into_iter().chain(place(*acknowledged)).chain(place(*wrote)) {
         out.put_u64_le(number);
     }
 }
@@ -382,7 +382,8 @@ impl Reader {
         let commit = Position { index: self.u64()?, term: self.u64()? };
         let (doubts, promise, vote) = (self.flag()?, self.position()?, self.flag()?);
         let doubt = doubts.then_some(Doubt { promise, vote });
-        let standing = Standing { term, last, leads, doubt, commit, acknowledged: self.position()? };
+        let (acknowledged, wrote) = (self.position()?, self.position()?);
+        let standing = Standing { term, last, leads, doubt, commit, acknowledged, wrote };
         Ok(Frame::Standing { boot, question, standing })
     }
 
@@ -468,6 +469,7 @@ mod tests {
                     doubt: Some(Doubt { promise: None, vote: true }),
                     commit: Position { index: 6, term: 3 },
                     acknowledged: Some(Position { index: 8, term: 4 }),
+                    wrote: None,
                 },
             },
             Frame::Standing {
@@ -480,6 +482,7 @@ mod tests {
                     doubt: Some(Doubt { promise: Some(Position { index: 10, term: 4 }), vote: false }),
                     commit: Position { index: 9, term: 4 },
                     acknowledged: None,
+                    wrote: Some(Position { index: 9, term: 4 }),
                 },
             },
             Frame::Digest { index: 4096, digest: (1u128 << 100) + 5 },
