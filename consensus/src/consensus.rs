@@ -102,7 +102,7 @@ impl Consensus {
             blocked: false,
             barred: false,
             doubt,
-            heard: Heard::default(),
+            heard: Heard::after_restart(hard),
             held: None,
             soft: Soft { term: 0, leader: 0, role: Role::Follower },
             out: Turn::default(),

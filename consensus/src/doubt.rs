@@ -12,7 +12,7 @@
 //! a peer remembers more acknowledged entries than this member has.
 
 use crate::consensus::Consensus;
-use crate::{Doubt, Message, Position, Role, Standing};
+use crate::{Doubt, HardState, Message, Position, Role, Standing};
 use raft::eraftpb::MessageType;
 use std::collections::BTreeMap;
 
@@ -27,6 +27,13 @@ pub(crate) struct Heard {
     leader: (u64, u64),
     /// The farthest place that each follower acknowledged while this member led.
     acknowledged: BTreeMap<u64, Position>,
+}
+
+impl Heard {
+    /// Whoever got the vote of the newest term may have led it, and then has every entry of it.
+    pub(crate) fn after_restart(hard: HardState) -> Heard {
+        Heard { leader: (hard.term, hard.vote), ..Heard::default() }
+    }
 }
 
 /// The lowest place beyond which nothing can have been committed, as far as the standings tell of
