@@ -89,7 +89,8 @@ impl Stage {
         list.lines().map(member).collect()
     }
 
-    fn run(&mut self, program: &Path, cases: &[Case]) -> Vec<Said> {
+    /// What was said, and the values under the names of the cases.
+    fn run(&mut self, program: &Path, cases: &[Case]) -> (Vec<Said>, BTreeMap<String, String>) {
         let mut run = Run::at(program, &Cluster::client(0));
         for at in 0..NAMED {
             run.kept.insert(format!("$c{at}"), Cluster::client(at));
@@ -105,7 +106,7 @@ impl Stage {
                 None => said.push(run.say(case)),
             }
         }
-        said
+        (said, run.kept)
     }
 
     fn perform(&mut self, deed: &str) {
@@ -142,8 +143,8 @@ fn on_three_members_our_tool_says_what_the_stock_tool_says() {
     let Some(folder) = programs() else { return };
     let mut differences = Vec::new();
     for (file, cases) in files("clusters") {
-        let expected = Stage::new(&folder).run(&folder.join("etcdctl"), &cases);
-        let said = Stage::new(&folder).run(&ours(), &cases);
+        let expected = said_of(&folder, &folder.join("etcdctl"), &cases);
+        let said = said_of(&folder, &ours(), &cases);
         let spoken = cases.iter().filter(|case| case.deed.is_none());
         let pairs = spoken.zip(expected.iter().zip(&said));
         differences.extend(
@@ -154,6 +155,33 @@ fn on_three_members_our_tool_says_what_the_stock_tool_says() {
         show(&cases, &expected);
     }
     assert!(differences.is_empty(), "{} differences\n{}", differences.len(), differences.join("\n"));
+}
+
+/// What `program` says on a new cluster. etcd draws the id of a member that joins, and one of sixteen
+/// has a digit less: columns are narrower then. Both programs are shown ids of one length.
+fn said_of(folder: &Path, program: &Path, cases: &[Case]) -> Vec<Said> {
+    loop {
+        let mut stage = Stage::new(folder);
+        let (said, kept) = stage.run(program, cases);
+        if ids_are_whole(&kept) {
+            return said;
+        }
+    }
+}
+
+/// Whether each id that a case kept has its sixteen digits.
+fn ids_are_whole(kept: &BTreeMap<String, String>) -> bool {
+    kept.values().filter(|value| value.bytes().all(|b| b.is_ascii_hexdigit())).all(|id| id.len() == 16)
+}
+
+#[test]
+fn an_id_with_a_digit_less_is_drawn_again() {
+    let kept = |id: &str| {
+        let pairs = [("$c0", "127.0.0.1:2379"), ("$p0", "127.0.0.1:2380"), ("$id0", "8e9e05c52164694d"), ("$L", id)];
+        pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
+    };
+    assert!(ids_are_whole(&kept("e9e05c52164694d1")));
+    assert!(!ids_are_whole(&kept("e9e05c52164694d")));
 }
 
 /// What the stock tool said, for whoever writes a case: `KVORUM_TEST_SHOW=1` and
