@@ -32,6 +32,8 @@ pub(crate) struct Checkpoints {
     durable_compacted: i64,
     /// The newest durable one, as it is offered to followers.
     offered: Option<Snapshot>,
+    /// Bytes of the files of the state, about: measured with each checkpoint, and what was written since.
+    disk_bytes: u64,
 }
 
 struct Running {
@@ -48,8 +50,8 @@ struct Running {
 
 impl Checkpoints {
     /// `newest`: index of the newest durable checkpoint, with so many bytes of rows; so many bytes
-    /// of the log are beyond it.
-    pub(crate) fn new(newest: u64, rows_bytes: u64, log_bytes: u64) -> Checkpoints {
+    /// of the log are beyond it. `disk_bytes`: of the files of the state.
+    pub(crate) fn new(newest: u64, rows_bytes: u64, log_bytes: u64, disk_bytes: u64) -> Checkpoints {
         Checkpoints {
             running: None,
             wanted: BTreeSet::new(),
@@ -60,6 +62,7 @@ impl Checkpoints {
             physical: Vec::new(),
             durable_compacted: -1,
             offered: None,
+            disk_bytes,
         }
     }
 
@@ -75,9 +78,24 @@ impl Checkpoints {
         self.running.is_some() || !self.wanted.is_empty()
     }
 
+    /// One is being written.
+    pub(crate) fn running(&self) -> bool {
+        self.running.is_some()
+    }
+
     /// Index of the newest durable one.
     pub(crate) fn newest(&self) -> u64 {
         self.newest
+    }
+
+    /// Bytes of the rows of the newest one, about.
+    pub(crate) fn rows_bytes(&self) -> u64 {
+        self.rows_bytes
+    }
+
+    /// So many bytes more are in files of the state.
+    pub(crate) fn files_grew(&mut self, bytes: u64) {
+        self.disk_bytes += bytes;
     }
 
     /// Bytes that went to the log since start.
@@ -99,9 +117,10 @@ impl Checkpoints {
     }
 
     /// The state was replaced: whatever was being written is of the old one.
-    pub(crate) fn restart(&mut self, newest: u64) {
+    pub(crate) fn restart(&mut self, g: &Ground, newest: u64) {
         let physical = std::mem::take(&mut self.physical);
-        *self = Checkpoints { physical, logged: self.logged, ..Checkpoints::new(newest, self.rows_bytes, 0) };
+        let new = Checkpoints::new(newest, self.rows_bytes, 0, self.bytes(g));
+        *self = Checkpoints { physical, logged: self.logged, ..new };
     }
 
     /// The asker of a physical compaction went away or ran out of time. True: it was one.
@@ -115,10 +134,10 @@ impl Checkpoints {
         found
     }
 
-    /// A turn's share. `installing`: another state is on its way, so none begins. `pulled`: indexes of
-    /// the checkpoints that followers are still pulling, which are kept.
-    pub(crate) fn run(&mut self, g: &mut Ground, installing: bool, pulled: &[u64]) {
-        self.begin(g, installing);
+    /// A turn's share. `held`: another state is on its way, or segments are being replaced, so none begins.
+    /// `pulled`: indexes of the checkpoints that followers are still pulling, which are kept.
+    pub(crate) fn run(&mut self, g: &mut Ground, held: bool, pulled: &[u64]) {
+        self.begin(g, held);
         self.rows(g, pulled);
         self.answer_physical(g);
     }
@@ -130,9 +149,9 @@ impl Checkpoints {
         }
     }
 
-    /// Bytes of segments, index files and log that this member holds, about.
-    pub(crate) fn disk_bytes(&self, g: &Ground) -> u64 {
-        self.bytes(g) + self.log_bytes
+    /// Bytes of the files of the state, about.
+    pub(crate) fn disk_bytes(&self) -> u64 {
+        self.disk_bytes
     }
 
     pub(crate) fn want(&mut self, index: u64) {
@@ -140,12 +159,12 @@ impl Checkpoints {
     }
 
     /// Consensus wants a snapshot for a follower far behind.
-    pub(crate) fn want_snapshot(&mut self, g: &mut Ground, index: u64, installing: bool) {
+    pub(crate) fn want_snapshot(&mut self, g: &mut Ground, index: u64, held: bool) {
         match &self.offered {
             Some(snapshot) if snapshot.index >= index => g.consensus.offer_snapshot(snapshot.clone()),
             _ => {
                 self.want(index);
-                self.begin(g, installing);
+                self.begin(g, held);
             }
         }
     }
@@ -157,10 +176,10 @@ impl Checkpoints {
         }
     }
 
-    fn begin(&mut self, g: &mut Ground, installing: bool) {
+    fn begin(&mut self, g: &mut Ground, held: bool) {
         let Some(wanted) = self.wanted.first().copied() else { return };
         let store::Position { index, term } = g.store.applied();
-        if self.running.is_some() || installing || index < wanted {
+        if self.running.is_some() || held || index < wanted {
             return;
         }
         // A demand beyond it stays: what applies nothing now must not hold up the others.
@@ -168,8 +187,6 @@ impl Checkpoints {
         if index == self.newest && self.offered.is_some() {
             return;
         }
-        // Segments without a live record are named by no later checkpoint; their files go with the last that does.
-        g.store.drop_dead_segments();
         let (head, cursor) = g.store.image();
         g.write_records();
         self.running = Some(Running {
@@ -196,6 +213,7 @@ impl Checkpoints {
         running.rows_done = g.store.image_rows(&mut running.cursor, g.config.budgets.slice_keys, &mut rows);
         if !rows.is_empty() {
             running.bytes += rows.len() as u64;
+            self.disk_bytes += rows.len() as u64;
             running.in_flight += 1;
             let index = running.index;
             let work = Job::CheckpointRows { index, rows: Bytes::from(rows) };
@@ -226,7 +244,10 @@ impl Checkpoints {
                 }
                 self.finish(g, pulled);
             }
-            JobResult::CheckpointDone { manifest, cut } => self.done(g, manifest, cut, pulled),
+            JobResult::CheckpointDone { manifest, cut, disk_bytes } => {
+                self.disk_bytes = disk_bytes;
+                self.done(g, manifest, cut, pulled);
+            }
             other => panic!("{other:?} does not answer a checkpoint step"),
         }
     }

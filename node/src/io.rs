@@ -426,8 +426,9 @@ pub struct Status {
     pub compacted: i64,
     pub keys: u64,
     pub live_bytes: u64,
-    /// Bytes of all segments, checkpoints and log files this member holds.
+    /// Bytes of the files of the state: segments, index files, tables, manifests. Not the log's.
     pub disk_bytes: u64,
+    pub reclaimed: Reclaimed,
     pub quota: u64,
     pub leases: u64,
     pub watches: u64,
@@ -524,6 +525,8 @@ pub enum Job {
     HashKv {
         scan: Box<crate::work::HashScan>,
     },
+    /// background: a step of rewriting segments.
+    Reclaim(ReclaimJob),
     /// background: a piece of a file for a follower that installs our checkpoint.
     ReadChunk {
         file: String,
@@ -551,6 +554,38 @@ pub enum Job {
     InstallFinish,
 }
 
+/// Steps of rewriting a run of segments (`disk::reclaim`).
+#[derive(Debug)]
+pub enum ReclaimJob {
+    /// `run`: id of each segment, and the offset behind its last record. At most so many records, and
+    /// about so many bytes of them.
+    Read { run: Vec<(u32, u32)>, place: disk::reclaim::Place, most: usize, max_bytes: u64 },
+    /// Appends records to the new file.
+    Write { output: u32, offset: u32, parts: Vec<Bytes> },
+    /// The new file ends there, and gets its name.
+    Finish { output: u32, end: u32 },
+    /// What was written of the new file goes.
+    GiveUp { output: u32 },
+}
+
+/// Answers of [`ReclaimJob`]s.
+#[derive(Debug)]
+pub enum ReclaimResult {
+    Read(disk::reclaim::Piece),
+    Written,
+    Finished,
+    GivenUp,
+}
+
+/// What rewriting segments has brought since start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reclaimed {
+    /// Runs of segments that were rewritten.
+    pub runs: u64,
+    /// Bytes of segments that nothing needs any more.
+    pub bytes: u64,
+}
+
 pub enum JobResult {
     Saved,
     DoubtKept,
@@ -576,10 +611,13 @@ pub enum JobResult {
     CheckpointBegun,
     RowsWritten,
     /// Durable. `manifest` is the encoded manifest (for snapshots), `cut`: the log may be cut below.
+    /// `disk_bytes`: of all files of the state.
     CheckpointDone {
         manifest: Bytes,
         cut: u64,
+        disk_bytes: u64,
     },
+    Reclaim(ReclaimResult),
     /// Goes on at `place`; `end`: there is nothing more.
     Backup {
         records: Vec<Record>,

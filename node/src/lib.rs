@@ -61,6 +61,7 @@ mod moves;
 pub mod offline;
 pub mod queue;
 mod reads;
+mod reclaim;
 mod recover;
 mod saves;
 mod transfer;

@@ -77,6 +77,7 @@ impl Node {
         }
         checkpoint::settle(&**files, id, &loaded.manifest)?;
         let mut store = loaded.store;
+        records::list(&**files)?.into_iter().for_each(|segment| store.file_is_there(segment));
         if needs_restart(&content, store.applied()) {
             restart_log(&mut log, &mut content, store.applied())?;
         }
@@ -108,6 +109,7 @@ impl Node {
             checkpoint: loaded.manifest.index,
             rows_bytes: loaded.manifest.index_files.iter().map(|file| file.len).sum(),
             log_bytes: grown,
+            disk_bytes: checkpoint::disk_bytes(&**files)?,
             corrupt: corrupt::marked(&**files, id)?,
             staged: staging::index(&**files)?,
         };

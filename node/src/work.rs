@@ -1,9 +1,9 @@
 //! Carries a job out: blocking calls against `Files`, on whatever thread the driver chose.
 
-use crate::io::{Job, JobResult};
+use crate::io::{Job, JobResult, ReclaimJob, ReclaimResult};
 use consensus::Doubt;
 use disk::transfer::Taken;
-use disk::{Fault, Files, Identity, Log, checkpoint, corrupt, records, staging, transfer};
+use disk::{Fault, Files, Identity, Log, checkpoint, corrupt, reclaim, records, staging, transfer};
 use std::sync::Arc;
 use store::hash::HashKv;
 
@@ -142,9 +142,10 @@ pub fn run(files: &Arc<dyn Files>, id: Identity, config: store::Config, job: Job
     }
 }
 
-/// An install that is being put in place is resumed by a restart instead.
+/// An install that is being put in place is resumed by a restart instead. What rewrites segments gives
+/// its room back and comes again later.
 fn can_repeat(job: &Job) -> bool {
-    !matches!(job, Job::InstallFinish)
+    !matches!(job, Job::InstallFinish | Job::Reclaim(_))
 }
 
 fn run_or_fault(files: &dyn Files, id: Identity, config: store::Config, job: &Job) -> Result<JobResult, Fault> {
@@ -176,9 +177,13 @@ fn run_or_fault(files: &dyn Files, id: Identity, config: store::Config, job: &Jo
         }
         Job::CheckpointFinish { index, head, held } => {
             let finished = checkpoint::finish(files, id, *index, head)?;
-            checkpoint::clean(files, id, held)?;
-            JobResult::CheckpointDone { manifest: finished.manifest, cut: finished.cut }
+            if finished.fresh {
+                checkpoint::clean(files, id, held)?;
+            }
+            let disk_bytes = checkpoint::disk_bytes(files)?;
+            JobResult::CheckpointDone { manifest: finished.manifest, cut: finished.cut, disk_bytes }
         }
+        Job::Reclaim(job) => JobResult::Reclaim(reclaim_step(files, id, job)?),
         Job::ReadChunk { file, offset, len } => {
             let (bytes, end) = transfer::read_chunk(files, file, *offset, *len)?;
             JobResult::Chunk { bytes, end }
@@ -205,6 +210,26 @@ fn run_or_fault(files: &dyn Files, id: Identity, config: store::Config, job: &Jo
             JobResult::Installed { store: Box::new(installed.store) }
         }
         other => panic!("{other:?} is work for the log"),
+    })
+}
+
+fn reclaim_step(files: &dyn Files, id: Identity, job: &ReclaimJob) -> Result<ReclaimResult, Fault> {
+    Ok(match job {
+        ReclaimJob::Read { run, place, most, max_bytes } => {
+            ReclaimResult::Read(reclaim::read(files, id, run, *place, *most, *max_bytes)?)
+        }
+        ReclaimJob::Write { output, offset, parts } => {
+            reclaim::write(files, id, *output, *offset, parts)?;
+            ReclaimResult::Written
+        }
+        ReclaimJob::Finish { output, end } => {
+            reclaim::finish(files, *output, *end)?;
+            ReclaimResult::Finished
+        }
+        ReclaimJob::GiveUp { output } => {
+            reclaim::give_up(files, *output)?;
+            ReclaimResult::GivenUp
+        }
     })
 }
 

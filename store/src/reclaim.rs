@@ -116,6 +116,12 @@ impl Store {
         best.map(|(_, run)| run)
     }
 
+    /// At a start, of each segment file that is there: an older checkpoint may name what this state
+    /// does not know, so no rewrite may take that name.
+    pub fn file_is_there(&mut self, segment: u32) {
+        self.tail.spend(segment);
+    }
+
     fn run_of(&self, segments: &[SegmentUse], first: usize, last: usize) -> Option<Run> {
         let before = first.checked_sub(1).map_or(0, |before| segments[before].id);
         // The open one follows at least.
@@ -151,20 +157,23 @@ impl Store {
         Ok(true)
     }
 
-    /// Every record of the run was marked and the new file holds those that are kept: its segment is
-    /// known from here on. Bytes of records that the index keeps and the files did not show: not 0
-    /// says that they are damaged, and nothing was begun.
-    pub fn begin_moves(&mut self, moves: &Moves) -> u64 {
-        let kept = u64::from(moves.end - FIRST_OFFSET);
+    /// Every record of the run was marked: bytes of those that the index keeps and the files did not
+    /// show. Not 0: the index or the files are damaged, and the run stays as it is.
+    pub fn unseen(&self, moves: &Moves) -> u64 {
         let ids = moves.run.ids();
         let live: u64 = self.segments().filter(|segment| ids.contains(&segment.id)).map(|segment| segment.live).sum();
-        if live > kept {
-            return live - kept;
-        }
+        live.saturating_sub(u64::from(moves.end - FIRST_OFFSET))
+    }
+
+    /// The new file holds what was marked: its segment is known from here on.
+    ///
+    /// # Panics
+    /// If something is [`Store::unseen`].
+    pub fn begin_moves(&mut self, moves: &Moves) {
+        assert!(self.unseen(moves) == 0, "every record of a run was seen");
         let end_of = |at: Option<&Move>| at.map_or(0, |at| at.rev.main);
         let (first, last) = (end_of(moves.moves.first()), end_of(moves.moves.last()));
         self.tail.add(SegmentUse { id: moves.run.output, first, last, end: moves.end, live: 0, sealed: true });
-        0
     }
 
     /// Turns up to `most` handles more. True: that was all.

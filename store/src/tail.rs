@@ -167,6 +167,13 @@ impl Tail {
         nearest.flatten().filter(|id| before < *id && *id < behind).find(|id| !used(id))
     }
 
+    /// A file of this id is on the disk, though the state does not know the segment.
+    pub fn spend(&mut self, id: u32) {
+        if !self.segments.contains_key(&id) {
+            self.spent.insert(id);
+        }
+    }
+
     /// A file that holds what is needed of others: they are forgotten by [`Tail::retire`].
     pub fn add(&mut self, segment: SegmentUse) {
         assert!(segment.sealed, "only the newest segment is open");

@@ -36,6 +36,7 @@ impl Node {
             (Task::RestartLog, JobResult::LogRestarted) => self.installed(),
             (Task::ReadLog { .. }, JobResult::Log { ticket, entries }) => g.consensus.fetched(ticket, entries),
             (Task::Write { epoch, bytes }, JobResult::Written { segment, upto, sealed }) => {
+                self.checkpoints.files_grew(bytes);
                 g.written(epoch, bytes, segment, upto, sealed);
             }
             (Task::ApplyRead, JobResult::Record(bytes)) => self.applier.fetched(job, bytes),
@@ -46,7 +47,15 @@ impl Node {
                 self.backups.read(g, backup, records, place, end);
             }
             (Task::Checkpoint { index }, result) => {
+                let before = self.checkpoints.newest();
                 self.checkpoints.step_done(g, index, result, &self.transfer.pulled());
+                if self.checkpoints.newest() != before {
+                    self.reclaim.checkpoint_done();
+                }
+            }
+            (Task::Reclaim { epoch }, JobResult::Reclaim(result)) => {
+                let written = self.reclaim.done(g, epoch, result);
+                self.checkpoints.files_grew(written);
             }
             (Task::HashKv { epoch }, JobResult::HashKv { scan, done }) => self.hashes.scanned(g, epoch, *scan, done),
             (Task::SendChunk { to }, JobResult::Chunk { bytes, end }) => {
@@ -72,6 +81,7 @@ impl Node {
             Task::HashKv { epoch } => self.hashes.failed(g, epoch, &fault),
             Task::History => self.watches.history_failed(g, &fault.to_string()),
             Task::Install { run } => self.transfer.failed(g, run, &fault),
+            Task::Reclaim { epoch } if self.reclaim.failed(g, epoch, &fault) => {}
             Task::ReadLog { ticket } => {
                 // The follower gets a snapshot instead.
                 g.note(Level::Error, format!("old log entries could not be read: {fault}"));
@@ -103,7 +113,8 @@ impl Node {
         self.hashes.end_all(g);
         g.replace_state(*store);
         self.applier.restart(index);
-        self.checkpoints.restart(index);
+        self.checkpoints.restart(g, index);
+        self.reclaim.restart();
         g.consensus.installed(&snapshot);
         self.saves.release(g, index);
         self.watches.reset(g);

@@ -28,7 +28,7 @@ impl Bench {
                 }
             }
             if rewriting.left.is_empty() && !rewriting.moves.is_empty() {
-                assert_eq!(self.store.begin_moves(&rewriting.moves), 0, "all that is needed was there");
+                self.store.begin_moves(&rewriting.moves);
                 rewriting.moving = true;
             }
             // A run in which nothing lives any more is not rewritten.
