@@ -215,8 +215,8 @@ pub fn clean(files: &dyn Files, id: Identity, held: &[u64]) -> Result<(), Fault>
         }
     }
     files.sync_dir(DIR).map_err(|e| Fault::io(DIR, 0, e))?;
-    // Segments above the newest checkpoint's are being written and will be named by the next one.
-    remove_unnamed(files, id, Reach::Below(newest.segments.last().map_or(0, |file| file.segment)))
+    // What was begun since the newest checkpoint will be named by the next one.
+    remove_unnamed(files, id, Reach::Below(newest.open_segment()?))
 }
 
 /// Every index with a manifest, ascending. Whether it is readable is another question.
@@ -249,14 +249,14 @@ pub(crate) fn naming(files: &dyn Files, segment: u32) -> Result<(bool, Option<Ma
 pub fn current(files: &dyn Files) -> Result<Vec<u32>, Fault> {
     let all = records::list(files)?;
     for index in manifests(files)?.into_iter().rev() {
-        let manifest = match Manifest::read_unchecked(files, &manifest_path(index)) {
+        let manifest = Manifest::read_unchecked(files, &manifest_path(index));
+        let (manifest, open) = match manifest.and_then(|manifest| manifest.open_segment().map(|open| (manifest, open)))
+        {
             Err(fault) if fault.is_damage() => continue,
             other => other?,
         };
-        let mut ids: Vec<u32> = manifest.segments.iter().map(|file| file.segment).collect();
-        let last = ids.last().copied().unwrap_or(0);
-        ids.extend(all.into_iter().filter(|segment| *segment > last));
-        return Ok(ids);
+        let named = manifest.segments.iter().map(|file| file.segment).filter(|segment| *segment < open);
+        return Ok(named.chain(all.into_iter().filter(|segment| *segment >= open)).collect());
     }
     Ok(all)
 }

@@ -177,9 +177,8 @@ fn absent(files: &dyn Files, wanted: &[Wanted], found: &mut Fetched) -> Result<(
     let Some(newest) = newest else {
         return Err(Fault::Refused { file: path, what: "a snapshot is being installed".to_string() });
     };
-    let last = newest.segments.last().map_or(0, |file| file.segment);
     let offset = u64::from(wanted[0].handle.offset);
-    if named || segment > last {
+    if named || segment >= newest.open_segment()? {
         return Err(Fault::damaged(&path, offset, "this file holds records that are needed, and it is missing"));
     }
     let compacted = newest.image_head()?.compacted;

@@ -32,6 +32,8 @@ pub(crate) struct Checkpoints {
     durable_compacted: i64,
     /// The newest durable one, as it is offered to followers.
     offered: Option<Snapshot>,
+    /// Id of the segment that was open at the newest durable one.
+    open_segment: u32,
     /// Bytes of the files of the state, about: measured with each checkpoint, and what was written since.
     disk_bytes: u64,
 }
@@ -50,8 +52,8 @@ struct Running {
 
 impl Checkpoints {
     /// `newest`: index of the newest durable checkpoint, with so many bytes of rows; so many bytes
-    /// of the log are beyond it. `disk_bytes`: of the files of the state.
-    pub(crate) fn new(newest: u64, rows_bytes: u64, log_bytes: u64, disk_bytes: u64) -> Checkpoints {
+    /// of the log are beyond it. `open_segment`: which was open then.
+    pub(crate) fn new(newest: u64, rows_bytes: u64, log_bytes: u64, open_segment: u32) -> Checkpoints {
         Checkpoints {
             running: None,
             wanted: BTreeSet::new(),
@@ -62,7 +64,8 @@ impl Checkpoints {
             physical: Vec::new(),
             durable_compacted: -1,
             offered: None,
-            disk_bytes,
+            open_segment,
+            disk_bytes: 0,
         }
     }
 
@@ -86,6 +89,11 @@ impl Checkpoints {
     /// Index of the newest durable one.
     pub(crate) fn newest(&self) -> u64 {
         self.newest
+    }
+
+    /// Id of the segment that was open at the newest durable one.
+    pub(crate) fn open_segment(&self) -> u32 {
+        self.open_segment
     }
 
     /// Bytes of the rows of the newest one, about.
@@ -119,8 +127,9 @@ impl Checkpoints {
     /// The state was replaced: whatever was being written is of the old one.
     pub(crate) fn restart(&mut self, g: &Ground, newest: u64) {
         let physical = std::mem::take(&mut self.physical);
-        let new = Checkpoints::new(newest, self.rows_bytes, 0, self.bytes(g));
-        *self = Checkpoints { physical, logged: self.logged, ..new };
+        let open = g.store.segments().last().expect("one is open").id;
+        let new = Checkpoints::new(newest, self.rows_bytes, 0, open);
+        *self = Checkpoints { physical, logged: self.logged, disk_bytes: self.bytes(g), ..new };
     }
 
     /// The asker of a physical compaction went away or ran out of time. True: it was one.
@@ -244,8 +253,11 @@ impl Checkpoints {
                 }
                 self.finish(g, pulled);
             }
-            JobResult::CheckpointDone { manifest, cut, disk_bytes } => {
+            JobResult::CheckpointDone { fresh, manifest, cut, disk_bytes } => {
                 self.disk_bytes = disk_bytes;
+                if let Some(running) = self.running.as_ref().filter(|_| fresh) {
+                    self.open_segment = running.head.segments.last().expect("one is open").id;
+                }
                 self.done(g, manifest, cut, pulled);
             }
             other => panic!("{other:?} does not answer a checkpoint step"),

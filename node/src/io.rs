@@ -611,8 +611,9 @@ pub enum JobResult {
     CheckpointBegun,
     RowsWritten,
     /// Durable. `manifest` is the encoded manifest (for snapshots), `cut`: the log may be cut below.
-    /// `disk_bytes`: of all files of the state.
+    /// `fresh`: it was written now. `disk_bytes`: of all files of the state.
     CheckpointDone {
+        fresh: bool,
         manifest: Bytes,
         cut: u64,
         disk_bytes: u64,

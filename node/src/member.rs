@@ -84,6 +84,8 @@ pub(crate) struct Found {
     pub(crate) rows_bytes: u64,
     /// Bytes of the log beyond the checkpoint.
     pub(crate) log_bytes: u64,
+    /// Id of the segment that was open at that checkpoint.
+    pub(crate) open_segment: u32,
     /// Bytes of the files of the state.
     pub(crate) disk_bytes: u64,
     /// The state was found to differ from the other members' in an earlier life.
@@ -111,7 +113,7 @@ impl Node {
             applier: Applier::new(store.applied().index),
             saves: Saves::default(),
             lessor: Lessor::default(),
-            checkpoints: Checkpoints::new(found.checkpoint, found.rows_bytes, found.log_bytes, found.disk_bytes),
+            checkpoints: Checkpoints::new(found.checkpoint, found.rows_bytes, found.log_bytes, found.open_segment),
             reclaim: Reclaim::default(),
             transfer: Transfer::new(found.staged),
             health: Health::default(),
@@ -121,6 +123,7 @@ impl Node {
             turn: Turn::default(),
             ground: Ground::new(config, consensus, store),
         };
+        node.checkpoints.files_grew(found.disk_bytes);
         node.ground.swap_out(out);
         if found.corrupt {
             let text = "the state was found to differ from the other members': CORRUPT; nothing of it is answered";
@@ -251,6 +254,7 @@ impl Node {
             installing: self.transfer.installing(),
             hold: slow || willing.stopping || willing.corrupt || willing.disk_full,
             newest: checkpoints.newest(),
+            open_segment: checkpoints.open_segment(),
             rows_bytes: checkpoints.rows_bytes(),
         }
     }

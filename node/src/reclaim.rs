@@ -47,6 +47,8 @@ pub(crate) struct Reclaim {
     since: u64,
     /// Checkpoints to be written until those files go.
     owed: u8,
+    /// Something is worth rewriting once a checkpoint knows its segments.
+    unnamed: bool,
     nudged: u64,
     told_full: bool,
     figures: Reclaimed,
@@ -83,8 +85,9 @@ pub(crate) struct Beside {
     pub(crate) installing: bool,
     /// The log's disk lets saves wait, or the member stops or must not be trusted.
     pub(crate) hold: bool,
-    /// Index of the newest durable checkpoint, and the bytes of its rows.
+    /// Index of the newest durable checkpoint, the segment that was open then, and the bytes of its rows.
     pub(crate) newest: u64,
+    pub(crate) open_segment: u32,
     pub(crate) rows_bytes: u64,
 }
 
@@ -118,7 +121,7 @@ impl Reclaim {
         }
         let due = g.now >= self.next && !beside.hold;
         match std::mem::take(&mut self.stage) {
-            Stage::Idle if due && !beside.checkpointing => self.look(g),
+            Stage::Idle if due && !beside.checkpointing => self.look(g, beside),
             Stage::Pause(moves, place) if due => self.read(g, moves, place),
             Stage::Copied(moves) if !beside.checkpointing => self.finish(g, moves),
             Stage::Moving(moves) => self.turn_handles(g, moves),
@@ -128,16 +131,22 @@ impl Reclaim {
 
     /// Files wait for checkpoints: what is to be done now so that they come.
     pub(crate) fn wanted(&mut self, g: &Ground, beside: Beside) -> Option<Wanted> {
-        if self.owed == 0 || beside.checkpoint_wanted || beside.installing || beside.hold || self.holds_checkpoints() {
+        if (self.owed == 0 && !self.unnamed)
+            || beside.checkpoint_wanted
+            || beside.installing
+            || beside.hold
+            || self.holds_checkpoints()
+        {
             return None;
         }
         // What a checkpoint writes must not be more than what comes back, unless that waits for long.
         let worth = matches!(self.stage, Stage::Idle) && 4 * self.waiting >= beside.rows_bytes;
-        if !worth && g.now - self.since < PATIENCE {
+        if !worth && !self.unnamed && g.now - self.since < PATIENCE {
             return None;
         }
         if g.store.applied().index > beside.newest {
             self.since = g.now;
+            self.unnamed = false;
             return Some(Wanted::Checkpoint);
         }
         if g.now < self.nudged || g.leader == 0 {
@@ -150,6 +159,7 @@ impl Reclaim {
     /// A checkpoint that began behind the last change of segments is durable.
     pub(crate) fn checkpoint_done(&mut self) {
         self.owed = self.owed.saturating_sub(1);
+        self.nudged = 0;
         if self.owed == 0 {
             self.waiting = 0;
         }
@@ -160,7 +170,7 @@ impl Reclaim {
         *self = Reclaim { figures: self.figures, ..Reclaim::default() };
     }
 
-    fn look(&mut self, g: &mut Ground) {
+    fn look(&mut self, g: &mut Ground, beside: Beside) {
         self.next = g.now + LOOK_EVERY;
         if g.store.sweep_pending() {
             return;
@@ -170,8 +180,9 @@ impl Reclaim {
             // Its seal is written like any record; then it is a segment like others.
             g.write_seals();
         }
-        if let Some(run) = g.store.choose_run(&self.spared) {
-            self.read(g, Moves::new(run), Place::default());
+        match g.store.choose_run(&self.spared, beside.open_segment) {
+            Some(run) => self.read(g, Moves::new(run), Place::default()),
+            None => self.unnamed = g.store.choose_run(&self.spared, u32::MAX).is_some(),
         }
     }
 

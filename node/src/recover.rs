@@ -109,6 +109,7 @@ impl Node {
             checkpoint: loaded.manifest.index,
             rows_bytes: loaded.manifest.index_files.iter().map(|file| file.len).sum(),
             log_bytes: grown,
+            open_segment: loaded.manifest.open_segment()?,
             disk_bytes: checkpoint::disk_bytes(&**files)?,
             corrupt: corrupt::marked(&**files, id)?,
             staged: staging::index(&**files)?,

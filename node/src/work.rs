@@ -181,7 +181,8 @@ fn run_or_fault(files: &dyn Files, id: Identity, config: store::Config, job: &Jo
                 checkpoint::clean(files, id, held)?;
             }
             let disk_bytes = checkpoint::disk_bytes(files)?;
-            JobResult::CheckpointDone { manifest: finished.manifest, cut: finished.cut, disk_bytes }
+            let checkpoint::Finished { manifest, cut, fresh } = finished;
+            JobResult::CheckpointDone { fresh, manifest, cut, disk_bytes }
         }
         Job::Reclaim(job) => JobResult::Reclaim(reclaim_step(files, id, job)?),
         Job::ReadChunk { file, offset, len } => {

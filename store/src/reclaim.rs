@@ -89,7 +89,10 @@ impl Store {
     /// The run whose rewriting brings most for what it costs, if any is worth it: at least half of it
     /// is dead, or it is many small files, or a fifth of it is dead while all that is dead comes to
     /// more than a quarter of what lives and one segment. None of `spared` is in it.
-    pub fn choose_run(&self, spared: &BTreeSet<u32>) -> Option<Run> {
+    ///
+    /// `below`: the new file gets a lower id. With the id of the segment that was open at the newest
+    /// checkpoint, files begun since are told apart from files rewritten since.
+    pub fn choose_run(&self, spared: &BTreeSet<u32>, below: u32) -> Option<Run> {
         let room = u64::from(self.config.segment_bytes.max(FIRST_OFFSET) - FIRST_OFFSET);
         let segments: Vec<SegmentUse> = self.segments().copied().collect();
         let (live, dead) = segments.iter().fold((0, 0), |(live, dead), s| (live + s.live, dead + dead_bytes(s)));
@@ -107,7 +110,7 @@ impl Store {
                 let better = best.as_ref().is_none_or(|(before, _)| worth.beats(before));
                 if policy.accepts(&worth)
                     && better
-                    && let Some(run) = self.run_of(&segments, first, last)
+                    && let Some(run) = self.run_of(&segments, first, last, below)
                 {
                     best = Some((worth, run));
                 }
@@ -122,10 +125,10 @@ impl Store {
         self.tail.spend(segment);
     }
 
-    fn run_of(&self, segments: &[SegmentUse], first: usize, last: usize) -> Option<Run> {
+    fn run_of(&self, segments: &[SegmentUse], first: usize, last: usize, below: u32) -> Option<Run> {
         let before = first.checked_sub(1).map_or(0, |before| segments[before].id);
         // The open one follows at least.
-        let behind = segments.get(last + 1)?.id;
+        let behind = segments.get(last + 1)?.id.min(below);
         let output = self.tail.free_between(before, behind)?;
         Some(Run { segments: segments[first..=last].iter().map(|s| (s.id, s.end)).collect(), output })
     }

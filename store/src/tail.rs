@@ -161,8 +161,9 @@ impl Tail {
     /// An id between those of two segments that was never used: the one nearest to their middle.
     /// None: there is none left.
     pub fn free_between(&self, before: u32, behind: u32) -> Option<u32> {
-        let middle = before + (behind - before) / 2;
-        let nearest = (0..behind - before).flat_map(|far| [middle.checked_sub(far), middle.checked_add(far)]);
+        let room = behind.saturating_sub(before);
+        let middle = before + room / 2;
+        let nearest = (0..room).flat_map(|far| [middle.checked_sub(far), middle.checked_add(far)]);
         let used = |id: &u32| self.segments.contains_key(id) || self.spent.contains(id);
         nearest.flatten().filter(|id| before < *id && *id < behind).find(|id| !used(id))
     }

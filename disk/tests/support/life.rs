@@ -94,7 +94,9 @@ impl Life {
         self.store.close_dead_open();
         self.write();
         self.store.drop_dead_segments();
-        let Some(run) = self.store.choose_run(&BTreeSet::new()) else { return Ok(None) };
+        let manifest =
+            checkpoint::load_newest(&self.files, self.id, CONFIG, 0)?.expect("there is a checkpoint").manifest;
+        let Some(run) = self.store.choose_run(&BTreeSet::new(), manifest.open_segment()?) else { return Ok(None) };
         let mut moves = Moves::new(run.clone());
         let mut place = Some(reclaim::Place::default());
         while let Some(at) = place {

@@ -46,7 +46,7 @@ impl Bench {
         if !self.store.close_dead_open() {
             self.store.drop_dead_segments();
         }
-        let run = self.store.choose_run(&BTreeSet::new())?;
+        let run = self.store.choose_run(&BTreeSet::new(), u32::MAX)?;
         let ids: Vec<u32> = run.segments.iter().map(|(id, _)| *id).collect();
         let mut left = VecDeque::new();
         for (id, end) in &run.segments {
