@@ -2,6 +2,7 @@
 //! faults that the plan or a planted bug puts into them.
 
 use super::*;
+use node::ReclaimJob;
 use node::work::{FULL_AGAIN_MS, Ran};
 
 impl Sim {
@@ -28,6 +29,7 @@ impl Sim {
                     }
                     Job::CheckpointRows { index, rows } => format!("{job}: {kind} {index} {} bytes", rows.len()),
                     Job::CheckpointFinish { index, .. } => format!("{job}: {kind} {index}"),
+                    Job::Reclaim(ReclaimJob::Write { output, offset, .. }) => format!("{job}: {kind} {output}+{offset}"),
                     Job::HashKv { .. }
                     | Job::InstallBegin { .. }
                     | Job::InstallFinish { .. }
@@ -297,6 +299,10 @@ pub(super) fn job_name(job: &Job) -> &'static str {
         Job::CheckpointRows { .. } => "checkpoint rows",
         Job::CheckpointFinish { .. } => "finish checkpoint",
         Job::HashKv { .. } => "hash",
+        Job::Reclaim(ReclaimJob::Read { .. }) => "read for reclaim",
+        Job::Reclaim(ReclaimJob::Write { .. }) => "rewrite records",
+        Job::Reclaim(ReclaimJob::Finish { .. }) => "finish reclaim",
+        Job::Reclaim(ReclaimJob::GiveUp { .. }) => "give up reclaim",
         Job::ReadChunk { .. } => "read chunk",
         Job::InstallBegin { .. } => "begin install",
         Job::InstallChunk { .. } => "install chunk",
