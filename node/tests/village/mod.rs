@@ -2,7 +2,6 @@
 
 mod links;
 
-use crate::support::MemFiles;
 use bytes::Bytes;
 use consensus::Role;
 use disk::{Files, Identity, Log};
@@ -14,6 +13,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 use store::command::{self, DeleteRangeRequest, PutRequest};
 use store::{KeyRange, Member, Query, Reply, SortOrder, SortTarget};
+use testkit::files::MemFiles;
 
 struct House {
     node: Node,
