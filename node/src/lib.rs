@@ -63,6 +63,7 @@ pub mod queue;
 mod reads;
 mod recover;
 mod saves;
+mod startover;
 mod transfer;
 mod walks;
 pub mod watch;
