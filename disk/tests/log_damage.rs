@@ -1,13 +1,12 @@
 //! Damage below the proven end of the log of a member with peers: the log is cut there, and the doubt
 //! that is left knows how far it went. A lone member refuses the same damage.
 
-mod support;
-
 use bytes::Bytes;
 use consensus::{Entry, EntryKind, HardState};
 use disk::{Boot, Doubt, Fault, Files, How, Identity, Log, LogContent, LogOptions, OnDoubt, Tail, doubt};
 use std::collections::BTreeMap;
-use support::{Coin, KEPT, MemFiles};
+use testkit::Dice;
+use testkit::files::{KEPT, MemFiles};
 
 const ID: Identity = Identity { cluster: 0xc1, member: 0xa1 };
 const BOOT: Option<Boot> = Some([1; 16]);
@@ -209,7 +208,7 @@ fn recorded(files: &MemFiles) -> MemFiles {
 fn no_crash_in_a_cut_forgets_what_is_lost() {
     let files = written(true);
     let all = damages(&files);
-    let mut coin = Coin(7);
+    let mut dice = Dice::new(7);
     for (number, (what, damage)) in all.iter().enumerate() {
         if number % 41 != 0 && !what.contains("gone") && !what.contains("swapped") && !what.contains("no file") {
             continue;
@@ -221,7 +220,7 @@ fn no_crash_in_a_cut_forgets_what_is_lost() {
         let (_, content) = open(&recording, NEXT_BOOT, OnDoubt::Peers).expect("cuts");
         let promise = content.doubt.as_ref().map(|doubt| (doubt.promise, doubt.at_least));
         for calls in start..=recording.calls() {
-            if calls - start > 12 && coin.below(6) > 0 {
+            if calls - start > 12 && dice.below(6) > 0 {
                 continue;
             }
             for kept in [KEPT[calls % KEPT.len()], KEPT[(calls + 2) % KEPT.len()]] {
