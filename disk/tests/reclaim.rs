@@ -1,9 +1,7 @@
 //! Segments that are rewritten: whatever is asked of the state, it says the same before and after;
 //! crashes at every call, damage, a full disk.
 
-#[path = "support/life.rs"]
 mod life;
-mod support;
 
 use bytes::Bytes;
 use disk::fetch::{Fetched, Wanted, fetch};
@@ -13,7 +11,7 @@ use std::ops::ControlFlow;
 use store::hash::HashKv;
 use store::record::Record;
 use store::{Located, Rev};
-use support::{Kept, MemFiles};
+use testkit::files::{Kept, MemFiles};
 
 /// Entries that compact, and how far below the newest revision.
 const COMPACTS: [(u64, i64); 5] = [(16, 2), (24, 4), (39, 0), (56, 9), (66, 1)];

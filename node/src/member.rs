@@ -43,6 +43,7 @@ use crate::walks::Walks;
 use crate::watchdog::{Ages, Watchdog};
 use crate::watches::Watches;
 use consensus::{Consensus, Role, Turn};
+use disk::startover::Rebuilt;
 use store::Store;
 
 /// Keys that compaction left behind, taken out in one turn.
@@ -90,6 +91,9 @@ pub(crate) struct Found {
     pub(crate) disk_bytes: u64,
     /// The state was found to differ from the other members' in an earlier life.
     pub(crate) corrupt: bool,
+    /// What it promised may be lost.
+    pub(crate) doubtful: bool,
+    pub(crate) rebuilt: Rebuilt,
     /// Index of a checkpoint that was received in part.
     pub(crate) staged: Option<u64>,
 }
@@ -116,18 +120,18 @@ impl Node {
             checkpoints: Checkpoints::new(found.checkpoint, found.rows_bytes, found.log_bytes, found.open_segment),
             reclaim: Reclaim::default(),
             transfer: Transfer::new(found.staged),
-            health: Health::default(),
+            health: Health::new(found.rebuilt),
             watchdog: Watchdog::default(),
             moves: Moves::default(),
-            doubts: Doubts::new(consensus.doubt().is_some()),
+            doubts: Doubts::new(found.doubtful),
             turn: Turn::default(),
             ground: Ground::new(config, consensus, store),
         };
         node.checkpoints.files_grew(found.disk_bytes);
         node.ground.swap_out(out);
-        if found.corrupt {
-            let text = "the state was found to differ from the other members': CORRUPT; nothing of it is answered";
-            node.ground.note(Level::Error, text.to_string());
+        let empty = node.ground.store.applied().index == 0;
+        if found.corrupt || empty {
+            node.health.found(&mut node.ground, empty);
             node.bar();
         }
         if node.ground.store.conf().voters == [node.ground.config.member] {
@@ -388,7 +392,7 @@ impl Node {
                 }
             }
             for fetch in turn.fetch.drain(..) {
-                let job = Job::ReadLog { ticket: fetch.ticket, from: fetch.from_index, max_bytes: fetch.max_bytes };
+                let job = LogJob::ReadLog { ticket: fetch.ticket, from: fetch.from_index, max_bytes: fetch.max_bytes };
                 g.start(Task::ReadLog { ticket: fetch.ticket }, job);
             }
             if let Some(index) = turn.want_snapshot.take() {

@@ -343,7 +343,7 @@ impl Reclaim {
 
 fn start(g: &mut Ground, job: ReclaimJob) {
     let epoch = g.epoch();
-    g.start(Task::Reclaim { epoch }, Job::Reclaim(job));
+    g.start(Task::Reclaim { epoch }, BackgroundJob::Reclaim(job));
 }
 
 /// Bytes of all segments.

@@ -9,7 +9,7 @@ use crate::log;
 use crate::peers::Peers;
 use crate::posts::Post;
 use crate::workers::Workers;
-use node::{Answer, Input, Job, Node, Output, Request, StreamId, ToStream, Waiter};
+use node::{Answer, Input, Job, LogJob, Node, Output, Request, StreamId, ToStream, Waiter};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -28,6 +28,8 @@ pub enum End {
     Stopped,
     /// The member must not go on.
     Fatal(String),
+    /// The process must begin anew.
+    Restart(String),
 }
 
 struct OpenStream {
@@ -88,7 +90,7 @@ impl Driver {
         }
         self.end.shared.intake.close();
         let end = self.ended.take().unwrap_or(End::Stopped);
-        if end == End::Stopped {
+        if matches!(end, End::Stopped | End::Restart(_)) {
             self.workers.finish();
         }
         end
@@ -108,7 +110,7 @@ impl Driver {
         for output in out.drain(..) {
             self.carry_out(output);
             // Nothing behind a fatal output may be acknowledged.
-            if let Some(End::Fatal(_)) = self.ended {
+            if let Some(End::Fatal(_) | End::Restart(_)) = self.ended {
                 return;
             }
         }
@@ -123,7 +125,7 @@ impl Driver {
     fn carry_out(&mut self, output: Output) {
         match output {
             Output::Job { job, work } => {
-                if let Job::Save { .. } = work {
+                if let Job::Log(LogJob::Save { .. }) = work {
                     // Appends stand before the save: followers write while we do.
                     self.peers.wake();
                 }
@@ -143,6 +145,7 @@ impl Driver {
             }
             Output::Stopped => self.ended = Some(End::Stopped),
             Output::Fatal { reason } => self.ended = Some(End::Fatal(reason)),
+            Output::Restart { reason } => self.ended = Some(End::Restart(reason)),
         }
     }
 

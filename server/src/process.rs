@@ -16,6 +16,7 @@ use crate::workers::Workers;
 use crate::{compactor, listeners, publish};
 use disk::Files;
 use disk::urls::{Url, texts};
+use node::work::Whose;
 use node::{Answer, Input, Node, Output, Request};
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -235,7 +236,7 @@ fn start(args: &[String], given: &Given, options: Options) -> Result<(), Failed>
     let edge = Edge::new(core.on_runtime(CLIENTS));
     let to_peers = deliveries.remove(PEERS);
     let to_clients = deliveries.remove(CLIENTS);
-    let workers = Workers::start(&edge, &end, files, (identity, store_config), wal).map_err(io)?;
+    let workers = Workers::start(&edge, &end, files, Whose { id: identity, config: store_config }, wal).map_err(io)?;
     let max_request_bytes = options.settings.max_request_bytes;
     let setup = Setup { identity, boot, late, members, listeners: bound.peer, max_request_bytes };
     // From here on the member answers for itself.
@@ -300,6 +301,8 @@ async fn live(
     match tokio::time::timeout(STOP_WITHIN, core_ended).await {
         Ok(Ok(End::Stopped)) => {}
         Ok(Ok(End::Fatal(reason))) => die(End::Fatal(reason)),
+        // The mark is on the disk: the next start starts over.
+        Ok(Ok(End::Restart(_))) => {}
         Ok(Err(_)) | Err(_) => log::warn("the member did not stop in time", &fields),
     }
     serving.abort();
@@ -310,8 +313,24 @@ async fn live(
 fn die(end: End) -> ! {
     match end {
         End::Fatal(reason) => log::fatal("the member stopped", &[("error", json!(reason))]),
+        End::Restart(reason) => restart(&reason),
         End::Stopped => std::process::exit(0),
     }
+}
+
+/// Begins the same program anew in the place of this process: whoever looks after it sees no end. Locks
+/// and sockets close with it.
+fn restart(reason: &str) -> ! {
+    use std::os::unix::process::CommandExt;
+    log::warn("restarting the member", &[("reason", json!(reason))]);
+    let mut args = std::env::args_os();
+    // The program's file may have been replaced or removed since.
+    let mut program = std::process::Command::new("/proc/self/exe");
+    if let Some(name) = args.next() {
+        program.arg0(name);
+    }
+    let error = program.args(args).exec();
+    log::fatal("the member stopped", &[("error", json!(format!("{reason}; it does not start again: {error}")))])
 }
 
 /// Joins, then opens the doors.

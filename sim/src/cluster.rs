@@ -22,7 +22,9 @@ use bytes::Bytes;
 use consensus::HardState;
 use disk::Identity;
 use node::frame::Frame;
-use node::{Answer, Input, Job, JobId, JobResult, Level, Node, Output, Request, Status, StreamId, Waiter};
+use node::{
+    Answer, BackgroundJob, Input, Job, JobId, JobResult, Level, Node, Output, Request, Status, StreamId, Waiter,
+};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
@@ -272,11 +274,11 @@ pub struct Sim {
     pub stats: BTreeMap<&'static str, u64>,
 }
 
-fn lane_number(lane: node::work::Lane) -> usize {
-    match lane {
-        node::work::Lane::Log => LOG,
-        node::work::Lane::Reader => 1,
-        node::work::Lane::Background => 2,
+fn lane_number(job: &Job) -> usize {
+    match job {
+        Job::Log(_) => LOG,
+        Job::Read(_) => 1,
+        Job::Background(_) => 2,
     }
 }
 
@@ -413,6 +415,7 @@ impl Sim {
         config.log_segment_bytes = self.plan.log_segment_bytes;
         config.checkpoint_bytes = self.plan.checkpoint_bytes;
         config.quota_bytes = -1;
+        config.founders = self.founders();
         if self.plan.small_budgets {
             config.budgets.entry_cache = 4 << 10;
             config.budgets.uncommitted = 2 << 20;
@@ -529,7 +532,7 @@ impl Sim {
             }
         }
         if self.is(Planted::JobForEver) {
-            self.see_job(who, "begin install", &Job::InstallFinish);
+            self.see_job(who, "begin install", &BackgroundJob::InstallFinish.into());
         }
         if self.is(Planted::ClockTooFast) {
             self.give(who, Input::Tick);
@@ -633,6 +636,10 @@ impl Sim {
                 self.crash(who, false, Some(down));
             }
             Output::Fatal { reason } => self.fatal(who, reason),
+            Output::Restart { reason } => {
+                self.tell(Some(who), "restarts", fold(reason.as_bytes()), 0, || reason.clone());
+                self.crash(who, false, Some(10 * MS));
+            }
         }
     }
 

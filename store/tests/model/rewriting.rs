@@ -1,10 +1,14 @@
 //! Segments are rewritten in the middle of everything else, a few records at a time.
 
+use crate::Bench;
 use crate::dumb::Model;
-use crate::{Bench, Dice};
 use bytes::Bytes;
 use std::collections::{BTreeSet, VecDeque};
-use store::{Handle, Moves, Rev, tail};
+use store::{Handle, Moves, Rev};
+use testkit::Dice;
+
+/// Where records begin in a segment.
+const FIRST_OFFSET: u32 = 4096;
 
 pub struct Rewriting {
     moves: Moves,
@@ -84,7 +88,7 @@ impl Bench {
     pub fn check_files(&mut self, model: &Model) {
         self.end_rewriting();
         self.write_out(usize::MAX);
-        let mut dice = Dice(7);
+        let mut dice = Dice::new(7);
         while let Some(rewriting) = self.begin_rewriting() {
             self.rewriting = Some(rewriting);
             while self.rewriting.is_some() {
@@ -101,10 +105,11 @@ impl Bench {
             let there = revs.iter().any(|rev| rev.main == version.main);
             assert!(there || !told, "revision {} is missing", version.main);
         }
-        let (live, all) = self.store.segments().fold((0, 0), |(live, all), segment| {
-            (live + segment.live, all + u64::from(segment.end - tail::FIRST_OFFSET))
-        });
-        let most = live / 4 + 2 * u64::from(self.store.config().segment_bytes - tail::FIRST_OFFSET);
+        let (live, all) = self
+            .store
+            .segments()
+            .fold((0, 0), |(live, all), segment| (live + segment.live, all + u64::from(segment.end - FIRST_OFFSET)));
+        let most = live / 4 + 2 * u64::from(self.store.config().segment_bytes - FIRST_OFFSET);
         assert!(all - live <= most, "{} of {all} bytes are dead", all - live);
     }
 }

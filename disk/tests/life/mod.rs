@@ -3,12 +3,12 @@
 
 #![allow(dead_code)]
 
-use crate::support::MemFiles;
 use bytes::Bytes;
 use disk::{Fault, Identity, checkpoint, reclaim, records, transfer};
 use std::collections::BTreeSet;
 use store::command::{PutRequest, encode_compaction, encode_put, seal};
 use store::{Config, Member, Moves, Origin, Outcome, Position, Run, Store};
+use testkit::files::MemFiles;
 
 pub const ID: Identity = Identity { cluster: 0xc1, member: 0xa1 };
 pub const OTHER: Identity = Identity { cluster: 0xc1, member: 0xa2 };
