@@ -186,13 +186,15 @@ impl Reclaim {
         }
     }
 
-    /// Segments without a living record need no rewriting: no later checkpoint names them.
+    /// Segments without a living record need no rewriting: no later checkpoint names them. Not while a
+    /// run is under way, which may read them.
     fn drop_dead(&mut self, g: &mut Ground) {
-        let before = bytes_of(g);
+        let bytes = |g: &Ground| g.store.segments().map(|segment| u64::from(segment.end)).sum::<u64>();
+        let before = bytes(g);
         if !g.store.drop_dead_segments().is_empty() {
-            let bytes = before - bytes_of(g);
-            self.figures.bytes += bytes;
-            self.files_wait(g, bytes);
+            let dropped = before - bytes(g);
+            self.figures.bytes += dropped;
+            self.files_wait(g, dropped);
         }
     }
 
@@ -344,9 +346,4 @@ impl Reclaim {
 fn start(g: &mut Ground, job: ReclaimJob) {
     let epoch = g.epoch();
     g.start(Task::Reclaim { epoch }, BackgroundJob::Reclaim(job));
-}
-
-/// Bytes of all segments.
-fn bytes_of(g: &Ground) -> u64 {
-    g.store.segments().map(|segment| u64::from(segment.end)).sum()
 }

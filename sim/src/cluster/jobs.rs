@@ -3,7 +3,7 @@
 
 use super::*;
 use node::work::{self, FULL_AGAIN_MS, Ran, Whose};
-use node::{LogJob, ReadJob, ReclaimJob};
+use node::{LogJob, ReadJob, ReclaimJob, ReclaimResult};
 
 impl Sim {
     pub(super) fn submit(&mut self, who: usize, job: JobId, work: Job) {
@@ -33,7 +33,18 @@ impl Sim {
             }
             Job::Background(BackgroundJob::InstallBegin { .. }) => life.installing = true,
             Job::Read(ReadJob::ReadRecord { .. }) => self.marks.hit("apply waited for a value"),
-            Job::Background(BackgroundJob::ReadHistory { .. }) => self.marks.hit("watch fed from history"),
+            Job::Background(BackgroundJob::ReadHistory { .. }) => {
+                self.marks.hit("watch fed from history");
+                if !life.rewriting.is_empty() {
+                    self.marks.hit("watch fed from history while segments are rewritten");
+                }
+            }
+            Job::Background(BackgroundJob::ReadChunk { .. }) if !life.rewriting.is_empty() => {
+                self.marks.hit("snapshot read while segments are rewritten");
+            }
+            Job::Background(BackgroundJob::Reclaim(ReclaimJob::Read { run, .. })) => {
+                life.rewriting = run.iter().map(|(segment, _)| *segment).collect();
+            }
             _ => {}
         }
         self.members[who].up.as_mut().expect("up").lanes[lane].waiting.push(job, work);
@@ -183,6 +194,19 @@ impl Sim {
                 self.checkpoint_done(who, began);
             }
             JobResult::LogCut => self.marks.hit("log cut"),
+            JobResult::Reclaim(ReclaimResult::Finished) => {
+                let run = std::mem::take(&mut life.rewriting);
+                self.marks.hit("segments rewritten");
+                if self.is(Planted::OldFilesGone) {
+                    let disk = self.members[who].disk.clone();
+                    disk.begin(self.now, None);
+                    for segment in run {
+                        drop(disk.files().remove(&disk::records::path(segment)));
+                    }
+                    disk.end();
+                }
+            }
+            JobResult::Reclaim(ReclaimResult::GivenUp) => life.rewriting.clear(),
             JobResult::Installed { .. } => {
                 life.installing = false;
                 self.marks.hit("snapshot installed");
@@ -232,6 +256,14 @@ impl Sim {
             }
             Job::Background(BackgroundJob::WriteRecords { parts, .. }) if bug == Some(Planted::RecordSwapped) => {
                 parts.iter_mut().for_each(|part| *part = swapped(part));
+            }
+            Job::Background(BackgroundJob::Reclaim(ReclaimJob::Write { parts, .. })) => {
+                if bug == Some(Planted::RewriteSwaps) {
+                    parts.iter_mut().for_each(|part| *part = swapped(part));
+                }
+                if bug == Some(Planted::RewriteLoses) {
+                    parts.pop();
+                }
             }
             Job::Log(LogJob::CutLog { below }) if bug == Some(Planted::LogCutEarly) => {
                 *below = self.members[who].up.as_ref().map_or(*below, |l| l.status.applied);
