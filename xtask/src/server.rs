@@ -12,6 +12,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
 use wire::{Rpc, etcdserverpb as pb};
 
 use crate::raw::Raw;
@@ -70,9 +71,14 @@ const TUNING: [&str; 4] = ["GOMAXPROCS", "GOGC", "GOMEMLIMIT", "GODEBUG"];
 impl Server {
     /// Starts the process; it may not serve yet.
     pub fn start(spec: Spec) -> Result<Server> {
-        let mut server = Server { spec, child: None };
+        let mut server = Server::stopped(spec);
         server.restart()?;
         Ok(server)
+    }
+
+    /// A member that does not run yet.
+    pub fn stopped(spec: Spec) -> Server {
+        Server { spec, child: None }
     }
 
     /// Starts the process again on what its last life left.
@@ -130,6 +136,38 @@ impl Server {
             // It fails only for a process that has ended, which is as good.
             let _ = child.kill();
             let _ = child.wait();
+        }
+    }
+
+    /// SIGTERM, and waits until it is gone; after ten seconds it is killed.
+    pub async fn terminate(&mut self) {
+        const PATIENCE: Duration = Duration::from_secs(10);
+        self.signal(Signal::TERM);
+        let deadline = Instant::now() + PATIENCE;
+        while self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None))) {
+            if Instant::now() > deadline {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        self.kill();
+    }
+
+    /// Stops the process where it is, as a machine that hangs does.
+    pub fn pause(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets a stopped process go on.
+    pub fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = self.pid().and_then(|pid| Pid::from_raw(pid as i32));
+        if let Some(pid) = pid {
+            // It fails only for a process that has ended, which the next look at it finds.
+            let _ = kill_process(pid, signal);
         }
     }
 
