@@ -118,6 +118,8 @@ pub struct Stage<'a> {
 
 /// How long the damaged member may take, once it could.
 const PATIENCE: Duration = Duration::from_secs(15);
+/// Before it is called stuck: a machine that is busy with other things is no fault of the member.
+const LAST_PATIENCE: Duration = Duration::from_secs(90);
 /// How long the damaged and the lagging member are alone.
 const ALONE: Duration = Duration::from_millis(2500);
 const LOOK: Duration = Duration::from_millis(25);
@@ -330,10 +332,11 @@ impl<'a> Stage<'a> {
 
     /// Until the damaged member has everything, has ended, or has had its time.
     async fn settle(&mut self, sight: &mut Sight) -> Result<()> {
-        let end = Instant::now() + PATIENCE;
-        let lone = self.members.len() == 1;
+        let (begin, lone) = (Instant::now(), self.members.len() == 1);
         let (mut pause, mut accused) = (LOOK, 0);
-        while Instant::now() < end && accused < 3 {
+        let mut said = false;
+        while accused < 3 && begin.elapsed() < if said { PATIENCE } else { LAST_PATIENCE } {
+            said = said || begin.elapsed() > PATIENCE && self.said();
             if self.members[0].ended().is_some() {
                 sight.ended = true;
                 return Ok(());
@@ -363,6 +366,12 @@ impl<'a> Stage<'a> {
             pause = (pause * 5 / 4).min(SELDOM);
         }
         Ok(())
+    }
+
+    /// Somebody's log tells of damage already.
+    fn said(&self) -> bool {
+        let mut lines = self.members.iter().flat_map(|member| loud(&member.spec.log));
+        lines.any(|line| !self.usual.contains(&message(&line)) && accuses(&line))
     }
 
     async fn read(&self, member: usize, linearizable: bool) -> Result<State, String> {
