@@ -113,7 +113,7 @@ impl Backups {
         active.touched = g.now;
         active.stage = Stage::Read { waiter };
         let place = if first { Place::default() } else { active.place };
-        let job = Job::ReadBackup { place, until: active.until, max_bytes: g.config.budgets.history_bytes };
+        let job = BackgroundJob::ReadBackup { place, until: active.until, max_bytes: g.config.budgets.history_bytes };
         g.write_records();
         g.start(Task::Backup { backup: id }, job);
     }

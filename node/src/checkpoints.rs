@@ -183,7 +183,7 @@ impl Checkpoints {
             bytes: 0,
             log_bytes_before: self.log_bytes,
         });
-        g.start(Task::Checkpoint { index }, Job::CheckpointBegin { index });
+        g.start(Task::Checkpoint { index }, BackgroundJob::CheckpointBegin { index });
         self.running.as_mut().expect("just begun").in_flight = 1;
     }
 
@@ -198,7 +198,7 @@ impl Checkpoints {
             running.bytes += rows.len() as u64;
             running.in_flight += 1;
             let index = running.index;
-            let work = Job::CheckpointRows { index, rows: Bytes::from(rows) };
+            let work = BackgroundJob::CheckpointRows { index, rows: Bytes::from(rows) };
             g.start(Task::Checkpoint { index }, work);
         }
         self.finish(g, pulled);
@@ -211,7 +211,7 @@ impl Checkpoints {
         }
         running.finishing = true;
         let index = running.index;
-        let work = Job::CheckpointFinish { index, head: running.head.clone(), held: pulled.to_vec() };
+        let work = BackgroundJob::CheckpointFinish { index, head: running.head.clone(), held: pulled.to_vec() };
         g.start(Task::Checkpoint { index }, work);
     }
 
@@ -244,7 +244,7 @@ impl Checkpoints {
         self.offered = Some(snapshot.clone());
         g.consensus.offer_snapshot(snapshot);
         let below = cut.min(pulled.iter().min().map_or(u64::MAX, |index| index + 1));
-        g.start(Task::CutLog, Job::CutLog { below });
+        g.start(Task::CutLog, LogJob::CutLog { below });
         self.answer_physical(g);
     }
 

@@ -8,7 +8,7 @@
 use crate::ground::Ground;
 use crate::io::*;
 use crate::jobs::Task;
-use crate::work::HashScan;
+use crate::scan::HashScan;
 use std::collections::VecDeque;
 use store::PinId;
 use store::hash::{HashKv, KeepSet};
@@ -115,7 +115,7 @@ impl Hashes {
 
     fn scan_files(&mut self, g: &mut Ground, scan: HashScan) {
         self.queue.front_mut().expect("a hash is under way").stage = Stage::Scanning;
-        g.start(Task::HashKv { epoch: g.epoch() }, Job::HashKv { scan: Box::new(scan) });
+        g.start(Task::HashKv { epoch: g.epoch() }, BackgroundJob::HashKv { scan: Box::new(scan) });
     }
 
     pub(crate) fn scanned(&mut self, g: &mut Ground, epoch: u64, scan: HashScan, done: bool) {

@@ -52,10 +52,10 @@ pub(crate) struct Jobs {
 }
 
 impl Jobs {
-    pub(crate) fn start(&mut self, task: Task, work: Job, out: &mut Vec<Output>) -> JobId {
+    pub(crate) fn start(&mut self, task: Task, work: impl Into<Job>, out: &mut Vec<Output>) -> JobId {
         self.last += 1;
         self.running.insert(self.last, task);
-        out.push(Output::Job { job: self.last, work });
+        out.push(Output::Job { job: self.last, work: work.into() });
         self.last
     }
 

@@ -108,7 +108,11 @@ impl Watches {
     fn read_history(&mut self, g: &mut Ground) {
         let Some(from) = self.histories.begin() else { return };
         g.write_records();
-        let job = Job::ReadHistory { from, until: g.store.revision() + 1, max_bytes: g.config.budgets.history_bytes };
+        let job = BackgroundJob::ReadHistory {
+            from,
+            until: g.store.revision() + 1,
+            max_bytes: g.config.budgets.history_bytes,
+        };
         g.start(Task::History, job);
     }
 
