@@ -8,10 +8,6 @@
 //!
 //! `BOUNDARIES=all` tries each boundary in each way, `BOUNDARIES=1234` that one; else a sample has its turn.
 
-#[path = "../../disk/tests/support/mod.rs"]
-#[allow(dead_code)]
-mod support;
-
 use bytes::Bytes;
 use disk::{Fault, Identity, Log, LogOptions};
 use node::frame::Frame;
@@ -20,7 +16,7 @@ use node::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use store::command::{self, DeleteRangeRequest, PutRequest};
 use store::{KeyRange, Member, Query, SortOrder, SortTarget};
-use support::{KEPT, Kept, MemFiles};
+use testkit::files::{KEPT, Kept, MemFiles};
 
 const CLUSTER: u64 = 0xc1;
 /// Boundaries of one life that are tried when not all are.
@@ -94,18 +90,18 @@ fn config(id: u64, boot: u64, machine: u8) -> Config {
 
 fn name(job: &Job) -> &'static str {
     match job {
-        Job::Save { .. } => "Save",
-        Job::Prove { .. } => "Prove",
-        Job::KeepDoubt { .. } => "KeepDoubt",
-        Job::CutLog { .. } => "CutLog",
-        Job::RestartLog { .. } => "RestartLog",
-        Job::WriteRecords { .. } => "WriteRecords",
-        Job::CheckpointBegin { .. } => "CheckpointBegin",
-        Job::CheckpointRows { .. } => "CheckpointRows",
-        Job::CheckpointFinish { .. } => "CheckpointFinish",
-        Job::InstallBegin { .. } => "InstallBegin",
-        Job::InstallChunk { .. } => "InstallChunk",
-        Job::InstallFinish => "InstallFinish",
+        Job::Log(LogJob::Save { .. }) => "Save",
+        Job::Log(LogJob::Prove { .. }) => "Prove",
+        Job::Log(LogJob::KeepDoubt { .. }) => "KeepDoubt",
+        Job::Log(LogJob::CutLog { .. }) => "CutLog",
+        Job::Log(LogJob::RestartLog { .. }) => "RestartLog",
+        Job::Background(BackgroundJob::WriteRecords { .. }) => "WriteRecords",
+        Job::Background(BackgroundJob::CheckpointBegin { .. }) => "CheckpointBegin",
+        Job::Background(BackgroundJob::CheckpointRows { .. }) => "CheckpointRows",
+        Job::Background(BackgroundJob::CheckpointFinish { .. }) => "CheckpointFinish",
+        Job::Background(BackgroundJob::InstallBegin { .. }) => "InstallBegin",
+        Job::Background(BackgroundJob::InstallChunk { .. }) => "InstallChunk",
+        Job::Background(BackgroundJob::InstallFinish) => "InstallFinish",
         _ => "another job",
     }
 }
@@ -215,11 +211,9 @@ impl Deck {
         let (id, files, before) = (self.houses[at].id, self.houses[at].files.shared(), self.calls());
         let during = name(&work);
         let Some((_, log)) = &mut self.houses[at].life else { return };
-        let identity = Identity { cluster: CLUSTER, member: id };
-        let ran = match work::lane(&work) {
-            work::Lane::Log => work::run_log(log, work),
-            _ => work::run(&files, identity, store::Config { segment_bytes: config(id, 1, 1).segment_bytes }, work),
-        };
+        let id = Identity { cluster: CLUSTER, member: id };
+        let config = store::Config { segment_bytes: config(id.member, 1, 1).segment_bytes };
+        let ran = work::run(log, &*files, work::Whose { id, config }, work);
         self.mark(at, &before, during);
         match ran {
             work::Ran::Done(result) => self.input(at, Input::Done { job, result }),
