@@ -422,7 +422,7 @@ fn names(line: &str, damage: &Damage) -> bool {
 
 /// Words that tell of damage, in the logs of either program.
 fn accuses(line: &str) -> bool {
-    const WORDS: [&str; 17] = [
+    const WORDS: [&str; 18] = [
         "damaged",
         "corrupt",
         "doubt",
@@ -440,6 +440,7 @@ fn accuses(line: &str) -> bool {
         "not ours",
         "lost",
         "acknowledged",
+        ".broken",
     ];
     WORDS.iter().any(|word| line.contains(word))
 }

@@ -74,8 +74,10 @@ fn newest(path: &Path, all: &[PathBuf], same: impl Fn(&str) -> bool) -> bool {
 fn kvorum(path: &Path, all: &[PathBuf]) -> Option<&'static str> {
     let text = path.to_string_lossy();
     let (dir, name) = text.rsplit_once('/').unwrap_or(("", &text));
-    let newest =
-        |same: &str, then, otherwise| if newest(path, all, |n| n.starts_with(same)) { then } else { otherwise };
+    let newest = |same: &str, then, otherwise| {
+        let alike = |name: &str| name.starts_with(same) && !name.ends_with(".part");
+        if newest(path, all, alike) { then } else { otherwise }
+    };
     Some(match (dir, name) {
         ("", "identity") => "identity",
         ("log", "reached") => "log/reached",
@@ -83,6 +85,7 @@ fn kvorum(path: &Path, all: &[PathBuf]) -> Option<&'static str> {
         ("log", "doubt") => "log/doubt",
         ("log", name) if name.starts_with("spare") => "log: spare",
         ("log", name) if name.ends_with(".log") => newest("0", "log: newest", "log: closed"),
+        ("state", name) if name.ends_with(".part") => "unfinished checkpoint",
         ("state", name) if name.starts_with("manifest-") => newest("manifest-", "manifest: newest", "manifest: older"),
         ("state", name) if name.starts_with("index-") => newest("index-", "index: newest", "index: older"),
         ("state", name) if name.starts_with("tables-") => newest("tables-", "tables: newest", "tables: older"),
