@@ -323,3 +323,51 @@ impl Life {
 pub fn by_key(kvs: Vec<KeyValue>) -> BTreeMap<Bytes, KeyValue> {
     kvs.into_iter().map(|kv| (kv.key.clone(), kv)).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair(key: &str, value: &str, revision: i64) -> KeyValue {
+        KeyValue {
+            key: Bytes::from(key.to_string()),
+            value: Bytes::from(value.to_string()),
+            create_revision: 2,
+            mod_revision: revision,
+            version: revision - 1,
+            lease: 0,
+        }
+    }
+
+    fn state(kvs: &[KeyValue]) -> State {
+        State { revision: 9, kvs: by_key(kvs.to_vec()), leases: [5].into(), hash: 77 }
+    }
+
+    #[test]
+    fn what_is_lost_and_what_is_wrong_is_told_apart() {
+        let quiet = state(&[pair("a", "two", 3)]);
+        let life = Life { specs: vec![], images: vec![], quiet: quiet.clone() };
+        let mut busy = Busy::default();
+        busy.acknowledged.insert("b".into(), ("one".into(), 4));
+        busy.sent.insert("b".into(), "one".into());
+        busy.sent.insert("c".into(), "unknown".into());
+        let image = Image { end: "killed", dirs: vec![], older: vec![], lagging: false, busy };
+        let (a, b, c) = (pair("a", "two", 3), pair("b", "one", 4), pair("c", "unknown", 5));
+        let told = |found: &State| {
+            let difference = life.differs(&image, found);
+            (difference.lost.len(), difference.wrong.len())
+        };
+        assert_eq!(told(&state(&[a.clone(), b.clone()])), (0, 0));
+        assert_eq!(told(&state(&[a.clone(), b.clone(), c])), (0, 0), "a write without an answer may be there");
+        assert_eq!(told(&state(std::slice::from_ref(&a))), (1, 0), "an acknowledged write is gone");
+        assert_eq!(told(&state(&[pair("a", "one", 2), b.clone()])), (1, 0), "an older value is a lost write");
+        assert_eq!(told(&state(&[pair("a", "twx", 3), b.clone()])), (0, 1), "a value that nobody wrote");
+        assert_eq!(told(&state(&[a.clone(), b.clone(), pair("d", "", 6)])), (0, 1), "a key that was deleted");
+        let mut found = state(&[a, b]);
+        found.leases.clear();
+        found.hash = 78;
+        assert_eq!(told(&found), (1, 0), "a lease is gone");
+        found.leases = quiet.leases;
+        assert_eq!(told(&found), (0, 1), "an older version, which no range shows, differs");
+    }
+}
