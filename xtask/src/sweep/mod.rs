@@ -93,7 +93,7 @@ pub async fn sweep(args: &Args) -> Result<()> {
 fn calls() -> Result<()> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = std::process::Command::new(cargo)
-        .args(["test", "--release", "--package", "node", "--test", "boundaries", "--", "--nocapture"])
+        .args(["test", "--profile", "sim", "--package", "node", "--test", "boundaries", "--", "--nocapture"])
         .env("BOUNDARIES", "all")
         .current_dir(peers::workspace())
         .status()
