@@ -1,7 +1,6 @@
 //! Carries a job out: blocking calls against `Files`, on whatever thread the driver chose.
 
 use crate::io::{BackgroundJob, Job, JobResult, LogJob, ReadJob};
-use consensus::Doubt;
 use disk::transfer::Taken;
 use disk::{Fault, Files, Identity, Log, checkpoint, corrupt, records, staging, transfer};
 
@@ -66,9 +65,7 @@ fn log_or_fault(log: &mut Log, job: &LogJob) -> Result<JobResult, Fault> {
             JobResult::Saved
         }
         LogJob::KeepDoubt { doubt } => {
-            // As long as a vote may be forgotten, nothing less is remembered than "everything".
-            let promise = |doubt: &Doubt| doubt.promise.filter(|_| !doubt.vote).map(|at| (at.index, at.term));
-            log.keep_doubt(doubt.as_ref().map(promise))?;
+            log.keep_doubt(*doubt)?;
             JobResult::DoubtKept
         }
         LogJob::Prove { commit } => {
