@@ -1,5 +1,6 @@
 //! A crash behind each call of the disk, over a whole life: found, load, checkpoint, compaction, what the
-//! background does of itself, a process that ends and starts again, a snapshot that is installed, a clean stop.
+//! background does of itself, a process that ends and starts again, a snapshot that is installed, damaged files
+//! that a member gives up for the others' copies, a clean stop.
 //!
 //! The life is lived once by one member and once by three. Each write, flush, rename and removal is a boundary:
 //! there the power goes, for all members at once, and what no flush covers is gone, stays, or is torn by the
@@ -9,7 +10,7 @@
 //! `BOUNDARIES=all` tries each boundary in each way, `BOUNDARIES=1234` that one; else a sample has its turn.
 
 use bytes::Bytes;
-use disk::{Fault, Identity, Log, LogOptions};
+use disk::{Fault, How, Identity, Log, LogOptions};
 use node::frame::Frame;
 use node::offline::cut_tail;
 use node::*;
@@ -71,6 +72,8 @@ struct Deck {
     boundaries: Vec<Boundary>,
     done: BTreeSet<&'static str>,
     fatal: Vec<String>,
+    /// Warnings and worse.
+    told: Vec<String>,
     /// Starts that needed a word of the operator.
     cut: usize,
 }
@@ -177,6 +180,16 @@ impl Deck {
         self.take(at, out);
     }
 
+    /// Other bytes come to lie on the disk of a member that does not run, in each of its files that are called so.
+    fn spoil(&mut self, at: usize, prefix: &str, offset: u64) {
+        let house = &self.houses[at];
+        for path in house.files.files().into_iter().filter(|path| path.starts_with(prefix)) {
+            // By way of calls, so that a later crash has them too.
+            let file = house.files.shared().open(&path, How::Write).expect("a file");
+            file.write_at(offset, &[&[0x5a; 64]]).and_then(|()| file.sync()).expect("a disk in memory");
+        }
+    }
+
     /// As a process that is killed: what it wrote stays.
     fn kill(&mut self, at: usize) {
         self.houses[at].life = None;
@@ -192,6 +205,7 @@ impl Deck {
                 Output::Answer { waiter, answer, .. } => {
                     self.answers.insert(waiter, answer);
                 }
+                Output::Note { level: Level::Warn | Level::Error, text } => self.told.push(text),
                 Output::Fatal { reason } => self.fatal.push(format!("{id} ends: {reason}")),
                 _ => {}
             }
@@ -410,6 +424,7 @@ fn life(members: u64) -> Deck {
     deck.load(at, 3, 15);
     if members > 1 {
         far_behind(&mut deck);
+        damaged(&mut deck);
     }
     let at = deck.leader();
     deck.grant(at, 12);
@@ -439,6 +454,23 @@ fn far_behind(deck: &mut Deck) {
     }
     deck.alone = None;
     deck.ticks(300);
+}
+
+/// A follower finds its files damaged when it starts, and begins anew from the others: first no checkpoint
+/// is whole, then its log is damaged far below its end.
+fn damaged(deck: &mut Deck) {
+    for (path, offset) in [("state/index-", 0), ("log/0", 4096)] {
+        let leader = deck.leader();
+        let follower = (0..deck.houses.len()).rfind(|at| *at != leader).expect("three");
+        deck.kill(follower);
+        deck.spoil(follower, path, offset);
+        deck.told.clear();
+        deck.start(follower, 1);
+        assert!(deck.told.iter().any(|text| text.contains(path)), "nothing is said of {path}: {:?}", deck.told);
+        deck.ticks(300);
+        deck.load(leader, 9, 5);
+        deck.ticks(100);
+    }
 }
 
 /// The power goes at a boundary. What is wrong afterwards?
