@@ -1,7 +1,6 @@
 //! Carries a job out: blocking calls against `Files`, on whatever thread the driver chose.
 
 use crate::io::{BackgroundJob, Job, JobResult, LogJob, ReadJob};
-use consensus::Doubt;
 use disk::transfer::Taken;
 use disk::{Fault, Files, Identity, Log, checkpoint, corrupt, records, staging, transfer};
 
@@ -66,9 +65,11 @@ fn log_or_fault(log: &mut Log, job: &LogJob) -> Result<JobResult, Fault> {
             JobResult::Saved
         }
         LogJob::KeepDoubt { doubt } => {
-            // As long as a vote may be forgotten, nothing less is remembered than "everything".
-            let promise = |doubt: &Doubt| doubt.promise.filter(|_| !doubt.vote).map(|at| (at.index, at.term));
-            log.keep_doubt(doubt.as_ref().map(promise))?;
+            match doubt {
+                None => log.forget_doubt()?,
+                // As long as a vote may be forgotten, nothing less is remembered than "everything".
+                Some(doubt) => log.keep_doubt(doubt.promise.filter(|_| !doubt.vote))?,
+            }
             JobResult::DoubtKept
         }
         LogJob::Prove { commit } => {
@@ -79,8 +80,8 @@ fn log_or_fault(log: &mut Log, job: &LogJob) -> Result<JobResult, Fault> {
             log.cut_below(*below)?;
             JobResult::LogCut
         }
-        LogJob::RestartLog { hard, index, term } => {
-            log.restart_at(*hard, *index, *term)?;
+        LogJob::RestartLog { hard, at } => {
+            log.restart_at(*hard, *at)?;
             JobResult::LogRestarted
         }
         LogJob::ReadLog { ticket, from, max_bytes } => {

@@ -6,7 +6,7 @@ use super::marks::Marks;
 use super::{Tail, Torn};
 use crate::doubt::{Doubt, stricter};
 use crate::{Identity, PAGE};
-use consensus::HardState;
+use consensus::{HardState, Position};
 
 const SECTOR: usize = 512;
 
@@ -37,7 +37,7 @@ pub(super) struct Chain {
     /// Name of the newest segment, and its length in bytes.
     pub path: String,
     pub len: u64,
-    pub last: (u64, u64),
+    pub last: Position,
 }
 
 /// Judges the end of a chain.
@@ -53,7 +53,7 @@ pub(super) fn judge(chain: &Chain, end: Option<&End>, marks: &Marks) -> Tail {
         // without a mark that is exact, the log may have gone on.
         let last = end.and_then(|end| end.header).is_some_and(|header| header.number >= mark.number);
         doubt.at_least = !last && marks.acknowledged().is_none();
-        doubt.promise = Some(further(doubt.promise, mark.last));
+        doubt.promise = doubt.promise.max(Some(mark.last));
         doubt.hard = stricter(doubt.hard, mark.hard);
         return Tail::Doubtful(doubt);
     }
@@ -79,14 +79,10 @@ pub(super) fn judge(chain: &Chain, end: Option<&End>, marks: &Marks) -> Tail {
 }
 
 /// The state that a checkpoint holds came from this log, and the log does not reach it.
-pub(super) fn below_state(chain: &Chain, state: (u64, u64), hard: HardState) -> Doubt {
-    let what = format!("the log ends behind entry {}, and the checkpoint stands at entry {}", chain.last.0, state.0);
+pub(super) fn below_state(chain: &Chain, state: Position, hard: HardState) -> Doubt {
+    let what =
+        format!("the log ends behind entry {}, and the checkpoint stands at entry {}", chain.last.index, state.index);
     Doubt { hard, ..doubt_of(chain, None, what) }
-}
-
-fn further(known: Option<(u64, u64)>, other: (u64, u64)) -> (u64, u64) {
-    let term_first = |at: (u64, u64)| (at.1, at.0);
-    known.filter(|known| term_first(*known) > term_first(other)).unwrap_or(other)
 }
 
 fn doubt_of(chain: &Chain, end: Option<&End>, what: String) -> Doubt {
@@ -102,15 +98,15 @@ fn doubt_of(chain: &Chain, end: Option<&End>, what: String) -> Doubt {
 }
 
 impl End {
-    /// The last (index, term) of the batch. Without a table no term is known but the member's own, which
+    /// The last entry of the batch. Without a table no term is known but the member's own, which
     /// no entry exceeds.
-    fn promise(&self) -> Option<(u64, u64)> {
+    fn promise(&self) -> Option<Position> {
         let header = self.header?;
         if header.count == 0 {
             return Some(header.base);
         }
         let term = self.rows.as_ref().and_then(|rows| rows.last()).map_or(header.hard.term, |row| row.id.term);
-        Some((header.range().1, term))
+        Some(Position { index: header.range().last, term })
     }
 
     fn copy(&self) -> bool {
