@@ -6,9 +6,10 @@ use crate::doubt::Heard;
 use crate::message::conf_from;
 use crate::reads::Reads;
 use crate::storage::{LogCache, entry_from};
+use crate::types::{Ballot, Matched};
 use crate::{
     ConfChange, ConfChangeKind, ConfState, Config, Doubt, Entry, EntryKind, Feeding, Follower, HardState, Message,
-    Refused, Restored, Role, Save, Snapshot, Soft, Status, Turn,
+    Position, Refused, Restored, Role, Save, Snapshot, Soft, Status, Turn,
 };
 use bytes::Bytes;
 use raft::eraftpb::{self, EntryType, MessageType};
@@ -23,10 +24,10 @@ const MAX_INFLIGHT: usize = 64;
 pub struct Consensus {
     pub(crate) config: Config,
     pub(crate) raw: RawNode<LogCache>,
-    /// Term and vote on disk.
-    durable: (u64, u64),
-    /// Term and vote of the newest save.
-    issued: (u64, u64),
+    /// On disk.
+    durable: Ballot,
+    /// Of the newest save.
+    issued: Ballot,
     /// Submitted or about to be, ascending.
     outstanding: VecDeque<Outstanding>,
     /// Not yet handed out.
@@ -59,7 +60,7 @@ struct Outstanding {
     number: u64,
     /// Newest of the crate's readies that need nothing beyond this save.
     through: u64,
-    hard: (u64, u64),
+    ballot: Ballot,
     first_entry: Option<u64>,
     messages: Vec<Message>,
 }
@@ -68,22 +69,23 @@ impl Consensus {
     /// # Panics
     /// If the configuration or what was restored contradicts itself.
     pub fn new(config: Config, restored: Restored) -> Consensus {
-        let Restored { mut hard, conf, applied, applied_term, entries, boundary, terms, doubt } = restored;
+        let Restored { mut hard, conf, applied: at, entries, boundary, terms, doubt } = restored;
+        let applied = at.index;
         let cut = entries.first().map_or(applied, |entry| entry.index - 1);
         let last = entries.last().map_or(cut, |entry| entry.index);
-        assert!(boundary.0 <= cut && cut <= applied && applied <= last, "applied {applied} is not in the log");
+        assert!(boundary.index <= cut && cut <= applied && applied <= last, "applied {applied} is not in the log");
         hard.commit = hard.commit.max(applied);
         assert_eq!(hard.commit, applied, "the log is applied up to the durable commit first");
-        let newest = terms.last().map_or(boundary.1, |(_, term)| *term);
+        let newest = terms.last().map_or(boundary.term, |run| run.term);
         let newest = entries.last().map_or(newest, |entry| entry.term);
         hard.term = hard.term.max(newest);
         let terms = std::iter::once(boundary).chain(terms).collect();
         let cache = LogCache::new(hard, &conf, terms, cut, entries, applied, config.cache_bytes);
-        assert_eq!(cache.term_at(applied), Some(applied_term), "term of applied entry {applied}");
+        assert_eq!(cache.term_at(applied), Some(at.term), "term of applied entry {applied}");
         let logger = slog::Logger::root(slog::Discard, slog::o!());
         let raw = RawNode::new(&crate_config(&config, applied), cache, &logger)
             .unwrap_or_else(|error| panic!("consensus settings: {error}"));
-        let durable = (hard.term, hard.vote);
+        let durable = hard.ballot();
         let mut consensus = Consensus {
             reads: Reads::new(config.id, config.boot),
             config,
@@ -400,7 +402,7 @@ impl Consensus {
     }
 
     /// `installed`: this Ready carries the snapshot that is already durable.
-    pub(crate) fn collect_one(&mut self, installed: Option<(u64, u64)>) {
+    pub(crate) fn collect_one(&mut self, installed: Option<Position>) {
         let mut ready = self.raw.ready();
         let number = ready.number();
         let mut messages = ready.take_messages();
@@ -411,19 +413,19 @@ impl Consensus {
             self.reads.confirm(&state.request_ctx, state.index);
         }
         assert_eq!(ready.snapshot().is_empty(), installed.is_none());
-        if let Some((index, term)) = installed {
+        if let Some(at) = installed {
             assert!(entries.is_empty() && committed.is_empty());
-            self.restart(index, term);
+            self.restart(at);
         }
         let ours: Vec<Entry> = entries.iter().map(entry_from).collect();
         // The cache must hold them before the crate lets go of its own copy.
         self.raw.mut_store().append(entries);
         self.call(|raw| raw.advance_append_async(ready));
         self.save_or_persist(number, ours);
-        if let Some((index, _)) = installed {
+        if let Some(at) = installed {
             self.call(|raw| {
                 raw.on_persist_ready(number);
-                raw.advance_apply_to(index);
+                raw.advance_apply_to(at.index);
             });
         }
         self.committed.extend(committed.iter().map(entry_from));
@@ -431,23 +433,24 @@ impl Consensus {
         self.hand_out();
     }
 
-    fn restart(&mut self, index: u64, term: u64) {
-        self.raw.mut_store().restart(index, term);
+    fn restart(&mut self, at: Position) {
+        self.raw.mut_store().restart(at);
         self.committed.clear();
         self.changes.clear();
         self.out.committed.clear();
-        self.handed = index;
-        self.applied = index;
+        self.handed = at.index;
+        self.applied = at.index;
     }
 
     fn save_or_persist(&mut self, number: u64, entries: Vec<Entry>) {
         let raft = &self.raw.raft;
         let hard = HardState { term: raft.term, vote: raft.vote, commit: raft.raft_log.committed };
         let first_entry = entries.first().map(|entry| entry.index);
-        if first_entry.is_some() || (hard.term, hard.vote) != self.issued {
-            self.issued = (hard.term, hard.vote);
-            let (hard_now, messages) = (self.issued, Vec::new());
-            self.outstanding.push_back(Outstanding { number, through: number, hard: hard_now, first_entry, messages });
+        let ballot = hard.ballot();
+        if first_entry.is_some() || ballot != self.issued {
+            self.issued = ballot;
+            let messages = Vec::new();
+            self.outstanding.push_back(Outstanding { number, through: number, ballot, first_entry, messages });
             self.saves.push_back(Save { number, hard, entries });
         } else if let Some(newest) = self.outstanding.back_mut() {
             newest.through = number;
@@ -498,7 +501,7 @@ impl Consensus {
                 | MessageType::MsgTimeoutNow
         );
         let raft = &self.raw.raft;
-        let (term, vote) = self.durable;
+        let Ballot { term, vote } = self.durable;
         let vote_stands = raft.term != m.term || raft.vote == vote;
         kind && (m.term < term || (m.term == term && vote_stands))
     }
@@ -526,7 +529,7 @@ impl Consensus {
         while let Some(save) = self.outstanding.pop_front_if(|save| save.number <= number) {
             let waiting = self.saves.front().is_some_and(|next| next.number <= save.number);
             assert!(!waiting, "save {} was never handed out", save.number);
-            self.durable = save.hard;
+            self.durable = save.ballot;
             self.out.messages.extend(save.messages);
             self.call(|raw| raw.on_persist_ready(save.through));
         }
@@ -545,18 +548,18 @@ impl Consensus {
         self.applied = index;
         self.call(|raw| raw.advance_apply_to(index));
         let matched = self.matched_by_followers();
-        self.remember_acknowledged(matched.iter().copied());
+        self.remember_acknowledged(&matched);
         // The first entry that each may miss.
-        self.raw.mut_store().set_applied(index, matched.into_iter().map(|(_, matched)| matched + 1));
+        self.raw.mut_store().set_applied(index, matched.into_iter().map(|matched| matched.index + 1));
     }
 
     /// Each follower of this leader, and the last entry that it acknowledged.
-    fn matched_by_followers(&self) -> Vec<(u64, u64)> {
+    fn matched_by_followers(&self) -> Vec<Matched> {
         if self.raw.raft.state != StateRole::Leader {
             return Vec::new();
         }
         let others = self.raw.raft.prs().iter().filter(|(id, _)| **id != self.raw.raft.id);
-        others.map(|(id, progress)| (*id, progress.matched)).collect()
+        others.map(|(id, progress)| Matched { peer: *id, index: progress.matched }).collect()
     }
 
     /// Old entries from the log, as asked by [`Turn::fetch`]; none: the log no longer has them.

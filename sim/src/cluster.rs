@@ -19,7 +19,7 @@ use crate::sights::Sight;
 use crate::streams::Stream;
 use crate::trace::{Mode, Time, Trace, fold};
 use bytes::Bytes;
-use consensus::HardState;
+use consensus::{HardState, Position};
 use disk::Identity;
 use node::frame::Frame;
 use node::{
@@ -143,7 +143,7 @@ pub(crate) enum Event {
 #[derive(Clone, Debug)]
 pub(crate) struct Durable {
     hard: HardState,
-    entries: Vec<(u64, u64)>,
+    entries: Vec<Position>,
 }
 
 struct Queued {
@@ -204,6 +204,13 @@ pub(crate) struct Life {
     pub frozen_once: bool,
 }
 
+/// Who leads a term.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Led {
+    term: u64,
+    leader: u64,
+}
+
 pub(crate) struct Member {
     pub id: u64,
     pub disk: Disk,
@@ -221,8 +228,8 @@ pub(crate) struct Member {
     pub old_image: Option<(Time, BTreeMap<String, Vec<u8>>)>,
     stopping: Option<Time>,
     last_leader: u64,
-    /// The newest term that it knew a leader of, and that leader.
-    led: (u64, u64),
+    /// The newest leader that it knew.
+    led: Led,
     /// Lanes whose jobs wait, and until when.
     pub hung: [Time; 3],
     /// A turn takes so long until that time.
@@ -306,7 +313,7 @@ impl Sim {
                     power_losses: 0,
                     stopping: None,
                     last_leader: 0,
-                    led: (0, 0),
+                    led: Led::default(),
                     hung: [0; 3],
                     slow: (0, 0),
                     busy_until: 0,
@@ -617,8 +624,8 @@ impl Sim {
                     self.members[who].last_leader = leader;
                 }
                 // Who leads again in another term gives every lease its full time too.
-                if leader != 0 && self.members[who].led != (term, leader) {
-                    self.members[who].led = (term, leader);
+                if leader != 0 && self.members[who].led != (Led { term, leader }) {
+                    self.members[who].led = Led { term, leader };
                     self.last_leader_change = self.now;
                 }
                 self.tell_streams_leader(who, leader != 0);

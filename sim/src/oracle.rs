@@ -11,7 +11,7 @@ use crate::ops::{Command, Op, Range, Txn};
 use crate::plan::{MS, SECOND};
 use crate::trace::{Time, show};
 use bytes::Bytes;
-use consensus::{Entry, EntryKind, HardState};
+use consensus::{Entry, EntryKind, HardState, Position};
 use std::collections::{BTreeMap, BTreeSet};
 use store::Error;
 
@@ -149,13 +149,13 @@ impl Oracle {
     }
 
     /// The disk of a member has flushed a save, whatever the member was told.
-    pub fn on_durable(&mut self, who: usize, hard: HardState, entries: &[(u64, u64)]) {
+    pub fn on_durable(&mut self, who: usize, hard: HardState, entries: &[Position]) {
         let seat = &mut self.seats[who];
         seat.durable_hard = hard;
         if let Some(first) = entries.first() {
-            seat.durable.split_off(&first.0);
+            seat.durable.split_off(&first.index);
         }
-        seat.durable.extend(entries.iter().copied());
+        seat.durable.extend(entries.iter().map(|at| (at.index, at.term)));
     }
 
     /// An installed snapshot replaced the log of a member.

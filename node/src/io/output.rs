@@ -271,6 +271,16 @@ pub struct Held {
     pub forwarded_again: u64,
 }
 
+/// A follower as its leader sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Followed {
+    pub member: u64,
+    /// The last index that it acknowledged.
+    pub matched: u64,
+    /// It answered within the last election timeout.
+    pub active: bool,
+}
+
 #[derive(Clone, Debug, Default)]
 pub struct Status {
     pub cluster: u64,
@@ -302,8 +312,8 @@ pub struct Status {
     pub rebuilt: disk::startover::Rebuilt,
     pub digest: u128,
     pub cluster_version: String,
-    /// Followers as the leader sees them: (member, match index, recently active).
-    pub followers: Vec<(u64, u64, bool)>,
+    /// Of the leader: the others.
+    pub followers: Vec<Followed>,
     pub pending: u64,
     pub leader_changes: u64,
     pub proposals_failed: u64,

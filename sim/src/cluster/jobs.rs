@@ -2,6 +2,7 @@
 //! faults that the plan or a planted bug puts into them.
 
 use super::*;
+use consensus::Entry;
 use node::work::{self, FULL_AGAIN_MS, Ran, Whose};
 use node::{LogJob, ReadJob};
 
@@ -55,12 +56,12 @@ impl Sim {
         let durable = match &work {
             Job::Log(LogJob::Save { hard, entries, .. }) => {
                 life.saving = true;
-                Some(Durable { hard: *hard, entries: entries.iter().map(|e| (e.index, e.term)).collect() })
+                Some(Durable { hard: *hard, entries: entries.iter().map(Entry::position).collect() })
             }
             _ => None,
         };
         let restart = match &work {
-            Job::Log(LogJob::RestartLog { index, .. }) => Some(*index),
+            Job::Log(LogJob::RestartLog { at, .. }) => Some(at.index),
             _ => None,
         };
         let installs = matches!(&work, Job::Background(work) if is_install(work));

@@ -209,7 +209,7 @@ impl Sim {
         let number = self.members[who].life;
         self.members[who].up = Some(life);
         let life = self.members[who].up.as_mut().expect("just put");
-        let (first, hard) = (life.log.boundary().0 + 1, life.log.hard());
+        let (first, hard) = (life.log.boundary().index + 1, life.log.hard());
         // This read is the oracle's: it does not fail.
         let disk = self.members[who].disk.clone();
         let trouble = disk.troubled();
