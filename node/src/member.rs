@@ -402,11 +402,18 @@ impl Node {
         if self.lessor.start(g, done.at.term) && g.store.cluster_version() != g.config.cluster_version {
             self.gate.propose_own(store::command::encode_cluster_version(&g.config.cluster_version));
         }
-        if self.health.applied(g, done.at.index) {
+        let differs = self.health.applied(g, done.at.index);
+        if let Some(applied) = done.applied {
+            self.tell_applied(applied);
+        }
+        if differs {
+            // Behind the events of the entry: what is barred begins anew behind the state.
             self.bar();
         }
+    }
+
+    fn tell_applied(&mut self, applied: store::Applied) {
         let g = &mut self.ground;
-        let Some(applied) = done.applied else { return };
         for change in &applied.leases {
             self.lessor.applied(g, change);
         }

@@ -15,6 +15,10 @@ pub enum Harm {
     OlderLog,
     /// The newest log file is not there, if there is one before it.
     LogGone,
+    /// Some batch of the log before the last one; `draw` says which.
+    LogHole(Spot, u64),
+    /// All manifests.
+    StateGone,
     /// The last batch of the log.
     TailRot(Spot),
     /// Any file; `draw` says where.
@@ -38,7 +42,7 @@ impl Harm {
     /// No trace of what is missing is left on the disk: only others can tell. While such a disk is
     /// not whole again, no other fault strikes, so that those who can tell are there.
     pub fn is_silent(self) -> bool {
-        !matches!(self, Harm::TailRot(_) | Harm::Rot(..) | Harm::Emptied)
+        !matches!(self, Harm::TailRot(_) | Harm::Rot(..) | Harm::LogHole(..) | Harm::StateGone | Harm::Emptied)
     }
 
     pub fn name(self) -> &'static str {
@@ -47,6 +51,8 @@ impl Harm {
             Harm::Older => "older disk",
             Harm::OlderLog => "older log file",
             Harm::LogGone => "log file gone",
+            Harm::LogHole(..) => "rot of an earlier batch",
+            Harm::StateGone => "no checkpoint left",
             Harm::TailRot(_) => "rot of the last batch",
             Harm::Rot(..) => "rot while down",
             Harm::LostWrites => "lost writes",
@@ -87,6 +93,8 @@ fn harm_of(sight: Sight, rng: &mut Rng) -> Option<Harm> {
         Sight::OlderDisk => Harm::Older,
         Sight::OlderLog => Harm::OlderLog,
         Sight::LogGone => Harm::LogGone,
+        Sight::LogHole => Harm::LogHole(spot(rng), rng.next()),
+        Sight::StateGone => Harm::StateGone,
         Sight::TailRot => Harm::TailRot(spot(rng)),
         Sight::Rot => Harm::Rot(spot(rng), rng.next()),
         Sight::LostWrite => Harm::LostWrites,

@@ -45,6 +45,7 @@ pub enum Planted {
     RecordsSpoilt,
     TermForgotten,
     FailedSaveIsSaved,
+    LossForgotten,
 }
 
 #[derive(Debug)]
@@ -302,6 +303,12 @@ pub const BANK: &[Entry] = &[
         name: "failed-save-is-saved",
         breaks: "a save that failed is reported done",
         found_by: &["D-1", "D-2", "recover", "panic", "R-4", "fatal"],
+    },
+    Entry {
+        bug: Planted::LossForgotten,
+        name: "loss-forgotten",
+        breaks: "a member that cut its damaged log, or started over, forgets what it had acknowledged",
+        found_by: &["D-1", "R-2", "R-5", "H-1", "KV-1", "KV-3", "KV-8", "V-4", "V-1"],
     },
 ];
 

@@ -106,7 +106,20 @@ impl Sim {
             return;
         }
         let mut out = Vec::new();
-        let recovered = guarded(|| Node::recover(config, &disk.files(), &mut out));
+        let recovered = guarded(|| Node::recover(config.clone(), &disk.files(), &mut out));
+        let recovered = match recovered {
+            Ok(Ok(both))
+                if self.is(Planted::LossForgotten)
+                    && self.is_hurt(who)
+                    && disk.paths().iter().any(|path| path == "log/doubt") =>
+            {
+                drop(both);
+                disk.lose_file("log/doubt");
+                out.clear();
+                guarded(|| Node::recover(config, &disk.files(), &mut out))
+            }
+            other => other,
+        };
         let report = disk.end();
         let (node, log) = match recovered {
             Ok(Ok(both)) => both,
