@@ -1,6 +1,7 @@
 //! The facade: every way into the crate, and the turn that comes out.
 
 use crate::again::Again;
+use crate::away::Away;
 use crate::check::{Here, Suspicions, is_sound};
 use crate::doubt::Heard;
 use crate::message::conf_from;
@@ -41,6 +42,7 @@ pub struct Consensus {
     reads: Reads,
     suspicions: Suspicions,
     again: Again,
+    away: Away,
     campaigns: u64,
     /// Stepped down for a hung disk: no campaign until a save completes.
     blocked: bool,
@@ -98,6 +100,7 @@ impl Consensus {
             changes: VecDeque::new(),
             suspicions: Suspicions::default(),
             again: Again::default(),
+            away: Away::default(),
             campaigns: 0,
             blocked: false,
             barred: false,
@@ -122,6 +125,9 @@ impl Consensus {
         raft.set_randomized_election_timeout(timeout);
         let after = (raft.term, raft.state == StateRole::Leader);
         self.remember_leader();
+        if self.raw.raft.election_elapsed == 0 {
+            self.away.clear();
+        }
         if before != after {
             self.reads.fail();
             self.suspicions.clear();
@@ -135,6 +141,7 @@ impl Consensus {
         self.reads.tick();
         self.suspicions.tick();
         self.again.tick();
+        self.count_away();
         if self.role() != Role::Leader && !self.may_campaign() {
             // Time goes on, so that votes are granted once the leader is silent, but no election.
             self.raw.raft.election_elapsed += 1;
@@ -145,6 +152,22 @@ impl Consensus {
         if fired && !was_leader {
             self.campaigns += 1;
             self.call(|_| ());
+        }
+    }
+
+    /// So many ticks went by that this member did not live through: it could neither hear nor answer. What
+    /// was sent to it meanwhile is to be stepped before further ticks.
+    pub fn was_away(&mut self, ticks: u64) {
+        if self.role() != Role::Leader {
+            self.away.add(ticks, 2 * u64::from(self.config.election_ticks));
+        }
+    }
+
+    /// A leader counts none: its followers could not answer it.
+    fn count_away(&mut self) {
+        let missed = self.away.tick(u64::from(self.config.heartbeat_ticks));
+        if self.role() != Role::Leader {
+            self.raw.raft.election_elapsed += missed as usize;
         }
     }
 
