@@ -172,13 +172,14 @@ impl Consensus {
     }
 
     /// A campaign claims our whole log, so all of it must be durable; and while a snapshot is held
-    /// our log is about to be replaced.
+    /// our log is about to be replaced. Who lacks what somebody knows to be committed must not win.
     fn may_campaign(&self) -> bool {
         let log = &self.raw.raft.raft_log;
         !self.blocked
             && !self.barred
             && self.doubt.is_none()
             && self.held.is_none()
+            && self.has_all_that_is_known_committed()
             && log.last_index() == log.persisted
             && self.saves_hold_no_entries()
     }
