@@ -29,6 +29,8 @@ struct House {
     kept: Vec<(JobId, Job)>,
     /// Lanes whose first job waits for space.
     stalled: Vec<Discriminant<Job>>,
+    /// Proofs of the log's end are told.
+    proofs: bool,
     /// Background jobs wait here while set.
     queue: Option<JobQueue>,
     /// The process is stopped for the first so many ticks of every so many.
@@ -143,6 +145,7 @@ impl Village {
                 let throttle = (stopped.parse().expect("ticks"), of.parse().expect("ticks"));
                 self.houses.get_mut(&id.parse().expect("id")).expect("member").throttle = throttle;
             }
+            ["proofs", id] => self.houses.get_mut(&id.parse().expect("id")).expect("member").proofs = true,
             ["differ", id, index] => self.differ(id.parse().expect("id"), index.parse().expect("index")),
             ["flip", id, path, offset] => {
                 let offset: usize = offset.parse().expect("offset");
@@ -266,6 +269,7 @@ impl Village {
             slow,
             kept: Vec::new(),
             stalled: Vec::new(),
+            proofs: false,
             queue: None,
             throttle: (0, 0),
             paused_until: 0,
@@ -506,6 +510,11 @@ impl Village {
                     let house = self.houses.get_mut(&id).expect("member");
                     let late = house.hung && matches!(work, Job::Log(LogJob::Save { .. }))
                         || house.slow && matches!(work, Job::Log(LogJob::RestartLog { .. }));
+                    if let Job::Log(LogJob::Prove { commit }) = work
+                        && house.proofs
+                    {
+                        let _ = writeln!(self.told, "{id}: proves its log, committed up to {commit}");
+                    }
                     let background = matches!(work, Job::Background(_));
                     if late || house.stalled.contains(&discriminant(&work)) {
                         house.kept.push((job, work));
@@ -516,6 +525,7 @@ impl Village {
                     }
                 }
                 Output::Send { to, frame } => {
+                    assert!(to != id && self.houses.contains_key(&to), "{id} speaks to nobody: {frame:?}");
                     if self.links.takes(id, to, &frame) {
                         self.wires.push_back((id, to, frame));
                     }
