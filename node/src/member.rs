@@ -190,6 +190,7 @@ impl Node {
             Input::Tick => self.tick(),
             Input::Away { ticks } => {
                 g.was_away(ticks);
+                g.consensus.was_away(ticks);
                 self.lessor.was_away(g);
             }
             Input::Frame { from, frame } => self.frame(from, frame),

@@ -48,6 +48,7 @@ pub const ALL: &[&str] = &[
     "forward lost with its connection",
     "a disk was harmed",
     "a harmed disk was refused",
+    "a late founder began",
     "a harmed disk was put back",
     "a harmed disk is whole again",
     "damage was met and named",

@@ -13,8 +13,9 @@ pub enum ToStream {
     /// The watch is live. `missed`: the revisions from `next` to now that the ring still has,
     /// unfiltered (the stream filters); `revision`: the store's, all below or at it are in `missed` or before `next`.
     Joined { id: i64, revision: i64, missed: Vec<Arc<RevisionEvents>> },
-    /// `next` is older than the ring: fetch `Request::History` first, then join again.
-    Behind { id: i64, revision: i64 },
+    /// `next` is older than the ring: fetch `Request::History` first, then join again. No watch can join
+    /// below revision `ring`, now and later; 0 = unknown.
+    Behind { id: i64, revision: i64, ring: i64 },
     /// `next` < compacted: ends the watch.
     Compacted { id: i64, compacted: i64 },
     /// Matching events of one revision (`picks`: indexes into `events.events`).

@@ -29,6 +29,8 @@ struct House {
     kept: Vec<(JobId, Job)>,
     /// Lanes whose first job waits for space.
     stalled: Vec<Discriminant<Job>>,
+    /// Proofs of the log's end are told.
+    proofs: bool,
     /// Background jobs wait here while set.
     queue: Option<JobQueue>,
     /// When the process is stopped.
@@ -170,6 +172,7 @@ impl Village {
                 let throttle = Throttle { stopped: stopped.parse().expect("ticks"), of: of.parse().expect("ticks") };
                 self.houses.get_mut(&id.parse().expect("id")).expect("member").throttle = throttle;
             }
+            ["proofs", id] => self.houses.get_mut(&id.parse().expect("id")).expect("member").proofs = true,
             ["differ", id, index] => self.differ(id.parse().expect("id"), index.parse().expect("index")),
             ["flip", id, path, offset] => {
                 let offset: usize = offset.parse().expect("offset");
@@ -293,6 +296,7 @@ impl Village {
             slow,
             kept: Vec::new(),
             stalled: Vec::new(),
+            proofs: false,
             queue: None,
             throttle: Throttle::default(),
             paused_until: 0,
@@ -534,6 +538,11 @@ impl Village {
                     let house = self.houses.get_mut(&id).expect("member");
                     let late = house.hung && matches!(work, Job::Log(LogJob::Save { .. }))
                         || house.slow && matches!(work, Job::Log(LogJob::RestartLog { .. }));
+                    if let Job::Log(LogJob::Prove { commit }) = work
+                        && house.proofs
+                    {
+                        let _ = writeln!(self.told, "{id}: proves its log, committed up to {commit}");
+                    }
                     let background = matches!(work, Job::Background(_));
                     if late || house.stalled.contains(&discriminant(&work)) {
                         house.kept.push((job, work));
@@ -544,6 +553,7 @@ impl Village {
                     }
                 }
                 Output::Send { to, frame } => {
+                    assert!(to != id && self.houses.contains_key(&to), "{id} speaks to nobody: {frame:?}");
                     let wire = Wire { from: id, to };
                     if self.links.takes(wire, &frame) {
                         self.wires.push_back((wire, frame));

@@ -79,7 +79,7 @@ impl Sim {
         };
         let m = &mut self.members[who];
         let life = m.up.as_mut().expect("up");
-        let files = m.disk.files();
+        let files = Arc::clone(&m.files);
         let whose = Whose { id: identity, config: store::Config { segment_bytes: self.plan.segment_bytes } };
         m.disk.begin_late(self.now, self.now.max(m.hung[lane]), fault);
         let result = guarded(|| work::run(&mut life.log, &*files, whose, work));
@@ -234,6 +234,7 @@ impl Sim {
             Job::Background(BackgroundJob::WriteRecords { parts, .. }) if bug == Some(Planted::RecordSwapped) => {
                 parts.iter_mut().for_each(|part| *part = swapped(part));
             }
+            Job::Log(LogJob::Prove { commit }) if bug == Some(Planted::ProvenTooFar) => *commit = u64::MAX,
             Job::Log(LogJob::CutLog { below }) if bug == Some(Planted::LogCutEarly) => {
                 *below = self.members[who].up.as_ref().map_or(*below, |l| l.status.applied);
             }
