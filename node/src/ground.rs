@@ -194,6 +194,24 @@ impl Ground {
         self.jobs.done(job)
     }
 
+    /// A job failed. None: it is a read that will be tried again.
+    pub(crate) fn job_fails(&mut self, job: JobId, fault: disk::Fault) -> Option<disk::Fault> {
+        if self.swapping {
+            return Some(fault);
+        }
+        self.jobs.fails(job, fault, self.now)
+    }
+
+    /// Begins reads again that the disk refused. Those that are given up, because the files are being
+    /// replaced, come back.
+    pub(crate) fn read_again(&mut self) -> Vec<(JobId, disk::Fault)> {
+        if self.swapping {
+            return self.jobs.give_up();
+        }
+        self.jobs.begin_again(self.now, &mut self.out);
+        Vec::new()
+    }
+
     pub(crate) fn task(&self, job: JobId) -> Option<&Task> {
         self.jobs.task(job)
     }

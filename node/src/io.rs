@@ -551,6 +551,26 @@ pub enum Job {
     InstallFinish,
 }
 
+impl Job {
+    /// The same read once more; None if it is no read.
+    pub(crate) fn read_again(&self) -> Option<Job> {
+        Some(match self {
+            Job::ReadLog { ticket, from, max_bytes } => {
+                Job::ReadLog { ticket: *ticket, from: *from, max_bytes: *max_bytes }
+            }
+            Job::ReadRecord { handle } => Job::ReadRecord { handle: *handle },
+            Job::ReadHistory { from, until, max_bytes } => {
+                Job::ReadHistory { from: *from, until: *until, max_bytes: *max_bytes }
+            }
+            Job::ReadBackup { place, until, max_bytes } => {
+                Job::ReadBackup { place: *place, until: *until, max_bytes: *max_bytes }
+            }
+            Job::ReadChunk { file, offset, len } => Job::ReadChunk { file: file.clone(), offset: *offset, len: *len },
+            _ => return None,
+        })
+    }
+}
+
 pub enum JobResult {
     Saved,
     DoubtKept,
@@ -590,6 +610,11 @@ pub enum JobResult {
     HashKv {
         scan: Box<crate::work::HashScan>,
         done: bool,
+    },
+    /// The disk refused to read: the scan may go on where it stands.
+    HashKvUnread {
+        scan: Box<crate::work::HashScan>,
+        fault: disk::Fault,
     },
     Chunk {
         bytes: Bytes,

@@ -206,6 +206,8 @@ impl Node {
         let g = &mut self.ground;
         g.now += 1;
         g.consensus.tick();
+        self.read_again();
+        let g = &mut self.ground;
         self.reads.tick(g);
         self.gate.tick(g);
         if let Some(command) = self.lessor.tick(g, self.health.willing()) {
@@ -216,6 +218,7 @@ impl Node {
         }
         self.walks.tick(g);
         self.backups.tick(g);
+        self.hashes.tick(g);
         let read = if g.is_leader() { self.reads.age() } else { 0 };
         let ages = Ages { save: self.saves.age(g.now), apply: self.applier.age(g.now), read };
         let willing = self.health.willing();

@@ -127,7 +127,7 @@ impl Watches {
                     }
                 }
             },
-            Err(damage) => return self.history_failed(g, &damage.to_string()),
+            Err(damage) => return self.history_failed(g, &disk::Fault::damaged("state", damage.offset, damage.what)),
         }
         self.read_history(g);
     }
@@ -145,13 +145,14 @@ impl Watches {
 
     /// The index is whole: only the watches that need this piece wait. Their streams ask again, so
     /// it is told once a minute.
-    pub(crate) fn history_failed(&mut self, g: &mut Ground, why: &str) {
+    pub(crate) fn history_failed(&mut self, g: &mut Ground, fault: &disk::Fault) {
         if self.told.is_none_or(|told| g.now - told >= TOLD_AGAIN) {
             self.told = Some(g.now);
-            g.note(Level::Error, format!("history for watches could not be read: {why}"));
+            g.note(Level::Error, format!("history for watches could not be read: {fault}"));
         }
+        let refusal = if fault.is_damage() { Refusal::User(store::Error::Corrupt) } else { Refusal::Timeout };
         for waiter in self.histories.failed() {
-            g.refuse(waiter, Refusal::User(store::Error::Corrupt));
+            g.refuse(waiter, refusal);
         }
         self.read_history(g);
     }

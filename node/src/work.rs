@@ -1,6 +1,7 @@
 //! Carries a job out: blocking calls against `Files`, on whatever thread the driver chose.
 
 use crate::io::{Job, JobResult};
+use crate::jobs::is_refused;
 use consensus::Doubt;
 use disk::transfer::Taken;
 use disk::{Fault, Files, Identity, Log, checkpoint, corrupt, records, staging, transfer};
@@ -132,7 +133,11 @@ pub fn run(files: &Arc<dyn Files>, id: Identity, config: store::Config, job: Job
     let job = match job {
         Job::HashKv { mut scan } => {
             let sliced = scan.slice(files, HASH_SLICE);
-            return Ran::Done(failed(sliced.map(|done| JobResult::HashKv { scan, done })));
+            return Ran::Done(match sliced {
+                Ok(done) => JobResult::HashKv { scan, done },
+                Err(fault) if is_refused(&fault) => JobResult::HashKvUnread { scan, fault },
+                Err(fault) => JobResult::Failed { fault },
+            });
         }
         other => other,
     };

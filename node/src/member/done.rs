@@ -3,24 +3,36 @@
 use super::Node;
 use crate::frame::Frame;
 use crate::io::*;
-use crate::jobs::Task;
+use crate::jobs::{Task, is_refused};
 use crate::transfer::{Installed, Step, send_nothing};
 
 impl Node {
     pub(super) fn done(&mut self, job: JobId, result: JobResult) {
         let g = &mut self.ground;
-        let Some(task) = g.job_done(job) else {
+        if g.task(job).is_none() {
             panic!("job {job} was never started or is done twice");
-        };
+        }
         self.health.unstalled(g, job);
         match result {
-            JobResult::Failed { fault } => self.job_failed(job, task, fault),
-            result => self.job_done(job, task, result),
+            JobResult::Failed { fault } => {
+                if let Some(fault) = g.job_fails(job, fault) {
+                    self.job_failed(job, fault);
+                }
+            }
+            result => self.job_done(job, result),
         }
     }
 
-    fn job_done(&mut self, job: JobId, task: Task, result: JobResult) {
+    /// Reads that the disk refused are tried again.
+    pub(super) fn read_again(&mut self) {
+        for (job, fault) in self.ground.read_again() {
+            self.job_failed(job, fault);
+        }
+    }
+
+    fn job_done(&mut self, job: JobId, result: JobResult) {
         let g = &mut self.ground;
+        let task = g.job_done(job).expect("it runs");
         match (task, result) {
             (Task::Save { number }, JobResult::Saved) => {
                 if self.saves.saved(g, number) {
@@ -49,6 +61,9 @@ impl Node {
                 self.checkpoints.step_done(g, index, result, &self.transfer.pulled());
             }
             (Task::HashKv { epoch }, JobResult::HashKv { scan, done }) => self.hashes.scanned(g, epoch, *scan, done),
+            (Task::HashKv { epoch }, JobResult::HashKvUnread { scan, fault }) => {
+                self.hashes.unread(g, epoch, *scan, &fault);
+            }
             (Task::SendChunk { to }, JobResult::Chunk { bytes, end }) => {
                 g.send(to.member, Frame::Chunk { boot: to.boot, token: to.token, ok: true, end, bytes });
             }
@@ -58,11 +73,15 @@ impl Node {
     }
 
     /// A read that failed concerns its asker; anything else means that this member must stop.
-    fn job_failed(&mut self, job: JobId, task: Task, fault: disk::Fault) {
+    fn job_failed(&mut self, job: JobId, fault: disk::Fault) {
         let g = &mut self.ground;
+        let task = g.job_done(job).expect("it runs");
         match task {
             // Its file may be gone with the state that is being replaced.
             Task::ApplyRead if g.swapping() || !self.applier.waits_for(job) => self.applier.unread(job),
+            Task::ApplyRead => self.applier.waits(g, job, &fault),
+            // It was tried several times meanwhile. The asker repeats its question.
+            Task::SendChunk { .. } if is_refused(&fault) => {}
             Task::SendChunk { to } => {
                 let text = format!("a checkpoint file could not be read for member {:x}: {fault}", to.member);
                 g.note(Level::Warn, text);
@@ -70,7 +89,7 @@ impl Node {
             }
             Task::Backup { backup } => self.backups.unread(g, backup, fault),
             Task::HashKv { epoch } => self.hashes.failed(g, epoch, &fault),
-            Task::History => self.watches.history_failed(g, &fault.to_string()),
+            Task::History => self.watches.history_failed(g, &fault),
             Task::Install { run } => self.transfer.failed(g, run, &fault),
             Task::ReadLog { ticket } => {
                 // The follower gets a snapshot instead.

@@ -144,6 +144,9 @@ impl Village {
                 let offset: usize = offset.parse().expect("offset");
                 self.houses[&id.parse().expect("id")].files.edit(path, |bytes| bytes[offset] ^= 1);
             }
+            ["failreads", id, count] => {
+                self.houses[&id.parse().expect("id")].files.fail_reads(count.parse().expect("count"));
+            }
             ["fliplast", id, word] => self.flip_last(id.parse().expect("id"), word),
             ["remember", id] => {
                 let id = id.parse().expect("id");
@@ -525,6 +528,7 @@ impl Village {
         let request = match words {
             ["put", key, value] => propose_put(key, value, 0),
             ["put", key, value, lease] => propose_put(key, value, lease.parse().expect("lease")),
+            ["touch", key] => propose_touch(key),
             ["del", key] => propose_delete(key),
             ["get", key] => range(key, None, 0, true),
             ["get", key, revision] => range(key, None, revision.parse().expect("revision"), true),
@@ -648,6 +652,9 @@ impl Village {
             }
             Answer::BackupRecords { records, end } => {
                 let revisions: Vec<i64> = records.iter().map(|record| record.rev.main).collect();
+                if let ([first, .., last], true) = (revisions.as_slice(), revisions.len() > 50) {
+                    return format!("{} records from {first} to {last} end {end}", revisions.len());
+                }
                 format!("records {revisions:?} end {end}")
             }
             Answer::Members { members } => {
@@ -723,6 +730,14 @@ fn propose_put(key: &str, value: &str, lease: i64) -> Request {
     let value = spelled(value);
     let mut request = Vec::new();
     let put = PutRequest { key: key.as_bytes(), value: value.as_bytes(), lease, ..PutRequest::default() };
+    put.encode(&mut request);
+    Request::Propose { body: command::encode_put(&request).expect("well-formed"), cost: command::put_cost(&put) }
+}
+
+/// The key gets the value that it has.
+fn propose_touch(key: &str) -> Request {
+    let mut request = Vec::new();
+    let put = PutRequest { key: key.as_bytes(), ignore_value: true, ..PutRequest::default() };
     put.encode(&mut request);
     Request::Propose { body: command::encode_put(&request).expect("well-formed"), cost: command::put_cost(&put) }
 }
