@@ -117,7 +117,7 @@ impl Hashes {
         let (revision, compacted) = set.of();
         // A background job never passes the writes that were submitted before it.
         g.write_records();
-        self.scan_files(g, HashScan::new(revision, HashKv::new(revision, compacted, keep)));
+        self.scan_files(g, HashScan::new(revision, HashKv::new(revision, compacted, keep), g.written_segments()));
     }
 
     fn scan_files(&mut self, g: &mut Ground, scan: HashScan) {

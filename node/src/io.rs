@@ -18,7 +18,7 @@ use consensus::{Doubt, Entry, HardState, Role};
 use disk::records::Place;
 use std::sync::Arc;
 use store::record::Record;
-use store::{AlarmMember, Handle, Item, Key, KeyRange, Located, Member, Query, Reply, RevisionEvents};
+use store::{AlarmMember, Handle, Item, Key, KeyRange, Located, Member, Query, Reply, Rev, RevisionEvents};
 
 /// Names one asker of this process; chosen by the driver, never reused in a process.
 pub type Waiter = u64;
@@ -67,6 +67,10 @@ pub enum Input {
     /// The disk is full: this job is tried again until there is room. Said once for a job.
     Stalled {
         job: JobId,
+        fault: disk::Fault,
+    },
+    /// A reader of records found damage in this file, or cannot read it.
+    Unreadable {
         fault: disk::Fault,
     },
     /// Clean stop: hand leadership over, write a checkpoint, then `Output::Stopped`.
@@ -445,6 +449,30 @@ pub struct Status {
     pub leader_changes: u64,
     pub proposals_failed: u64,
     pub held: Held,
+    pub scrub: ScrubFigures,
+    pub mend: MendFigures,
+}
+
+/// The slow look at what lies still.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScrubFigures {
+    /// Bytes read since start.
+    pub read: u64,
+    /// Whole passes since start, and the seconds since the last one ended.
+    pub passes: u64,
+    pub age: Option<u64>,
+    /// Places outside of segments at which damage was found since start.
+    pub found: u64,
+}
+
+/// Damaged records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MendFigures {
+    /// Damaged stretches of segments since start, and those of them that are whole again.
+    pub found: u64,
+    pub mended: u64,
+    /// Segments that are damaged now.
+    pub open: u64,
 }
 
 /// Disk work. Log jobs run in order on the disk thread, `ReadRecord` on the reader's, the rest on the
@@ -496,6 +524,8 @@ pub enum Job {
     },
     /// background, in its turn (it reads what the writes before it wrote): history for watches.
     ReadHistory {
+        /// The segments that the state has.
+        segments: Vec<u32>,
         from: i64,
         until: i64,
         max_bytes: u64,
@@ -516,6 +546,7 @@ pub enum Job {
     },
     /// background: the next records of a backup.
     ReadBackup {
+        segments: Vec<u32>,
         place: Place,
         until: i64,
         max_bytes: u64,
@@ -523,6 +554,31 @@ pub enum Job {
     /// background: the next slice of a HashKV scan.
     HashKv {
         scan: Box<crate::work::HashScan>,
+    },
+    /// background: the next step of a look at files that lie still.
+    Scrub {
+        scan: Box<disk::scrub::Scrub>,
+        bytes: u64,
+    },
+    /// background: records for another member, whose copy is damaged.
+    ReadRecords {
+        segments: Vec<u32>,
+        after: Rev,
+        before: Rev,
+        max_bytes: u64,
+    },
+    /// background: write whole records over damaged ones.
+    Mend {
+        segment: u32,
+        at: u32,
+        parts: Vec<Bytes>,
+    },
+    /// background: the records of a segment are whole again. A closed one, with records up to `sealed`,
+    /// gets its seek table; where fillers stand in for records the checkpoints name another checksum.
+    Mended {
+        segment: u32,
+        sealed: Option<u32>,
+        fillers: bool,
     },
     /// background: a piece of a file for a follower that installs our checkpoint.
     ReadChunk {
@@ -559,11 +615,13 @@ impl Job {
                 Job::ReadLog { ticket: *ticket, from: *from, max_bytes: *max_bytes }
             }
             Job::ReadRecord { handle } => Job::ReadRecord { handle: *handle },
-            Job::ReadHistory { from, until, max_bytes } => {
-                Job::ReadHistory { from: *from, until: *until, max_bytes: *max_bytes }
+            Job::ReadHistory { segments, from, until, max_bytes } => {
+                let (segments, from, until, max_bytes) = (segments.clone(), *from, *until, *max_bytes);
+                Job::ReadHistory { segments, from, until, max_bytes }
             }
-            Job::ReadBackup { place, until, max_bytes } => {
-                Job::ReadBackup { place: *place, until: *until, max_bytes: *max_bytes }
+            Job::ReadBackup { segments, place, until, max_bytes } => {
+                let (segments, place, until, max_bytes) = (segments.clone(), *place, *until, *max_bytes);
+                Job::ReadBackup { segments, place, until, max_bytes }
             }
             Job::ReadChunk { file, offset, len } => Job::ReadChunk { file: file.clone(), offset: *offset, len: *len },
             _ => return None,
@@ -582,10 +640,27 @@ pub enum JobResult {
         ticket: u64,
         entries: Vec<Entry>,
     },
+    /// `damage`: records that were written earlier are not whole, so the segment has no seek table.
     Written {
         segment: u32,
         upto: u32,
         sealed: bool,
+        damage: Option<disk::Fault>,
+    },
+    /// An error: a call failed, and the scan stands where it stood.
+    Scrubbed {
+        scan: Box<disk::scrub::Scrub>,
+        step: Result<disk::scrub::Step, disk::Fault>,
+    },
+    /// Whole records, ascending. `end`: there are no more.
+    Records {
+        records: Vec<Bytes>,
+        end: bool,
+    },
+    RecordsMended,
+    /// The newest manifest as it stands now, if it may be another one than before.
+    SegmentMended {
+        manifest: Option<Bytes>,
     },
     Record(Bytes),
     /// Raw records (whole, ascending) below `next`.

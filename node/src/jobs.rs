@@ -38,6 +38,29 @@ pub(crate) enum Task {
     SendChunk {
         to: Caller,
     },
+    /// A step of the slow look at all files.
+    Scrub {
+        epoch: u64,
+    },
+    /// A step of the look at one segment.
+    Look {
+        epoch: u64,
+    },
+    /// A header page is written; records are, from this member.
+    Mend {
+        epoch: u64,
+    },
+    MendFrom {
+        epoch: u64,
+        peer: u64,
+    },
+    Mended {
+        epoch: u64,
+    },
+    GiveRecords {
+        to: Caller,
+        epoch: u64,
+    },
     /// Of the transfer with this number.
     Install {
         run: u64,
@@ -90,6 +113,23 @@ impl Jobs {
 
     pub(crate) fn task(&self, job: JobId) -> Option<&Task> {
         self.running.get(&job).map(|running| &running.task)
+    }
+
+    /// True while nothing but the log works.
+    pub(crate) fn background_rests(&self) -> bool {
+        let of_log = |running: &Running| {
+            matches!(
+                running.task,
+                Task::Save { .. }
+                    | Task::CutLog
+                    | Task::ReleaseSpares
+                    | Task::KeepDoubt
+                    | Task::Prove
+                    | Task::RestartLog
+                    | Task::ReadLog { .. }
+            )
+        };
+        self.running.values().all(of_log)
     }
 
     /// A job failed. None: it is a read that the disk refused, and it will be tried again.

@@ -31,6 +31,10 @@ fn is_long(job: &Job) -> bool {
             | Job::HashKv { .. }
             | Job::ReadBackup { .. }
             | Job::ReadChunk { .. }
+            | Job::Scrub { .. }
+            | Job::ReadRecords { .. }
+            | Job::Mend { .. }
+            | Job::Mended { .. }
             | Job::InstallBegin { .. }
             | Job::InstallChunk { .. }
             | Job::InstallDrop { .. }
@@ -73,7 +77,7 @@ mod tests {
     }
 
     fn history() -> Job {
-        Job::ReadHistory { from: 1, until: 2, max_bytes: 1 }
+        Job::ReadHistory { segments: Vec::new(), from: 1, until: 2, max_bytes: 1 }
     }
 
     fn long() -> Job {

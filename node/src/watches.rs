@@ -108,7 +108,8 @@ impl Watches {
     fn read_history(&mut self, g: &mut Ground) {
         let Some(from) = self.histories.begin() else { return };
         g.write_records();
-        let job = Job::ReadHistory { from, until: g.store.revision() + 1, max_bytes: g.config.budgets.history_bytes };
+        let (until, max_bytes) = (g.store.revision() + 1, g.config.budgets.history_bytes);
+        let job = Job::ReadHistory { segments: g.written_segments(), from, until, max_bytes };
         g.start(Task::History, job);
     }
 

@@ -4,7 +4,7 @@ use crate::io::{Job, JobResult};
 use crate::jobs::is_refused;
 use consensus::Doubt;
 use disk::transfer::Taken;
-use disk::{Fault, Files, Identity, Log, checkpoint, corrupt, records, staging, transfer};
+use disk::{Fault, Files, Identity, Log, checkpoint, corrupt, mend, records, staging, transfer};
 use std::sync::Arc;
 use store::hash::HashKv;
 
@@ -17,16 +17,19 @@ pub struct HashScan {
     hash: HashKv,
     place: records::Place,
     until: i64,
+    /// The segments that the state had.
+    segments: Vec<u32>,
 }
 
 impl HashScan {
     /// `hash` holds the keep-set of `revision`.
-    pub fn new(revision: i64, hash: HashKv) -> HashScan {
-        HashScan { hash, place: records::Place::default(), until: revision.saturating_add(1) }
+    pub fn new(revision: i64, hash: HashKv, segments: Vec<u32>) -> HashScan {
+        HashScan { hash, place: records::Place::default(), until: revision.saturating_add(1), segments }
     }
 
     /// Reads about `bytes` more; true when the scan is done.
     fn slice(&mut self, files: &dyn Files, bytes: u64) -> Result<bool, Fault> {
+        records::check_there(files, &self.segments)?;
         let hash = &mut self.hash;
         records::scan_on(files, &mut self.place, self.until, bytes, |record| {
             hash.feed(record.rev, record.tombstone, &record.body);
@@ -139,6 +142,10 @@ pub fn run(files: &Arc<dyn Files>, id: Identity, config: store::Config, job: Job
                 Err(fault) => JobResult::Failed { fault },
             });
         }
+        Job::Scrub { mut scan, bytes } => {
+            let step = scan.step(files, id, bytes);
+            return Ran::Done(JobResult::Scrubbed { scan, step });
+        }
         other => other,
     };
     match run_or_fault(files, id, config, &job) {
@@ -156,18 +163,23 @@ fn run_or_fault(files: &dyn Files, id: Identity, config: store::Config, job: &Jo
     Ok(match job {
         Job::WriteRecords { segment, offset, parts, seals } => {
             let upto = records::write(files, id, *segment, *offset, parts)?;
-            if *seals {
-                records::seal(files, *segment, upto)?;
-            }
-            JobResult::Written { segment: *segment, upto, sealed: *seals }
+            let sealed = if *seals { records::seal(files, *segment, upto) } else { Ok(()) };
+            // A segment can do without a seek table. What is damaged comes again from another member.
+            let damage = match sealed {
+                Err(fault) if fault.is_damage() => Some(fault),
+                other => other.map(|()| None)?,
+            };
+            JobResult::Written { segment: *segment, upto, sealed: *seals, damage }
         }
         Job::ReadRecord { handle } => JobResult::Record(records::read(files, *handle)?),
-        Job::ReadBackup { place, until, max_bytes } => {
+        Job::ReadBackup { segments, place, until, max_bytes } => {
+            records::check_there(files, segments)?;
             let (mut place, mut records) = (*place, Vec::new());
             let end = records::scan_on(files, &mut place, *until, *max_bytes, |record| records.push(record.clone()))?;
             JobResult::Backup { records, place, end }
         }
-        Job::ReadHistory { from, until, max_bytes } => {
+        Job::ReadHistory { segments, from, until, max_bytes } => {
+            records::check_there(files, segments)?;
             let (records, next) = records::history(files, *from, *until, *max_bytes)?;
             JobResult::History { records, next }
         }
@@ -183,6 +195,19 @@ fn run_or_fault(files: &dyn Files, id: Identity, config: store::Config, job: &Jo
             let finished = checkpoint::finish(files, id, *index, head)?;
             checkpoint::clean(files, id, held)?;
             JobResult::CheckpointDone { manifest: finished.manifest, cut: finished.cut }
+        }
+        Job::ReadRecords { segments, after, before, max_bytes } => {
+            let (records, end) = records::between(files, segments, *after, *before, *max_bytes)?;
+            JobResult::Records { records, end }
+        }
+        Job::Mend { segment, at, parts } => {
+            mend::write(files, id, *segment, *at, parts)?;
+            JobResult::RecordsMended
+        }
+        Job::Mended { segment, sealed, fillers } => {
+            sealed.map_or(Ok(()), |end| mend::seal_anew(files, *segment, end))?;
+            let manifest = if *fillers { mend::name_anew(files, id, *segment)? } else { None };
+            JobResult::SegmentMended { manifest }
         }
         Job::ReadChunk { file, offset, len } => {
             let (bytes, end) = transfer::read_chunk(files, file, *offset, *len)?;

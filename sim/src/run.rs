@@ -14,6 +14,9 @@ use crate::trace::{Mode, Time};
 use node::{Answer, Input, RangeStart, Request};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Two passes over everything at rest, and time to ask others.
+const HEAL: Time = 60 * SECOND;
+
 #[derive(Clone, Debug, PartialEq)]
 pub enum Phase {
     /// Faults and clients.
@@ -40,6 +43,10 @@ pub enum Phase {
     /// Hashes, and all keys once more.
     Audit {
         asked: BTreeSet<u64>,
+        deadline: Time,
+    },
+    /// Damaged records come again from other members.
+    Heal {
         deadline: Time,
     },
     /// After a power loss of all: the same again.
@@ -172,15 +179,22 @@ impl Sim {
             }
             Phase::Audit { asked, deadline } => {
                 if asked.is_empty() {
-                    self.check_records();
-                    self.lights_out();
-                    Phase::Again { deadline: now + 60 * SECOND }
+                    Phase::Heal { deadline: now + HEAL }
                 } else if now > deadline {
                     return self.fail("V-1", format!("an audit question was not answered in peace: {asked:?}"));
                 } else {
                     self.phase.clone()
                 }
             }
+            Phase::Heal { deadline } => match self.damaged_record() {
+                None => {
+                    self.check_records();
+                    self.lights_out();
+                    Phase::Again { deadline: now + 60 * SECOND }
+                }
+                Some(text) if now > deadline => return self.fail("D-7", text),
+                Some(_) => self.phase.clone(),
+            },
             Phase::Again { .. } if self.all_up() && self.equal() && self.leader().is_some() => Phase::Done,
             Phase::Again { deadline } if now > deadline => {
                 return self.fail("V-4", format!("members are not equal after a power loss of all: {}", self.states()));

@@ -388,6 +388,24 @@ impl Sim {
 
     // Records.
 
+    /// A record in the files of a member whose disk was harmed that is not whole.
+    pub(crate) fn damaged_record(&mut self) -> Option<String> {
+        if !self.plan.sights.has(Sight::Records) {
+            return None;
+        }
+        let last = self.oracle.model.last().revision;
+        for who in self.standing().into_iter().filter(|who| self.is_hurt(*who)) {
+            let disk = self.members[who].disk.clone();
+            disk.begin(self.now, None);
+            let scanned = disk::records::scan(&*disk.files(), 0, last + 1, |_, _| std::ops::ControlFlow::Continue(()));
+            disk.end();
+            if let Err(fault) = scanned {
+                return Some(format!("m{} does not get its records back: {fault}", who + 1));
+            }
+        }
+        None
+    }
+
     /// Every record in every member's files is the one that the model has.
     pub(crate) fn check_records(&mut self) {
         if !self.plan.sights.has(Sight::Records) {

@@ -29,6 +29,8 @@ impl Sim {
                     Job::CheckpointRows { index, rows } => format!("{job}: {kind} {index} {} bytes", rows.len()),
                     Job::CheckpointFinish { index, .. } => format!("{job}: {kind} {index}"),
                     Job::HashKv { .. }
+                    | Job::Scrub { .. }
+                    | Job::Mend { .. }
                     | Job::InstallBegin { .. }
                     | Job::InstallFinish { .. }
                     | Job::InstallChunk { .. } => {
@@ -200,6 +202,7 @@ impl Sim {
                 self.marks.hit("checkpoint written");
                 self.checkpoint_done(who, began);
             }
+            JobResult::RecordsMended => self.marks.hit("damaged records came again from another member"),
             JobResult::LogCut => self.marks.hit("log cut"),
             JobResult::Installed { .. } => {
                 life.installing = false;
@@ -298,6 +301,10 @@ pub(super) fn job_name(job: &Job) -> &'static str {
         Job::CheckpointFinish { .. } => "finish checkpoint",
         Job::HashKv { .. } => "hash",
         Job::ReadChunk { .. } => "read chunk",
+        Job::Scrub { .. } => "scrub",
+        Job::ReadRecords { .. } => "read records",
+        Job::Mend { .. } => "mend records",
+        Job::Mended { .. } => "mended segment",
         Job::InstallBegin { .. } => "begin install",
         Job::InstallChunk { .. } => "install chunk",
         Job::InstallFinish { .. } => "finish install",
