@@ -186,15 +186,11 @@ impl Sim {
                     self.phase.clone()
                 }
             }
-            Phase::Heal { deadline } => match self.damaged_record() {
-                None => {
-                    self.check_records();
-                    self.lights_out();
-                    Phase::Again { deadline: now + 60 * SECOND }
-                }
-                Some(text) if now > deadline => return self.fail("D-7", text),
-                Some(_) => self.phase.clone(),
-            },
+            Phase::Heal { deadline } if self.is_healed(now > deadline) => {
+                self.check_records();
+                self.lights_out();
+                Phase::Again { deadline: now + 60 * SECOND }
+            }
             Phase::Again { .. } if self.all_up() && self.equal() && self.leader().is_some() => Phase::Done,
             Phase::Again { deadline } if now > deadline => {
                 return self.fail("V-4", format!("members are not equal after a power loss of all: {}", self.states()));

@@ -388,10 +388,10 @@ impl Sim {
 
     // Records.
 
-    /// A record in the files of a member whose disk was harmed that is not whole.
-    pub(crate) fn damaged_record(&mut self) -> Option<String> {
+    /// Whether the records of members whose disks were harmed are whole. `late`: they must be by now.
+    pub(crate) fn is_healed(&mut self, late: bool) -> bool {
         if !self.plan.sights.has(Sight::Records) {
-            return None;
+            return true;
         }
         let last = self.oracle.model.last().revision;
         for who in self.standing().into_iter().filter(|who| self.is_hurt(*who)) {
@@ -400,10 +400,13 @@ impl Sim {
             let scanned = disk::records::scan(&*disk.files(), 0, last + 1, |_, _| std::ops::ControlFlow::Continue(()));
             disk.end();
             if let Err(fault) = scanned {
-                return Some(format!("m{} does not get its records back: {fault}", who + 1));
+                if late {
+                    self.fail("D-7", format!("m{} does not get its records back: {fault}", who + 1));
+                }
+                return false;
             }
         }
-        None
+        true
     }
 
     /// Every record in every member's files is the one that the model has.
