@@ -8,22 +8,7 @@ mod cluster;
 use bytes::Bytes;
 use cluster::Cluster;
 use consensus::{Consensus, Doubt, Position};
-
-struct Dice(u64);
-
-impl Dice {
-    /// A number below `n`.
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 16) % n
-    }
-
-    fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-}
+use testkit::Dice;
 
 fn step(cluster: &mut Cluster, dice: &mut Dice, ids: &[u64]) {
     let id = ids[dice.below(ids.len() as u64) as usize];
@@ -123,7 +108,7 @@ fn run_with(seed: u64, size: u64, steps: u64, loss: Loss) -> Cluster {
     let mut cluster = Cluster::new(seed, &ids);
     cluster.auto_save = false;
     cluster.cache_bytes = 300;
-    let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut dice = Dice::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     for _ in 0..steps {
         step(&mut cluster, &mut dice, &ids);
         if loss != Loss::Never {

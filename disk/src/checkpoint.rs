@@ -312,7 +312,7 @@ fn newest_segment(manifest: Option<&Manifest>, segment: u32) -> Option<SegmentFi
 /// A failed flush is final, even if it failed for want of space: what it was to flush may look
 /// written and not be.
 pub(crate) fn unflushed(path: &str, error: io::Error) -> Fault {
-    Fault::io(path, 0, io::Error::other(format!("flush: {error}")))
+    Fault::Stopped { file: path.to_string(), reason: format!("flush: {error}") }
 }
 
 /// Flushes a segment, verifies its records and fills in its checksum. Goes on from where the

@@ -55,6 +55,11 @@ pub enum Finding {
     },
     /// Of the newest checkpoint: its manifest, index or tables.
     Checkpoint(Fault),
+    /// Segments from this one on may have records that no checkpoint names yet, which a pass does not read:
+    /// whoever knows where they end looks at them.
+    Beyond {
+        segment: u32,
+    },
     /// Of a closed log file.
     Log(Fault),
     /// The disk refuses to read a file, again and again.
@@ -122,6 +127,13 @@ struct Walk {
     sealed: bool,
 }
 
+/// Nothing to look at.
+impl Default for Scrub {
+    fn default() -> Scrub {
+        Scrub { stage: Stage::Done, lenient: false, single: false }
+    }
+}
+
 impl Scrub {
     /// Everything at rest.
     pub fn all() -> Scrub {
@@ -187,7 +199,11 @@ impl Scrub {
                         let walk = Walk { sealed, ..walk };
                         Stage::Segments(file.segment, Some(walk))
                     }
-                    None => Stage::Logs(closed::Place::default()),
+                    None => {
+                        let segment = named.last().map_or(0, |last| last.segment);
+                        step.found.push(Finding::Beyond { segment });
+                        Stage::Logs(closed::Place::default())
+                    }
                 };
             }
             Stage::Segments(next, Some(walk)) => {

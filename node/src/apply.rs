@@ -161,7 +161,7 @@ impl Applier {
             Ok(Outcome::Park(handle)) => {
                 self.bytes += entry.data.len() as u64;
                 self.queue.push_front(entry);
-                self.reading = Some(g.start(Task::ApplyRead, Job::ReadRecord { handle }));
+                self.reading = Some(g.start(Task::ApplyRead, ReadJob::ReadRecord { handle }));
                 None
             }
             Ok(Outcome::Done(applied)) => {

@@ -116,7 +116,7 @@ impl Backups {
         let until = active.until;
         g.write_records();
         let (segments, max_bytes) = (g.written_segments(), g.config.budgets.history_bytes);
-        let job = Job::ReadBackup { segments, place, until, max_bytes };
+        let job = BackgroundJob::ReadBackup { segments, place, until, max_bytes };
         g.start(Task::Backup { backup: id }, job);
     }
 

@@ -17,8 +17,8 @@ const ROWS_IN_FLIGHT: usize = 2;
 /// Bytes of rows in one job, about.
 const ROWS_BYTES: usize = 256 << 10;
 
-/// One that found damage is begun again after this, so often: another member has had time to send what is
-/// damaged. Ticks.
+/// One that failed is begun again after this, so often: another member has had time to send what is
+/// damaged, and the disk to read again. Ticks.
 const AGAIN: u64 = 2_000 / TICK_MS;
 const TRIES: u32 = 10;
 
@@ -38,8 +38,8 @@ pub(crate) struct Checkpoints {
     durable_compacted: i64,
     /// The newest durable one, as it is offered to followers.
     offered: Option<Snapshot>,
-    /// So often in a row one found damage, and none begins before this tick.
-    spoilt: u32,
+    /// So often in a row one failed, and none begins before this tick.
+    failed: u32,
     rests_until: u64,
 }
 
@@ -69,7 +69,7 @@ impl Checkpoints {
             physical: Vec::new(),
             durable_compacted: -1,
             offered: None,
-            spoilt: 0,
+            failed: 0,
             rests_until: 0,
         }
     }
@@ -141,21 +141,20 @@ impl Checkpoints {
         }
     }
 
-    /// False: several in a row found damage, and no other member could help. The next start has to write
-    /// anew what is damaged.
+    /// False: several in a row failed. The next start has to write anew what is damaged.
     pub(crate) fn retries(&self) -> bool {
-        self.spoilt < TRIES
+        self.failed < TRIES
     }
 
-    /// A step found damage: what is checkpointed must be whole first. It is wanted again a little later.
-    pub(crate) fn damaged(&mut self, g: &mut Ground, fault: &disk::Fault) {
+    /// A step found damage, or a call failed: it is begun anew a little later.
+    pub(crate) fn repeat(&mut self, g: &mut Ground, fault: &disk::Fault) {
         let Some(index) = self.running.as_ref().map(|running| running.index) else { return };
         self.abort(g);
         self.want(index);
-        if self.spoilt == 0 {
-            g.note(Level::Warn, format!("a checkpoint waits until this is whole again: {fault}"));
+        if self.failed == 0 {
+            g.note(Level::Warn, format!("a checkpoint waits until this is right again: {fault}"));
         }
-        self.spoilt += 1;
+        self.failed += 1;
         self.rests_until = g.now + AGAIN;
     }
 
@@ -228,7 +227,7 @@ impl Checkpoints {
             bytes: 0,
             log_bytes_before: self.log_bytes,
         });
-        g.start(Task::Checkpoint { index }, Job::CheckpointBegin { index });
+        g.start(Task::Checkpoint { index }, BackgroundJob::CheckpointBegin { index });
         self.running.as_mut().expect("just begun").in_flight = 1;
     }
 
@@ -243,7 +242,7 @@ impl Checkpoints {
             running.bytes += rows.len() as u64;
             running.in_flight += 1;
             let index = running.index;
-            let work = Job::CheckpointRows { index, rows: Bytes::from(rows) };
+            let work = BackgroundJob::CheckpointRows { index, rows: Bytes::from(rows) };
             g.start(Task::Checkpoint { index }, work);
         }
         self.finish(g, pulled);
@@ -256,7 +255,7 @@ impl Checkpoints {
         }
         running.finishing = true;
         let index = running.index;
-        let work = Job::CheckpointFinish { index, head: running.head.clone(), held: pulled.to_vec() };
+        let work = BackgroundJob::CheckpointFinish { index, head: running.head.clone(), held: pulled.to_vec() };
         g.start(Task::Checkpoint { index }, work);
     }
 
@@ -279,7 +278,7 @@ impl Checkpoints {
     fn done(&mut self, g: &mut Ground, manifest: Bytes, cut: u64, pulled: &[u64]) {
         let running = self.running.take().expect("the running one is done");
         g.store.end_image(running.cursor);
-        self.spoilt = 0;
+        self.failed = 0;
         self.newest = running.index;
         self.rows_bytes = running.bytes;
         self.log_bytes -= running.log_bytes_before.min(self.log_bytes);
@@ -290,7 +289,7 @@ impl Checkpoints {
         self.offered = Some(snapshot.clone());
         g.consensus.offer_snapshot(snapshot);
         let below = cut.min(pulled.iter().min().map_or(u64::MAX, |index| index + 1));
-        g.start(Task::CutLog, Job::CutLog { below });
+        g.start(Task::CutLog, LogJob::CutLog { below });
         self.answer_physical(g);
     }
 

@@ -98,7 +98,7 @@ impl Doubts {
         self.due = self.due.min(g.now + IN_DOUBT);
         if doubt.is_some() || self.kept {
             self.kept = doubt.is_some();
-            g.start(Task::KeepDoubt, Job::KeepDoubt { doubt });
+            g.start(Task::KeepDoubt, LogJob::KeepDoubt { doubt });
         }
     }
 }

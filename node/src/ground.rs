@@ -6,7 +6,7 @@
 
 use crate::config::Config;
 use crate::frame::Frame;
-use crate::io::{Answer, Job, JobId, Level, Output, Refusal, Waiter};
+use crate::io::{Answer, BackgroundJob, Job, JobId, Level, Output, Refusal, Waiter};
 use crate::jobs::{Jobs, Task};
 use crate::writing::Writing;
 use consensus::{Consensus, Role};
@@ -186,7 +186,7 @@ impl Ground {
         self.store.conf().voters.iter().copied().filter(|id| *id != self.config.member).collect()
     }
 
-    pub(crate) fn start(&mut self, task: Task, work: Job) -> JobId {
+    pub(crate) fn start(&mut self, task: Task, work: impl Into<Job>) -> JobId {
         self.jobs.start(task, work, &mut self.out)
     }
 
@@ -235,7 +235,7 @@ impl Ground {
             let Some((extent, bytes)) = self.writing.hand_over(extent) else { continue };
             let store::Extent { segment, offset, parts, seals, .. } = extent;
             let task = Task::Write { epoch: self.epoch, bytes };
-            self.start(task, Job::WriteRecords { segment, offset, parts, seals });
+            self.start(task, BackgroundJob::WriteRecords { segment, offset, parts, seals });
         }
     }
 

@@ -9,7 +9,7 @@ use crate::config::TICK_MS;
 use crate::ground::Ground;
 use crate::io::*;
 use crate::jobs::Task;
-use crate::work::HashScan;
+use crate::scan::HashScan;
 use std::collections::VecDeque;
 use store::PinId;
 use store::hash::{HashKv, KeepSet};
@@ -122,7 +122,7 @@ impl Hashes {
 
     fn scan_files(&mut self, g: &mut Ground, scan: HashScan) {
         self.queue.front_mut().expect("a hash is under way").stage = Stage::Scanning;
-        g.start(Task::HashKv { epoch: g.epoch() }, Job::HashKv { scan: Box::new(scan) });
+        g.start(Task::HashKv { epoch: g.epoch() }, BackgroundJob::HashKv { scan: Box::new(scan) });
     }
 
     /// The disk refused to read: the scan goes on a moment later, but not for ever.

@@ -104,7 +104,7 @@ impl Health {
         self.stalled.insert(job);
         let task = g.task(job).expect("a job that waits is under way");
         if !matches!(task, Task::Save { .. } | Task::RestartLog) {
-            g.start(Task::ReleaseSpares, Job::ReleaseSpares);
+            g.start(Task::ReleaseSpares, LogJob::ReleaseSpares);
         }
         if first {
             let text = format!("the disk is full: {fault}; reads go on, writes are refused until there is room");
@@ -197,7 +197,7 @@ impl Health {
                  nothing of it is answered any more"
             );
             g.note(Level::Error, text);
-            g.start(Task::MarkCorrupt, Job::MarkCorrupt);
+            g.start(Task::MarkCorrupt, BackgroundJob::MarkCorrupt);
         }
         found
     }

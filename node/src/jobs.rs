@@ -99,8 +99,9 @@ struct Refused {
 }
 
 impl Jobs {
-    pub(crate) fn start(&mut self, task: Task, work: Job, out: &mut Vec<Output>) -> JobId {
+    pub(crate) fn start(&mut self, task: Task, work: impl Into<Job>, out: &mut Vec<Output>) -> JobId {
         self.last += 1;
+        let work = work.into();
         self.running.insert(self.last, Running { task, read: work.read_again(), tries: 1 });
         out.push(Output::Job { job: self.last, work });
         self.last

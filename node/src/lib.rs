@@ -39,7 +39,9 @@
 //! | `watch` | the stream's half of watching |
 //! | `recover`, `offline` | from the files to a member; to its state alone, for tools |
 //! | `lanes` | what waits for one peer: what goes first, what is given up |
-//! | `frame`, `work`, `queue` | peer frames and their bytes; jobs carried out, and in which order |
+//! | `io` | what is said to a member, what it says, and the disk jobs |
+//! | `frame` | peer frames and their bytes |
+//! | `work`, `scan`, `queue` | jobs carried out, the hash over files, and the order of jobs |
 
 mod apply;
 mod backup;
@@ -67,6 +69,7 @@ pub mod queue;
 mod reads;
 mod recover;
 mod saves;
+mod scan;
 mod scrub;
 mod transfer;
 mod walks;
@@ -80,3 +83,4 @@ pub use config::{Budgets, Config, TICK_MS};
 pub use io::*;
 pub use member::Node;
 pub use recover::{exists, genesis};
+pub use scan::HashScan;

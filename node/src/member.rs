@@ -318,7 +318,12 @@ impl Node {
             Frame::Standing { boot, question, standing } => {
                 self.doubts.on_standing(g, from, boot, question, standing);
             }
-            Frame::TransferEnded { index, ok } => self.transfer.on_transfer_ended(g, from, index, ok),
+            Frame::TransferEnded { index, ok } => {
+                self.transfer.on_transfer_ended(g, from, index, ok);
+                if !ok {
+                    self.scrubs.hurry(g);
+                }
+            }
             Frame::Able { able } => self.watchdog.on_able(g, from, able),
             Frame::Digest { index, digest } => {
                 if self.health.on_digest(g, from, index, digest) {
@@ -376,7 +381,7 @@ impl Node {
                 }
             }
             for fetch in turn.fetch.drain(..) {
-                let job = Job::ReadLog { ticket: fetch.ticket, from: fetch.from_index, max_bytes: fetch.max_bytes };
+                let job = LogJob::ReadLog { ticket: fetch.ticket, from: fetch.from_index, max_bytes: fetch.max_bytes };
                 g.start(Task::ReadLog { ticket: fetch.ticket }, job);
             }
             if let Some(index) = turn.want_snapshot.take() {

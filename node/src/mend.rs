@@ -124,6 +124,13 @@ impl Mends {
             Finding::Stretch(stretch) => {
                 self.suspect(g, &records::path(stretch.segment));
             }
+            Finding::Beyond { segment } => {
+                let beyond = g.store.segments().filter(|known| known.id >= *segment && known.first > 0);
+                let paths: Vec<String> = beyond.map(|known| records::path(known.id)).collect();
+                paths.iter().for_each(|path| {
+                    self.suspect(g, path);
+                });
+            }
             Finding::Seal { segment } => {
                 self.suspect(g, &records::path(*segment));
             }
@@ -135,7 +142,7 @@ impl Mends {
     /// Every record is whole, and the checksum is another one.
     fn wrong_sum(&mut self, g: &mut Ground, segment: u32, mended: bool, fault: &disk::Fault) {
         if mended && !g.swapping() {
-            g.start(Task::Mended { epoch: g.epoch() }, Job::Mended { segment, sealed: None, fillers: true });
+            g.start(Task::Mended { epoch: g.epoch() }, BackgroundJob::Mended { segment, sealed: None, fillers: true });
         } else {
             g.note(Level::Error, format!("{fault}, though every record in it is whole"));
         }
@@ -172,7 +179,7 @@ impl Mends {
         let scan = Box::new(Scrub::segment(&known, lenient));
         let (stretches, peers) = (VecDeque::new(), Vec::new());
         self.work = Some(Work { segment, stretches, unsealed: false, placing: None, peers, asked: None, wrote: false });
-        g.start(Task::Look { epoch: g.epoch() }, Job::Scrub { scan, bytes: STEP });
+        g.start(Task::Look { epoch: g.epoch() }, BackgroundJob::Scrub { scan, bytes: STEP });
     }
 
     pub(crate) fn looked(&mut self, g: &mut Ground, epoch: u64, scan: Box<Scrub>, step: Result<Step, disk::Fault>) {
@@ -188,7 +195,7 @@ impl Mends {
                     }
                 }
                 if !step.done {
-                    g.start(Task::Look { epoch }, Job::Scrub { scan, bytes: STEP });
+                    g.start(Task::Look { epoch }, BackgroundJob::Scrub { scan, bytes: STEP });
                     return;
                 }
                 self.begin(g);
@@ -248,7 +255,7 @@ impl Mends {
         let end = g.store.segments().find(|known| known.id == segment && known.sealed).map(|known| known.end);
         let (sealed, fillers) = (end.filter(|_| unsealed), suspect.fillers);
         if sealed.is_some() || fillers {
-            g.start(Task::Mended { epoch: g.epoch() }, Job::Mended { segment, sealed, fillers });
+            g.start(Task::Mended { epoch: g.epoch() }, BackgroundJob::Mended { segment, sealed, fillers });
         }
     }
 
@@ -265,7 +272,7 @@ impl Mends {
             work.wrote = true;
             work.placing = None;
             work.stretches.pop_front();
-            g.start(Task::Mend { epoch }, Job::Mend { segment, at: disk::PAGE as u32, parts: Vec::new() });
+            g.start(Task::Mend { epoch }, BackgroundJob::Mend { segment, at: disk::PAGE as u32, parts: Vec::new() });
             return;
         }
         work.placing = Some(Placing::new(stretch));
@@ -315,7 +322,10 @@ impl Mends {
                     return self.written(g, asked.peer);
                 }
                 let segment = work.segment;
-                g.start(Task::MendFrom { epoch: g.epoch(), peer: asked.peer }, Job::Mend { segment, at, parts });
+                g.start(
+                    Task::MendFrom { epoch: g.epoch(), peer: asked.peer },
+                    BackgroundJob::Mend { segment, at, parts },
+                );
             }
             // What it has and what this member has do not go together: another may have more.
             Err(Misfit::Later) => self.give_up_stretch(g),
@@ -393,7 +403,7 @@ impl Mends {
         let holds =
             |known: &&store::SegmentUse| known.first > 0 && known.first <= before.main && known.last >= after.main;
         let segments = g.store.segments().filter(holds).map(|known| known.id).collect();
-        let work = Job::ReadRecords { segments, after, before, max_bytes: PIECE };
+        let work = BackgroundJob::ReadRecords { segments, after, before, max_bytes: PIECE };
         g.start(Task::GiveRecords { to, epoch: g.epoch() }, work);
     }
 

@@ -171,3 +171,128 @@ impl Placing {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use store::command::{self, PutRequest};
+    use store::{Config, Position};
+
+    /// Sixty puts of ten keys, and their records as they lie in segment 1.
+    fn written() -> (Store, Vec<Bytes>) {
+        let mut store = Store::new(Config { segment_bytes: 1 << 20 });
+        for index in 1..=60 {
+            let (key, value) = (format!("key-{}", index % 10), "v".repeat(index as usize));
+            let mut request = Vec::new();
+            PutRequest { key: key.as_bytes(), value: value.as_bytes(), ..PutRequest::default() }.encode(&mut request);
+            let body = command::encode_put(&request).expect("well-formed");
+            store.apply(Position { index, term: 1 }, &body, None).expect("applied");
+        }
+        let records = store.unwritten(usize::MAX).into_iter().flat_map(|extent| extent.parts).collect();
+        (store, records)
+    }
+
+    fn rev(record: &Bytes) -> Rev {
+        record::check(record).expect("whole").0
+    }
+
+    /// Records `from..until` are damaged.
+    fn stretch(records: &[Bytes], from: usize, until: usize) -> Stretch {
+        let offset = |n: usize| 4096 + records[..n].iter().map(|record| record.len() as u32).sum::<u32>();
+        let last = rev(&records[records.len() - 1]).main;
+        let after = from.checked_sub(1).map_or(Rev { main: rev(&records[0]).main, sub: -1 }, |n| rev(&records[n]));
+        let before = records.get(until).map_or(Rev { main: last + 1, sub: 0 }, rev);
+        let (from, until) = (offset(from), offset(until));
+        Stretch { segment: 1, from, until, after, before, last, what: String::new() }
+    }
+
+    fn place(store: &Store, stretch: &Stretch, sent: &[Bytes], compacted: i64) -> Result<(Vec<u8>, bool), Misfit> {
+        let mut placing = Placing::new(stretch);
+        let (mut bytes, mut at) = (Vec::new(), stretch.from);
+        let mut written = |placing: &mut Placing| {
+            let (start, parts) = placing.placed();
+            assert_eq!(start, at);
+            bytes.extend(parts.concat());
+            at = stretch.from + bytes.len() as u32;
+        };
+        for record in sent {
+            placing.take(store, record.clone(), compacted)?;
+            written(&mut placing);
+        }
+        placing.end(store, compacted)?;
+        written(&mut placing);
+        assert!(placing.is_done());
+        let filled = placing.filled();
+        Ok((bytes, filled))
+    }
+
+    #[test]
+    fn what_was_there_goes_back_to_where_it_was() {
+        let (store, records) = written();
+        for (from, until) in [(0, 1), (5, 6), (3, 40), (59, 60), (0, 60)] {
+            let placed = place(&store, &stretch(&records, from, until), &records[from..until], 0);
+            assert_eq!(placed, Ok((records[from..until].concat(), false)));
+        }
+    }
+
+    /// Whatever the sender has dropped: needed records are where they were, and the rest is whole records in order.
+    #[test]
+    fn fillers_take_the_place_of_what_nobody_has() {
+        let (mut store, records) = written();
+        store.apply(Position { index: 61, term: 1 }, &command::encode_compaction(55, false), None).expect("applied");
+        let needed = |store: &Store, record: &Bytes| {
+            let opened = record::open(record).expect("whole");
+            let key = record::key_value(&opened.body).expect("a pair").key.to_vec();
+            store.handle_of(&key, opened.rev).is_some()
+        };
+        let late = stretch(&records, 20, 60);
+        let sent: Vec<Bytes> = records[50..].to_vec();
+        assert_eq!(place(&store, &late, &sent, 55), Err(Misfit::Later), "this member still has them in its index");
+        while !store.sweep(1000) {}
+        for (from, until) in [(0, 60), (20, 60), (0, 49), (30, 31), (58, 60), (44, 47)] {
+            let stretch = stretch(&records, from, until);
+            for keep in 0..8 {
+                // The sender has what is needed, and some of the rest.
+                let kept = |(n, record): &(usize, &Bytes)| needed(&store, record) || n % 8 < keep;
+                let sent: Vec<Bytes> =
+                    records[from..until].iter().enumerate().filter(kept).map(|(_, record)| record.clone()).collect();
+                let (bytes, _) = place(&store, &stretch, &sent, 55).expect("it fits");
+                assert_eq!(bytes.len() as u32, stretch.until - stretch.from);
+                let (bytes, mut at, mut before) = (Bytes::from(bytes), 0, stretch.after);
+                while at < bytes.len() {
+                    let len = record::whole_len(&bytes[at..]).expect("a record");
+                    let found = rev(&bytes.slice(at..at + len));
+                    assert!(found > before && found < stretch.before, "{found:?} behind {before:?}");
+                    (before, at) = (found, at + len);
+                }
+                if until == 60 {
+                    assert_eq!(before.main, stretch.last);
+                }
+                let mut offset = 0;
+                for record in &records[from..until] {
+                    if needed(&store, record) {
+                        assert_eq!(bytes[offset..offset + record.len()], record[..]);
+                    }
+                    offset += record.len();
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_does_not_belong_there_is_refused() {
+        let (store, records) = written();
+        let stretch = stretch(&records, 10, 20);
+        let wrong = |sent: &[Bytes]| matches!(place(&store, &stretch, sent, -1), Err(Misfit::Wrong(_)));
+        assert!(wrong(&records[9..20]) && wrong(&records[10..21]), "of other revisions");
+        let mut swapped = records[10..20].to_vec();
+        swapped.swap(3, 4);
+        assert!(wrong(&swapped));
+        // Of the right revision, with a value of another length.
+        let mut other = records[10..20].to_vec();
+        let opened = record::open(&other[5]).expect("whole");
+        let kv = record::key_value(&opened.body).expect("a pair");
+        other[5] = record::encode(opened.rev, false, &store::record::KeyValueRef { value: b"x", ..kv });
+        assert!(wrong(&other));
+    }
+}

@@ -7,48 +7,86 @@
 //! what was written), and after `PATIENCE` jobs went ahead of it, it has its turn.
 //! The other lanes have one kind of work, so it is done in its order.
 
-use crate::io::{Job, JobId};
+use crate::io::{BackgroundJob, Job, JobId, LogJob, ReadJob};
 use std::collections::VecDeque;
 
 /// Later jobs that may go ahead of a long one before its next step.
 const PATIENCE: u32 = 16;
 
+/// What a queue asks of the jobs in it.
+pub trait Queued {
+    /// It is a step of something long: others may go ahead of it.
+    fn is_long(&self) -> bool;
+}
+
+impl Queued for LogJob {
+    fn is_long(&self) -> bool {
+        false
+    }
+}
+
+impl Queued for ReadJob {
+    fn is_long(&self) -> bool {
+        false
+    }
+}
+
+impl Queued for BackgroundJob {
+    fn is_long(&self) -> bool {
+        match self {
+            BackgroundJob::WriteRecords { .. } | BackgroundJob::ReadHistory { .. } | BackgroundJob::MarkCorrupt => {
+                false
+            }
+            BackgroundJob::CheckpointBegin { .. }
+            | BackgroundJob::CheckpointRows { .. }
+            | BackgroundJob::CheckpointFinish { .. }
+            | BackgroundJob::HashKv { .. }
+            | BackgroundJob::ReadBackup { .. }
+            | BackgroundJob::ReadChunk { .. }
+            | BackgroundJob::InstallBegin { .. }
+            | BackgroundJob::InstallChunk { .. }
+            | BackgroundJob::InstallDrop { .. }
+            | BackgroundJob::Scrub { .. }
+            | BackgroundJob::ReadRecords { .. }
+            | BackgroundJob::Mend { .. }
+            | BackgroundJob::Mended { .. }
+            | BackgroundJob::InstallFinish => true,
+        }
+    }
+}
+
+impl Queued for Job {
+    fn is_long(&self) -> bool {
+        match self {
+            Job::Log(job) => job.is_long(),
+            Job::Read(job) => job.is_long(),
+            Job::Background(job) => job.is_long(),
+        }
+    }
+}
+
 /// Jobs of one lane that wait for it. Both drivers, the server's and the simulator's, use it.
-#[derive(Debug, Default)]
-pub struct JobQueue {
-    ahead: VecDeque<(JobId, Job)>,
-    long: VecDeque<(JobId, Job)>,
+#[derive(Debug)]
+pub struct JobQueue<J = Job> {
+    ahead: VecDeque<(JobId, J)>,
+    long: VecDeque<(JobId, J)>,
     /// Jobs that went ahead of the first long one although they came later.
     passed: u32,
 }
 
-fn is_long(job: &Job) -> bool {
-    matches!(
-        job,
-        Job::CheckpointBegin { .. }
-            | Job::CheckpointRows { .. }
-            | Job::CheckpointFinish { .. }
-            | Job::HashKv { .. }
-            | Job::ReadBackup { .. }
-            | Job::ReadChunk { .. }
-            | Job::Scrub { .. }
-            | Job::ReadRecords { .. }
-            | Job::Mend { .. }
-            | Job::Mended { .. }
-            | Job::InstallBegin { .. }
-            | Job::InstallChunk { .. }
-            | Job::InstallDrop { .. }
-            | Job::InstallFinish
-    )
+impl<J> Default for JobQueue<J> {
+    fn default() -> JobQueue<J> {
+        JobQueue { ahead: VecDeque::new(), long: VecDeque::new(), passed: 0 }
+    }
 }
 
-impl JobQueue {
-    pub fn push(&mut self, job: JobId, work: Job) {
-        if is_long(&work) { self.long.push_back((job, work)) } else { self.ahead.push_back((job, work)) }
+impl<J: Queued> JobQueue<J> {
+    pub fn push(&mut self, job: JobId, work: J) {
+        if work.is_long() { self.long.push_back((job, work)) } else { self.ahead.push_back((job, work)) }
     }
 
     /// The job to do next.
-    pub fn pop(&mut self) -> Option<(JobId, Job)> {
+    pub fn pop(&mut self) -> Option<(JobId, J)> {
         let Some((long, _)) = self.long.front() else { return self.ahead.pop_front() };
         match self.ahead.front() {
             Some((next, _)) if next < long => self.ahead.pop_front(),
@@ -72,19 +110,19 @@ impl JobQueue {
 mod tests {
     use super::*;
 
-    fn write() -> Job {
-        Job::WriteRecords { segment: 1, offset: 0, parts: Vec::new(), seals: false }
+    fn write() -> BackgroundJob {
+        BackgroundJob::WriteRecords { segment: 1, offset: 0, parts: Vec::new(), seals: false }
     }
 
-    fn history() -> Job {
-        Job::ReadHistory { segments: Vec::new(), from: 1, until: 2, max_bytes: 1 }
+    fn history() -> BackgroundJob {
+        BackgroundJob::ReadHistory { segments: Vec::new(), from: 1, until: 2, max_bytes: 1 }
     }
 
-    fn long() -> Job {
-        Job::CheckpointBegin { index: 1 }
+    fn long() -> BackgroundJob {
+        BackgroundJob::CheckpointBegin { index: 1 }
     }
 
-    fn order(queue: &mut JobQueue) -> Vec<JobId> {
+    fn order(queue: &mut JobQueue<BackgroundJob>) -> Vec<JobId> {
         std::iter::from_fn(|| queue.pop()).map(|(job, _)| job).collect()
     }
 

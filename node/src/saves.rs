@@ -60,7 +60,7 @@ impl Saves {
     fn start_next(&mut self, g: &mut Ground) {
         let Some(Save { number, hard, entries }) = self.waiting.pop_front() else { return };
         self.in_flight.push_back((number, g.now));
-        g.start(Task::Save { number }, Job::Save { number, hard, entries });
+        g.start(Task::Save { number }, LogJob::Save { number, hard, entries });
     }
 
     /// True: it was the last one that the disk had.
@@ -113,7 +113,7 @@ impl Saves {
             self.unproven = None;
             // What arrived in this turn is not in the log on disk yet: it may replace entries there.
             let commit = g.consensus.commit().min(g.consensus.durable_position().index);
-            g.start(Task::Prove, Job::Prove { commit });
+            g.start(Task::Prove, LogJob::Prove { commit });
         }
     }
 }

@@ -17,6 +17,8 @@ const PAUSE: u64 = 100 / TICK_MS;
 /// A step that the disk refused is tried again after this, so often; then the file is passed over. Ticks.
 const AGAIN: u64 = 1_000 / TICK_MS;
 const TRIES: u32 = 5;
+/// A pass is hurried so seldom. Ticks.
+const HURRIED: u64 = 60_000 / TICK_MS;
 /// Damage that is remembered, so that no pass tells of it again.
 const TOLD: usize = 1_000;
 
@@ -30,6 +32,9 @@ pub(crate) struct Scrubs {
     due: Option<u64>,
     begun: u64,
     tries: u32,
+    /// The pass under way does not take its time. When that was last asked for, a tick.
+    hurries: bool,
+    hurried: Option<u64>,
     /// Bytes read in this pass, and in the one before.
     read: u64,
     pass: Option<u64>,
@@ -62,8 +67,9 @@ impl Scrubs {
         self.reading = true;
         // What the last pass read. Before that: two checkpoints keep about so much log.
         let bytes = self.pass.unwrap_or(bytes + 2 * g.config.checkpoint_bytes).max(bytes);
-        self.due = Some(g.now + (period / (bytes / STEP + 1)).clamp(PAUSE, period));
-        g.start(Task::Scrub { epoch: g.epoch() }, Job::Scrub { scan, bytes: STEP });
+        let pause = if self.hurries { PAUSE } else { period / (bytes / STEP + 1) };
+        self.due = Some(g.now + pause.clamp(PAUSE, period));
+        g.start(Task::Scrub { epoch: g.epoch() }, BackgroundJob::Scrub { scan, bytes: STEP });
     }
 
     /// What a step found.
@@ -84,6 +90,7 @@ impl Scrubs {
                 self.figures.read += step.read;
                 self.read += step.read;
                 if step.done {
+                    self.hurries = false;
                     self.pass = Some(std::mem::take(&mut self.read));
                     self.figures.passes += 1;
                     self.ended = Some(g.now);
@@ -108,6 +115,17 @@ impl Scrubs {
                 Vec::new()
             }
         }
+    }
+
+    /// Another member found damage in what this one sent: the next pass begins now, and does not take its time.
+    pub(crate) fn hurry(&mut self, g: &Ground) {
+        if g.config.scrub_seconds == 0 || self.hurried.is_some_and(|at| g.now - at < HURRIED) {
+            return;
+        }
+        self.hurried = Some(g.now);
+        self.hurries = true;
+        self.scan = None;
+        self.due = Some(g.now);
     }
 
     /// Damage outside of segments. True: it is not known yet.

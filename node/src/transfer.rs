@@ -251,7 +251,7 @@ impl Transfer {
             stage: Stage::Beginning,
             store: None,
         });
-        g.start(Task::Install { run: self.run }, Job::InstallBegin { manifest });
+        g.start(Task::Install { run: self.run }, BackgroundJob::InstallBegin { manifest });
     }
 
     /// Asks for the next piece. When all are here, the files are put in place.
@@ -272,7 +272,7 @@ impl Transfer {
         }
         receiving.stage = Stage::Finishing;
         g.begin_swap();
-        g.start(Task::Install { run: receiving.run }, Job::InstallFinish);
+        g.start(Task::Install { run: receiving.run }, BackgroundJob::InstallFinish);
         Step::Swapping
     }
 
@@ -293,7 +293,7 @@ impl Transfer {
         receiving.moved = g.now;
         receiving.pace.came(g.now - receiving.asked.since);
         receiving.stage = Stage::Writing;
-        g.start(Task::Install { run: receiving.run }, Job::InstallChunk { file, offset, bytes, kept });
+        g.start(Task::Install { run: receiving.run }, BackgroundJob::InstallChunk { file, offset, bytes, kept });
     }
 
     /// A job of an install is done; of one that was replaced, nothing follows.
@@ -331,7 +331,7 @@ impl Transfer {
         let receiving = self.receiving.as_ref().expect("an install is under way");
         let (index, term) = (receiving.snapshot.index, receiving.snapshot.term);
         let hard = HardState { term: status.term, vote: status.vote, commit: index };
-        g.start(Task::RestartLog, Job::RestartLog { hard, index, term });
+        g.start(Task::RestartLog, LogJob::RestartLog { hard, index, term });
     }
 
     /// The log has restarted behind the new state.
@@ -413,7 +413,7 @@ impl Transfer {
         let Some(receiving) = &mut self.receiving else {
             if self.staged.is_some_and(|index| index <= applied) {
                 self.staged = None;
-                g.start(Task::DropStaged, Job::InstallDrop { applied });
+                g.start(Task::DropStaged, BackgroundJob::InstallDrop { applied });
             }
             return;
         };
@@ -486,7 +486,7 @@ impl Transfer {
         let since = self.sending.get(&to.member).filter(|sending| sending.index == index);
         let logged = since.map_or(stock.logged, |sending| sending.logged);
         self.sending.insert(to.member, Sending { index, asked: g.now, logged, lost: false });
-        g.start(Task::SendChunk { to }, Job::ReadChunk { file, offset, len });
+        g.start(Task::SendChunk { to }, BackgroundJob::ReadChunk { file, offset, len });
     }
 
     pub(crate) fn on_transfer_ended(&mut self, g: &mut Ground, from: u64, index: u64, ok: bool) {

@@ -109,7 +109,7 @@ impl Watches {
         let Some(from) = self.histories.begin() else { return };
         g.write_records();
         let (until, max_bytes) = (g.store.revision() + 1, g.config.budgets.history_bytes);
-        let job = Job::ReadHistory { segments: g.written_segments(), from, until, max_bytes };
+        let job = BackgroundJob::ReadHistory { segments: g.written_segments(), from, until, max_bytes };
         g.start(Task::History, job);
     }
 

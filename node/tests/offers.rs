@@ -1,9 +1,5 @@
 //! One member, and a leader that it does not know: what it hears of it, and which snapshot it refuses.
 
-#[path = "../../disk/tests/support/mod.rs"]
-#[allow(dead_code)]
-mod support;
-
 use bytes::Bytes;
 use consensus::{ConfState, Consensus, HardState, Restored, Snapshot, Turn};
 use disk::checkpoint::{IndexFile, Manifest};
@@ -12,7 +8,7 @@ use node::frame::Frame;
 use node::*;
 use std::sync::Arc;
 use store::{Member, Position, Store};
-use support::MemFiles;
+use testkit::files::MemFiles;
 
 const CLUSTER: u64 = 0xc1;
 const STRANGER: u64 = 9;
@@ -114,10 +110,8 @@ impl World {
         let name = format!("{work:?}");
         self.jobs.push(name.split(|letter: char| !letter.is_alphanumeric()).next().expect("a word").to_string());
         let id = Identity { cluster: CLUSTER, member: 1 };
-        let ran = match work::lane(&work) {
-            work::Lane::Log => work::run_log(&mut self.log, work),
-            _ => work::run(&self.files, id, store::Config { segment_bytes: 1 << 20 }, work),
-        };
+        let whose = work::Whose { id, config: store::Config { segment_bytes: 1 << 20 } };
+        let ran = work::run(&mut self.log, &*self.files, whose, work);
         let work::Ran::Done(result) = ran else { panic!("there is room") };
         self.input(Input::Done { job, result });
     }

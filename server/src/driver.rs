@@ -9,7 +9,7 @@ use crate::log;
 use crate::peers::Peers;
 use crate::posts::Post;
 use crate::workers::Workers;
-use node::{Answer, Input, Job, Node, Output, Request, StreamId, ToStream, Waiter};
+use node::{Answer, Input, Job, LogJob, Node, Output, Request, StreamId, ToStream, Waiter};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -123,7 +123,7 @@ impl Driver {
     fn carry_out(&mut self, output: Output) {
         match output {
             Output::Job { job, work } => {
-                if let Job::Save { .. } = work {
+                if let Job::Log(LogJob::Save { .. }) = work {
                     // Appends stand before the save: followers write while we do.
                     self.peers.wake();
                 }

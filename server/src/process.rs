@@ -16,6 +16,7 @@ use crate::workers::Workers;
 use crate::{compactor, listeners, publish};
 use disk::Files;
 use disk::urls::{Url, texts};
+use node::work::Whose;
 use node::{Answer, Input, Node, Output, Request};
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -235,7 +236,7 @@ fn start(args: &[String], given: &Given, options: Options) -> Result<(), Failed>
     let edge = Edge::new(core.on_runtime(CLIENTS));
     let to_peers = deliveries.remove(PEERS);
     let to_clients = deliveries.remove(CLIENTS);
-    let workers = Workers::start(&edge, &end, files, (identity, store_config), wal).map_err(io)?;
+    let workers = Workers::start(&edge, &end, files, Whose { id: identity, config: store_config }, wal).map_err(io)?;
     let max_request_bytes = options.settings.max_request_bytes;
     let setup = Setup { identity, boot, late, members, listeners: bound.peer, max_request_bytes };
     // From here on the member answers for itself.

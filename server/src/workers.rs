@@ -7,10 +7,10 @@ use crate::edge::Edge;
 use crate::intake::Intake;
 use crate::ledger::{Depth, Ledger};
 use crate::log;
-use disk::{Files, Identity, Log};
-use node::queue::JobQueue;
-use node::work::{self, Lane, Ran};
-use node::{Job, JobId, JobResult};
+use disk::{Files, Log};
+use node::queue::{JobQueue, Queued};
+use node::work::{self, Ran, Whose};
+use node::{BackgroundJob, Job, JobId, JobResult, LogJob, ReadJob};
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -24,91 +24,90 @@ use thread_priority::{ThreadPriority, ThreadPriorityValue};
 /// Priority of the background thread, of 99 with 50 in the middle: niceness 10.
 const PRIORITY: u8 = 22;
 
-/// Queues of the three threads. They need no bound of their own: the node has a bounded
+/// One thread and its queue.
+struct Worker<J> {
+    queue: Sender<(JobId, J)>,
+    thread: JoinHandle<()>,
+}
+
+impl<J: Send + 'static> Worker<J> {
+    fn start(name: &str, body: impl FnOnce(Receiver<(JobId, J)>) + Send + 'static) -> io::Result<Worker<J>> {
+        let (queue, jobs) = channel();
+        let thread = Builder::new().name(name.into()).spawn(move || body(jobs))?;
+        Ok(Worker { queue, thread })
+    }
+
+    fn submit(&self, depth: &Depth, job: JobId, work: J) {
+        depth.enter();
+        // The thread ends only after this sender is dropped, or by a panic that ends the process.
+        let _ = self.queue.send((job, work));
+    }
+
+    /// No more jobs come: the thread finishes what was submitted.
+    fn close(self) -> JoinHandle<()> {
+        self.thread
+    }
+}
+
+/// The three threads. Their queues need no bound of their own: the node has a bounded
 /// number of jobs in flight and waits for their reports.
 pub struct Workers {
-    log: Sender<(JobId, Job)>,
-    reader: Sender<(JobId, Job)>,
-    background: Sender<(JobId, Job)>,
-    threads: Vec<JoinHandle<()>>,
+    log: Worker<LogJob>,
+    reader: Worker<ReadJob>,
+    background: Worker<BackgroundJob>,
     ledger: Arc<Ledger>,
 }
 
 impl Workers {
-    pub fn start(
-        edge: &Edge,
-        end: &CoreEnd,
-        files: Arc<dyn Files>,
-        whose: (Identity, store::Config),
-        log: Log,
-    ) -> io::Result<Workers> {
-        let mut threads = Vec::new();
-        let mut thread = |name: &str, body: Box<dyn FnOnce(Receiver<(JobId, Job)>) + Send>| {
-            let (sender, jobs) = channel();
-            threads.push(Builder::new().name(name.into()).spawn(move || body(jobs))?);
-            io::Result::Ok(sender)
-        };
+    pub fn start(edge: &Edge, end: &CoreEnd, files: Arc<dyn Files>, whose: Whose, mut log: Log) -> io::Result<Workers> {
         let shared = end.shared.clone();
-        let mut wal = log;
         let flushes = edge.metrics().wal_fsync.clone();
-        let log = thread(
-            "log",
-            Box::new(move |jobs| {
-                carry_out(&shared.intake, &shared.ledger.jobs_log, jobs, |job| {
-                    let saved = matches!(job, Job::Save { .. }).then(Instant::now);
-                    let result = work::run_log(&mut wal, job);
-                    if let Some(since) = saved {
-                        flushes.observe(since.elapsed().as_secs_f64());
-                    }
-                    result
-                });
-                // A clean stop: the end of the log is proven, and said to be.
-                if wal.usable()
-                    && let Err(fault) = wal.close(wal.hard().commit)
-                {
-                    log::warn("the end of the log is not proven", &[("error", log::json!(fault.to_string()))]);
+        let wal = Worker::start("log", move |jobs| {
+            carry_out(&shared.intake, &shared.ledger.jobs_log, jobs, |job| {
+                let saved = matches!(job, LogJob::Save { .. }).then(Instant::now);
+                let ran = work::run_log(&mut log, job);
+                if let Some(since) = saved {
+                    flushes.observe(since.elapsed().as_secs_f64());
                 }
-            }),
-        )?;
+                ran
+            });
+            prove_end(&mut log);
+        })?;
         let (shared, reading) = (end.shared.clone(), files.clone());
-        let reader = thread(
-            "reader-apply",
-            Box::new(move |jobs| {
-                carry_out(&shared.intake, &shared.ledger.jobs_reader, jobs, |job| {
-                    work::run(&reading, whose.0, whose.1, job)
-                })
-            }),
-        )?;
+        let reader = Worker::start("reader-apply", move |jobs| {
+            carry_out(&shared.intake, &shared.ledger.jobs_reader, jobs, |job| work::run_read(&*reading, job));
+        })?;
         let shared = end.shared.clone();
-        let background = thread(
-            "background",
-            Box::new(move |jobs| {
-                stand_back();
-                carry_out(&shared.intake, &shared.ledger.jobs_background, jobs, |job| {
-                    work::run(&files, whose.0, whose.1, job)
-                });
-            }),
-        )?;
-        Ok(Workers { log, reader, background, threads, ledger: end.shared.ledger.clone() })
+        let background = Worker::start("background", move |jobs| {
+            stand_back();
+            let run = |job| work::run_background(&*files, whose, job);
+            carry_out(&shared.intake, &shared.ledger.jobs_background, jobs, run);
+        })?;
+        Ok(Workers { log: wal, reader, background, ledger: end.shared.ledger.clone() })
     }
 
     pub fn submit(&self, job: JobId, work: Job) {
-        let (queue, depth) = match work::lane(&work) {
-            Lane::Log => (&self.log, &self.ledger.jobs_log),
-            Lane::Reader => (&self.reader, &self.ledger.jobs_reader),
-            Lane::Background => (&self.background, &self.ledger.jobs_background),
-        };
-        depth.enter();
-        // The thread ends only after this sender is dropped, or by a panic that ends the process.
-        let _ = queue.send((job, work));
+        match work {
+            Job::Log(work) => self.log.submit(&self.ledger.jobs_log, job, work),
+            Job::Read(work) => self.reader.submit(&self.ledger.jobs_reader, job, work),
+            Job::Background(work) => self.background.submit(&self.ledger.jobs_background, job, work),
+        }
     }
 
     /// Lets the threads finish what was submitted and waits for them.
     pub fn finish(self) {
-        drop((self.log, self.reader, self.background));
-        for thread in self.threads {
+        for thread in [self.log.close(), self.reader.close(), self.background.close()] {
             let _ = thread.join();
         }
+    }
+}
+
+/// A clean stop: the end of the log is proven, and said to be.
+fn prove_end(log: &mut Log) {
+    if log.usable()
+        && let Err(fault) = log.close(log.hard().commit)
+    {
+        log::warn("the end of the log is not proven", &[("error", log::json!(fault.to_string()))]);
     }
 }
 
@@ -125,7 +124,7 @@ fn stand_back() {
 }
 
 /// On a full disk the lane waits with its job until there is room.
-fn until_done(intake: &Intake, id: JobId, mut job: Job, run: &mut impl FnMut(Job) -> Ran) -> JobResult {
+fn until_done<J>(intake: &Intake, id: JobId, mut job: J, run: &mut impl FnMut(J) -> Ran<J>) -> JobResult {
     let mut told = false;
     loop {
         match run(job) {
@@ -143,7 +142,7 @@ fn until_done(intake: &Intake, id: JobId, mut job: Job, run: &mut impl FnMut(Job
 }
 
 /// Does the jobs in the order of [`JobQueue`], until there are none and none can come.
-fn carry_out(intake: &Intake, depth: &Depth, jobs: Receiver<(JobId, Job)>, mut run: impl FnMut(Job) -> Ran) {
+fn carry_out<J: Queued>(intake: &Intake, depth: &Depth, jobs: Receiver<(JobId, J)>, mut run: impl FnMut(J) -> Ran<J>) {
     let mut queue = JobQueue::default();
     loop {
         if queue.is_empty() {

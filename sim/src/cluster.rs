@@ -22,7 +22,9 @@ use bytes::Bytes;
 use consensus::HardState;
 use disk::Identity;
 use node::frame::Frame;
-use node::{Answer, Input, Job, JobId, JobResult, Level, Node, Output, Request, Status, StreamId, Waiter};
+use node::{
+    Answer, BackgroundJob, Input, Job, JobId, JobResult, Level, Node, Output, Request, Status, StreamId, Waiter,
+};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
@@ -272,11 +274,11 @@ pub struct Sim {
     pub stats: BTreeMap<&'static str, u64>,
 }
 
-fn lane_number(lane: node::work::Lane) -> usize {
-    match lane {
-        node::work::Lane::Log => LOG,
-        node::work::Lane::Reader => 1,
-        node::work::Lane::Background => 2,
+fn lane_number(job: &Job) -> usize {
+    match job {
+        Job::Log(_) => LOG,
+        Job::Read(_) => 1,
+        Job::Background(_) => 2,
     }
 }
 
@@ -530,7 +532,7 @@ impl Sim {
             }
         }
         if self.is(Planted::JobForEver) {
-            self.see_job(who, "begin install", &Job::InstallFinish);
+            self.see_job(who, "begin install", &BackgroundJob::InstallFinish.into());
         }
         if self.is(Planted::ClockTooFast) {
             self.give(who, Input::Tick);

@@ -13,7 +13,7 @@ use crate::run::Phase;
 use crate::sights::Sight;
 use crate::trace::{Time, fold};
 use bytes::Bytes;
-use node::{Answer, Input, Job, Waiter};
+use node::{Answer, BackgroundJob, Input, Job, LogJob, Waiter};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Election timeouts within which a healthy majority serves.
@@ -353,9 +353,10 @@ impl Sim {
     }
 
     pub(crate) fn see_job(&mut self, who: usize, name: &'static str, work: &Job) {
+        use BackgroundJob::{CheckpointBegin, InstallBegin, InstallFinish, ReadChunk};
         let again = match work {
-            Job::ReadLog { .. } | Job::ReadRecord { .. } | Job::ReadChunk { .. } => format!("{work:?}"),
-            Job::InstallBegin { .. } | Job::InstallFinish | Job::CheckpointBegin { .. } => name.to_string(),
+            Job::Log(LogJob::ReadLog { .. }) | Job::Read(_) | Job::Background(ReadChunk { .. }) => format!("{work:?}"),
+            Job::Background(InstallBegin { .. } | InstallFinish | CheckpointBegin { .. }) => name.to_string(),
             _ => return,
         };
         if self.plan.sights.has(Sight::Chatter) && self.repeated(who, fold(again.as_bytes())) > JOBS {

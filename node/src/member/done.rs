@@ -97,7 +97,9 @@ impl Node {
         for finding in found {
             let g = &mut self.ground;
             match &finding {
-                Finding::Stretch(_) | Finding::Seal { .. } | Finding::Checksum { .. } => self.mends.found(g, &finding),
+                Finding::Stretch(_) | Finding::Seal { .. } | Finding::Beyond { .. } | Finding::Checksum { .. } => {
+                    self.mends.found(g, &finding)
+                }
                 Finding::Checkpoint(fault) | Finding::Log(fault) => {
                     self.checkpoints.replace_newest();
                     if self.scrubs.is_news(fault) {
@@ -125,7 +127,11 @@ impl Node {
             Task::Mended { .. } if fault.is_damage() => {}
             // A restart writes again what no checkpoint names yet; a lone member has no other way.
             Task::Checkpoint { .. } if fault.is_damage() && !g.peers().is_empty() && self.checkpoints.retries() => {
-                self.checkpoints.damaged(g, &fault);
+                self.checkpoints.repeat(g, &fault);
+            }
+            // A call failed, and it was no flush.
+            Task::Checkpoint { .. } if is_refused(&fault) && self.checkpoints.retries() => {
+                self.checkpoints.repeat(g, &fault);
             }
             // Its file may be gone with the state that is being replaced.
             Task::ApplyRead if g.swapping() || !self.applier.waits_for(job) => self.applier.unread(job),

@@ -2,7 +2,6 @@
 
 mod links;
 
-use crate::support::MemFiles;
 use bytes::Bytes;
 use consensus::Role;
 use disk::{Files, Identity, Log};
@@ -11,9 +10,11 @@ use node::queue::JobQueue;
 use node::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write;
+use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
 use store::command::{self, DeleteRangeRequest, PutRequest};
 use store::{KeyRange, Member, Query, Reply, SortOrder, SortTarget};
+use testkit::files::MemFiles;
 
 struct House {
     node: Node,
@@ -27,7 +28,7 @@ struct House {
     slow: bool,
     kept: Vec<(JobId, Job)>,
     /// Lanes whose first job waits for space.
-    stalled: Vec<work::Lane>,
+    stalled: Vec<Discriminant<Job>>,
     /// Background jobs wait here while set.
     queue: Option<JobQueue>,
     /// The process is stopped for the first so many ticks of every so many.
@@ -485,16 +486,14 @@ impl Village {
     fn work(&mut self, id: u64, job: JobId, work: Job) {
         let house = self.houses.get_mut(&id).expect("member");
         let files: Arc<dyn Files> = house.files.shared();
-        let identity = Identity { cluster: CLUSTER, member: id };
-        let ran = match work::lane(&work) {
-            work::Lane::Log => work::run_log(&mut house.log, work),
-            _ => work::run(&files, identity, store::Config { segment_bytes: house.config.segment_bytes }, work),
-        };
+        let config = store::Config { segment_bytes: house.config.segment_bytes };
+        let whose = work::Whose { id: Identity { cluster: CLUSTER, member: id }, config };
+        let ran = work::run(&mut house.log, &*files, whose, work);
         let mut out = Vec::new();
         match ran {
             work::Ran::Done(result) => house.node.step(Input::Done { job, result }, &mut out),
             work::Ran::Full { job: work, fault } => {
-                house.stalled.push(work::lane(&work));
+                house.stalled.push(discriminant(&work));
                 house.kept.push((job, work));
                 house.node.step(Input::Stalled { job, fault }, &mut out);
             }
@@ -505,15 +504,16 @@ impl Village {
 
     fn carry_out(&mut self, id: u64, mut out: Vec<Output>) {
         // Jobs are done here and now, and what follows from them too: a later write must not pass these.
-        out.sort_by_key(|output| !matches!(output, Output::Job { work: Job::WriteRecords { .. }, .. }));
+        let writes = |work: &Job| matches!(work, Job::Background(BackgroundJob::WriteRecords { .. }));
+        out.sort_by_key(|output| !matches!(output, Output::Job { work, .. } if writes(work)));
         for output in out {
             match output {
                 Output::Job { job, work } => {
                     let house = self.houses.get_mut(&id).expect("member");
-                    let late = house.hung && matches!(work, Job::Save { .. })
-                        || house.slow && matches!(work, Job::RestartLog { .. });
-                    let background = work::lane(&work) == work::Lane::Background;
-                    if late || house.stalled.contains(&work::lane(&work)) {
+                    let late = house.hung && matches!(work, Job::Log(LogJob::Save { .. }))
+                        || house.slow && matches!(work, Job::Log(LogJob::RestartLog { .. }));
+                    let background = matches!(work, Job::Background(_));
+                    if late || house.stalled.contains(&discriminant(&work)) {
                         house.kept.push((job, work));
                     } else if let Some(queue) = house.queue.as_mut().filter(|_| background) {
                         queue.push(job, work);

@@ -2,12 +2,13 @@
 //! faults that the plan or a planted bug puts into them.
 
 use super::*;
-use node::work::{FULL_AGAIN_MS, Ran};
+use node::work::{self, FULL_AGAIN_MS, Ran, Whose};
+use node::{LogJob, ReadJob};
 
 impl Sim {
     pub(super) fn submit(&mut self, who: usize, job: JobId, work: Job) {
         match &work {
-            Job::Save { hard, entries, .. } => {
+            Job::Log(LogJob::Save { hard, entries, .. }) => {
                 if self.oracle.on_save(self.now, who, *hard, entries) {
                     self.marks.hit("entry overwritten on a follower");
                 }
@@ -19,38 +20,20 @@ impl Sim {
             }
             other => {
                 let kind = job_name(other);
-                self.tell(Some(who), "job", job, kind.len() as u64, || match other {
-                    Job::WriteRecords { segment, offset, parts, seals } => {
-                        format!(
-                            "{job}: {kind} {segment}+{offset} {} bytes seals {seals}",
-                            parts.iter().map(|p| p.len()).sum::<usize>()
-                        )
-                    }
-                    Job::CheckpointRows { index, rows } => format!("{job}: {kind} {index} {} bytes", rows.len()),
-                    Job::CheckpointFinish { index, .. } => format!("{job}: {kind} {index}"),
-                    Job::HashKv { .. }
-                    | Job::Scrub { .. }
-                    | Job::Mend { .. }
-                    | Job::InstallBegin { .. }
-                    | Job::InstallFinish { .. }
-                    | Job::InstallChunk { .. } => {
-                        format!("{job}: {kind}")
-                    }
-                    other => format!("{job}: {other:?}"),
-                });
+                self.tell(Some(who), "job", job, kind.len() as u64, || format!("{job}: {}", job_text(other)));
             }
         }
         self.see_job(who, job_name(&work), &work);
-        let lane = lane_number(node::work::lane(&work));
+        let lane = lane_number(&work);
         let life = self.members[who].up.as_mut().expect("up");
         match &work {
-            Job::CheckpointBegin { .. } => {
+            Job::Background(BackgroundJob::CheckpointBegin { .. }) => {
                 life.checkpointing = true;
                 life.checkpoint_began = self.now;
             }
-            Job::InstallBegin { .. } => life.installing = true,
-            Job::ReadRecord { .. } => self.marks.hit("apply waited for a value"),
-            Job::ReadHistory { .. } => self.marks.hit("watch fed from history"),
+            Job::Background(BackgroundJob::InstallBegin { .. }) => life.installing = true,
+            Job::Read(ReadJob::ReadRecord { .. }) => self.marks.hit("apply waited for a value"),
+            Job::Background(BackgroundJob::ReadHistory { .. }) => self.marks.hit("watch fed from history"),
             _ => {}
         }
         self.members[who].up.as_mut().expect("up").lanes[lane].waiting.push(job, work);
@@ -70,19 +53,19 @@ impl Sim {
         let Some((job, mut work)) = held.or_else(|| life.lanes[lane].waiting.pop()) else { return };
         life.lanes[lane].busy = true;
         let durable = match &work {
-            Job::Save { hard, entries, .. } => {
+            Job::Log(LogJob::Save { hard, entries, .. }) => {
                 life.saving = true;
                 Some(Durable { hard: *hard, entries: entries.iter().map(|e| (e.index, e.term)).collect() })
             }
             _ => None,
         };
         let restart = match &work {
-            Job::RestartLog { index, .. } => Some(*index),
+            Job::Log(LogJob::RestartLog { index, .. }) => Some(*index),
             _ => None,
         };
-        let installs = matches!(work, Job::InstallBegin { .. } | Job::InstallChunk { .. } | Job::InstallFinish);
+        let installs = matches!(&work, Job::Background(work) if is_install(work));
         let records = match &work {
-            Job::WriteRecords { segment, offset, parts, .. } => {
+            Job::Background(BackgroundJob::WriteRecords { segment, offset, parts, .. }) => {
                 Some((*segment, *offset as usize, parts.iter().map(|p| p.len()).sum::<usize>()))
             }
             _ => None,
@@ -96,12 +79,9 @@ impl Sim {
         let m = &mut self.members[who];
         let life = m.up.as_mut().expect("up");
         let files = m.disk.files();
-        let store_config = store::Config { segment_bytes: self.plan.segment_bytes };
+        let whose = Whose { id: identity, config: store::Config { segment_bytes: self.plan.segment_bytes } };
         m.disk.begin_late(self.now, self.now.max(m.hung[lane]), fault);
-        let result = guarded(|| match lane {
-            LOG => node::work::run_log(&mut life.log, work),
-            _ => node::work::run(&files, identity, store_config, work),
-        });
+        let result = guarded(|| work::run(&mut life.log, &*files, whose, work));
         let report: Report = m.disk.end();
         let result = match result {
             Ok(result) => result,
@@ -227,7 +207,7 @@ impl Sim {
     pub(super) fn plant_in_job(&mut self, who: usize, work: &mut Job) {
         let bug = self.planted;
         match work {
-            Job::Save { hard, entries, .. } => {
+            Job::Log(LogJob::Save { hard, entries, .. }) => {
                 if bug == Some(Planted::VoteForgotten) {
                     hard.vote = 0;
                 }
@@ -251,10 +231,10 @@ impl Sim {
                     }
                 }
             }
-            Job::WriteRecords { parts, .. } if bug == Some(Planted::RecordSwapped) => {
+            Job::Background(BackgroundJob::WriteRecords { parts, .. }) if bug == Some(Planted::RecordSwapped) => {
                 parts.iter_mut().for_each(|part| *part = swapped(part));
             }
-            Job::CutLog { below } if bug == Some(Planted::LogCutEarly) => {
+            Job::Log(LogJob::CutLog { below }) if bug == Some(Planted::LogCutEarly) => {
                 *below = self.members[who].up.as_ref().map_or(*below, |l| l.status.applied);
             }
             _ => {}
@@ -281,32 +261,68 @@ fn swapped(part: &Bytes) -> Bytes {
     store::record::encode(record.rev, record.tombstone, &kv)
 }
 
+fn is_install(job: &BackgroundJob) -> bool {
+    matches!(
+        job,
+        BackgroundJob::InstallBegin { .. } | BackgroundJob::InstallChunk { .. } | BackgroundJob::InstallFinish
+    )
+}
+
+/// What the trace says of a job.
+fn job_text(job: &Job) -> String {
+    let kind = job_name(job);
+    let Job::Background(job) = job else { return format!("{job:?}") };
+    match job {
+        BackgroundJob::WriteRecords { segment, offset, parts, seals } => {
+            let bytes: usize = parts.iter().map(|p| p.len()).sum();
+            format!("{kind} {segment}+{offset} {bytes} bytes seals {seals}")
+        }
+        BackgroundJob::CheckpointRows { index, rows } => format!("{kind} {index} {} bytes", rows.len()),
+        BackgroundJob::CheckpointFinish { index, .. } => format!("{kind} {index}"),
+        BackgroundJob::HashKv { .. } | BackgroundJob::Scrub { .. } | BackgroundJob::Mend { .. } => kind.to_string(),
+        job if is_install(job) => kind.to_string(),
+        job => format!("{job:?}"),
+    }
+}
+
 pub(super) fn job_name(job: &Job) -> &'static str {
     match job {
-        Job::Save { .. } => "save",
-        Job::Prove { .. } => "prove",
-        Job::KeepDoubt { .. } => "keep doubt",
-        Job::InstallDrop { .. } => "drop install",
-        Job::CutLog { .. } => "cut log",
-        Job::RestartLog { .. } => "restart log",
-        Job::ReadLog { .. } => "read log",
-        Job::MarkCorrupt => "mark corrupt",
-        Job::ReleaseSpares => "release spares",
-        Job::WriteRecords { .. } => "write records",
-        Job::ReadRecord { .. } => "read record",
-        Job::ReadHistory { .. } => "read history",
-        Job::ReadBackup { .. } => "read backup",
-        Job::CheckpointBegin { .. } => "begin checkpoint",
-        Job::CheckpointRows { .. } => "checkpoint rows",
-        Job::CheckpointFinish { .. } => "finish checkpoint",
-        Job::HashKv { .. } => "hash",
-        Job::ReadChunk { .. } => "read chunk",
-        Job::Scrub { .. } => "scrub",
-        Job::ReadRecords { .. } => "read records",
-        Job::Mend { .. } => "mend records",
-        Job::Mended { .. } => "mended segment",
-        Job::InstallBegin { .. } => "begin install",
-        Job::InstallChunk { .. } => "install chunk",
-        Job::InstallFinish { .. } => "finish install",
+        Job::Log(job) => log_name(job),
+        Job::Read(ReadJob::ReadRecord { .. }) => "read record",
+        Job::Background(job) => background_name(job),
+    }
+}
+
+fn log_name(job: &LogJob) -> &'static str {
+    match job {
+        LogJob::Save { .. } => "save",
+        LogJob::Prove { .. } => "prove",
+        LogJob::KeepDoubt { .. } => "keep doubt",
+        LogJob::CutLog { .. } => "cut log",
+        LogJob::RestartLog { .. } => "restart log",
+        LogJob::ReadLog { .. } => "read log",
+        LogJob::ReleaseSpares => "release spares",
+    }
+}
+
+fn background_name(job: &BackgroundJob) -> &'static str {
+    match job {
+        BackgroundJob::InstallDrop { .. } => "drop install",
+        BackgroundJob::Scrub { .. } => "scrub",
+        BackgroundJob::ReadRecords { .. } => "read records",
+        BackgroundJob::Mend { .. } => "mend records",
+        BackgroundJob::Mended { .. } => "mended segment",
+        BackgroundJob::MarkCorrupt => "mark corrupt",
+        BackgroundJob::WriteRecords { .. } => "write records",
+        BackgroundJob::ReadHistory { .. } => "read history",
+        BackgroundJob::ReadBackup { .. } => "read backup",
+        BackgroundJob::CheckpointBegin { .. } => "begin checkpoint",
+        BackgroundJob::CheckpointRows { .. } => "checkpoint rows",
+        BackgroundJob::CheckpointFinish { .. } => "finish checkpoint",
+        BackgroundJob::HashKv { .. } => "hash",
+        BackgroundJob::ReadChunk { .. } => "read chunk",
+        BackgroundJob::InstallBegin { .. } => "begin install",
+        BackgroundJob::InstallChunk { .. } => "install chunk",
+        BackgroundJob::InstallFinish => "finish install",
     }
 }

@@ -185,7 +185,7 @@ impl Sim {
                     self.tell(Some(who), "note", fold(text.as_bytes()), 0, || text.clone());
                 }
                 Output::Job { job, work } => {
-                    let lane = lane_number(node::work::lane(&work));
+                    let lane = lane_number(&work);
                     let life = self.members[who].starting.as_mut().expect("starting");
                     life.lanes[lane].waiting.push(job, work);
                 }

@@ -1,0 +1,295 @@
+//! Work for the disk. The type of a job is the lane that does it, so that none comes to the wrong thread.
+
+use crate::scan::HashScan;
+use bytes::Bytes;
+use consensus::{Doubt, Entry, HardState};
+use disk::records::Place;
+use disk::scrub::{Scrub, Step};
+use std::fmt;
+use store::record::Record;
+use store::{Handle, Rev};
+
+/// Names one piece of disk work; chosen by the node, ascending.
+pub type JobId = u64;
+
+/// One piece of disk work, on its way to the lane that does it. `crate::work` carries it out.
+pub enum Job {
+    /// On the disk thread: one at a time, in order.
+    Log(LogJob),
+    /// On the reader's thread: one at a time, in order.
+    Read(ReadJob),
+    /// On the background thread: one at a time, in the order of [`crate::queue`].
+    Background(BackgroundJob),
+}
+
+/// Work of the log.
+#[derive(Debug)]
+pub enum LogJob {
+    /// One batch, one flush.
+    Save { number: u64, hard: HardState, entries: Vec<Entry> },
+    /// What may be lost is remembered over a restart, or (None) forgotten.
+    KeepDoubt { doubt: Option<Doubt> },
+    /// When nothing was saved for a while and at a clean stop: the end of the log is proven.
+    Prove { commit: u64 },
+    /// Forget entries below.
+    CutLog { below: u64 },
+    /// The log restarts behind an installed snapshot.
+    RestartLog { hard: HardState, index: u64, term: u64 },
+    /// Old entries for a follower far behind.
+    ReadLog { ticket: u64, from: u64, max_bytes: u64 },
+    /// Gives the spare files of the log back, for other files on a full disk.
+    ReleaseSpares,
+}
+
+/// A small read that somebody waits for.
+#[derive(Debug)]
+pub enum ReadJob {
+    /// A value that apply waits for.
+    ReadRecord { handle: Handle },
+}
+
+/// Everything else.
+#[derive(Debug)]
+pub enum BackgroundJob {
+    /// Append records to a segment file (not flushed).
+    WriteRecords {
+        segment: u32,
+        offset: u32,
+        parts: Vec<Bytes>,
+        seals: bool,
+    },
+    /// History for watches, in its turn: it reads what the writes before it wrote.
+    ReadHistory {
+        /// The segments that the state has.
+        segments: Vec<u32>,
+        from: i64,
+        until: i64,
+        max_bytes: u64,
+    },
+    /// Checkpoint in three kinds of steps.
+    CheckpointBegin {
+        index: u64,
+    },
+    CheckpointRows {
+        index: u64,
+        rows: Bytes,
+    },
+    /// `held`: checkpoints that a follower is still pulling.
+    CheckpointFinish {
+        index: u64,
+        head: store::ImageHead,
+        held: Vec<u64>,
+    },
+    /// The next records of a backup.
+    ReadBackup {
+        segments: Vec<u32>,
+        place: Place,
+        until: i64,
+        max_bytes: u64,
+    },
+    /// The next slice of a HashKV scan.
+    HashKv {
+        scan: Box<HashScan>,
+    },
+    /// The next step of a look at files that lie still.
+    Scrub {
+        scan: Box<Scrub>,
+        bytes: u64,
+    },
+    /// Records for another member, whose copy is damaged.
+    ReadRecords {
+        segments: Vec<u32>,
+        after: Rev,
+        before: Rev,
+        max_bytes: u64,
+    },
+    /// Write whole records over damaged ones.
+    Mend {
+        segment: u32,
+        at: u32,
+        parts: Vec<Bytes>,
+    },
+    /// The records of a segment are whole again. A closed one, with records up to `sealed`, gets its seek
+    /// table; where fillers stand in for records the checkpoints name another checksum.
+    Mended {
+        segment: u32,
+        sealed: Option<u32>,
+        fillers: bool,
+    },
+    /// A piece of a file for a follower that installs our checkpoint.
+    ReadChunk {
+        file: String,
+        offset: u64,
+        len: u32,
+    },
+    /// The leader's checkpoint is about to come: its place is made ready.
+    InstallBegin {
+        manifest: Bytes,
+    },
+    /// A piece of a file of the leader's checkpoint. `kept`: bytes before `offset` came with an earlier
+    /// transfer, and a power loss may have spoilt them.
+    InstallChunk {
+        file: String,
+        offset: u64,
+        bytes: Bytes,
+        kept: bool,
+    },
+    /// The state has overtaken what was received of a checkpoint: remove it.
+    InstallDrop {
+        applied: u64,
+    },
+    /// Remember over a restart that the state is not to be served.
+    MarkCorrupt,
+    /// Verify all, rename the manifest, load the state.
+    InstallFinish,
+}
+
+impl From<LogJob> for Job {
+    fn from(job: LogJob) -> Job {
+        Job::Log(job)
+    }
+}
+
+impl From<ReadJob> for Job {
+    fn from(job: ReadJob) -> Job {
+        Job::Read(job)
+    }
+}
+
+impl From<BackgroundJob> for Job {
+    fn from(job: BackgroundJob) -> Job {
+        Job::Background(job)
+    }
+}
+
+impl Job {
+    /// The same read once more; None if it is no read.
+    pub(crate) fn read_again(&self) -> Option<Job> {
+        use BackgroundJob::{ReadBackup, ReadChunk, ReadHistory};
+        Some(match self {
+            Job::Log(LogJob::ReadLog { ticket, from, max_bytes }) => {
+                Job::Log(LogJob::ReadLog { ticket: *ticket, from: *from, max_bytes: *max_bytes })
+            }
+            Job::Read(ReadJob::ReadRecord { handle }) => Job::Read(ReadJob::ReadRecord { handle: *handle }),
+            Job::Background(ReadHistory { segments, from, until, max_bytes }) => {
+                let (segments, from, until, max_bytes) = (segments.clone(), *from, *until, *max_bytes);
+                Job::Background(ReadHistory { segments, from, until, max_bytes })
+            }
+            Job::Background(ReadBackup { segments, place, until, max_bytes }) => {
+                let (segments, place, until, max_bytes) = (segments.clone(), *place, *until, *max_bytes);
+                Job::Background(ReadBackup { segments, place, until, max_bytes })
+            }
+            Job::Background(ReadChunk { file, offset, len }) => {
+                Job::Background(ReadChunk { file: file.clone(), offset: *offset, len: *len })
+            }
+            _ => return None,
+        })
+    }
+}
+
+/// Shown as the work itself: its name says the lane.
+impl fmt::Debug for Job {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Job::Log(job) => job.fmt(f),
+            Job::Read(job) => job.fmt(f),
+            Job::Background(job) => job.fmt(f),
+        }
+    }
+}
+
+pub enum JobResult {
+    Saved,
+    DoubtKept,
+    Proven,
+    LogCut,
+    LogRestarted,
+    SparesReleased,
+    Log {
+        ticket: u64,
+        entries: Vec<Entry>,
+    },
+    /// `damage`: records that were written earlier are not whole, so the segment has no seek table.
+    Written {
+        segment: u32,
+        upto: u32,
+        sealed: bool,
+        damage: Option<disk::Fault>,
+    },
+    /// An error: a call failed, and the scan stands where it stood.
+    Scrubbed {
+        scan: Box<Scrub>,
+        step: Result<Step, disk::Fault>,
+    },
+    /// Whole records, ascending. `end`: there are no more.
+    Records {
+        records: Vec<Bytes>,
+        end: bool,
+    },
+    RecordsMended,
+    /// The newest manifest as it stands now, if it may be another one than before.
+    SegmentMended {
+        manifest: Option<Bytes>,
+    },
+    Record(Bytes),
+    /// Raw records (whole, ascending) below `next`.
+    History {
+        records: Vec<Bytes>,
+        next: i64,
+    },
+    CheckpointBegun,
+    RowsWritten,
+    /// Durable. `manifest` is the encoded manifest (for snapshots), `cut`: the log may be cut below.
+    CheckpointDone {
+        manifest: Bytes,
+        cut: u64,
+    },
+    /// Goes on at `place`; `end`: there is nothing more.
+    Backup {
+        records: Vec<Record>,
+        place: Place,
+        end: bool,
+    },
+    /// The scan goes on, or is `done`.
+    HashKv {
+        scan: Box<HashScan>,
+        done: bool,
+    },
+    /// The disk refused to read: the scan may go on where it stands.
+    HashKvUnread {
+        scan: Box<HashScan>,
+        fault: disk::Fault,
+    },
+    Chunk {
+        bytes: Bytes,
+        end: bool,
+    },
+    /// Names and lengths of the files, and how much of each has come before. Bytes.
+    InstallBegun {
+        files: Vec<(String, u64)>,
+        received: Vec<u64>,
+    },
+    InstallDropped,
+    ChunkWritten,
+    /// What an earlier transfer left of this file was damaged: the file is empty again.
+    KeptSpoiled {
+        fault: disk::Fault,
+    },
+    CorruptMarked,
+    Installed {
+        store: Box<store::Store>,
+    },
+    /// The disk said no. `damage`: bytes were read but are wrong.
+    Failed {
+        fault: disk::Fault,
+    },
+}
+
+impl fmt::Debug for JobResult {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            JobResult::Failed { fault } => write!(f, "Failed({fault})"),
+            other => write!(f, "{:?}", std::mem::discriminant(other)),
+        }
+    }
+}

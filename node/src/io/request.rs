@@ -1,0 +1,139 @@
+//! What is said to a member: time, frames, requests, finished jobs.
+
+use super::{JobId, JobResult};
+use crate::frame::Frame;
+use bytes::Bytes;
+use store::{KeyRange, Query};
+
+/// Names one asker of this process; chosen by the driver, never reused in a process.
+pub type Waiter = u64;
+/// One watch stream of one connection; chosen by the driver.
+pub type StreamId = u64;
+
+#[derive(Debug)]
+pub enum Input {
+    /// 10 ms of the driver's monotonic clock went by.
+    Tick,
+    /// So many ticks went by in which this member could do nothing, and which it will not live
+    /// through: leases count them, patience with others does not. Said after the ticks of the same
+    /// turn: leases that were due meanwhile are kept a little longer, counted from here.
+    Away {
+        ticks: u64,
+    },
+    /// From a peer, over the connection that said hello as `from`.
+    Frame {
+        from: u64,
+        frame: Frame,
+    },
+    /// The connection to a peer broke: everything queued on it is gone.
+    Lost {
+        peer: u64,
+    },
+    Request {
+        waiter: Waiter,
+        request: Request,
+    },
+    /// The asker went away, or its deadline passed (`timed_out`: it still wants
+    /// the text of the timeout, and gets `Refusal::Timeout…`).
+    Cancel {
+        waiter: Waiter,
+        timed_out: bool,
+    },
+    Watch {
+        stream: StreamId,
+        op: WatchOp,
+    },
+    Done {
+        job: JobId,
+        result: JobResult,
+    },
+    /// The disk is full: this job is tried again until there is room. Said once for a job.
+    Stalled {
+        job: JobId,
+        fault: disk::Fault,
+    },
+    /// A reader of records found damage in this file, or cannot read it.
+    Unreadable {
+        fault: disk::Fault,
+    },
+    /// Clean stop: hand leadership over, write a checkpoint, then `Output::Stopped`.
+    Stop,
+}
+
+#[derive(Debug)]
+pub enum Request {
+    /// A validated command: `InternalRaftRequest` bytes without header
+    /// (see `store::command`'s builders). Answer: `Applied`.
+    Propose { body: Bytes, cost: u64 },
+    /// Compaction; `physical` answers after the sweep passed and a checkpoint holds it. Answer: `Applied`.
+    Compact { revision: i64, physical: bool },
+    /// Answer: `Range`, or with `stream` directly `Walk`. `keep`: bytes that the items of a sorted
+    /// answer may take (see [`sort_cost`]); more is refused with `SortNeeds`.
+    Range { query: Query, linearizable: bool, stream: bool, keep: u64 },
+    /// A transaction of ranges alone (all compares, both branches read only). `body` as for Propose.
+    /// Answer: `Applied` with `Reply::Txn`.
+    ReadTxn { body: Bytes, linearizable: bool },
+    /// The next slice of an accepted walk. Answer: `Slice`.
+    WalkNext { walk: u64 },
+    /// The asker of a walk is done with it or went away. No answer.
+    WalkEnd { walk: u64 },
+    /// Answer: `KeepAlive` (ttl 0 = unknown or expired).
+    KeepAlive { lease: i64 },
+    /// Answer: `TimeToLive`.
+    TimeToLive { lease: i64, keys: bool },
+    /// Answer: `Leases`.
+    Leases,
+    /// Answer: `Members`.
+    Members { linearizable: bool },
+    /// Answer: `Status`. Always at once.
+    Status,
+    /// Answer: `Alarms`. (kind 0 = all)
+    Alarms { kind: i32 },
+    /// Answer: `HashKv`.
+    HashKv { revision: i64 },
+    /// The state as it is now, for a file of etcd's form. Answer: `Backup`.
+    Backup,
+    /// The next records of a backup; `first`: from the beginning (again).
+    /// Answer: `BackupRecords` or `BackupFailed`.
+    BackupNext { backup: u64, first: bool },
+    /// The asker of a backup is done with it or went away. No answer.
+    BackupEnd { backup: u64 },
+    /// Answer: `Hash` (the logical digest folded to 32 bits).
+    Hash,
+    /// Answer: `Moved`.
+    MoveLeader { target: u64 },
+    /// Answer: `Barrier` once a linearisable read would be served (health checks).
+    Barrier,
+    /// History for behind watches of a stream: every event with main revision >= `from`.
+    /// Answer: `History`.
+    History { from: i64, prev: bool },
+}
+
+/// What a watch stream asks of the core.
+#[derive(Debug)]
+pub enum WatchOp {
+    /// Make `id` live from revision `next` on. Answer: `ToStream::Joined`, `Behind` or `Compacted`.
+    /// `next` may lie in the future.
+    Join {
+        id: i64,
+        spec: WatchSpec,
+        next: i64,
+    },
+    Remove {
+        id: i64,
+    },
+    /// Answer: `ToStream::Progress` behind everything already posted to the stream.
+    Progress {
+        token: u64,
+    },
+    /// The stream is gone with all its watches.
+    Close,
+}
+
+#[derive(Clone, Debug)]
+pub struct WatchSpec {
+    pub range: KeyRange,
+    pub no_put: bool,
+    pub no_delete: bool,
+    pub prev_kv: bool,
+}
