@@ -45,6 +45,8 @@ pub enum Planted {
     RecordsSpoilt,
     TermForgotten,
     FailedSaveIsSaved,
+    MendedByAnother,
+    LastRecordUnseen,
 }
 
 #[derive(Debug)]
@@ -302,6 +304,18 @@ pub const BANK: &[Entry] = &[
         name: "failed-save-is-saved",
         breaks: "a save that failed is reported done",
         found_by: &["D-1", "D-2", "recover", "panic", "R-4", "fatal"],
+    },
+    Entry {
+        bug: Planted::MendedByAnother,
+        name: "mended-by-another",
+        breaks: "a damaged record is mended with one of another revision",
+        found_by: &["D-4", "D-5", "D-7", "H-2", "W-5", "KV-1", "V-1"],
+    },
+    Entry {
+        bug: Planted::LastRecordUnseen,
+        name: "last-record-unseen",
+        breaks: "a look at a segment leaves out its last record",
+        found_by: &["D-7"],
     },
 ];
 

@@ -2,6 +2,7 @@
 //! faults that the plan or a planted bug puts into them.
 
 use super::*;
+use disk::scrub::Finding;
 use node::work::{self, FULL_AGAIN_MS, Ran, Whose};
 use node::{LogJob, ReadJob};
 
@@ -88,6 +89,11 @@ impl Sim {
             Err(panic) => return self.fail("panic", format!("m{} in a job: {panic}", who + 1)),
         };
         let result = match result {
+            Ran::Done(JobResult::Scrubbed { scan, step: Ok(mut step) }) if self.is(Planted::LastRecordUnseen) => {
+                let unseen = |found: &Finding| matches!(found, Finding::Stretch(at) if at.before.main > at.last);
+                step.found.retain(|found| !unseen(found));
+                JobResult::Scrubbed { scan, step: Ok(step) }
+            }
             Ran::Done(JobResult::Failed { .. }) if durable.is_some() && self.is(Planted::FailedSaveIsSaved) => {
                 JobResult::Saved
             }
@@ -234,6 +240,9 @@ impl Sim {
             Job::Background(BackgroundJob::WriteRecords { parts, .. }) if bug == Some(Planted::RecordSwapped) => {
                 parts.iter_mut().for_each(|part| *part = swapped(part));
             }
+            Job::Background(BackgroundJob::Mend { parts, .. }) if bug == Some(Planted::MendedByAnother) => {
+                parts.iter_mut().for_each(|part| *part = of_another_revision(part));
+            }
             Job::Log(LogJob::CutLog { below }) if bug == Some(Planted::LogCutEarly) => {
                 *below = self.members[who].up.as_ref().map_or(*below, |l| l.status.applied);
             }
@@ -248,6 +257,13 @@ pub(super) fn skewed(data: &Bytes) -> Bytes {
         bytes[at] = b'S';
     }
     Bytes::from(bytes)
+}
+
+/// The same record, but of the next sub-revision.
+fn of_another_revision(part: &Bytes) -> Bytes {
+    let Ok(record) = store::record::open(part) else { return part.clone() };
+    let Ok(kv) = store::record::key_value(&record.body) else { return part.clone() };
+    store::record::encode(store::Rev { sub: record.rev.sub + 1, ..record.rev }, record.tombstone, &kv)
 }
 
 /// A record with one letter of its value changed, and the checksum of that.
