@@ -102,7 +102,7 @@ fn lose(cluster: &mut Cluster, id: u64, index: u64, promise: u64) {
         hard.vote = 0;
     }
     let promised = Some(Position { index: promise, term }).filter(|_| promise > 0);
-    cluster.lose_tail(id, index, Some(Doubt { promise: promised, vote: promise == 0 }));
+    cluster.lose_tail(id, index, Some(Doubt { promise: promised, vote: promise == 0, sure: false }));
 }
 
 /// The disk of a crashed member loses everything above `index`, and forgets that it was committed.

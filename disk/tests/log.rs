@@ -234,6 +234,7 @@ fn name_of(tail: &Tail) -> &'static str {
         Tail::Whole => "whole",
         Tail::Torn(_) => "torn",
         Tail::Doubtful(_) => "doubtful",
+        Tail::Damaged(_) => "damaged",
     }
 }
 

@@ -133,6 +133,7 @@ impl Verdicts {
                 assert!(torn_may_be, "{what}: acknowledged, and taken for a torn tail: {content:?}");
                 *self.0.entry("torn").or_default() += 1;
             }
+            Tail::Damaged(_) => panic!("{what}: only what is asked of the peers is cut below the proven end"),
             Tail::Whole => {
                 assert!(!lost, "{what}: an acknowledged entry is missing without a word: {content:?}");
                 *self.0.entry("whole").or_default() += 1;
@@ -277,6 +278,7 @@ fn a_tear_is_proven_by_its_sectors() {
                     Tail::Whole => "whole",
                     Tail::Torn(_) => "torn",
                     Tail::Doubtful(_) => "doubtful",
+                    Tail::Damaged(_) => "damaged",
                 };
                 *tails.entry((recycled, name)).or_default() += 1;
             }

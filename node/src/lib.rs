@@ -71,6 +71,7 @@ mod recover;
 mod saves;
 mod scan;
 mod scrub;
+mod startover;
 mod transfer;
 mod walks;
 pub mod watch;

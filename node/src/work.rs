@@ -2,7 +2,6 @@
 
 use crate::io::{BackgroundJob, Job, JobResult, LogJob, ReadJob};
 use crate::jobs::is_refused;
-use consensus::Doubt;
 use disk::transfer::Taken;
 use disk::{Fault, Files, Identity, Log, checkpoint, corrupt, mend, records, staging, transfer};
 
@@ -67,9 +66,7 @@ fn log_or_fault(log: &mut Log, job: &LogJob) -> Result<JobResult, Fault> {
             JobResult::Saved
         }
         LogJob::KeepDoubt { doubt } => {
-            // As long as a vote may be forgotten, nothing less is remembered than "everything".
-            let promise = |doubt: &Doubt| doubt.promise.filter(|_| !doubt.vote).map(|at| (at.index, at.term));
-            log.keep_doubt(doubt.as_ref().map(promise))?;
+            log.keep_doubt(*doubt)?;
             JobResult::DoubtKept
         }
         LogJob::Prove { commit } => {

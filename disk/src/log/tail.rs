@@ -84,7 +84,17 @@ pub(super) fn below_state(chain: &Chain, state: (u64, u64), hard: HardState) -> 
     Doubt { hard, ..doubt_of(chain, None, what) }
 }
 
-fn further(known: Option<(u64, u64)>, other: (u64, u64)) -> (u64, u64) {
+/// The last (index, term) of a batch. Without its table no term is known but the member's own, which no
+/// entry exceeds.
+pub(super) fn last_of(header: &Header, rows: Option<&[Row]>) -> (u64, u64) {
+    if header.count == 0 {
+        return header.base;
+    }
+    let term = rows.and_then(<[Row]>::last).map_or(header.hard.term, |row| row.id.term);
+    (header.range().1, term)
+}
+
+pub(super) fn further(known: Option<(u64, u64)>, other: (u64, u64)) -> (u64, u64) {
     let term_first = |at: (u64, u64)| (at.1, at.0);
     known.filter(|known| term_first(*known) > term_first(other)).unwrap_or(other)
 }
@@ -98,19 +108,14 @@ fn doubt_of(chain: &Chain, end: Option<&End>, what: String) -> Doubt {
         at_least: false,
         hard: header.map(|header| header.hard).unwrap_or_default(),
         proven_tear: false,
+        sure: false,
+        cutting: false,
     }
 }
 
 impl End {
-    /// The last (index, term) of the batch. Without a table no term is known but the member's own, which
-    /// no entry exceeds.
     fn promise(&self) -> Option<(u64, u64)> {
-        let header = self.header?;
-        if header.count == 0 {
-            return Some(header.base);
-        }
-        let term = self.rows.as_ref().and_then(|rows| rows.last()).map_or(header.hard.term, |row| row.id.term);
-        Some((header.range().1, term))
+        Some(last_of(self.header.as_ref()?, self.rows.as_deref()))
     }
 
     fn copy(&self) -> bool {

@@ -76,11 +76,14 @@ pub struct Village {
     checkpoint: u64,
     /// Seconds of one pass over everything at rest; 0: none.
     scrub: u64,
+    founders: Vec<Member>,
     /// Disks hang from the first start on.
     hung: bool,
     next: Waiter,
     boots: u64,
     told: String,
+    /// Members that said that they restart.
+    restarts: Vec<u64>,
     /// Copies of disks.
     images: BTreeMap<u64, MemFiles>,
     leader: BTreeMap<u64, (u64, u64)>,
@@ -157,14 +160,6 @@ impl Village {
                 let len = len.parse().expect("length");
                 self.houses[&id.parse().expect("id")].files.edit(path, |bytes| bytes.truncate(len));
             }
-            ["lose", id, path] => {
-                let files = self.houses[&id.parse().expect("id")].files.shared();
-                files.remove(path).expect("a file");
-            }
-            ["files", id] => {
-                let files = self.houses[&id.parse().expect("id")].files.files();
-                let _ = writeln!(self.told, "{id}: files {}", files.join(" "));
-            }
             // Whether the files of two members hold the same records.
             ["same", a, b, segment] => {
                 let path = disk::records::path(segment.parse().expect("segment"));
@@ -178,6 +173,18 @@ impl Village {
             }
             ["failreads", id, count] => {
                 self.houses[&id.parse().expect("id")].files.fail_reads(count.parse().expect("count"));
+            }
+            ["flip", id, path, "first", word] => self.flip_first(id.parse().expect("id"), path, word),
+            ["lose", id, path] => {
+                let files = &self.houses[&id.parse().expect("id")].files;
+                for path in files.files().into_iter().filter(|name| name.starts_with(path)) {
+                    Files::remove(files, &path).expect("it is there");
+                }
+            }
+            ["files", id, dir] => {
+                let files = self.houses[&id.parse().expect("id")].files.files();
+                let count = files.into_iter().filter(|name| name.starts_with(&format!("{dir}/"))).count();
+                let _ = writeln!(self.told, "{id}: {count} files in {dir}");
             }
             ["fliplast", id, word] => self.flip_last(id.parse().expect("id"), word),
             ["remember", id] => {
@@ -224,6 +231,7 @@ impl Village {
                 client_urls: vec![],
             })
             .collect();
+        self.founders = members.clone();
         for id in 1..=count {
             let files = MemFiles::new();
             let config = self.config(id);
@@ -237,6 +245,7 @@ impl Village {
     fn config(&mut self, id: u64) -> Config {
         self.boots += 1;
         let mut config = Config::new(CLUSTER, id, self.boots, 7 + id);
+        config.founders = self.founders.clone();
         config.segment_bytes = 64 << 10;
         config.log_segment_bytes = 256 << 10;
         config.checkpoint_bytes = 16 << 10;
@@ -303,6 +312,18 @@ impl Village {
             let revision = self.houses[&id].node.status().revision;
             let _ = writeln!(self.told, "{id}: back at revision {revision}");
         }
+    }
+
+    /// One bit changes in the first place that says `word`, of the first file whose name begins with `path`.
+    fn flip_first(&mut self, id: u64, path: &str, word: &str) {
+        let files = &self.houses[&id].files;
+        let found = |path: &String| files.bytes(path).windows(word.len()).position(|window| window == word.as_bytes());
+        let place = files.files().into_iter().filter(|name| name.starts_with(path)).find_map(|path| {
+            let at = found(&path)?;
+            Some((path, at))
+        });
+        let (path, at) = place.expect("a file says the word");
+        files.edit(&path, |bytes| bytes[at] ^= 1);
     }
 
     /// One bit changes in the newest log file, in the last place that says `word`.
@@ -386,6 +407,9 @@ impl Village {
 
     fn tick(&mut self) {
         self.now += 1;
+        for id in std::mem::take(&mut self.restarts) {
+            self.restart(id);
+        }
         for (from, to, frame) in self.underway.remove(&self.now).unwrap_or_default() {
             self.arrive(from, to, frame);
         }
@@ -552,6 +576,11 @@ impl Village {
                 }
                 Output::Fatal { reason } => {
                     let _ = writeln!(self.told, "{id}: FATAL {reason}");
+                }
+                Output::Restart { reason } => {
+                    let _ = writeln!(self.told, "{id}: restarts: {reason}");
+                    self.houses.get_mut(&id).expect("member").down = true;
+                    self.restarts.push(id);
                 }
             }
         }
