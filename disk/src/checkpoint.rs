@@ -248,6 +248,20 @@ pub(crate) fn naming(files: &dyn Files, segment: u32) -> Result<(bool, Option<(u
     Ok((named, newest))
 }
 
+/// Segments that the newest readable checkpoint names, ascending.
+pub(crate) fn newest_segments(files: &dyn Files) -> Result<Vec<u32>, Fault> {
+    for index in manifests(files)?.into_iter().rev() {
+        match Manifest::read_unchecked(files, &manifest_path(index)) {
+            Ok(manifest) => return Ok(manifest.segments.iter().map(|file| file.segment).collect()),
+            // Removed since the names were read.
+            Err(Fault::Io { error, .. }) if error.kind() == ErrorKind::NotFound => {}
+            Err(fault) if fault.is_damage() => {}
+            Err(other) => return Err(other),
+        }
+    }
+    Ok(Vec::new())
+}
+
 /// Verifies that every file of the checkpoint has the length and checksum that it names, and every
 /// record its own. Reads all of it: for offline checks.
 pub fn verify(files: &dyn Files, manifest: &Manifest) -> Result<(), Fault> {
@@ -301,7 +315,7 @@ fn newest_segment(manifest: Option<&Manifest>, segment: u32) -> Option<SegmentFi
 /// A failed flush is final, even if it failed for want of space: what it was to flush may look
 /// written and not be.
 pub(crate) fn unflushed(path: &str, error: io::Error) -> Fault {
-    Fault::io(path, 0, io::Error::other(format!("flush: {error}")))
+    Fault::Stopped { file: path.to_string(), reason: format!("flush: {error}") }
 }
 
 /// Flushes a segment, verifies its records and fills in its checksum. Goes on from where the

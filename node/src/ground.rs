@@ -200,6 +200,29 @@ impl Ground {
         self.jobs.done(job)
     }
 
+    /// A job failed. None: it is a read that will be tried again.
+    pub(crate) fn job_fails(&mut self, job: JobId, fault: disk::Fault) -> Option<disk::Fault> {
+        if self.swapping {
+            return Some(fault);
+        }
+        self.jobs.fails(job, fault, self.now)
+    }
+
+    /// True while the background and the reader have nothing to do.
+    pub(crate) fn background_rests(&self) -> bool {
+        self.jobs.background_rests()
+    }
+
+    /// Begins reads again that the disk refused. Those that are given up, because the files are being
+    /// replaced, come back.
+    pub(crate) fn read_again(&mut self) -> Vec<(JobId, disk::Fault)> {
+        if self.swapping {
+            return self.jobs.give_up();
+        }
+        self.jobs.begin_again(self.now, &mut self.out);
+        Vec::new()
+    }
+
     pub(crate) fn task(&self, job: JobId) -> Option<&Task> {
         self.jobs.task(job)
     }
@@ -220,6 +243,12 @@ impl Ground {
             let task = Task::Write { epoch: self.epoch, bytes };
             self.start(task, BackgroundJob::WriteRecords { segment, offset, parts, seals });
         }
+    }
+
+    /// Segments that have a file once what is handed over is written.
+    pub(crate) fn written_segments(&self) -> Vec<u32> {
+        let records = |segment: &&store::SegmentUse| segment.first > 0;
+        self.store.segments().filter(records).map(|segment| segment.id).collect()
     }
 
     pub(crate) fn written(&mut self, epoch: u64, bytes: u64, segment: u32, upto: u32, sealed: bool) {

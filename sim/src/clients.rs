@@ -539,8 +539,14 @@ impl Sim {
         }
         self.marks.hit("value read from a file");
         let files = Arc::clone(&self.members[who].files);
-        let bytes = disk::records::read(files.as_ref(), at.handle).map_err(|fault| format!("m{}: {fault}", who + 1))?;
-        watcher::open(&bytes)
+        match disk::records::read(files.as_ref(), at.handle) {
+            Ok(bytes) => watcher::open(&bytes),
+            Err(fault) => {
+                let text = format!("m{}: {fault}", who + 1);
+                self.give(who, Input::Unreadable { fault });
+                Err(text)
+            }
+        }
     }
 
     fn kv(&mut self, who: usize, item: &Item, keys_only: bool, keeps_lease: bool) -> Result<Kv, String> {

@@ -433,6 +433,7 @@ impl Sim {
         config.log_segment_bytes = self.plan.log_segment_bytes;
         config.checkpoint_bytes = self.plan.checkpoint_bytes;
         config.quota_bytes = -1;
+        config.scrub_seconds = 20;
         config.founders = self.founders();
         if self.plan.small_budgets {
             config.budgets.entry_cache = 4 << 10;

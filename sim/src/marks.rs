@@ -55,6 +55,7 @@ pub const ALL: &[&str] = &[
     "a damaged log was cut",
     "a member started over",
     "a member without a state was asked",
+    "damaged records came again from another member",
     "a frame was dropped inside a connection",
     "a frame was too long for a peer",
 ];

@@ -48,6 +48,8 @@ pub enum Planted {
     LossForgotten,
     ProvenTooFar,
     WroteForgotten,
+    MendedByAnother,
+    LastRecordUnseen,
 }
 
 #[derive(Debug)]
@@ -323,6 +325,18 @@ pub const BANK: &[Entry] = &[
         name: "wrote-forgotten",
         breaks: "a follower does not tell a leader that lost its end what that leader wrote",
         found_by: &["R-2", "R-5", "D-1", "D-2", "D-3", "H-1", "V-4"],
+    },
+    Entry {
+        bug: Planted::MendedByAnother,
+        name: "mended-by-another",
+        breaks: "a damaged record is mended with one of another revision",
+        found_by: &["D-4", "D-5", "D-7", "H-2", "W-5", "KV-1", "V-1"],
+    },
+    Entry {
+        bug: Planted::LastRecordUnseen,
+        name: "last-record-unseen",
+        breaks: "a look at a segment leaves out its last record",
+        found_by: &["D-7"],
     },
 ];
 

@@ -14,6 +14,9 @@ use crate::trace::{Mode, Time};
 use node::{Answer, Input, RangeStart, Request};
 use std::collections::BTreeMap;
 
+/// Two passes over everything at rest, and time to ask others.
+const HEAL: Time = 60 * SECOND;
+
 #[derive(Clone, Debug, PartialEq)]
 pub enum Phase {
     /// Faults and clients.
@@ -44,6 +47,10 @@ pub enum Phase {
     /// Hashes, and all keys once more.
     Audit {
         asked: BTreeMap<u64, Audited>,
+        deadline: Time,
+    },
+    /// Damaged records come again from other members.
+    Heal {
         deadline: Time,
     },
     /// After a power loss of all: the same again.
@@ -190,14 +197,17 @@ impl Sim {
             }
             Phase::Audit { asked, deadline } => {
                 if asked.is_empty() {
-                    self.check_records();
-                    self.lights_out();
-                    Phase::Again { deadline: now + 60 * SECOND }
+                    Phase::Heal { deadline: now + HEAL }
                 } else if now > deadline {
                     return self.fail("V-1", format!("an audit question was not answered in peace: {asked:?}"));
                 } else {
                     self.ask_again(asked, deadline)
                 }
+            }
+            Phase::Heal { deadline } if self.is_healed(now > deadline) => {
+                self.check_records();
+                self.lights_out();
+                Phase::Again { deadline: now + 60 * SECOND }
             }
             Phase::Again { .. } if self.all_up() && self.equal() && self.leader().is_some() => Phase::Done,
             Phase::Again { deadline } if now > deadline => {

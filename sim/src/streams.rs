@@ -281,17 +281,24 @@ impl Sim {
         self.at(at, Event::Taken { who, life: number, stream: id, bytes: response.bytes });
         self.response_marks(&response, &watcher);
         let files = Arc::clone(&self.members[who].files);
-        let (mut from_file, mut gone) = (false, false);
+        let (mut from_file, mut gone, mut unread) = (false, false, None);
         let mut read = |located: &store::Located, superseded: i64| match &located.bytes {
             Some(bytes) => crate::watcher::open(bytes).map(Some),
             None => {
                 from_file = true;
-                let prev = superseded_record(files.as_ref(), located, superseded)?;
+                let prev = superseded_record(files.as_ref(), located, superseded).map_err(|fault| {
+                    let text = fault.to_string();
+                    unread = Some(fault);
+                    text
+                })?;
                 gone |= prev.is_none();
                 prev.as_ref().map(crate::watcher::open).transpose()
             }
         };
         let judged = watcher.on_response(&response, &self.oracle.model, &mut read);
+        if let Some(fault) = unread {
+            self.give(who, Input::Unreadable { fault });
+        }
         if from_file {
             self.marks.hit("value read from a file");
         }
@@ -416,11 +423,11 @@ impl Sim {
 }
 
 /// As the server's readers do it.
-fn superseded_record(files: &dyn disk::Files, at: &store::Located, by: i64) -> Result<Option<Bytes>, String> {
+fn superseded_record(files: &dyn disk::Files, at: &store::Located, by: i64) -> Result<Option<Bytes>, disk::Fault> {
     let wanted = Wanted { place: 0, handle: at.handle, rev: at.rev, superseded: Some(by) };
     let mut found = Fetched::default();
     found.begin(1);
-    fetch(files, vec![wanted], &mut found).map_err(|fault| fault.to_string())?;
+    fetch(files, vec![wanted], &mut found)?;
     Ok(found.find(0).map(Bytes::copy_from_slice))
 }
 

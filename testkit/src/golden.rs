@@ -36,14 +36,14 @@ pub fn files(folder: impl AsRef<Path>) -> Vec<PathBuf> {
     paths
 }
 
-/// Plays every script of `folder`. `play` makes the whole text anew, mostly with [`lines`].
+/// Plays every script of `folder`. `play` makes the whole text anew, mostly with [`lines`]. `ONLY=word`
+/// plays those with that word in their names.
 ///
 /// # Panics
 /// If a file tells another story, with the first place where it does.
 pub fn folder(folder: impl AsRef<Path>, mut play: impl FnMut(&str) -> String) {
-    let only = std::env::var("ONLY").ok();
-    let wanted =
-        |path: &PathBuf| only.as_ref().is_none_or(|only| path.file_stem().is_some_and(|name| name == &only[..]));
+    let only = std::env::var("ONLY").unwrap_or_default();
+    let wanted = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().contains(&only));
     for path in files(folder).into_iter().filter(wanted) {
         file(&path, &mut play);
     }

@@ -319,4 +319,28 @@ pub struct Status {
     pub leader_changes: u64,
     pub proposals_failed: u64,
     pub held: Held,
+    pub scrub: ScrubFigures,
+    pub mend: MendFigures,
+}
+
+/// The slow look at what lies still.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScrubFigures {
+    /// Bytes read since start.
+    pub read: u64,
+    /// Whole passes since start, and the seconds since the last one ended.
+    pub passes: u64,
+    pub age: Option<u64>,
+    /// Places outside of segments at which damage was found since start.
+    pub found: u64,
+}
+
+/// Damaged records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MendFigures {
+    /// Damaged stretches of segments since start, and those of them that are whole again.
+    pub found: u64,
+    pub mended: u64,
+    /// Segments that are damaged now.
+    pub open: u64,
 }
