@@ -24,6 +24,8 @@ pub struct Config {
     pub checkpoint_bytes: u64,
     /// Rewriting segments reads at most so many bytes of them in a second.
     pub reclaim_bytes: u64,
+    /// Everything at rest is read and compared with its checksums in about so many seconds; 0: never.
+    pub scrub_seconds: u64,
     pub budgets: Budgets,
     /// etcd level of the cluster version that a leader sets, "3.7.0".
     pub cluster_version: String,
@@ -51,6 +53,7 @@ impl Config {
             log_segment_bytes: 64 << 20,
             checkpoint_bytes: 64 << 20,
             reclaim_bytes: 64 << 20,
+            scrub_seconds: 24 * 60 * 60,
             budgets: Budgets::default(),
             cluster_version: "3.7.0".to_string(),
             late_founder: false,

@@ -14,7 +14,7 @@ use crate::ground::Ground;
 use crate::io::*;
 use crate::jobs::Task;
 use disk::reclaim::Place;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use store::Moves;
 
 /// Ticks between two looks for something that is worth it.
@@ -27,6 +27,8 @@ const BYTES: u64 = 1 << 20;
 const TOGETHER: u64 = 5;
 /// Ticks until the next try when there was no room for the new file.
 const FULL_AGAIN: u64 = 30_000 / TICK_MS;
+/// Ticks for which a segment is left alone after damage was met in it.
+const SPARED: u64 = 600_000 / TICK_MS;
 /// Ticks that files wait at most before checkpoints are wanted for them.
 const PATIENCE: u64 = 20_000 / TICK_MS;
 /// Ticks until the log is moved again, if the first command for it did not come to anything.
@@ -39,8 +41,10 @@ pub(crate) struct Reclaim {
     stage: Stage,
     /// Tick before which no step is begun.
     next: u64,
-    /// Segments in which damage was met: told once, and left alone.
-    spared: BTreeSet<u32>,
+    /// Segments in which damage was met, and until when they are left alone: it may be mended.
+    spared: BTreeMap<u32, u64>,
+    /// Those that were told of.
+    told: BTreeSet<u32>,
     /// Bytes of files that the state does not need any more, on the disk still.
     waiting: u64,
     /// Since that tick.
@@ -83,7 +87,7 @@ pub(crate) struct Beside {
     pub(crate) checkpoint_wanted: bool,
     /// Another state is on its way.
     pub(crate) installing: bool,
-    /// The log's disk lets saves wait, or the member stops or must not be trusted.
+    /// The log's disk lets saves wait, damage is mended, or the member stops or must not be trusted.
     pub(crate) hold: bool,
     /// Index of the newest durable checkpoint, the segment that was open then, and the bytes of its rows.
     pub(crate) newest: u64,
@@ -123,7 +127,7 @@ impl Reclaim {
         match std::mem::take(&mut self.stage) {
             Stage::Idle if due && !beside.checkpointing => self.look(g, beside),
             Stage::Pause(moves, place) if due => self.read(g, moves, place),
-            Stage::Copied(moves) if !beside.checkpointing => self.finish(g, moves),
+            Stage::Copied(moves) if !beside.checkpointing && !beside.hold => self.finish(g, moves),
             Stage::Moving(moves) => self.turn_handles(g, moves),
             other => self.stage = other,
         }
@@ -180,9 +184,11 @@ impl Reclaim {
             // Its seal is written like any record; then it is a segment like others.
             g.write_seals();
         }
-        match g.store.choose_run(&self.spared, beside.open_segment) {
+        self.spared.retain(|_, until| *until > g.now);
+        let spared = self.spared.keys().copied().collect();
+        match g.store.choose_run(&spared, beside.open_segment) {
             Some(run) => self.read(g, Moves::new(run), Place::default()),
-            None => self.unnamed = g.store.choose_run(&self.spared, u32::MAX).is_some(),
+            None => self.unnamed = g.store.choose_run(&spared, u32::MAX).is_some(),
         }
     }
 
@@ -324,16 +330,16 @@ impl Reclaim {
         true
     }
 
-    /// What is damaged is copied nowhere. It is told once; the segment stays as it is.
+    /// What is damaged is copied nowhere. It is told once; the segment stays as it is for a while.
     fn damaged(&mut self, g: &mut Ground, moves: &Moves, file: &str, why: &str) {
         let segments = moves.run().segments.iter().map(|(segment, _)| *segment);
         let named: Vec<u32> = segments.clone().filter(|segment| disk::records::path(*segment) == file).collect();
-        if named.is_empty() {
-            self.spared.extend(segments);
-        } else {
-            self.spared.extend(named);
+        let spared = if named.is_empty() { segments.collect() } else { named };
+        let news = spared.iter().filter(|segment| self.told.insert(**segment)).count();
+        self.spared.extend(spared.into_iter().map(|segment| (segment, g.now + SPARED)));
+        if news > 0 {
+            g.note(Level::Error, format!("the space of dead records does not come back: {why}"));
         }
-        g.note(Level::Error, format!("the space of dead records cannot come back: {why}"));
         self.give_up(g, moves);
     }
 

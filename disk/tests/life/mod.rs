@@ -121,6 +121,11 @@ impl Life {
     }
 
     pub fn checkpoint(&mut self) -> checkpoint::Finished {
+        self.checkpoint_beside(&[])
+    }
+
+    /// `held`: indexes of checkpoints that a transfer is reading.
+    pub fn checkpoint_beside(&mut self, held: &[u64]) -> checkpoint::Finished {
         self.write();
         let index = self.store.applied().index;
         let (head, mut cursor) = self.store.image();
@@ -136,7 +141,7 @@ impl Life {
         self.store.end_image(cursor);
         let finished = checkpoint::finish(&self.files, self.id, index, &head).unwrap();
         if finished.fresh {
-            checkpoint::clean(&self.files, self.id, &[]).unwrap();
+            checkpoint::clean(&self.files, self.id, held).unwrap();
         }
         finished
     }
