@@ -101,7 +101,8 @@ impl Sim {
         let config = self.config(who);
         self.members[who].life += 1;
         disk.begin(self.now, None);
-        if self.is_hurt(who) && !node::exists(&disk.files()).unwrap_or(true) && !self.found_again(who) {
+        let empty = !node::exists(&disk.files()).unwrap_or(true) && !disk.paths().iter().any(|p| p.ends_with(".log"));
+        if self.is_hurt(who) && empty && !self.found_again(who) {
             disk.end();
             return;
         }
