@@ -390,6 +390,10 @@ impl Sim {
             _ => {}
         }
         match (&op.ask, refusal) {
+            // A member that gave up its damaged state has nothing to answer with.
+            (Ask::Range { .. } | Ask::ReadTxn { .. }, Refusal::User(Error::Corrupt)) if self.is_hurt(who) => {
+                self.marks.hit("a member without a state was asked");
+            }
             // The first answer of a streamed or sliced range stood; compaction overtook it.
             (Ask::Range { .. }, Refusal::User(Error::Compacted)) if op.walk.is_some() => {}
             (Ask::Range { range, .. }, Refusal::User(error)) => {

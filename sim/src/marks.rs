@@ -51,6 +51,9 @@ pub const ALL: &[&str] = &[
     "a harmed disk was put back",
     "a harmed disk is whole again",
     "damage was met and named",
+    "a damaged log was cut",
+    "a member started over",
+    "a member without a state was asked",
     "a frame was dropped inside a connection",
     "a frame was too long for a peer",
 ];

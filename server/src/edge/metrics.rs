@@ -94,6 +94,7 @@ pub struct Metrics {
     peer_lost: IntCounterVec,
     queue_depth: IntGaugeVec,
     failed_reads: IntCounter,
+    rebuilds: IntCounterVec,
 
     seen: Mutex<Seen>,
 }
@@ -260,6 +261,11 @@ impl Metrics {
                 "kvorum_record_reads_failed_total",
                 "Reads of records that failed: damaged bytes, or a disk that refused.",
             ),
+            rebuilds: m.counters(
+                "kvorum_rebuilds_total",
+                "Times that this member gave its state up and started over, since it was founded.",
+                &["reason"],
+            ),
             seen: Mutex::new(Seen::default()),
         }
     }
@@ -285,6 +291,9 @@ impl Metrics {
         for alarm in &status.alarms {
             let name = alarm_name(alarm.alarm);
             self.alarms.with_label_values(&[format!("{:x}", alarm.member).as_str(), name.as_ref()]).set(1);
+        }
+        for (reason, count) in [("damaged", status.rebuilt.damaged), ("differs", status.rebuilt.differs)] {
+            self.follow(&self.rebuilds.with_label_values(&[reason]), count);
         }
         let mut seen = self.seen.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         self.leader_changes.inc_by(status.leader_changes.saturating_sub(seen.leader_changes));

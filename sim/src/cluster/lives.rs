@@ -185,6 +185,13 @@ impl Sim {
                     if text.contains("never acknowledged") {
                         self.marks.hit("torn tail cut");
                     }
+                    for (said, mark) in
+                        [("damaged: cut there", "a damaged log was cut"), ("starts over", "a member started over")]
+                    {
+                        if text.contains(said) {
+                            self.marks.hit(mark);
+                        }
+                    }
                     self.tell(Some(who), "note", fold(text.as_bytes()), 0, || text.clone());
                 }
                 Output::Job { job, work } => {
