@@ -190,7 +190,7 @@ impl Consensus {
         if m.get_msg_type() == MessageType::MsgHeartbeat && current && m.commit > here.last {
             // A leader never tells more than we had acknowledged: our log has lost entries, and maybe a vote.
             self.raise_lost_data(here.id);
-            self.begin_doubt(Doubt { promise: None, vote: true });
+            self.begin_doubt(Doubt { promise: None, vote: true, sure: false });
             m.commit = 0;
         }
         match m.get_msg_type() {

@@ -38,24 +38,36 @@ impl Heard {
 }
 
 /// The lowest place beyond which nothing can have been committed, as far as the standings tell of
-/// which this member's is `mine`, one that lost something, and `others` are those of all other voters.
+/// which this member's log ends at `mine`, with the doubt `lost`, and `others` are those of all other
+/// voters. None: they do not tell.
 ///
-/// Of the members that lost something at most a minority really had it: more damaged disks than that
-/// is beyond what any acknowledgement promises, so the rest are writes that a crash cut short. All
-/// others must have answered: one that has not may lead, and count what was acknowledged before the
-/// loss.
-fn committed_at_most(mine: Position, others: &[Standing]) -> Position {
+/// Of the members that may have lost something at most a minority really had it: more damaged disks
+/// than that is beyond what any acknowledgement promises, so the rest are writes that a crash cut
+/// short. Whoever is sure of its loss had it, however many there are. All others must have answered:
+/// one that has not may lead, and count what was acknowledged before the loss.
+fn committed_at_most(mine: Position, lost: Doubt, others: &[Standing]) -> Option<Position> {
     let voters = others.len() + 1;
     let (quorum, minority) = (voters / 2 + 1, (voters - 1) / 2);
+    let seen: Vec<(Position, Option<Doubt>)> =
+        others.iter().map(|other| (other.last, other.doubt)).chain([(mine, Some(lost))]).collect();
     let too_few_beyond = |place: &Position| {
-        let beyond = others.iter().filter(|other| other.last > *place).count();
-        let lost = 1 + others.iter().filter(|other| other.last <= *place && other.doubt.is_some()).count();
-        beyond + lost.min(minority) < quorum
+        let reaches = |doubt: &Doubt| doubt.promise.is_none_or(|promise| promise > *place);
+        let (mut have, mut lost, mut may_have_lost) = (0, 0, 0);
+        for (last, doubt) in &seen {
+            match doubt {
+                _ if last > place => have += 1,
+                Some(doubt) if doubt.sure => lost += usize::from(reaches(doubt)),
+                Some(_) => may_have_lost += 1,
+                None => {}
+            }
+        }
+        have + lost + may_have_lost.min(minority.saturating_sub(lost)) < quorum
     };
-    let mut places: Vec<Position> = others.iter().map(|other| other.last).filter(|last| *last > mine).collect();
-    places.push(mine);
+    let promises = seen.iter().filter_map(|(_, doubt)| doubt.filter(|doubt| doubt.sure)?.promise);
+    let mut places: Vec<Position> =
+        seen.iter().map(|(last, _)| *last).chain(promises).filter(|place| *place >= mine).collect();
     places.sort_unstable();
-    places.into_iter().find(too_few_beyond).expect("nothing lies beyond the farthest")
+    places.into_iter().find(too_few_beyond)
 }
 
 impl Consensus {
@@ -112,11 +124,11 @@ impl Consensus {
         let (acknowledged, wrote) = (standing.acknowledged.filter(beyond), standing.wrote.filter(beyond));
         if let Some(promise) = acknowledged {
             self.raise_lost_data(self.config.id);
-            self.begin_doubt(Doubt { promise: Some(promise), vote: true });
+            self.begin_doubt(Doubt { promise: Some(promise), vote: true, sure: false });
         }
         if let Some(promise) = wrote {
             // A leader sends before its own flush, so this may be no loss: its votes are believed.
-            self.begin_doubt(Doubt { promise: Some(promise), vote: false });
+            self.begin_doubt(Doubt { promise: Some(promise), vote: false, sure: false });
         }
         if fresh {
             self.heard.standings.insert(peer, standing);
@@ -149,8 +161,9 @@ impl Consensus {
         }
         let mut highest = None;
         if self.unheard().is_empty() {
-            let bound = committed_at_most(self.durable_position(), &heard);
-            doubt.promise = Some(doubt.promise.map_or(bound, |promise| promise.min(bound)));
+            if let Some(bound) = committed_at_most(self.durable_position(), doubt, &heard) {
+                doubt.promise = Some(doubt.promise.map_or(bound, |promise| promise.min(bound)));
+            }
             highest = heard.iter().map(|other| other.term).max();
         }
         self.out.doubt_changed |= self.doubt != Some(doubt);
@@ -265,7 +278,7 @@ mod tests {
 
     /// `lost`: it has a doubt of its own.
     fn has(last: u64, lost: bool) -> Standing {
-        let doubt = lost.then_some(Doubt { promise: None, vote: false });
+        let doubt = lost.then_some(Doubt { promise: None, vote: false, sure: false });
         Standing {
             term: 2,
             last: at(last),
@@ -298,13 +311,43 @@ mod tests {
             (&[has(12, false)], 9),
         ];
         for (others, place) in table {
-            assert_eq!(committed_at_most(at(9), others), at(place), "{others:?}");
+            assert_eq!(committed_at_most(at(9), LOST, others), Some(at(place)), "{others:?}");
+        }
+    }
+
+    const LOST: Doubt = Doubt { promise: None, vote: false, sure: false };
+
+    /// It ends at `last` and surely had everything up to `promise`.
+    fn damaged(last: u64, promise: Option<u64>) -> Standing {
+        let doubt = Some(Doubt { promise: promise.map(at), vote: false, sure: true });
+        Standing { doubt, ..has(last, true) }
+    }
+
+    #[test]
+    fn what_a_quorum_surely_had_is_never_given_up() {
+        let mine = |promise: Option<u64>| Doubt { promise: promise.map(at), vote: false, sure: true };
+        let table: [(Option<u64>, &[Standing], Option<u64>); 9] = [
+            // The others are whole and have no more: only this member had it.
+            (Some(20), &[has(9, false), has(9, false)], Some(9)),
+            (Some(20), &[has(15, false), has(9, false)], Some(15)),
+            // Two of three had it, and neither has it now: nobody who lacks it may lead.
+            (Some(20), &[damaged(4, Some(20)), has(9, false)], Some(20)),
+            (Some(20), &[damaged(4, Some(12)), has(9, false)], Some(12)),
+            (Some(20), &[damaged(4, None), has(9, false)], Some(20)),
+            (None, &[damaged(4, None), has(9, false)], None),
+            // A torn end beside a sure loss may be real: the loss is no minority that uses it up twice.
+            (Some(20), &[has(9, true), has(9, false)], Some(9)),
+            (Some(20), &[has(12, false), damaged(4, Some(11)), has(9, false), has(9, false)], Some(11)),
+            (None, &[has(9, false), has(9, false)], Some(9)),
+        ];
+        for (promise, others, place) in table {
+            assert_eq!(committed_at_most(at(9), mine(promise), others), place.map(at), "{promise:?} {others:?}");
         }
     }
 
     #[test]
     fn more_entries_of_an_earlier_term_are_not_farther() {
         let older = Standing { last: Position { index: 30, term: 1 }, ..has(0, false) };
-        assert_eq!(committed_at_most(at(9), &[older, older]), at(9));
+        assert_eq!(committed_at_most(at(9), LOST, &[older, older]), Some(at(9)));
     }
 }

@@ -79,12 +79,18 @@ pub struct Doubt {
     pub promise: Option<Position>,
     /// It may have given a vote that it does not know of.
     pub vote: bool,
+    /// It surely had what it lost: no crash explains the loss.
+    pub sure: bool,
 }
 
 impl Doubt {
     /// Both losses together: the farther promise holds.
     pub fn and(self, other: Doubt) -> Doubt {
-        Doubt { promise: self.promise.zip(other.promise).map(|(one, two)| one.max(two)), vote: self.vote || other.vote }
+        Doubt {
+            promise: self.promise.zip(other.promise).map(|(one, two)| one.max(two)),
+            vote: self.vote || other.vote,
+            sure: self.sure || other.sure,
+        }
     }
 }
 

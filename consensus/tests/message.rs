@@ -2,17 +2,7 @@
 
 use bytes::Bytes;
 use consensus::*;
-
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 16) % n
-    }
-}
+use testkit::Dice;
 
 /// A well-formed message of small random numbers, some huge, most of them nonsense.
 fn bytes_of(dice: &mut Dice) -> Vec<u8> {
@@ -55,7 +45,7 @@ fn bytes_of(dice: &mut Dice) -> Vec<u8> {
 
 #[test]
 fn encoding_is_canonical_and_damage_is_refused_or_read_whole() {
-    let mut dice = Dice(42);
+    let mut dice = Dice::new(42);
     for _ in 0..4000 {
         let bytes = bytes_of(&mut dice);
         let Ok(message) = Message::decode(bytes.clone().into()) else {
@@ -142,7 +132,7 @@ fn drive(consensus: &mut Consensus) {
 
 #[test]
 fn a_member_survives_whatever_decodes() {
-    let mut dice = Dice(7);
+    let mut dice = Dice::new(7);
     let mut led = 0;
     for _ in 0..600 {
         let mut consensus = member();

@@ -8,22 +8,7 @@ mod cluster;
 use bytes::Bytes;
 use cluster::Cluster;
 use consensus::{Consensus, Doubt, Entry};
-
-struct Dice(u64);
-
-impl Dice {
-    /// A number below `n`.
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 16) % n
-    }
-
-    fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-}
+use testkit::Dice;
 
 fn step(cluster: &mut Cluster, dice: &mut Dice, ids: &[u64]) {
     let id = ids[dice.below(ids.len() as u64) as usize];
@@ -103,11 +88,11 @@ fn lose(cluster: &mut Cluster, dice: &mut Dice, ids: &[u64], told: bool) {
     let last = disk.entries.last().map(Entry::position);
     let index = kept.checked_sub(1).map_or(disk.base.index, |at| disk.entries[at].index);
     let doubt = match dice.below(2) {
-        0 => last.map(|promise| Doubt { promise: Some(promise), vote: false }),
+        0 => last.map(|promise| Doubt { promise: Some(promise), vote: false, sure: false }),
         _ => {
             disk.hard.term = disk.entries.get(kept.max(1) - 1).map_or(disk.base.term, |entry| entry.term);
             disk.hard.vote = 0;
-            Some(Doubt { promise: None, vote: true })
+            Some(Doubt { promise: None, vote: true, sure: false })
         }
     };
     cluster.lose_tail(id, index, doubt.filter(|_| told));
@@ -123,7 +108,7 @@ fn run_with(seed: u64, size: u64, steps: u64, loss: Loss) -> Cluster {
     let mut cluster = Cluster::new(seed, &ids);
     cluster.auto_save = false;
     cluster.cache_bytes = 300;
-    let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut dice = Dice::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     for _ in 0..steps {
         step(&mut cluster, &mut dice, &ids);
         if loss != Loss::Never {

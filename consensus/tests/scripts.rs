@@ -1,30 +1,20 @@
 //! Scripts of a small cluster, `tests/scripts/*.txt`: commands, and what they must print. Each
-//! script's name is its claim. `BLESS=1 cargo test -p consensus --test scripts` rewrites them.
+//! script's name is its claim.
 
 mod cluster;
 
 use bytes::Bytes;
 use cluster::Cluster;
 use consensus::{ConfChange, ConfChangeKind, Consensus, Doubt, Position};
-use std::fmt::Write;
+use testkit::golden;
 
 fn run(script: &str) -> String {
     let mut cluster = Cluster::new(1, &[]);
-    let mut out = String::new();
-    let lines = script.lines();
-    for line in lines {
-        if line.is_empty() || line.starts_with('#') {
-            writeln!(out, "{line}").unwrap();
-        } else if !line.starts_with("  ") {
-            writeln!(out, "{line}").unwrap();
-            cluster.trace.clear();
-            command(&mut cluster, line);
-            for line in &cluster.trace {
-                writeln!(out, "  {line}").unwrap();
-            }
-        }
-    }
-    out
+    golden::lines(script, |line| {
+        cluster.trace.clear();
+        command(&mut cluster, line);
+        cluster.trace.join("\n")
+    })
 }
 
 fn command(cluster: &mut Cluster, line: &str) {
@@ -112,7 +102,7 @@ fn lose(cluster: &mut Cluster, id: u64, index: u64, promise: u64) {
         hard.vote = 0;
     }
     let promised = Some(Position { index: promise, term }).filter(|_| promise > 0);
-    cluster.lose_tail(id, index, Some(Doubt { promise: promised, vote: promise == 0 }));
+    cluster.lose_tail(id, index, Some(Doubt { promise: promised, vote: promise == 0, sure: false }));
 }
 
 /// The disk of a crashed member loses everything above `index`, and forgets that it was committed.
@@ -136,18 +126,5 @@ fn take(cluster: &mut Cluster, from: u64, to: u64, deliver: bool) {
 
 #[test]
 fn scripts_print_what_they_claim() {
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts");
-    let mut paths: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    paths.sort();
-    assert!(paths.len() >= 8, "scripts are missing");
-    for path in paths {
-        let script = std::fs::read_to_string(&path).unwrap();
-        let actual = run(&script);
-        if std::env::var_os("BLESS").is_some() {
-            std::fs::write(&path, &actual).unwrap();
-        } else {
-            let same = script == actual;
-            assert!(same, "{}: expected\n{script}\nactual\n{actual}", path.display());
-        }
-    }
+    golden::folder(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/scripts"), run);
 }

@@ -130,7 +130,7 @@ pub fn genesis(files: &dyn Files, id: Identity, index: u64, head: &ImageHead) ->
 }
 
 /// The rows of a store without keys.
-fn no_rows() -> Vec<u8> {
+pub(crate) fn no_rows() -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut empty = Store::new(store::Config::default());
     let (_, mut cursor) = empty.image();
@@ -428,7 +428,7 @@ fn write_tables(files: &dyn Files, id: Identity, index: u64, head: &ImageHead) -
     Ok(named)
 }
 
-fn frame_header(block: &[u8]) -> Vec<u8> {
+pub(crate) fn frame_header(block: &[u8]) -> Vec<u8> {
     let mut header = Vec::with_capacity(FRAME as usize);
     put_u32(&mut header, u32::try_from(block.len()).expect("a block is smaller than 4 GiB"));
     put_u32(&mut header, crc32c::crc32c(block));

@@ -12,6 +12,8 @@ pub(crate) const PATH: &str = "log/doubt";
 const HAS_PROMISE: u32 = 1;
 const PROVEN_TEAR: u32 = 2;
 const AT_LEAST: u32 = 4;
+const SURE: u32 = 8;
+const CUTTING: u32 = 16;
 /// Most bytes kept of each text.
 const TEXT: usize = 1024;
 
@@ -29,6 +31,10 @@ pub struct Doubt {
     /// The end was a write that never finished, so nobody was told of it. Kept all the same: other
     /// members may find out that the proof was wrong.
     pub proven_tear: bool,
+    /// What is gone was durable, so this member has told others of it: no crash explains it.
+    pub sure: bool,
+    /// The end is being cut. Until that is done the log says nothing that is not known here already.
+    pub(crate) cutting: bool,
 }
 
 impl Doubt {
@@ -54,6 +60,8 @@ impl Doubt {
             at_least: self.at_least || newer.at_least,
             hard: stricter(self.hard, newer.hard),
             proven_tear: self.proven_tear && newer.proven_tear,
+            sure: self.sure || newer.sure,
+            cutting: self.cutting || newer.cutting,
         }
     }
 }
@@ -80,6 +88,8 @@ pub fn find(files: &dyn Files, id: Identity) -> Result<Option<Doubt>, Fault> {
         at_least: false,
         hard: HardState::default(),
         proven_tear: false,
+        sure: false,
+        cutting: false,
     };
     match small::read(files, PATH, MAGIC, id) {
         Ok(None) => Ok(None),
@@ -109,7 +119,9 @@ fn encode(doubt: &Doubt) -> Vec<u8> {
         &mut out,
         flag(doubt.promise.is_some(), HAS_PROMISE)
             | flag(doubt.proven_tear, PROVEN_TEAR)
-            | flag(doubt.at_least, AT_LEAST),
+            | flag(doubt.at_least, AT_LEAST)
+            | flag(doubt.sure, SURE)
+            | flag(doubt.cutting, CUTTING),
     );
     let promise = doubt.promise.unwrap_or_default();
     let HardState { term, vote, commit } = doubt.hard;
@@ -135,13 +147,15 @@ fn decode(value: &[u8]) -> Option<Doubt> {
         Some(String::from_utf8_lossy(fields.bytes(len)?).into_owned())
     };
     let (file, what) = (text()?, text()?);
-    let known = flags & !(HAS_PROMISE | PROVEN_TEAR | AT_LEAST) == 0 && fields.is_empty();
+    let known = flags & !(HAS_PROMISE | PROVEN_TEAR | AT_LEAST | SURE | CUTTING) == 0 && fields.is_empty();
     known.then_some(Doubt {
         at: Torn { file, offset, what },
         promise: (flags & HAS_PROMISE != 0).then_some(promise),
         at_least: flags & AT_LEAST != 0,
         hard,
         proven_tear: flags & PROVEN_TEAR != 0,
+        sure: flags & SURE != 0,
+        cutting: flags & CUTTING != 0,
     })
 }
 
@@ -155,7 +169,8 @@ mod tests {
 
     fn doubt(promise: Option<Position>, term: u64, vote: u64, proven_tear: bool) -> Doubt {
         let at = Torn { file: "log/0000000000000001.log".to_string(), offset: 8192, what: "é".repeat(900) };
-        Doubt { at, promise, at_least: proven_tear, hard: HardState { term, vote, commit: 3 }, proven_tear }
+        let hard = HardState { term, vote, commit: 3 };
+        Doubt { at, promise, at_least: proven_tear, hard, proven_tear, sure: !proven_tear, cutting: term == 4 }
     }
 
     #[test]

@@ -16,8 +16,10 @@
 //! state/tables-%016x       what of the state grows beside the index: leases and the like  (mod checkpoint)
 //! state/manifest-%016x     names the files of one checkpoint; two are kept
 //! log/corrupt              the state differs from the other members'               (mod corrupt)
+//! log/rebuilt              how often it started over                               (mod startover)
 //! log/late                 founded when the others were beyond genesis           (mod late)
 //! incoming/                a checkpoint on its way from another member           (mod transfer, staging)
+//! aside/                   damaged files that were given up, until the peers have replaced them    (mod aside)
 //! ```
 //!
 //! Refused, never guessed: bytes that were durable and are wrong ([`Fault::Damaged`], with file,
@@ -27,6 +29,7 @@
 //! member with peers cuts beyond that it remembers as a [`Doubt`].
 
 mod ahead;
+pub mod aside;
 pub mod checkpoint;
 pub mod corrupt;
 pub mod doubt;
@@ -46,6 +49,7 @@ mod measure;
 pub mod records;
 mod small;
 pub mod staging;
+pub mod startover;
 pub mod transfer;
 pub mod urls;
 

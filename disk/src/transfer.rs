@@ -15,7 +15,7 @@ use crate::header::{page, read_full};
 use crate::manifest::{IndexFile, manifest_path, parse_manifest_name, part_of};
 use crate::records::{self, names};
 use crate::staging::{self, discard};
-use crate::{Fault, Files, How, Identity, corrupt};
+use crate::{Fault, Files, How, Identity, aside, corrupt};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -25,7 +25,7 @@ pub(crate) const DIR: &str = "incoming";
 /// What is being received.
 pub(crate) const WANTED: &str = "incoming/manifest";
 /// What is whole and must be installed.
-const READY: &str = "incoming/ready";
+pub(crate) const READY: &str = "incoming/ready";
 /// Most bytes of one chunk.
 const CHUNK_MAX: u32 = 16 << 20;
 
@@ -92,6 +92,8 @@ pub fn begin(files: &dyn Files, id: Identity, manifest: &Bytes) -> Result<Vec<(S
     if unfinished(files)? {
         return Err(Fault::Refused { file: READY.to_string(), what: "an install is not finished".to_string() });
     }
+    // A leader has everything that was ever acknowledged. The room may be needed.
+    aside::clear(files)?;
     staging::keep(files, &wanted)?;
     let kept = names(files, DIR)?;
     let made = files.make_dir(DIR).and_then(|()| files.sync_dir("")).and_then(|()| {
@@ -167,14 +169,19 @@ pub fn install(files: &dyn Files, id: Identity, config: store::Config) -> Result
     let store = load_store(files, DIR, sender(&received), config, &received)?;
     let manifest = Manifest { id, ..received };
     adopt(files, &manifest)?;
+    decide(files, &manifest)?;
+    Ok(Installed { manifest, store })
+}
+
+/// What lies in `incoming/` and is flushed there becomes this member's state.
+pub(crate) fn decide(files: &dyn Files, ours: &Manifest) -> Result<(), Fault> {
     files.sync_dir(DIR).map_err(|e| Fault::io(DIR, 0, e))?;
-    manifest.stage(files, READY)?;
+    ours.stage(files, READY)?;
     files.rename(&part_of(READY), READY).map_err(|e| Fault::io(READY, 0, e))?;
-    roll_forward(files, &manifest).map_err(|fault| Fault::Stopped {
+    roll_forward(files, ours).map_err(|fault| Fault::Stopped {
         file: READY.to_string(),
         reason: format!("a snapshot is half in place, and the next start finishes it: {fault}"),
-    })?;
-    Ok(Installed { manifest, store })
+    })
 }
 
 /// Finishes an install that a crash cut short, or removes what was received in part. Returns the
@@ -246,10 +253,16 @@ fn roll_forward(files: &dyn Files, ours: &Manifest) -> Result<(), Fault> {
     sync(DIR)?;
     files.make_dir(records::DIR).map_err(|e| Fault::io(records::DIR, 0, e))?;
     sync("")?;
+    // A member that starts over keeps its damaged files until a leader has a whole state for it.
+    let starts_over = ours.index == 0;
+    let remove = |name: &str| match format!("{}/{name}", records::DIR) {
+        path if starts_over => aside::take(files, &path),
+        path => remove_if_there(files, &path),
+    };
     // The old checkpoints first: their segments are about to be replaced under the same names.
     for name in names(files, records::DIR)? {
         if parse_manifest_name(&name).is_some() {
-            remove_if_there(files, &format!("{}/{name}", records::DIR))?;
+            remove(&name)?;
         }
     }
     sync(records::DIR)?;
@@ -264,7 +277,7 @@ fn roll_forward(files: &dyn Files, ours: &Manifest) -> Result<(), Fault> {
     }
     for name in names(files, records::DIR)? {
         if !wanted.iter().any(|(wanted, _)| *wanted == name) {
-            remove_if_there(files, &format!("{}/{name}", records::DIR))?;
+            remove(&name)?;
         }
     }
     sync(records::DIR)?;

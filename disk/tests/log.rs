@@ -1,13 +1,12 @@
 //! The log against crashes at every call, damage at every byte, and failing calls.
 
-mod support;
-
 use bytes::Bytes;
 use consensus::{Entry, EntryKind, HardState, Position};
 use disk::{Boot, Doubt, Fault, Files, Identity, Log, LogOptions, OnDoubt, Tail, Torn};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use support::{Coin, KEPT, Kept, MemFiles};
+use testkit::Dice;
+use testkit::files::{KEPT, Kept, MemFiles};
 
 const ID: Identity = Identity { cluster: 0xc1, member: 0xa1 };
 /// The boot in which all lives go on, and the one after a power loss.
@@ -199,7 +198,7 @@ fn a_crash_after_any_call_loses_nothing_acknowledged() {
     let mut tails: BTreeMap<&str, usize> = BTreeMap::new();
     for calls in 0..=files.calls() {
         let done = marks.iter().rposition(|(at, _)| *at <= calls);
-        for kept in KEPT {
+        for kept in KEPT.into_iter().chain([4, 5, 6].map(Kept::Some)) {
             let crashed = files.crash(calls, kept);
             let here = || format!("crash after call {calls} with {kept:?}");
             let Some(done) = done else {
@@ -239,6 +238,7 @@ fn name_of(tail: &Tail) -> &'static str {
         Tail::Whole => "whole",
         Tail::Torn(_) => "torn",
         Tail::Doubtful(_) => "doubtful",
+        Tail::Damaged(_) => "damaged",
     }
 }
 
@@ -705,14 +705,14 @@ fn reading_stops_at_the_bound_and_at_the_ends() {
 #[test]
 fn random_lives() {
     for seed in 0..60u64 {
-        let mut coin = Coin(seed + 1);
+        let mut dice = Dice::new(seed + 1);
         let mut steps = Vec::new();
         let (mut term, mut last, mut commit, mut cut) = (1, 0u64, 0u64, 1u64);
-        for _ in 0..coin.below(25) + 5 {
-            match coin.below(10) {
+        for _ in 0..dice.below(25) + 5 {
+            match dice.below(10) {
                 0 => steps.push(Step::Reopen),
                 1 => {
-                    cut = cut.max(coin.below(commit + 1) + 1);
+                    cut = cut.max(dice.below(commit + 1) + 1);
                     steps.push(Step::Cut(cut));
                 }
                 2 => {
@@ -723,20 +723,20 @@ fn random_lives() {
                     let mut first = last + 1;
                     if kind == 3 && last > commit {
                         term += 1;
-                        first = commit + 1 + coin.below(last - commit);
+                        first = commit + 1 + dice.below(last - commit);
                     }
-                    last = first + coin.below(4);
-                    let len = [0, 10, 1000, 3788, 3789, 9000][coin.below(6) as usize];
+                    last = first + dice.below(4);
+                    let len = [0, 10, 1000, 3788, 3789, 9000][dice.below(6) as usize];
                     steps.push(Step::Save(hard(term, 0, commit), entries(first..=last, term, len)));
-                    commit += coin.below(last - commit + 1);
+                    commit += dice.below(last - commit + 1);
                 }
             }
         }
         let files = MemFiles::new();
         let marks = run(&files, steps);
         for _ in 0..12 {
-            let calls = marks[0].0 + coin.below((files.calls() - marks[0].0) as u64 + 1) as usize;
-            let crashed = files.crash(calls, Kept::Some(coin.next()));
+            let calls = marks[0].0 + dice.below((files.calls() - marks[0].0) as u64 + 1) as usize;
+            let crashed = files.crash(calls, Kept::Some(dice.roll()));
             let done = marks.iter().rposition(|(at, _)| *at <= calls).unwrap();
             let (_, content) =
                 recover_later(&crashed).unwrap_or_else(|fault| panic!("seed {seed} call {calls}: {fault}"));

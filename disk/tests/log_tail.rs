@@ -1,12 +1,11 @@
 //! The end of the log: torn or lost, told apart by evidence, and never by the member alone.
 
-mod support;
-
 use bytes::Bytes;
 use consensus::{Entry, EntryKind, HardState, Position};
 use disk::{Boot, Doubt, Fault, Identity, Log, LogContent, LogOptions, OnDoubt, Tail, doubt};
 use std::collections::BTreeMap;
-use support::{Coin, Kept, MemFiles};
+use testkit::Dice;
+use testkit::files::{Kept, MemFiles};
 
 const ID: Identity = Identity { cluster: 0xc1, member: 0xa1 };
 const BOOT: Option<Boot> = Some([1; 16]);
@@ -137,6 +136,7 @@ impl Verdicts {
                 assert!(torn_may_be, "{what}: acknowledged, and taken for a torn tail: {content:?}");
                 *self.0.entry("torn").or_default() += 1;
             }
+            Tail::Damaged(_) => panic!("{what}: only what is asked of the peers is cut below the proven end"),
             Tail::Whole => {
                 assert!(!lost, "{what}: an acknowledged entry is missing without a word: {content:?}");
                 *self.0.entry("whole").or_default() += 1;
@@ -264,13 +264,13 @@ fn a_tear_is_proven_by_its_sectors() {
             let Written { files, path, last, index, before, .. } = written(recycled, lens);
             let after = files.bytes(&path);
             disk::Files::remove(&files, "log/tip").expect("there");
-            let mut coin = Coin(7);
+            let mut dice = Dice::new(7);
             for _ in 0..200 {
                 let copy = files.copy();
                 copy.edit(&path, |bytes| {
                     bytes.clone_from(&before);
                     for at in (last.0..last.1).step_by(512) {
-                        if coin.below(2) == 0 {
+                        if dice.below(2) == 0 {
                             bytes[at..at + 512].copy_from_slice(&after[at..at + 512]);
                         }
                     }
@@ -281,6 +281,7 @@ fn a_tear_is_proven_by_its_sectors() {
                     Tail::Whole => "whole",
                     Tail::Torn(_) => "torn",
                     Tail::Doubtful(_) => "doubtful",
+                    Tail::Damaged(_) => "damaged",
                 };
                 *tails.entry((recycled, name)).or_default() += 1;
             }
@@ -388,7 +389,7 @@ fn no_crash_forgets_a_doubt() {
     let start = recording.calls();
     drop(recover(&recording, NEXT_BOOT, OnDoubt::Keep).expect("opens"));
     for calls in start..=recording.calls() {
-        for kept in support::KEPT {
+        for kept in testkit::files::KEPT {
             let crashed = recording.crash(calls, kept);
             let bytes = crashed.bytes(&path);
             let there = bytes[last.0..last.0 + 160] == damaged.bytes(&path)[last.0..last.0 + 160];

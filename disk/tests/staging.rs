@@ -1,12 +1,10 @@
 //! What has come of a checkpoint stays in the staging place.
 
-mod support;
-
 use bytes::Bytes;
 use disk::checkpoint::{IndexFile, Manifest};
 use disk::{Files, How, Identity, PAGE, staging, transfer};
 use store::{Member, Position, Store};
-use support::MemFiles;
+use testkit::files::MemFiles;
 
 const CLUSTER: u64 = 1;
 const ID: Identity = Identity { cluster: CLUSTER, member: 2 };

@@ -1,16 +1,15 @@
 //! Segments, checkpoints and installs, with a real store on top: crashes at every call, damage at
 //! every byte.
 
-#[path = "support/life.rs"]
 mod life;
-mod support;
 
 use bytes::Bytes;
 use disk::fetch::{Fetched, Wanted, fetch};
 use disk::{Fault, Files, Identity, checkpoint, records, transfer};
 use life::{CONFIG, ID, KEYS, Life, OTHER, life_with_checkpoints, model, receive, transfer_pair};
 use store::Store;
-use support::{Coin, KEPT, Kept, MemFiles};
+use testkit::Dice;
+use testkit::files::{KEPT, Kept, MemFiles};
 
 #[test]
 fn a_crash_after_any_call_leaves_the_old_or_the_new_checkpoint() {
@@ -191,13 +190,13 @@ fn records_fetched_together_are_those_fetched_alone() {
     }
     assert!(wanted.len() > 8, "{}", wanted.len());
     // Any order, gaps, the same record twice; some at hand already; one buffer after the other.
-    let mut coin = Coin(7);
+    let mut dice = Dice::new(7);
     let mut found = Fetched::default();
     for _ in 0..200 {
-        let chosen: Vec<usize> = (0..coin.next() % 30).map(|_| (coin.next() % wanted.len() as u64) as usize).collect();
+        let chosen: Vec<usize> = (0..dice.roll() % 30).map(|_| (dice.roll() % wanted.len() as u64) as usize).collect();
         let asked = numbered(&chosen, &wanted);
         found.begin(asked.len());
-        let (kept, asked): (Vec<Wanted>, Vec<Wanted>) = asked.into_iter().partition(|_| coin.next() % 4 == 0);
+        let (kept, asked): (Vec<Wanted>, Vec<Wanted>) = asked.into_iter().partition(|_| dice.roll() % 4 == 0);
         kept.iter().for_each(|kept| found.keep(kept.place, expected[chosen[kept.place]].clone()));
         assert_eq!(fetch(&life.files, asked, &mut found).unwrap(), []);
         assert_eq!(found.len(), chosen.len());
@@ -336,7 +335,7 @@ fn a_crash_during_resume_is_resumed() {
     receive(&sender, &manifest, &receiver.files, |_, _, _| {});
     transfer::install(&receiver.files, ID, CONFIG).unwrap();
     let new = model(OTHER, 50);
-    let mut coin = Coin(7);
+    let mut dice = Dice::new(7);
     let mut met = 0;
     for calls in 0..receiver.files.calls() {
         let crashed = receiver.files.crash(calls, Kept::Everything);
@@ -357,7 +356,7 @@ fn a_crash_during_resume_is_resumed() {
         let start = history.calls();
         Life::open(history.clone(), ID, 0).unwrap().0.check_against(&new);
         for calls in start..=history.calls() {
-            let twice = history.crash(calls, Kept::Some(coin.next()));
+            let twice = history.crash(calls, Kept::Some(dice.roll()));
             Life::open(twice, ID, 0).unwrap().0.check_against(&new);
         }
     }

@@ -1,9 +1,7 @@
 //! Tables that grow with the state lie in a file of their own: the manifest stays small whatever
 //! clients do, at every crash, on every way.
 
-#[path = "support/life.rs"]
 mod life;
-mod support;
 
 use bytes::Bytes;
 use disk::checkpoint::Manifest;
@@ -13,7 +11,7 @@ use std::collections::BTreeSet;
 use store::command::{encode_lease_grant, encode_lease_revoke, seal};
 use store::image::LeaseHead;
 use store::{AlarmMember, ImageHead, Member, Origin, Outcome, Position, Store, TABLE_BLOCK};
-use support::{KEPT, Kept, MemFiles};
+use testkit::files::{KEPT, Kept, MemFiles};
 
 /// Beyond it the tables leave the manifest.
 const MANY: u64 = 3_000;

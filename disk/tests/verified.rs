@@ -1,9 +1,7 @@
 //! Nothing is blessed that was not verified: checkpoints over damage, and installs of it. What
 //! was decided is never called damaged.
 
-#[path = "support/life.rs"]
 mod life;
-mod support;
 
 use bytes::Bytes;
 use disk::checkpoint::Manifest;
@@ -11,7 +9,7 @@ use disk::{Fault, Files, How, checkpoint, corrupt, records, staging, transfer};
 use life::{CONFIG, ID, Life, OTHER, model, receive, transfer_pair};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
-use support::{KEPT, Kept, MemFiles};
+use testkit::files::{KEPT, Kept, MemFiles};
 
 const PAGE: usize = 4096;
 

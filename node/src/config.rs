@@ -28,6 +28,9 @@ pub struct Config {
     /// This member founded when the others were beyond genesis (`disk::late`): it must not vote,
     /// campaign or acknowledge before it has caught up.
     pub late_founder: bool,
+    /// The members that this one was founded with, as far as it is told. A member whose state is lost
+    /// learns from them whom it can ask.
+    pub founders: Vec<store::Member>,
 }
 
 impl Config {
@@ -48,6 +51,7 @@ impl Config {
             budgets: Budgets::default(),
             cluster_version: "3.7.0".to_string(),
             late_founder: false,
+            founders: Vec::new(),
         }
     }
 

@@ -18,6 +18,9 @@ const IN_DOUBT: u64 = 200 / TICK_MS;
 const FIRST: u64 = 100 / TICK_MS;
 const LONGEST: u64 = 5_000 / TICK_MS;
 
+/// A member that lost something says so when it has known no leader for so long. Ticks.
+const NOBODY_LEADS: u64 = 5_000 / TICK_MS;
+
 #[derive(Default)]
 pub(crate) struct Doubts {
     /// When the voters are asked next, and the pause after it. Ticks.
@@ -25,15 +28,18 @@ pub(crate) struct Doubts {
     pause: u64,
     /// A doubt is remembered on disk, or about to be.
     kept: bool,
+    /// It was told that nobody leads while this member has lost something.
+    told: bool,
 }
 
 impl Doubts {
     /// `kept`: recovery found a doubt.
     pub(crate) fn new(kept: bool) -> Doubts {
-        Doubts { due: 1, pause: FIRST, kept }
+        Doubts { due: 1, pause: FIRST, kept, told: false }
     }
 
     pub(crate) fn tick(&mut self, g: &mut Ground) {
+        self.tell_loss(g);
         if g.now < self.due {
             return;
         }
@@ -54,6 +60,21 @@ impl Doubts {
             let (boot, standing) = (g.config.boot, g.consensus.standing(to));
             g.send(to, Frame::Standing { boot, question: true, standing });
         }
+    }
+
+    /// What is surely lost is told while nobody leads: this member may be why.
+    fn tell_loss(&mut self, g: &mut Ground) {
+        let lost = g.consensus.doubt().filter(|doubt| doubt.sure);
+        let (Some(lost), false) = (lost, self.told || g.leader != 0 || g.now < NOBODY_LEADS) else { return };
+        self.told = true;
+        let upto = lost.promise.map_or("up to an entry that nobody has told yet".to_string(), |at| {
+            format!("up to entry {} of term {}", at.index, at.term)
+        });
+        let text = format!(
+            "nobody leads, and this member has lost what it had acknowledged, {upto}: it waits for a member that has \
+             all of it; its damaged files are in the folder aside"
+        );
+        g.note(Level::Error, text);
     }
 
     /// `boot`: the life of the member that asked.

@@ -315,9 +315,9 @@ fn put_standing(out: &mut Vec<u8>, boot: u64, question: bool, standing: &Standin
     for number in [commit.index, commit.term] {
         out.put_u64_le(number);
     }
-    let doubted = doubt.map_or([0; 5], |doubt| {
+    let doubted = doubt.map_or([0; 6], |doubt| {
         let [known, index, term] = place(doubt.promise);
-        [1, known, index, term, doubt.vote as u64]
+        [1, known, index, term, doubt.vote as u64, doubt.sure as u64]
     });
     for number in doubted.into_iter().chain(place(*acknowledged)).chain(place(*wrote)) {
         out.put_u64_le(number);
@@ -380,8 +380,8 @@ impl Reader {
         let last = Position { index: self.u64()?, term: self.u64()? };
         let leads = self.flag()?;
         let commit = Position { index: self.u64()?, term: self.u64()? };
-        let (doubts, promise, vote) = (self.flag()?, self.position()?, self.flag()?);
-        let doubt = doubts.then_some(Doubt { promise, vote });
+        let (doubts, promise, vote, sure) = (self.flag()?, self.position()?, self.flag()?, self.flag()?);
+        let doubt = doubts.then_some(Doubt { promise, vote, sure });
         let (acknowledged, wrote) = (self.position()?, self.position()?);
         let standing = Standing { term, last, leads, doubt, commit, acknowledged, wrote };
         Ok(Frame::Standing { boot, question, standing })
@@ -466,7 +466,7 @@ mod tests {
                     term: 4,
                     last: Position { index: 7, term: 3 },
                     leads: false,
-                    doubt: Some(Doubt { promise: None, vote: true }),
+                    doubt: Some(Doubt { promise: None, vote: true, sure: false }),
                     commit: Position { index: 6, term: 3 },
                     acknowledged: Some(Position { index: 8, term: 4 }),
                     wrote: None,
@@ -479,7 +479,7 @@ mod tests {
                     term: 4,
                     last: Position { index: 9, term: 4 },
                     leads: true,
-                    doubt: Some(Doubt { promise: Some(Position { index: 10, term: 4 }), vote: false }),
+                    doubt: Some(Doubt { promise: Some(Position { index: 10, term: 4 }), vote: false, sure: true }),
                     commit: Position { index: 9, term: 4 },
                     acknowledged: None,
                     wrote: Some(Position { index: 9, term: 4 }),

@@ -122,7 +122,13 @@ impl Ground {
         self.out.push(Output::Fatal { reason });
     }
 
-    /// `Output::Fatal` was said: nothing more is done.
+    /// This member must stop, and start again by itself.
+    pub(crate) fn restart(&mut self, reason: String) {
+        self.dead = true;
+        self.out.push(Output::Restart { reason });
+    }
+
+    /// `Output::Fatal` or `Output::Restart` was said: nothing more is done.
     pub(crate) fn dead(&self) -> bool {
         self.dead
     }

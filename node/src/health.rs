@@ -6,6 +6,8 @@ use crate::frame::Frame;
 use crate::ground::{Bar, Ground, Willing};
 use crate::io::*;
 use crate::jobs::Task;
+use crate::startover::may_rebuild;
+use disk::startover::Rebuilt;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The logical digest is exchanged at indexes divisible by this.
@@ -17,6 +19,15 @@ const HANDOVER: u64 = 500 / TICK_MS;
 /// And in all at most this long for its checkpoint. Ticks.
 const STOP: u64 = 1_000 / TICK_MS;
 
+/// Why a member that differs is not rebuilt by itself.
+fn stays(before: Rebuilt, index: u64) -> String {
+    format!(
+        "the state differs at entry {index}, and this member had started over at entry {} already: it stays CORRUPT \
+         and answers nothing; look at its memory and its disk",
+        before.at
+    )
+}
+
 #[derive(Default)]
 pub(crate) struct Health {
     /// Leadership is being given away.
@@ -27,11 +38,25 @@ pub(crate) struct Health {
     stalled: BTreeSet<JobId>,
     stop: Option<Stop>,
     corrupt: bool,
+    /// This member has no state: it waits for a snapshot of the leader.
+    empty: bool,
+    /// How often it has started over.
+    rebuilt: Rebuilt,
+    rebuild: Option<Rebuild>,
     marks: BTreeMap<u64, u128>,
     /// Per index: what each peer said.
     peers: BTreeMap<u64, BTreeMap<u64, u128>>,
     /// Members already reported to have lost acknowledged entries.
     lost_data: BTreeSet<u64>,
+}
+
+/// A member that differs restarts, to start over.
+struct Rebuild {
+    /// Entry at which it differs.
+    index: u64,
+    since: u64,
+    /// It is remembered over the restart.
+    marked: bool,
 }
 
 struct Stop {
@@ -42,6 +67,15 @@ struct Stop {
 }
 
 impl Health {
+    /// `rebuilt`: how often this member has started over before.
+    pub(crate) fn new(rebuilt: Rebuilt) -> Health {
+        Health { rebuilt, ..Health::default() }
+    }
+
+    pub(crate) fn rebuilt(&self) -> Rebuilt {
+        self.rebuilt
+    }
+
     /// What this member must not do for now.
     pub(crate) fn willing(&self) -> Willing {
         Willing {
@@ -82,6 +116,7 @@ impl Health {
     pub(crate) fn tick(&mut self, g: &mut Ground, overdue: bool, writing: bool) -> bool {
         self.overdue = overdue;
         self.hand_over_again(g);
+        self.go_on_rebuilding(g);
         self.go_on_stopping(g, writing)
     }
 
@@ -198,8 +233,34 @@ impl Health {
             );
             g.note(Level::Error, text);
             g.start(Task::MarkCorrupt, BackgroundJob::MarkCorrupt);
+            self.begin_rebuild(g, index);
         }
         found
+    }
+
+    /// The member restarts and starts over, unless it did so just before.
+    fn begin_rebuild(&mut self, g: &mut Ground, index: u64) {
+        if may_rebuild(self.rebuilt, index) {
+            self.rebuild = Some(Rebuild { index, since: g.now, marked: false });
+        } else {
+            g.note(Level::Error, stays(self.rebuilt, index));
+        }
+    }
+
+    /// The mark is durable: a start finds it.
+    pub(crate) fn corrupt_marked(&mut self) {
+        if let Some(rebuild) = &mut self.rebuild {
+            rebuild.marked = true;
+        }
+    }
+
+    /// It restarts when another member leads, and at the latest when it has waited long enough for that.
+    fn go_on_rebuilding(&mut self, g: &mut Ground) {
+        let Some(Rebuild { index, since, marked: true }) = self.rebuild else { return };
+        if self.stop.is_none() && (!g.is_leader() || g.now - since >= 2 * g.config.election_ticks()) {
+            self.rebuild = None;
+            g.restart(format!("the state differs from the other members' at entry {index}"));
+        }
     }
 
     /// The state must not be served, as was found now or in an earlier life. The majority is right, so
@@ -209,13 +270,35 @@ impl Health {
         g.bar(Bar::Corrupt, true);
     }
 
+    /// As [`Health::bar`], found at start: the state is wrong, or (`empty`) there is none.
+    pub(crate) fn found(&mut self, g: &mut Ground, empty: bool) {
+        self.empty = empty;
+        let text = match empty {
+            true => {
+                "this member has started over and has no state: nothing is answered before the leader's snapshot is \
+                     installed"
+                    .to_string()
+            }
+            false if may_rebuild(self.rebuilt, g.store.applied().index) => {
+                "the state was found to differ from the other members': CORRUPT; nothing of it is answered".to_string()
+            }
+            false => stays(self.rebuilt, g.store.applied().index),
+        };
+        g.note(Level::Error, text);
+    }
+
     /// Another member's state was installed.
     pub(crate) fn healed(&mut self, g: &mut Ground) {
         self.marks.clear();
         self.peers.clear();
+        self.rebuild = None;
         if std::mem::take(&mut self.corrupt) {
             g.bar(Bar::Corrupt, false);
-            g.note(Level::Warn, "the state was replaced by the leader's: CORRUPT is over".to_string());
+            let text = match std::mem::take(&mut self.empty) {
+                true => "this member has a state again, the leader's",
+                false => "the state was replaced by the leader's: CORRUPT is over",
+            };
+            g.note(Level::Warn, text.to_string());
         }
     }
 

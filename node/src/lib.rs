@@ -66,6 +66,7 @@ mod reads;
 mod recover;
 mod saves;
 mod scan;
+mod startover;
 mod transfer;
 mod walks;
 pub mod watch;

@@ -42,6 +42,7 @@ use crate::walks::Walks;
 use crate::watchdog::{Ages, Watchdog};
 use crate::watches::Watches;
 use consensus::{Consensus, Role, Turn};
+use disk::startover::Rebuilt;
 use store::Store;
 
 /// Keys that compaction left behind, taken out in one turn.
@@ -81,6 +82,9 @@ pub(crate) struct Found {
     pub(crate) log_bytes: u64,
     /// The state was found to differ from the other members' in an earlier life.
     pub(crate) corrupt: bool,
+    /// What it promised may be lost.
+    pub(crate) doubtful: bool,
+    pub(crate) rebuilt: Rebuilt,
     /// Index of a checkpoint that was received in part.
     pub(crate) staged: Option<u64>,
 }
@@ -106,17 +110,17 @@ impl Node {
             lessor: Lessor::default(),
             checkpoints: Checkpoints::new(found.checkpoint, found.rows_bytes, found.log_bytes),
             transfer: Transfer::new(found.staged),
-            health: Health::default(),
+            health: Health::new(found.rebuilt),
             watchdog: Watchdog::default(),
             moves: Moves::default(),
-            doubts: Doubts::new(consensus.doubt().is_some()),
+            doubts: Doubts::new(found.doubtful),
             turn: Turn::default(),
             ground: Ground::new(config, consensus, store),
         };
         node.ground.swap_out(out);
-        if found.corrupt {
-            let text = "the state was found to differ from the other members': CORRUPT; nothing of it is answered";
-            node.ground.note(Level::Error, text.to_string());
+        let empty = node.ground.store.applied().index == 0;
+        if found.corrupt || empty {
+            node.health.found(&mut node.ground, empty);
             node.bar();
         }
         if node.ground.store.conf().voters == [node.ground.config.member] {

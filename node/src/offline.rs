@@ -67,7 +67,7 @@ pub fn cut_tail(files: &Arc<dyn Files>, id: Identity, options: LogOptions) -> Re
     let loaded = checkpoint::load_newest(&**files, id, store::Config::default(), 0)?
         .ok_or_else(|| Fault::damaged("state", 0, "there is no checkpoint"))?;
     let store = loaded.store;
-    if on_doubt(&store, id) == OnDoubt::Keep {
+    if on_doubt(&store, id) != OnDoubt::Refuse {
         let what = "this member has peers: start it, and it asks them for what it lost";
         return Err(Fault::Refused { file: "log".to_string(), what: what.to_string() });
     }

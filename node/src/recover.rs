@@ -8,6 +8,7 @@ use crate::checkpoints::log_bytes;
 use crate::config::Config;
 use crate::io::{Level, Output};
 use crate::member::{Found, Node};
+use crate::startover::{self, may_rebuild};
 use bytes::Bytes;
 use consensus::{ConfChange, Consensus, Doubt, Entry, EntryKind, HardState, Position, Restored};
 use disk::{
@@ -51,6 +52,22 @@ impl Node {
     /// Damage that was durable before, files of a later format or of another member: with file, offset, reason.
     /// Of a lone member also an end of the log that may have been acknowledged ([`Fault::Doubtful`]).
     pub fn recover(config: Config, files: &Arc<dyn Files>, out: &mut Vec<Output>) -> Result<(Node, Log), Fault> {
+        let said = out.len();
+        let (fault, differs) = match Node::attempt(config.clone(), files, out) {
+            Ok(recovered) => return Ok(recovered),
+            Err(Stuck::Fault(fault)) if fault.is_damage() => (fault, None),
+            Err(Stuck::Fault(fault)) => return Err(fault),
+            Err(Stuck::Differs { head, known }) => {
+                let what = "it was found to differ from what the other members agree on";
+                (Fault::damaged("state", 0, what), Some((*head, known)))
+            }
+        };
+        out.truncate(said);
+        startover::begin(&**files, &config, fault, differs, out)?;
+        Node::attempt(config, files, out).map_err(Stuck::into_fault)
+    }
+
+    fn attempt(config: Config, files: &Arc<dyn Files>, out: &mut Vec<Output>) -> Result<(Node, Log), Stuck> {
         let id = Identity { cluster: config.cluster, member: config.member };
         let installed = transfer::finish(&**files, id)?;
         // The checkpoint is read first: a refusal because of it must leave the log as it is.
@@ -59,7 +76,15 @@ impl Node {
         let state = reached_state(installed.is_some(), &loaded.store);
         let doubt = on_doubt(&loaded.store, id);
         let (mut log, mut content) = Log::recover(Arc::clone(files), id, log_options(&config), state, doubt)?;
-        tell_tail(&content.tail, out);
+        let (rebuilt, corrupt) = (disk::startover::rebuilt(&**files, id)?, corrupt::marked(&**files, id)?);
+        let known = content.last.index.max(loaded.store.applied().index);
+        if corrupt && installed.is_none() && doubt == OnDoubt::Peers && may_rebuild(rebuilt, known) {
+            return Err(Stuck::Differs { head: Box::new(loaded.store.image_head()), known });
+        }
+        // Of a log that does not join an empty state enough was said.
+        if loaded.store.applied().index > 0 {
+            tell_tail(&content.tail, out);
+        }
         for healed in &content.healed {
             let how = if healed.file.ends_with(".log") { "restored from its second copy" } else { "written anew" };
             let text = format!("{} at {}: {}: {how}", healed.file, healed.offset, healed.what);
@@ -69,7 +94,7 @@ impl Node {
         let (index, boundary) = (loaded.manifest.index, content.boundary.index);
         if installed.is_none() && index < boundary {
             let what = format!("the log begins behind entry {boundary}, the checkpoint stands at {index}");
-            return Err(loaded.passed_over.unwrap_or_else(|| Fault::damaged("state", 0, what)));
+            return Err(loaded.passed_over.unwrap_or_else(|| Fault::damaged("state", 0, what)).into());
         }
         if let Some(fault) = &loaded.passed_over {
             let text = format!("the newest checkpoint is passed over for an older one: {fault}");
@@ -101,15 +126,18 @@ impl Node {
             ),
         });
         let doubt = doubt_of(content.doubt.as_ref(), config.late_founder);
-        let consensus = Consensus::new(consensus_config(&config), restored(content, entries, &store, doubt));
         if installed.is_some() {
             corrupt::clear(&**files)?;
         }
+        let doubtful = doubt.is_some();
+        let consensus = Consensus::new(consensus_config(&config), restored(content, entries, &store, doubt));
         let found = Found {
             checkpoint: loaded.manifest.index,
             rows_bytes: loaded.manifest.index_files.iter().map(|file| file.len).sum(),
             log_bytes: grown,
-            corrupt: corrupt::marked(&**files, id)?,
+            corrupt: corrupt && installed.is_none(),
+            doubtful,
+            rebuilt,
             staged: staging::index(&**files)?,
         };
         let node = Node::assemble(config, consensus, store, &found, out);
@@ -117,9 +145,35 @@ impl Node {
     }
 }
 
+/// Why a member does not start as it is.
+enum Stuck {
+    Fault(Fault),
+    /// Its state, of which this is the head, differs from what the other members agree on.
+    /// `known`: the newest entry of its log.
+    Differs {
+        head: Box<store::ImageHead>,
+        known: u64,
+    },
+}
+
+impl Stuck {
+    fn into_fault(self) -> Fault {
+        match self {
+            Stuck::Fault(fault) => fault,
+            Stuck::Differs { .. } => Fault::damaged("state", 0, "a state that was just begun differs"),
+        }
+    }
+}
+
+impl From<Fault> for Stuck {
+    fn from(fault: Fault) -> Stuck {
+        Stuck::Fault(fault)
+    }
+}
+
 /// A lone member has nobody who could know what it lost.
 pub(crate) fn on_doubt(store: &Store, id: Identity) -> OnDoubt {
-    if store.conf().voters == [id.member] { OnDoubt::Refuse } else { OnDoubt::Keep }
+    if store.conf().voters == [id.member] { OnDoubt::Refuse } else { OnDoubt::Peers }
 }
 
 /// The last entry that is in the state. Consensus and store do not know each other, nor each other's words.
@@ -136,6 +190,7 @@ pub(crate) fn reached_state(installed: bool, store: &Store) -> Option<Position> 
 fn tell_tail(tail: &Tail, out: &mut Vec<Output>) {
     let Some(at) = tail.cut() else { return };
     let verdict = match tail {
+        Tail::Damaged(_) => "damaged: cut there; the other members have what is missing",
         Tail::Doubtful(_) => "cut, it may have been acknowledged",
         Tail::Torn(_) | Tail::Whole => "cut, it was never acknowledged",
     };
@@ -240,9 +295,9 @@ fn doubt_of(kept: Option<&disk::Doubt>, late_founder: bool) -> Option<Doubt> {
     let lost = kept.map(|kept| {
         let promise = kept.promise.filter(|_| !kept.at_least);
         // Whoever cannot tell how far the lost end went does not know its vote either.
-        Doubt { promise, vote: promise.is_none() }
+        Doubt { promise, vote: promise.is_none(), sure: kept.sure }
     });
-    let late = late_founder.then_some(Doubt { promise: None, vote: true });
+    let late = late_founder.then_some(Doubt { promise: None, vote: true, sure: false });
     lost.into_iter().chain(late).reduce(Doubt::and)
 }
 

@@ -65,11 +65,7 @@ fn log_or_fault(log: &mut Log, job: &LogJob) -> Result<JobResult, Fault> {
             JobResult::Saved
         }
         LogJob::KeepDoubt { doubt } => {
-            match doubt {
-                None => log.forget_doubt()?,
-                // As long as a vote may be forgotten, nothing less is remembered than "everything".
-                Some(doubt) => log.keep_doubt(doubt.promise.filter(|_| !doubt.vote))?,
-            }
+            log.keep_doubt(*doubt)?;
             JobResult::DoubtKept
         }
         LogJob::Prove { commit } => {

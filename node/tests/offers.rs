@@ -1,9 +1,5 @@
 //! One member, and a leader that it does not know: what it hears of it, and which snapshot it refuses.
 
-#[path = "../../disk/tests/support/mod.rs"]
-#[allow(dead_code)]
-mod support;
-
 use bytes::Bytes;
 use consensus::{ConfState, Consensus, HardState, Restored, Snapshot, Turn};
 use disk::checkpoint::{IndexFile, Manifest};
@@ -12,7 +8,7 @@ use node::frame::Frame;
 use node::*;
 use std::sync::Arc;
 use store::{Member, Position, Store};
-use support::MemFiles;
+use testkit::files::MemFiles;
 
 const CLUSTER: u64 = 0xc1;
 const STRANGER: u64 = 9;

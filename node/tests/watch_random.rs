@@ -8,30 +8,11 @@ use bytes::Bytes;
 use node::Refusal;
 use node::watch::{CreateRequest, FromClient, Limits, Response};
 use std::collections::BTreeMap;
+use testkit::Dice;
 use watch_world::{Change, World, show_event, wanted};
 
 const CLIENTS: usize = 2;
 const KEYS: [&str; 6] = ["a", "ab", "b", "c", "ca", "d"];
-
-/// A reproducible source of chance (xorshift64*).
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % n
-    }
-
-    fn once_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-
-    fn pick<'a>(&mut self, from: &[&'a str]) -> &'a str {
-        from[self.below(from.len() as u64) as usize]
-    }
-}
 
 /// What one client knows, from what it asked and was sent.
 #[derive(Default)]
@@ -202,7 +183,7 @@ fn every_watch_hears_the_truth_once_and_in_order() {
 }
 
 fn life(seed: u64) -> Seen {
-    let mut chance = Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut chance = Dice::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let ring_bytes = [400, 2000, 20_000][chance.below(3) as usize];
     let mut world = World::new(ring_bytes, &[LIMITS; CLIENTS]);
     world.history_chunk = 1 + chance.below(8) as usize;
@@ -221,13 +202,13 @@ fn life(seed: u64) -> Seen {
             7 => drop(world.step_history(who)),
             8 | 9 => drop(world.step_transport(who)),
             10 => world.tick(who),
-            11 if chance.once_in(4) => world.compacted = compaction(&world, &mut chance),
-            12 if chance.once_in(10) => {
+            11 if chance.one_in(4) => world.compacted = compaction(&world, &mut chance),
+            12 if chance.one_in(10) => {
                 let installed: Vec<_> = (0..chance.below(6)).map(|_| transaction(&mut chance)).collect();
                 world.install(&installed);
             }
-            12 if chance.once_in(4) => world.clients[who].stalled = !world.clients[who].stalled,
-            13 if calm > 0 && chance.once_in(4 * calm) => world.settle(),
+            12 if chance.one_in(4) => world.clients[who].stalled = !world.clients[who].stalled,
+            13 if calm > 0 && chance.one_in(4 * calm) => world.settle(),
             _ => {}
         }
         ledgers[who].check(&world, who);
@@ -274,16 +255,16 @@ fn finish(world: &mut World, ledgers: &mut [Ledger; CLIENTS]) -> Seen {
     seen
 }
 
-fn transaction(chance: &mut Chance) -> Vec<Change> {
-    let most = if chance.once_in(4) { KEYS.len() } else { 1 };
+fn transaction(chance: &mut Dice) -> Vec<Change> {
+    let most = if chance.one_in(4) { KEYS.len() } else { 1 };
     let mut changes: Vec<Change> = Vec::new();
     for _ in 0..most {
         let key = chance.pick(&KEYS).to_owned();
         if changes.iter().any(|(other, _)| *other == key) {
             continue;
         }
-        let value = (!chance.once_in(3)).then(|| {
-            let len = if chance.once_in(10) { 200 } else { 1 + chance.below(9) as usize };
+        let value = (!chance.one_in(3)).then(|| {
+            let len = if chance.one_in(10) { 200 } else { 1 + chance.below(9) as usize };
             "v".repeat(len)
         });
         changes.push((key, value));
@@ -291,12 +272,12 @@ fn transaction(chance: &mut Chance) -> Vec<Change> {
     changes
 }
 
-fn compaction(world: &World, chance: &mut Chance) -> i64 {
+fn compaction(world: &World, chance: &mut Dice) -> i64 {
     let span = (world.revision() - world.compacted.max(0)) as u64;
     world.compacted.max(chance.below(span + 1) as i64 + world.compacted.max(0))
 }
 
-fn client(world: &mut World, who: usize, ledger: &mut Ledger, chance: &mut Chance) {
+fn client(world: &mut World, who: usize, ledger: &mut Ledger, chance: &mut Dice) {
     match chance.below(8) {
         0..=3 => {
             let request = create(world, chance);
@@ -308,7 +289,7 @@ fn client(world: &mut World, who: usize, ledger: &mut Ledger, chance: &mut Chanc
     }
 }
 
-fn create(world: &World, chance: &mut Chance) -> CreateRequest {
+fn create(world: &World, chance: &mut Dice) -> CreateRequest {
     let now = world.revision();
     CreateRequest {
         key: Bytes::from_static(chance.pick(&KEYS).as_bytes()),
@@ -319,11 +300,11 @@ fn create(world: &World, chance: &mut Chance) -> CreateRequest {
             2 => (now - chance.below(10) as i64).max(-1),
             _ => 0,
         },
-        progress_notify: chance.once_in(2),
-        no_put: chance.once_in(6),
-        no_delete: chance.once_in(6),
-        prev_kv: chance.once_in(2),
-        watch_id: if chance.once_in(3) { 1 + chance.below(5) as i64 } else { 0 },
-        fragment: chance.once_in(2),
+        progress_notify: chance.one_in(2),
+        no_put: chance.one_in(6),
+        no_delete: chance.one_in(6),
+        prev_kv: chance.one_in(2),
+        watch_id: if chance.one_in(3) { 1 + chance.below(5) as i64 } else { 0 },
+        fragment: chance.one_in(2),
     }
 }

@@ -1,5 +1,4 @@
-//! Watch streams as scripts: `watch_scripts/*.txt`. A line beginning with `> ` is a command; the
-//! lines below it are what the client was sent. `UPDATE=1` writes what was seen; read the diff.
+//! Watch streams as scripts: `watch_scripts/*.txt`. The outcome of a command is what the client was sent.
 //!
 //! ```text
 //! create KEY [END] [rev=N] [id=N] [prev] [noput] [nodelete] [notify] [fragment]
@@ -17,53 +16,32 @@ use bytes::Bytes;
 use node::ToStream;
 use node::watch::{CreateRequest, FromClient, Limits, Response};
 use std::fmt::Write;
+use testkit::golden;
 use watch_world::{World, show_event};
 
 const LIMITS: Limits = Limits { buffer_bytes: 4000, fragment_bytes: 600, progress_interval_ticks: 10 };
 
 #[test]
 fn scripts() {
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/watch_scripts");
-    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    files.sort();
-    assert!(!files.is_empty());
-    for file in files {
-        let script = std::fs::read_to_string(&file).unwrap();
-        let seen = run(&script);
-        if std::env::var_os("UPDATE").is_some() {
-            std::fs::write(&file, seen).unwrap();
-        } else {
-            assert_eq!(seen, script, "{} differs (UPDATE=1 rewrites it)", file.display());
-        }
-    }
+    golden::folder(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/watch_scripts"), run);
 }
 
 fn run(script: &str) -> String {
     let mut world = World::new(1500, &[LIMITS]);
     let mut hold = false;
-    let mut shown = String::new();
     let mut seen = 0;
-    for line in script.lines() {
-        let Some(command) = line.strip_prefix("> ") else {
-            if line.starts_with('#') || line.is_empty() {
-                writeln!(shown, "{line}").unwrap();
-            }
-            continue;
-        };
-        writeln!(shown, "{line}").unwrap();
+    golden::lines(script, |command| {
         command_line(&mut world, command, &mut hold);
         if !hold {
             world.settle();
         }
-        for response in &world.clients[0].received[seen..] {
-            writeln!(shown, "{}", show_response(response)).unwrap();
-        }
+        let mut shown: Vec<String> = world.clients[0].received[seen..].iter().map(show_response).collect();
         seen = world.clients[0].received.len();
         if let Some(refusal) = world.clients[0].ended.take() {
-            writeln!(shown, "ended {refusal:?}").unwrap();
+            shown.push(format!("ended {refusal:?}"));
         }
-    }
-    shown
+        shown.join("\n")
+    })
 }
 
 fn command_line(world: &mut World, command: &str, hold: &mut bool) {

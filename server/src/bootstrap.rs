@@ -118,9 +118,16 @@ impl Start<'_> {
             quota_bytes: quota(self.options),
             budgets: settings.budgets.node(),
             late_founder: late,
+            founders: self.founders(identity),
             kernel_boot: kernel_boot(),
             ..node::Config::new(identity.cluster, identity.member, self.boot, self.seed)
         }
+    }
+
+    /// The members of the flags, if they are those that founded this cluster.
+    fn founders(&self, identity: Identity) -> Vec<Member> {
+        let ours = members_of(self.options).ok().filter(|founding| founding.identity == identity);
+        ours.map_or_else(Vec::new, |founding| founding.members)
     }
 
     fn greeter(&self, identity: Identity, stage: Stage) -> Result<Greeter, Failed> {
@@ -236,10 +243,14 @@ pub fn quota(options: &Options) -> i64 {
     if options.settings.quota_bytes == 0 { DEFAULT } else { options.settings.quota_bytes }
 }
 
+fn members_of(options: &Options) -> Result<Founding, String> {
+    let cluster = options.initial_cluster.iter().map(|(name, url)| (&name[..], &url.text[..]));
+    disk::founding::founding(&options.name, cluster, &options.token, &texts(&options.advertise_peer))
+}
+
 /// Checks the initial cluster (`disk::founding`) of the flags.
 pub fn founding(options: &Options) -> Result<Founding, String> {
-    let cluster = options.initial_cluster.iter().map(|(name, url)| (&name[..], &url.text[..]));
-    let founding = disk::founding::founding(&options.name, cluster, &options.token, &texts(&options.advertise_peer))?;
+    let founding = members_of(options)?;
     if options.existing {
         return Err(
             "--initial-cluster-state=existing: joining a running cluster is not supported by this version".into()

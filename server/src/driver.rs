@@ -28,6 +28,8 @@ pub enum End {
     Stopped,
     /// The member must not go on.
     Fatal(String),
+    /// The process must begin anew.
+    Restart(String),
 }
 
 struct OpenStream {
@@ -88,7 +90,7 @@ impl Driver {
         }
         self.end.shared.intake.close();
         let end = self.ended.take().unwrap_or(End::Stopped);
-        if end == End::Stopped {
+        if matches!(end, End::Stopped | End::Restart(_)) {
             self.workers.finish();
         }
         end
@@ -108,7 +110,7 @@ impl Driver {
         for output in out.drain(..) {
             self.carry_out(output);
             // Nothing behind a fatal output may be acknowledged.
-            if let Some(End::Fatal(_)) = self.ended {
+            if let Some(End::Fatal(_) | End::Restart(_)) = self.ended {
                 return;
             }
         }
@@ -143,6 +145,7 @@ impl Driver {
             }
             Output::Stopped => self.ended = Some(End::Stopped),
             Output::Fatal { reason } => self.ended = Some(End::Fatal(reason)),
+            Output::Restart { reason } => self.ended = Some(End::Restart(reason)),
         }
     }
 

@@ -301,6 +301,8 @@ async fn live(
     match tokio::time::timeout(STOP_WITHIN, core_ended).await {
         Ok(Ok(End::Stopped)) => {}
         Ok(Ok(End::Fatal(reason))) => die(End::Fatal(reason)),
+        // The mark is on the disk: the next start starts over.
+        Ok(Ok(End::Restart(_))) => {}
         Ok(Err(_)) | Err(_) => log::warn("the member did not stop in time", &fields),
     }
     serving.abort();
@@ -311,8 +313,24 @@ async fn live(
 fn die(end: End) -> ! {
     match end {
         End::Fatal(reason) => log::fatal("the member stopped", &[("error", json!(reason))]),
+        End::Restart(reason) => restart(&reason),
         End::Stopped => std::process::exit(0),
     }
+}
+
+/// Begins the same program anew in the place of this process: whoever looks after it sees no end. Locks
+/// and sockets close with it.
+fn restart(reason: &str) -> ! {
+    use std::os::unix::process::CommandExt;
+    log::warn("restarting the member", &[("reason", json!(reason))]);
+    let mut args = std::env::args_os();
+    // The program's file may have been replaced or removed since.
+    let mut program = std::process::Command::new("/proc/self/exe");
+    if let Some(name) = args.next() {
+        program.arg0(name);
+    }
+    let error = program.args(args).exec();
+    log::fatal("the member stopped", &[("error", json!(format!("{reason}; it does not start again: {error}")))])
 }
 
 /// Joins, then opens the doors.

@@ -422,6 +422,7 @@ impl Sim {
         config.log_segment_bytes = self.plan.log_segment_bytes;
         config.checkpoint_bytes = self.plan.checkpoint_bytes;
         config.quota_bytes = -1;
+        config.founders = self.founders();
         if self.plan.small_budgets {
             config.budgets.entry_cache = 4 << 10;
             config.budgets.uncommitted = 2 << 20;
@@ -642,6 +643,10 @@ impl Sim {
                 self.crash(who, false, Some(down));
             }
             Output::Fatal { reason } => self.fatal(who, reason),
+            Output::Restart { reason } => {
+                self.tell(Some(who), "restarts", fold(reason.as_bytes()), 0, || reason.clone());
+                self.crash(who, false, Some(10 * MS));
+            }
         }
     }
 

@@ -38,10 +38,6 @@ impl Leases {
         self.table.len()
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.table.is_empty()
-    }
-
     /// Ids from `first` on, ascending.
     pub fn ids_from(&self, first: i64) -> impl Iterator<Item = i64> {
         self.table.range(first..).map(|(id, _)| *id)

@@ -16,31 +16,31 @@
 //! [`index`] and [`compact`] (which versions exist), [`tail`] (where records go), [`walk`] and
 //! [`order`] (how ranges are read), [`image`] (how the state is written and loaded).
 
-pub mod apply;
+mod apply;
 mod check;
 pub mod command;
-pub mod compact;
-pub mod digest;
+mod compact;
+mod digest;
 pub mod export;
 pub mod hash;
 pub mod image;
 pub mod import;
-pub mod index;
-pub mod lease;
+mod index;
+mod lease;
 pub mod order;
 mod packed;
 mod protobuf;
-pub mod range;
+mod range;
 pub mod record;
 mod request;
 mod rows;
 mod state;
 mod tables;
-pub mod tail;
-pub mod tree;
-pub mod txn;
+mod tail;
+mod tree;
+mod txn;
 mod types;
-pub mod walk;
+mod walk;
 pub mod watch;
 
 pub use apply::{Applied, Halt, LeaseChange, Outcome, Position};

@@ -91,11 +91,6 @@ impl Default for Tree {
 }
 
 impl Tree {
-    /// Keys, live or not.
-    pub fn len(&self) -> u64 {
-        self.len
-    }
-
     /// Live keys.
     pub fn live(&self) -> u64 {
         self.live
@@ -678,7 +673,7 @@ mod tests {
         }
 
         fn compare(&self, bounds: &[(Bound<&[u8]>, Bound<&[u8]>)]) {
-            assert_eq!(self.tree.len(), self.map.len() as u64);
+            assert_eq!(self.tree.len, self.map.len() as u64);
             for (key, (number, _)) in &self.map {
                 assert_eq!(self.tree.get(key), Some(*number), "{key:?}");
             }

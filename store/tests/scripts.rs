@@ -23,6 +23,7 @@ use store::{
     Applied, Conf, Config, Handle, Item, LeaseChange, Member, MemberChange, MemberChangeKind, Origin, Outcome,
     Position, Reply, Store,
 };
+use testkit::golden;
 
 struct Script {
     store: Store,
@@ -463,51 +464,16 @@ fn change_conf(conf: &mut Conf, kind: MemberChangeKind, id: u64) {
     conf.voters.sort_unstable();
 }
 
-/// Runs all blocks of one file; gives the file as it would be written.
 fn play(text: &str) -> String {
-    let (mut script, mut written) = (Script::new(), String::new());
-    for block in text.split("\n\n").map(str::trim_end).filter(|block| !block.is_empty()) {
-        let commands = block.lines().take_while(|line| *line != "---");
-        let (mut out, mut any) = (String::new(), false);
-        for line in commands {
-            writeln!(written, "{line}").unwrap();
-            if !line.starts_with('#') {
-                script.run(line, &mut out);
-                any = true;
-            }
-        }
-        if any {
-            written.push_str("---\n");
-            written.push_str(&out);
-        }
-        written.push('\n');
-    }
-    written.truncate(written.trim_end().len());
-    written.push('\n');
-    written
+    let mut script = Script::new();
+    golden::lines(text, |line| {
+        let mut out = String::new();
+        script.run(line, &mut out);
+        out
+    })
 }
 
 #[test]
 fn scripts() {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/scripts");
-    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    files.sort();
-    assert!(!files.is_empty());
-    let rewrite = std::env::var_os("REWRITE_SCRIPTS").is_some();
-    for file in files {
-        let text = std::fs::read_to_string(&file).unwrap();
-        let played = play(&text);
-        if rewrite {
-            std::fs::write(&file, played).unwrap();
-        } else {
-            assert!(played == text, "{}:\n{}", file.display(), difference(&text, &played));
-        }
-    }
-}
-
-fn difference(expected: &str, played: &str) -> String {
-    let first = expected.lines().zip(played.lines()).position(|(a, b)| a != b);
-    let at = first.unwrap_or_else(|| expected.lines().count().min(played.lines().count()));
-    let show = |text: &str| text.lines().skip(at.saturating_sub(4)).take(9).collect::<Vec<_>>().join("\n");
-    format!("line {}\n--- expected\n{}\n--- printed\n{}", at + 1, show(expected), show(played))
+    golden::folder(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/scripts"), play);
 }

@@ -345,7 +345,8 @@ impl Verify {
 
     fn tail(&mut self, tail: &Tail) {
         let verdict = match tail {
-            Tail::Whole => return,
+            // Each of its places was told.
+            Tail::Whole | Tail::Damaged(_) => return,
             Tail::Torn(_) => "a torn tail, never acknowledged; a start cuts it",
             Tail::Doubtful(_) => "it may have been acknowledged; a start cuts it, remembers that, and asks the others",
         };

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Which of our crates each crate may use (normal dependencies; tests are free).
-const FLOORS: [(&str, &[&str]); 15] = [
+const FLOORS: [(&str, &[&str]); 16] = [
     ("consensus", &[]),
     ("store", &[]),
     ("wire", &[]),
@@ -21,6 +21,7 @@ const FLOORS: [(&str, &[&str]); 15] = [
     ("bench", &["client", "wire"]),
     ("kvorum", &["bench", "client", "ctl", "server", "utl"]),
     ("sim", &["consensus", "disk", "node", "store"]),
+    ("testkit", &["disk"]),
     ("xtask", &["client", "wire"]),
 ];
 

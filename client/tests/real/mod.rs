@@ -2,9 +2,6 @@
 //! `etcd`, and where a test says so `etcdctl` and `etcdutl`.
 #![allow(dead_code, reason = "each test uses its part")]
 
-#[path = "../../../tests/servers.rs"]
-mod servers;
-
 use std::{
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
@@ -12,9 +9,9 @@ use std::{
 };
 
 use client::{Client, Options};
-use servers::Guarded;
-pub use servers::PATIENCE;
 use tempfile::TempDir;
+pub use testkit::servers::PATIENCE;
+use testkit::servers::{self, Guarded};
 
 /// The folder of the programs; without it a test has nothing to do.
 pub fn programs(test: &str) -> Option<PathBuf> {

@@ -5,8 +5,6 @@
 
 pub mod certs;
 pub mod person;
-#[path = "../../../tests/servers.rs"]
-mod servers;
 
 use std::{
     collections::BTreeMap,
@@ -17,8 +15,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use servers::Guarded;
-pub use servers::PATIENCE;
+pub use testkit::servers::PATIENCE;
+use testkit::servers::{self, Guarded};
 
 /// Ids are made of this address: with the same one they are the same. Nobody
 /// connects to it.

@@ -63,8 +63,11 @@ pub fn parse_boot(text: &str) -> Option<Boot> {
 pub enum OnDoubt {
     /// The operator: recovery refuses with [`Fault::Doubtful`] and changes nothing. For a lone member.
     Refuse,
-    /// The other members: whatever is cut, a proven tear too, is remembered as a [`Doubt`] first.
+    /// The other members: whatever is cut, a proven tear too, is remembered as a [`Doubt`] first. Damage
+    /// below the proven end is refused.
     Keep,
+    /// As `Keep`, and the other members make good damage below the proven end too: the log is cut there.
+    Peers,
 }
 
 /// How the log ended when it was opened.
@@ -75,6 +78,8 @@ pub enum Tail {
     Torn(Doubt),
     /// Cut: a batch that is wrong or missing and may have been acknowledged.
     Doubtful(Doubt),
+    /// Cut below the proven end: what was acknowledged is damaged or missing.
+    Damaged(Doubt),
 }
 
 impl Tail {
@@ -82,7 +87,7 @@ impl Tail {
     pub fn cut(&self) -> Option<&Torn> {
         match self {
             Tail::Whole => None,
-            Tail::Torn(doubt) | Tail::Doubtful(doubt) => Some(&doubt.at),
+            Tail::Torn(doubt) | Tail::Doubtful(doubt) | Tail::Damaged(doubt) => Some(&doubt.at),
         }
     }
 }
@@ -312,30 +317,27 @@ impl Log {
         if news || clean { self.write_reached(clean) } else { Ok(()) }
     }
 
-    /// Remembers over a restart that nothing is missing any more.
+    /// Remembers over a restart what may be lost, or (None) that nothing is missing any more.
     ///
     /// # Errors
     /// What the operating system says.
-    pub fn forget_doubt(&mut self) -> Result<(), Fault> {
+    pub fn keep_doubt(&mut self, doubt: Option<consensus::Doubt>) -> Result<(), Fault> {
         self.check_running()?;
-        crate::late::clear(&*self.files)?;
-        crate::doubt::clear(&*self.files)?;
-        Ok(())
-    }
-
-    /// Remembers over a restart that entries may be lost: up to `promise`, if that is known.
-    ///
-    /// # Errors
-    /// What the operating system says.
-    pub fn keep_doubt(&mut self, promise: Option<Position>) -> Result<(), Fault> {
-        self.check_running()?;
+        let Some(consensus::Doubt { promise, vote, sure }) = doubt else {
+            crate::late::clear(&*self.files)?;
+            crate::doubt::clear(&*self.files)?;
+            return crate::aside::clear(&*self.files);
+        };
+        // As long as a vote may be forgotten, nothing less is remembered than "everything".
+        let promise = promise.filter(|_| !vote);
         let file = self.segments.back().map_or(String::new(), |segment| segment.path.clone());
         let what = "the other members remember more than this log has".to_string();
         let at = Torn { file, offset: self.tip.end.offset, what };
         let known = crate::doubt::find(&*self.files, self.id)?;
         let (at, hard) =
             known.map_or((at, self.hard), |known| (known.at, crate::doubt::stricter(known.hard, self.hard)));
-        crate::doubt::remember(&*self.files, self.id, &Doubt { at, promise, at_least: false, hard, proven_tear: false })
+        let doubt = Doubt { at, promise, at_least: false, hard, proven_tear: false, sure, cutting: false };
+        crate::doubt::remember(&*self.files, self.id, &doubt)
     }
 
     /// True if the last batch with content is proven: [`prove`](Log::prove) would add no safety.

@@ -1,5 +1,8 @@
 //! The way back: walk the chain of batches, decide at its end between "that is all", "torn", "in
-//! doubt" and "damage", and only then touch the disk.
+//! doubt" and "damage", and only then touch the disk. What damage below the proven end leaves to a member
+//! with peers is in `damage`.
+
+mod damage;
 
 use super::batch::{Frame, HEADER, Header, NotHeader, Place, Row, decode_table, wrong_bodies};
 use super::marks::{self, Marks};
@@ -11,6 +14,7 @@ use crate::doubt::{self, Doubt, stricter};
 use crate::header::{check_identity, read_exact, read_full};
 use crate::{EntryId, Fault, Files, How, Identity, PAGE};
 use consensus::{HardState, Position};
+use damage::Lost;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -28,12 +32,17 @@ pub(super) fn recover(
     state: Option<Position>,
     on_doubt: OnDoubt,
 ) -> Result<(Log, LogContent), Fault> {
-    let mut replay = read(files, id, options)?;
+    let mut replay = read(files, id, options, on_doubt == OnDoubt::Peers)?;
     replay.check_state(state);
     let known = doubt::find(&*replay.log.files, id)?;
     match on_doubt {
         OnDoubt::Refuse => replay.refuse_doubt(known)?,
         OnDoubt::Keep => replay.remember_doubt(known)?,
+        OnDoubt::Peers => {
+            replay.judge_lost(state)?;
+            replay.remember_doubt(known)?;
+            replay.cut_lost(state)?;
+        }
     }
     replay.finish()
 }
@@ -46,7 +55,7 @@ pub(super) fn recover_unused(
     options: LogOptions,
     start: Position,
 ) -> Result<Option<Log>, Fault> {
-    let replay = read(files, id, options)?;
+    let replay = read(files, id, options, false)?;
     let unused = replay.log.boundary == start
         && replay.log.last == start
         && replay.log.hard.vote == 0
@@ -54,30 +63,30 @@ pub(super) fn recover_unused(
     if unused { replay.finish().map(|(log, _)| Some(log)) } else { Ok(None) }
 }
 
-fn read(files: Arc<dyn Files>, id: Identity, options: LogOptions) -> Result<Replay, Fault> {
+/// `goes_on`: damage below the proven end does not end the way, so that it is known how far the log went.
+fn read(files: Arc<dyn Files>, id: Identity, options: LogOptions, goes_on: bool) -> Result<Replay, Fault> {
     let (named, spares) = space::list(&*files, options)?;
     let marks = Marks::read(&*files, id, options.boot)?;
+    let mut replay = Replay::new(files, id, options, spares);
+    replay.goes_on = goes_on;
     if named.is_empty() {
-        return Err(Fault::damaged(super::DIR, 0, "there is no log file"));
+        replay.lose(Fault::damaged(super::DIR, 0, "there is no log file"))?;
     }
-    for pair in named.windows(2) {
-        if pair[1].0 != pair[0].0 + 1 {
-            return Err(Fault::damaged(
-                &pair[1].1,
-                0,
-                format!("the log file between {} and this one is missing", pair[0].1),
-            ));
-        }
+    for pair in named.windows(2).filter(|pair| !goes_on && pair[1].0 != pair[0].0 + 1) {
+        replay.lose(missing(&pair[0].1, &pair[1].1))?;
     }
     let mut segments = VecDeque::with_capacity(named.len());
     for (number, path) in named {
-        let file = files.open(&path, How::Write).map_err(|e| Fault::io(&path, 0, e))?;
+        let file = replay.log.files.open(&path, How::Write).map_err(|e| Fault::io(&path, 0, e))?;
         let len = file.len().map_err(|e| Fault::io(&path, 0, e))?;
         segments.push_back(Segment { id: number, path, file, len });
     }
-    let mut replay = Replay::new(files, id, options, spares);
     let count = segments.len();
     for (position, segment) in segments.into_iter().enumerate() {
+        if let Some(before) = replay.log.segments.back().filter(|before| before.id + 1 != segment.id) {
+            replay.lose(missing(&before.path, &segment.path))?;
+            replay.jump();
+        }
         replay.log.segments.push_back(segment);
         replay.segment(position + 1 == count)?;
     }
@@ -142,6 +151,18 @@ struct Replay {
     newest: Option<Header>,
     /// The break at the end of the last segment but one, which its follower must explain.
     pending: Option<(String, u64, Break)>,
+    /// As for [`read`].
+    goes_on: bool,
+    /// The first damage below the proven end.
+    lost: Option<Box<Lost>>,
+    /// A place that was given up: what follows it is looked for.
+    passed: Option<Place>,
+    /// The log was cut at the damage.
+    cut: bool,
+}
+
+fn missing(before: &str, path: &str) -> Fault {
+    Fault::damaged(path, 0, format!("the log file between {before} and this one is missing"))
 }
 
 /// No torn write makes a file shorter: it had its full length, durably, before its first batch.
@@ -184,6 +205,10 @@ impl Replay {
             rewrite: Vec::new(),
             newest: None,
             pending: None,
+            goes_on: false,
+            lost: None,
+            passed: None,
+            cut: false,
         }
     }
 
@@ -196,44 +221,62 @@ impl Replay {
         let segment = self.current();
         let (id, len, path) = (segment.id, segment.len, segment.path.clone());
         let file = Arc::clone(&segment.file);
-        let (mut ahead, mut offset) = (Ahead::new(&*file, &path, len), 0);
+        let (mut ahead, mut offset, mut short) = (Ahead::new(&*file, &path, len), 0, None);
         while offset + PAGE <= len {
             let place = Place { segment: id, offset };
             match self.batch_at(place, &mut ahead)? {
                 Ok(batch) => {
                     if batch.header.file_len > len {
-                        return Err(shortened(&path, len, batch.header.file_len));
+                        short = Some(batch.header.file_len);
+                        self.stop_at(shortened(&path, len, batch.header.file_len))?;
                     }
                     offset += batch.header.size();
                     self.accept(batch)?;
                 }
                 Err((broken, survey)) => {
-                    if offset == 0 {
-                        return Err(self.refuse_first(&path, broken, survey.proof));
+                    if let Some(made) = short {
+                        self.lose(shortened(&path, len, made))?;
+                    } else if offset > 0 && survey.proof.is_none() {
+                        return self.chain_ends(place, broken, &survey, last);
                     }
-                    if let Some(proof) = survey.proof {
-                        return Err(self.refuse(&path, offset, broken, &proof));
+                    match self.pass(place, broken, survey.proof, last)? {
+                        Some(next) => offset = next,
+                        None => break,
                     }
-                    if last {
-                        self.end = Some(self.end_at(place, broken, &survey)?);
-                    } else {
-                        self.pending = Some((path.clone(), offset, broken));
-                    }
-                    return Ok(());
                 }
             }
         }
-        if offset == 0 {
-            return Err(Fault::damaged(&path, 0, "the file is shorter than a page"));
+        if offset == 0 && self.passed.is_none_or(|passed| passed.segment != id) {
+            self.lose(Fault::damaged(&path, 0, "the file is shorter than a page"))?;
+            self.jump();
+            self.end_unknown(last);
+        }
+        if let Some(made) = short {
+            self.lose(shortened(&path, len, made))?;
+            self.lost_length(made);
+            self.end_unknown(last);
+        }
+        Ok(())
+    }
+
+    /// No batch continues the chain, and nothing shows that there was one.
+    fn chain_ends(&mut self, place: Place, broken: Break, survey: &Survey, last: bool) -> Result<(), Fault> {
+        let segment = self.current();
+        if let Some(header) = broken.header.filter(|header| header.file_len > segment.len) {
+            self.lose(shortened(&segment.path, segment.len, header.file_len))?;
+            self.note_batch(&header, broken.rows.as_deref());
+            self.lost_length(header.file_len);
+            self.end_unknown(last);
+        } else if last {
+            self.end = Some(self.end_at(place, broken, survey)?);
+        } else {
+            self.pending = Some((segment.path.clone(), place.offset, broken));
         }
         Ok(())
     }
 
     fn end_at(&self, place: Place, broken: Break, survey: &Survey) -> Result<End, Fault> {
         let segment = self.current();
-        if let Some(header) = broken.header.filter(|header| header.file_len > segment.len) {
-            return Err(shortened(&segment.path, segment.len, header.file_len));
-        }
         let size = broken.header.map_or(SECTOR, |header| header.size()).min(segment.len - place.offset);
         let size = usize::try_from(size).expect("smaller than its file");
         Ok(End {
@@ -248,15 +291,10 @@ impl Replay {
     }
 
     fn chain(&self) -> Chain {
-        let newest = self.current();
-        Chain {
-            id: self.log.id,
-            number: self.log.tip.number,
-            end: self.log.tip.end,
-            path: newest.path.clone(),
-            len: newest.len,
-            last: self.log.last,
-        }
+        let (path, len) =
+            self.log.segments.back().map_or((super::DIR.to_string(), 0), |newest| (newest.path.clone(), newest.len));
+        let tip = &self.log.tip;
+        Chain { id: self.log.id, number: tip.number, end: tip.end, path, len, last: self.log.last }
     }
 
     /// The checkpoint at `state` came from this log. If that does not reach it, the end is missing,
@@ -265,7 +303,7 @@ impl Replay {
         let Some(state) = state.filter(|state| state.index >= self.log.boundary.index) else { return };
         let reaches = self.log.last.index >= state.index && self.term_at(state.index) == state.term;
         let exact = self.marks.acknowledged() == Some(self.log.tip.number);
-        if reaches || exact || matches!(self.tail, Tail::Doubtful(_)) {
+        if reaches || exact || self.lost.is_some() || matches!(self.tail, Tail::Doubtful(_)) {
             return;
         }
         let hard = match &self.tail {
@@ -284,7 +322,7 @@ impl Replay {
     fn refuse_doubt(&self, known: Option<Doubt>) -> Result<(), Fault> {
         let new = match &self.tail {
             Tail::Doubtful(doubt) => Some(doubt.clone()),
-            Tail::Torn(_) | Tail::Whole => None,
+            Tail::Torn(_) | Tail::Damaged(_) | Tail::Whole => None,
         };
         match known.filter(|known| !known.proven_tear).or(new) {
             None => Ok(()),
@@ -298,9 +336,11 @@ impl Replay {
     fn remember_doubt(&mut self, known: Option<Doubt>) -> Result<(), Fault> {
         let new = match &self.tail {
             Tail::Whole => None,
-            Tail::Torn(doubt) | Tail::Doubtful(doubt) => Some(doubt.clone()),
+            Tail::Torn(doubt) | Tail::Doubtful(doubt) | Tail::Damaged(doubt) => Some(doubt.clone()),
         };
         self.doubt = match (known, new) {
+            // What a crash left of a cut says less than what was known before it.
+            (Some(known), _) if known.cutting => Some(known),
             (Some(known), Some(new)) => Some(known.merged(new)),
             (known, new) => known.or(new),
         };
@@ -465,8 +505,8 @@ impl Replay {
         for (header, _) in front.into_iter().chain(back) {
             let ours = header.id == self.log.id;
             // A later batch in this place's segment, or (at its very start) one that is not its successor.
-            let later = header.proven > place
-                || (place.offset == 0 && header.at == place && header.number > self.log.tip.number + 1);
+            let gap = place.offset == 0 && header.at == place && header.number > self.log.tip.number + 1;
+            let later = header.proven > place || (gap && self.passed != Some(place));
             if ours && later && survey.proof.is_none() {
                 survey.proof = Some(header);
             }
@@ -494,6 +534,7 @@ impl Replay {
         let last_term = batch.rows.last().map_or(header.base.term, |row| row.id.term);
         self.log.account(&header, last_term);
         self.log.tip.digest = batch.digest;
+        self.note_batch(&header, Some(&batch.rows));
         Ok(())
     }
 
@@ -543,11 +584,13 @@ impl Replay {
         }
         marks::tidy(&*self.log.files)?;
         self.log.tip_file = marks::open_tip(&*self.log.files)?;
-        // Behind the last page that is not zero nothing was written. Before it everything may have been.
-        let written = self.end.as_ref().map_or(self.current().len, |end| end.nonzero_end);
-        let filled = self.log.tip.end.offset.next_multiple_of(super::FILL).min(self.current().len);
-        self.log.tip.filled = filled.max(written);
-        self.log.tip.blank_from = written;
+        if !self.cut {
+            // Behind the last page that is not zero nothing was written. Before it everything may have been.
+            let written = self.end.as_ref().map_or(self.current().len, |end| end.nonzero_end);
+            let filled = self.log.tip.end.offset.next_multiple_of(super::FILL).min(self.current().len);
+            self.log.tip.filled = filled.max(written);
+            self.log.tip.blank_from = written;
+        }
         let hard = self.doubt.as_ref().map_or(self.log.hard, |doubt| stricter(self.log.hard, doubt.hard));
         self.log.append(hard, self.log.last, &[], false)?;
         self.log.tip.proven = true;
@@ -556,6 +599,8 @@ impl Replay {
             // From now on it has a place on the disk, and no later write of it needs room.
             file.sync().map_err(|e| Fault::io(marks::TIP, 0, e))?;
         }
+        // Not before both marks say what the cut log has.
+        self.end_cut()?;
         let content = LogContent {
             hard: self.log.hard,
             boundary: self.log.boundary,

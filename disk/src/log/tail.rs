@@ -85,6 +85,15 @@ pub(super) fn below_state(chain: &Chain, state: Position, hard: HardState) -> Do
     Doubt { hard, ..doubt_of(chain, None, what) }
 }
 
+/// The last entry of a batch. Without its table no term is known but the member's own, which no entry exceeds.
+pub(super) fn last_of(header: &Header, rows: Option<&[Row]>) -> Position {
+    if header.count == 0 {
+        return header.base;
+    }
+    let term = rows.and_then(<[Row]>::last).map_or(header.hard.term, |row| row.id.term);
+    Position { index: header.range().last, term }
+}
+
 fn doubt_of(chain: &Chain, end: Option<&End>, what: String) -> Doubt {
     let at = Torn { file: chain.path.clone(), offset: chain.end.offset, what };
     let header = end.and_then(|end| end.header);
@@ -94,19 +103,14 @@ fn doubt_of(chain: &Chain, end: Option<&End>, what: String) -> Doubt {
         at_least: false,
         hard: header.map(|header| header.hard).unwrap_or_default(),
         proven_tear: false,
+        sure: false,
+        cutting: false,
     }
 }
 
 impl End {
-    /// The last entry of the batch. Without a table no term is known but the member's own, which
-    /// no entry exceeds.
     fn promise(&self) -> Option<Position> {
-        let header = self.header?;
-        if header.count == 0 {
-            return Some(header.base);
-        }
-        let term = self.rows.as_ref().and_then(|rows| rows.last()).map_or(header.hard.term, |row| row.id.term);
-        Some(Position { index: header.range().last, term })
+        Some(last_of(self.header.as_ref()?, self.rows.as_deref()))
     }
 
     fn copy(&self) -> bool {

@@ -8,8 +8,6 @@
 
 pub mod http;
 pub mod ops;
-#[path = "../../../tests/servers.rs"]
-mod servers;
 pub mod watching;
 
 use std::fs::File;
@@ -20,8 +18,8 @@ use std::time::{Duration, Instant};
 
 use client::{Client, Error, Options, wire::Code};
 use rustix::process::{Pid, Signal, kill_process};
-use servers::Guarded;
-pub use servers::PATIENCE;
+pub use testkit::servers::PATIENCE;
+use testkit::servers::{self, Guarded};
 
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 

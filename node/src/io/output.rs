@@ -69,6 +69,11 @@ pub enum Output {
     Fatal {
         reason: String,
     },
+    /// This member must stop as after a crash and start again at once: it starts over from nothing, and
+    /// the leader gives it a state. Nothing may be acknowledged after this.
+    Restart {
+        reason: String,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -303,6 +308,8 @@ pub struct Status {
     pub disk_full: bool,
     /// This member may have lost what it promised: it does not stand for election until that is settled.
     pub doubt: bool,
+    /// How often it gave up its state and started over.
+    pub rebuilt: disk::startover::Rebuilt,
     pub digest: u128,
     pub cluster_version: String,
     /// Of the leader: the others.

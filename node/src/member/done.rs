@@ -27,8 +27,8 @@ impl Node {
                     self.health.all_saved();
                 }
             }
-            (Task::MarkCorrupt, JobResult::CorruptMarked)
-            | (Task::KeepDoubt, JobResult::DoubtKept)
+            (Task::MarkCorrupt, JobResult::CorruptMarked) => self.health.corrupt_marked(),
+            (Task::KeepDoubt, JobResult::DoubtKept)
             | (Task::Prove, JobResult::Proven)
             | (Task::CutLog, JobResult::LogCut)
             | (Task::DropStaged, JobResult::InstallDropped)

@@ -65,6 +65,7 @@ impl Node {
             watches: self.watches.live(),
             alarms: self.alarms(),
             doubt: g.consensus.doubt().is_some(),
+            rebuilt: self.health.rebuilt(),
             disk_full: self.health.willing().disk_full,
             digest: g.store.digest(),
             cluster_version: g.store.cluster_version().to_string(),

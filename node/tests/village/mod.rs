@@ -2,7 +2,6 @@
 
 mod links;
 
-use crate::support::MemFiles;
 use bytes::Bytes;
 use consensus::Role;
 use disk::{Files, Identity, Log};
@@ -15,6 +14,7 @@ use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
 use store::command::{self, DeleteRangeRequest, PutRequest};
 use store::{KeyRange, Member, Query, Reply, SortOrder, SortTarget};
+use testkit::files::MemFiles;
 
 struct House {
     node: Node,
@@ -100,11 +100,14 @@ pub struct Village {
     unwritten_most: u64,
     /// Bytes of log that call for a checkpoint; 0: few.
     checkpoint: u64,
+    founders: Vec<Member>,
     /// Disks hang from the first start on.
     hung: bool,
     next: Waiter,
     boots: u64,
     told: String,
+    /// Members that said that they restart.
+    restarts: Vec<u64>,
     /// Copies of disks.
     images: BTreeMap<u64, MemFiles>,
     /// Who leads, as each member knows it.
@@ -172,6 +175,18 @@ impl Village {
                 let offset: usize = offset.parse().expect("offset");
                 self.houses[&id.parse().expect("id")].files.edit(path, |bytes| bytes[offset] ^= 1);
             }
+            ["flip", id, path, "first", word] => self.flip_first(id.parse().expect("id"), path, word),
+            ["lose", id, path] => {
+                let files = &self.houses[&id.parse().expect("id")].files;
+                for path in files.files().into_iter().filter(|name| name.starts_with(path)) {
+                    Files::remove(files, &path).expect("it is there");
+                }
+            }
+            ["files", id, dir] => {
+                let files = self.houses[&id.parse().expect("id")].files.files();
+                let count = files.into_iter().filter(|name| name.starts_with(&format!("{dir}/"))).count();
+                let _ = writeln!(self.told, "{id}: {count} files in {dir}");
+            }
             ["fliplast", id, word] => self.flip_last(id.parse().expect("id"), word),
             ["remember", id] => {
                 let id = id.parse().expect("id");
@@ -217,6 +232,7 @@ impl Village {
                 client_urls: vec![],
             })
             .collect();
+        self.founders = members.clone();
         for id in 1..=count {
             let files = MemFiles::new();
             let config = self.config(id);
@@ -230,6 +246,7 @@ impl Village {
     fn config(&mut self, id: u64) -> Config {
         self.boots += 1;
         let mut config = Config::new(CLUSTER, id, self.boots, 7 + id);
+        config.founders = self.founders.clone();
         config.segment_bytes = 64 << 10;
         config.log_segment_bytes = 256 << 10;
         config.checkpoint_bytes = 16 << 10;
@@ -295,6 +312,18 @@ impl Village {
             let revision = self.houses[&id].node.status().revision;
             let _ = writeln!(self.told, "{id}: back at revision {revision}");
         }
+    }
+
+    /// One bit changes in the first place that says `word`, of the first file whose name begins with `path`.
+    fn flip_first(&mut self, id: u64, path: &str, word: &str) {
+        let files = &self.houses[&id].files;
+        let found = |path: &String| files.bytes(path).windows(word.len()).position(|window| window == word.as_bytes());
+        let place = files.files().into_iter().filter(|name| name.starts_with(path)).find_map(|path| {
+            let at = found(&path)?;
+            Some((path, at))
+        });
+        let (path, at) = place.expect("a file says the word");
+        files.edit(&path, |bytes| bytes[at] ^= 1);
     }
 
     /// One bit changes in the newest log file, in the last place that says `word`.
@@ -378,6 +407,9 @@ impl Village {
 
     fn tick(&mut self) {
         self.now += 1;
+        for id in std::mem::take(&mut self.restarts) {
+            self.restart(id);
+        }
         for (wire, frame) in self.underway.remove(&self.now).unwrap_or_default() {
             self.arrive(wire, frame);
         }
@@ -542,6 +574,11 @@ impl Village {
                 }
                 Output::Fatal { reason } => {
                     let _ = writeln!(self.told, "{id}: FATAL {reason}");
+                }
+                Output::Restart { reason } => {
+                    let _ = writeln!(self.told, "{id}: restarts: {reason}");
+                    self.houses.get_mut(&id).expect("member").down = true;
+                    self.restarts.push(id);
                 }
             }
         }

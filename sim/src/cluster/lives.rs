@@ -16,16 +16,19 @@ enum Founding {
 const FOUNDING: Founding = Founding::AskOthers;
 
 impl Sim {
+    pub(super) fn founders(&self) -> Vec<store::Member> {
+        let founder = |id| store::Member {
+            id,
+            name: format!("m{id}"),
+            peer_urls: vec![format!("http://m{id}:2380")],
+            client_urls: vec![],
+        };
+        (1..=self.plan.members as u64).map(founder).collect()
+    }
+
     /// What every founder begins with, written to the member's disk.
     pub(super) fn genesis(&mut self, who: usize) -> Result<Result<(), disk::Fault>, String> {
-        let founders: Vec<store::Member> = (1..=self.plan.members as u64)
-            .map(|id| store::Member {
-                id,
-                name: format!("m{id}"),
-                peer_urls: vec![format!("http://m{id}:2380")],
-                client_urls: vec![],
-            })
-            .collect();
+        let founders = self.founders();
         let (config, identity) = (self.config(who), self.identity(who));
         let files = self.members[who].disk.files();
         guarded(|| node::genesis(&files, identity, &config, founders))

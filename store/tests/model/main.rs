@@ -9,29 +9,7 @@ use dumb::{Model, Row, Said, Version};
 use std::collections::BTreeMap;
 use store::command::{self, Compare, DeleteRangeRequest, Operand, PutRequest, RangeRequest, RequestOp, TxnRequest};
 use store::{Config, Error, Handle, Item, Origin, Outcome, Position, Reply, Store};
-
-struct Dice(u64);
-
-impl Dice {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-
-    fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-
-    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[self.below(from.len() as u64) as usize]
-    }
-}
+use testkit::Dice;
 
 const KEYS: [&[u8]; 7] = [b"\0", b"a", b"a\0", b"ab", b"b", b"c", b"\xff"];
 const ENDS: [&[u8]; 6] = [b"", b"", b"\0", b"ab", b"c", b"\xff"];
@@ -357,7 +335,7 @@ fn one_step(bench: &mut Bench, model: &mut Model, dice: &mut Dice) -> bool {
 }
 
 fn history(seed: u64, steps: usize) -> u64 {
-    let (mut dice, mut bench, mut model) = (Dice(seed), Bench::new(), Model::new());
+    let (mut dice, mut bench, mut model) = (Dice::new(seed), Bench::new(), Model::new());
     // accepted walks: whatever happens, they give what was there when they began
     let mut walks: Vec<(store::PinId, store::Walk, Said)> = Vec::new();
     for _ in 0..steps {
@@ -465,7 +443,7 @@ fn pins_delay_the_sweep_and_nothing_else() {
 
 #[test]
 fn an_image_shows_its_moment_though_the_state_moves_on() {
-    let (mut dice, mut bench, mut model) = (Dice(99), Bench::new(), Model::new());
+    let (mut dice, mut bench, mut model) = (Dice::new(99), Bench::new(), Model::new());
     for _ in 0..80 {
         one_step(&mut bench, &mut model, &mut dice);
     }
@@ -496,7 +474,7 @@ fn an_image_shows_its_moment_though_the_state_moves_on() {
 fn a_damaged_image_is_refused() {
     let mut bench = Bench::new();
     let mut model = Model::new();
-    let mut dice = Dice(5);
+    let mut dice = Dice::new(5);
     for _ in 0..60 {
         one_step(&mut bench, &mut model, &mut dice);
     }

@@ -1,15 +1,12 @@
 //! Beside the stock programs: skipped where KVORUM_TEST_ETCD is not set.
 
-#[path = "../../../tests/servers.rs"]
-mod servers;
-
 use crate::fixtures;
 use crate::script::{Outcome, Step, cases, parse, run};
-use servers::{Guarded, PATIENCE};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
+use testkit::servers::{self, Guarded, PATIENCE};
 
 fn programs() -> Option<PathBuf> {
     let folder = std::env::var_os("KVORUM_TEST_ETCD").map(PathBuf::from);
@@ -32,7 +29,7 @@ pub fn stock() -> Result<(), String> {
     let mut count = 0;
     for case in cases() {
         for step in parse(&fs::read_to_string(&case).expect("a case")) {
-            let Step::Command { line, compared: true, expected } = step else { continue };
+            let Step { line, compared: true, expected } = step else { continue };
             // The stock tool changes what it reads and leaves what it fails at.
             let dir = tempfile::tempdir().expect("a temporary folder");
             fixtures::write(dir.path());

@@ -1,11 +1,12 @@
-//! Scripts: `$ command` (`$~`: not compared with the stock tool), then `> ` lines of standard output, `! ` lines of standard error, and
-//! `= status` unless it is 0. All commands of a file run in one folder with the fixtures.
-//! UPDATE=1 writes down what came out.
+//! Scripts: `$ command` (`$~`: not compared with the stock tool). Its outcome is `> ` lines of standard
+//! output, `! ` lines of standard error, and `= status` unless it is 0. All commands of a file run in
+//! one folder with the fixtures.
 
 use crate::fixtures;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use testkit::golden;
 
 /// What a command did.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,12 +16,12 @@ pub struct Outcome {
     pub status: i32,
 }
 
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases")
+}
+
 pub fn cases() -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
-    let mut files: Vec<PathBuf> =
-        fs::read_dir(folder).expect("the folder of cases").map(|entry| entry.expect("a case").path()).collect();
-    files.sort();
-    files
+    golden::files(folder())
 }
 
 /// Words as a shell would give them; quotes keep blanks.
@@ -120,43 +121,45 @@ fn normal(text: &str, dir: &Path) -> String {
     out
 }
 
-/// A part of a script.
-pub enum Step {
-    Comment(String),
-    Command { line: String, compared: bool, expected: Outcome },
+/// A command of a script and what it must do.
+pub struct Step {
+    /// Without its mark.
+    pub line: String,
+    /// The stock tool does the same.
+    pub compared: bool,
+    pub expected: Outcome,
 }
 
 pub fn parse(text: &str) -> Vec<Step> {
-    let mut steps: Vec<Step> = Vec::new();
-    for line in text.lines() {
-        let command = line.strip_prefix("$ ").map(|rest| (rest, true));
-        if let Some((rest, compared)) = command.or(line.strip_prefix("$~ ").map(|rest| (rest, false))) {
-            let expected = Outcome { stdout: String::new(), stderr: String::new(), status: 0 };
-            steps.push(Step::Command { line: rest.to_string(), compared, expected });
-            continue;
-        }
-        let rest = format!("{}\n", line.get(2..).unwrap_or(""));
-        match (steps.last_mut(), line.get(..1)) {
-            (Some(Step::Command { expected, .. }), Some(">")) => expected.stdout.push_str(&rest),
-            (Some(Step::Command { expected, .. }), Some("!")) => expected.stderr.push_str(&rest),
-            (Some(Step::Command { expected, .. }), Some("=")) => {
-                expected.status = rest.trim().parse().expect("a status");
-            }
-            (_, None) => {}
-            _ => steps.push(Step::Comment(line.to_string())),
-        }
-    }
-    steps
+    let step = |step| match step {
+        golden::Step::Command { line, outcome } => Some(read(&line, &outcome)),
+        golden::Step::Kept(_) => None,
+    };
+    golden::steps(text).into_iter().filter_map(step).collect()
 }
 
-fn show(command: &str, compared: bool, outcome: &Outcome) -> String {
-    let mut out = format!("${} {command}\n", if compared { "" } else { "~" });
+fn read(command: &str, outcome: &[String]) -> Step {
+    let mut expected = Outcome { stdout: String::new(), stderr: String::new(), status: 0 };
+    for told in outcome {
+        let rest = format!("{}\n", told.get(2..).unwrap_or(""));
+        match told.get(..1) {
+            Some(">") => expected.stdout.push_str(&rest),
+            Some("!") => expected.stderr.push_str(&rest),
+            Some("=") => expected.status = rest.trim().parse().expect("a status"),
+            _ => panic!("{told:?} is neither output nor a status"),
+        }
+    }
+    let (mark, line) = command.split_once(' ').expect("a mark and a command");
+    assert!(["$", "$~"].contains(&mark), "{command:?} is no command");
+    Step { line: line.to_owned(), compared: mark == "$", expected }
+}
+
+fn show(outcome: &Outcome) -> String {
     let lines = |mark: char, text: &str| -> String {
         let line = |line: &str| if line.is_empty() { format!("{mark}\n") } else { format!("{mark} {line}\n") };
         text.lines().map(line).collect()
     };
-    out.push_str(&lines('>', &outcome.stdout));
-    out.push_str(&lines('!', &outcome.stderr));
+    let mut out = lines('>', &outcome.stdout) + &lines('!', &outcome.stderr);
     if outcome.status != 0 {
         out.push_str(&format!("= {}\n", outcome.status));
     }
@@ -165,31 +168,10 @@ fn show(command: &str, compared: bool, outcome: &Outcome) -> String {
 
 /// Every script does what it says.
 pub fn scripts() -> Result<(), String> {
-    let update = std::env::var_os("UPDATE").is_some();
-    let mut wrong = String::new();
-    for case in cases() {
-        let text = fs::read_to_string(&case).expect("a case");
+    golden::folder(folder(), |text| {
         let dir = tempfile::tempdir().expect("a temporary folder");
         fixtures::write(dir.path());
-        let mut after = String::new();
-        for step in parse(&text) {
-            let (line, compared, expected) = match step {
-                Step::Command { line, compared, expected } => (line, compared, expected),
-                Step::Comment(comment) => {
-                    after.push_str(&format!("{comment}\n\n"));
-                    continue;
-                }
-            };
-            let outcome = run(dir.path(), &line, None);
-            let (found, wanted) = (show(&line, compared, &outcome), show(&line, compared, &expected));
-            if found != wanted {
-                wrong.push_str(&format!("{}:\nexpected\n{wanted}got\n{found}\n", case.display()));
-            }
-            after.push_str(&format!("{found}\n"));
-        }
-        if update {
-            fs::write(&case, after).expect("the case is written");
-        }
-    }
-    if wrong.is_empty() || update { Ok(()) } else { Err(wrong) }
+        golden::lines(text, |command| show(&run(dir.path(), &read(command, &[]).line, None)))
+    });
+    Ok(())
 }

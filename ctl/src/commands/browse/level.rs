@@ -196,30 +196,21 @@ mod tests {
         names
     }
 
-    /// Numbers without chance: a linear congruence, its upper bits.
-    struct Dice(u64);
-
-    impl Dice {
-        fn below(&mut self, bound: usize) -> usize {
-            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (self.0 >> 33) as usize % bound
-        }
-    }
-
     #[test]
     fn rows_are_those_of_a_look_at_every_key() {
-        let mut dice = Dice(1);
+        let mut dice = testkit::Dice::new(1);
+        let mut below = |bound: usize| dice.below(bound as u64) as usize;
         let alphabets: [&[u8]; 3] = [b"ab/", b"/\xff\x00", b"a::/"];
         for round in 0..3_000 {
-            let alphabet = alphabets[dice.below(alphabets.len())];
+            let alphabet = alphabets[below(alphabets.len())];
             let separator: &[u8] = if alphabet.contains(&b':') { b"::" } else { b"/" };
             let mut word = |most: usize| -> Vec<u8> {
-                let length = dice.below(most + 1);
-                (0..length).map(|_| alphabet[dice.below(alphabet.len())]).collect()
+                let length = below(most + 1);
+                (0..length).map(|_| alphabet[below(alphabet.len())]).collect()
             };
             let keys: BTreeSet<Vec<u8>> = (0..30).map(|_| word(6)).filter(|key| !key.is_empty()).collect();
             let prefix = word(3);
-            let limit = 1 + dice.below(5);
+            let limit = 1 + below(5);
             let (rows, _) = walk(&keys, &prefix, separator, limit);
             assert_eq!(rows, dumb(&keys, &prefix, separator), "{round}: {prefix:?} {separator:?} {limit} {keys:?}");
         }

@@ -1,8 +1,7 @@
-//! A table of facts, and what is said of them. `REWRITE=1` writes what is said
-//! anew; read the difference.
+//! A table of facts, and what is said of them.
 //!
-//! A case is a comment, a line for each member with what is not usual about it,
-//! `---`, and the findings. `_` stands for a blank.
+//! A case is a comment, a line for each member with what is not usual about it, and `doctor`,
+//! whose outcome is the findings. `_` stands for a blank.
 
 use std::time::Duration;
 
@@ -183,19 +182,17 @@ fn told(report: &Report, well: bool) -> String {
 
 #[test]
 fn facts_lead_to_findings() {
-    let mut rewritten = Vec::new();
-    for case in CASES.trim_end().split("\n\n") {
-        let (given, expected) = case.split_once("\n---\n").unwrap_or((case.trim_end_matches("\n---"), ""));
-        let told = told(&report(given), given.contains("\n!well"));
-        if std::env::var_os("REWRITE").is_none() {
-            assert_eq!(told, expected, "{given}");
-        }
-        rewritten.push(format!("{given}\n---\n{told}"));
-    }
-    if std::env::var_os("REWRITE").is_some() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/commands/admin/doctor/cases.txt");
-        std::fs::write(path, rewritten.join("\n\n") + "\n").expect("the cases are written");
-    }
+    testkit::golden::file(concat!(env!("CARGO_MANIFEST_DIR"), "/src/commands/admin/doctor/cases.txt"), |cases| {
+        let mut given: Vec<String> = Vec::new();
+        testkit::golden::lines(cases, |line| {
+            if line != "doctor" {
+                given.push(line.to_owned());
+                return String::new();
+            }
+            let well = given.iter().any(|line| line.starts_with("!well"));
+            told(&report(&std::mem::take(&mut given).join("\n")), well)
+        })
+    });
 }
 
 #[test]

@@ -3,11 +3,11 @@
 
 #![allow(dead_code)]
 
-use crate::support::MemFiles;
 use bytes::Bytes;
 use disk::{Fault, Identity, checkpoint, records, transfer};
 use store::command::{PutRequest, encode_compaction, encode_put, seal};
 use store::{Config, Member, Origin, Outcome, Position, Store};
+use testkit::files::MemFiles;
 
 pub const ID: Identity = Identity { cluster: 0xc1, member: 0xa1 };
 pub const OTHER: Identity = Identity { cluster: 0xc1, member: 0xa2 };

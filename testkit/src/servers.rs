@@ -1,5 +1,5 @@
 //! What every test needs that starts servers: a port for each, patience, and an end whatever
-//! happens. The tests of `client`, `ctl`, `utl` and `kvorum` take this file in by its path.
+//! happens.
 
 use std::net::TcpListener;
 use std::path::Path;

@@ -1,8 +1,7 @@
 //! A disk in memory that remembers every call, and can be rebuilt as a crash after any of them
 //! might have left it.
 
-#![allow(dead_code)]
-
+use crate::Dice;
 use disk::{File, Files, How};
 use std::collections::BTreeMap;
 use std::io;
@@ -75,20 +74,6 @@ pub struct MemFiles(Arc<Mutex<Disk>>);
 struct MemFile {
     disk: MemFiles,
     node: usize,
-}
-
-/// A small generator: the same seed, the same tosses.
-pub struct Coin(pub u64);
-
-impl Coin {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (self.0 >> 33) ^ self.0
-    }
-
-    pub fn below(&mut self, limit: u64) -> u64 {
-        (self.next() >> 8) % limit
-    }
 }
 
 fn dir_of(path: &str) -> &str {
@@ -196,14 +181,14 @@ impl MemFiles {
                 other => pending.push(other),
             }
         }
-        let mut coin = match kept {
-            Kept::Some(seed) => Coin(seed.wrapping_mul(0x9e3779b97f4a7c15) ^ calls as u64),
-            _ => Coin(0),
+        let mut dice = match kept {
+            Kept::Some(seed) => Dice::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ calls as u64),
+            _ => Dice::new(0),
         };
         let mut toss = move |_: usize| match kept {
             Kept::Nothing => false,
             Kept::Everything => true,
-            Kept::Some(_) => coin.below(2) == 0,
+            Kept::Some(_) => dice.one_in(2),
         };
         for op in pending {
             durable.apply(op, &mut toss);

@@ -1,0 +1,80 @@
+//! The place `aside/`: files that a member with peers gave up because they are damaged. Nothing reads
+//! them. They stay until the member has again what it lost, for the case that no other member has it and
+//! an operator must look. A file is there under its name in the directory, with `-` for `/`.
+
+use crate::header::read_full;
+use crate::{Fault, Files, How};
+use std::io::ErrorKind;
+
+const DIR: &str = "aside";
+const CHUNK: usize = 1 << 20;
+
+fn place(path: &str) -> String {
+    format!("{DIR}/{}", path.replace('/', "-"))
+}
+
+fn dir_of(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(dir, _)| dir)
+}
+
+fn make(files: &dyn Files) -> Result<(), Fault> {
+    files.make_dir(DIR).and_then(|()| files.sync_dir("")).map_err(|e| Fault::io(DIR, 0, e))
+}
+
+/// The file at `path` goes there, durably. It is no error if it went before.
+pub(crate) fn take(files: &dyn Files, path: &str) -> Result<(), Fault> {
+    make(files)?;
+    match files.rename(path, &place(path)) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        other => other.map_err(|e| Fault::io(path, 0, e))?,
+    }
+    files.sync_dir(DIR).and_then(|()| files.sync_dir(dir_of(path))).map_err(|e| Fault::io(path, 0, e))
+}
+
+/// A copy of the file at `path` stays there, unless an earlier one does. A full disk goes without.
+pub(crate) fn copy(files: &dyn Files, path: &str) -> Result<(), Fault> {
+    make(files)?;
+    let to = place(path);
+    if files.open(&to, How::Read).is_ok() {
+        return Ok(());
+    }
+    match copy_to(files, path, &format!("{to}.part")) {
+        Err(fault) if fault.is_full() => {
+            let _ = files.remove(&format!("{to}.part"));
+            return Ok(());
+        }
+        other => other?,
+    }
+    let named = files.rename(&format!("{to}.part"), &to).and_then(|()| files.sync_dir(DIR));
+    named.map_err(|e| Fault::io(&to, 0, e))
+}
+
+fn copy_to(files: &dyn Files, path: &str, to: &str) -> Result<(), Fault> {
+    let from = files.open(path, How::Read).map_err(|e| Fault::io(path, 0, e))?;
+    let into = files.open(to, How::Create).map_err(|e| Fault::io(to, 0, e))?;
+    let (mut buffer, mut offset) = (vec![0; CHUNK], 0);
+    loop {
+        let got = read_full(&*from, path, offset, &mut buffer)?;
+        if got == 0 {
+            return into.sync().map_err(|e| Fault::io(to, 0, e));
+        }
+        into.write_at(offset, &[&buffer[..got]]).map_err(|e| Fault::io(to, offset, e))?;
+        offset += got as u64;
+    }
+}
+
+/// Everything there is removed: the member has again what it lost, or a leader that has it gives it.
+///
+/// # Errors
+/// What the operating system says.
+pub fn clear(files: &dyn Files) -> Result<(), Fault> {
+    let names = match files.list(DIR) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        other => other.map_err(|e| Fault::io(DIR, 0, e))?,
+    };
+    for name in &names {
+        let path = format!("{DIR}/{name}");
+        files.remove(&path).map_err(|e| Fault::io(&path, 0, e))?;
+    }
+    if names.is_empty() { Ok(()) } else { files.sync_dir(DIR).map_err(|e| Fault::io(DIR, 0, e)) }
+}

@@ -1,0 +1,150 @@
+//! A member with peers starts over: its state is of no use, and a leader's snapshot replaces it.
+//!
+//! The state becomes an empty one at index 0, where no log begins, so that nothing but a snapshot can
+//! fill it. It is put in place as a snapshot is ([`crate::transfer`]): before the rename of
+//! `incoming/ready` the member is the old one, after it it has started over, and a crash leaves one of
+//! the two. The files of the old state go to `aside/`. The log, which does not join the new state, is
+//! given up by the recovery that follows ([`crate::OnDoubt::Peers`]); it remembers what the member
+//! promised.
+//!
+//! `log/rebuilt` counts, so that a member that differs again soon is not rebuilt for ever.
+
+use crate::checkpoint::{INDEX_MAGIC, IndexFile, Manifest, frame_header, no_rows};
+use crate::header::{Fields, page, put_u64};
+use crate::records::names;
+use crate::staging::discard;
+use crate::transfer::{self, DIR, READY};
+use crate::{Fault, Files, How, Identity, PAGE, checkpoint, measure, small};
+use bytes::Bytes;
+use store::ImageHead;
+
+const MAGIC: &[u8; 8] = b"kvrebilt";
+const LOG: &str = "log";
+const PATH: &str = "log/rebuilt";
+
+/// Why a member starts over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// Files of its state are damaged or missing.
+    Damaged,
+    /// Its state differs from what the other members agree on.
+    Differs,
+}
+
+/// How often a member has started over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rebuilt {
+    pub damaged: u64,
+    pub differs: u64,
+    /// Index of the newest entry that the member knew when it last did.
+    pub at: u64,
+}
+
+impl Rebuilt {
+    fn and(self, why: Why, at: u64) -> Rebuilt {
+        let (damaged, differs) = (u64::from(why == Why::Damaged), u64::from(why == Why::Differs));
+        Rebuilt { damaged: self.damaged + damaged, differs: self.differs + differs, at: self.at.max(at) }
+    }
+}
+
+/// How often this member has started over. A file that cannot be read counts as none.
+///
+/// # Errors
+/// A later format level, another member's file.
+pub fn rebuilt(files: &dyn Files, id: Identity) -> Result<Rebuilt, Fault> {
+    match small::read(files, PATH, MAGIC, id) {
+        Ok(value) => Ok(value.and_then(|value| decode(&value)).unwrap_or_default()),
+        Err(fault) if fault.is_damage() => Ok(Rebuilt::default()),
+        Err(fault) => Err(fault),
+    }
+}
+
+/// Gives the state up. `head` is that of an empty state at index 0 which knows the members; `at` the
+/// newest entry that is known. Durable once this returns.
+///
+/// # Errors
+/// What the operating system says. Repeating it is safe, and so is a start after a crash.
+pub fn start_over(files: &dyn Files, id: Identity, head: &ImageHead, why: Why, at: u64) -> Result<(), Fault> {
+    assert_eq!(head.applied.index, 0, "no log joins the state of a member that starts over");
+    remember(files, id, why, at)?;
+    drop_incoming(files)?;
+    files.make_dir(DIR).and_then(|()| files.sync_dir("")).map_err(|e| Fault::io(DIR, 0, e))?;
+    let index = write_index(files, id)?;
+    let head = Bytes::from(head.encode());
+    let empty = Manifest { id, index: 0, segments: Vec::new(), index_files: vec![index], tables: None, head };
+    transfer::decide(files, &empty)
+}
+
+/// The members and voters that a readable manifest knows, the newest that has them.
+///
+/// # Errors
+/// What the operating system says; files of a later level or of another member.
+pub fn known_head(files: &dyn Files, id: Identity) -> Result<Option<ImageHead>, Fault> {
+    for index in checkpoint::manifests(files)?.into_iter().rev() {
+        let path = format!("state/manifest-{index:016x}");
+        let head = Manifest::read(files, &path, id.cluster, Some(id.member)).and_then(|found| found.image_head());
+        match head {
+            Ok(head) if !head.members.is_empty() => return Ok(Some(head)),
+            Ok(_) => {}
+            Err(fault) if fault.is_damage() => {}
+            Err(fault) => return Err(fault),
+        }
+    }
+    Ok(None)
+}
+
+fn remember(files: &dyn Files, id: Identity, why: Why, at: u64) -> Result<(), Fault> {
+    files.make_dir(LOG).and_then(|()| files.sync_dir("")).map_err(|e| Fault::io(LOG, 0, e))?;
+    let Rebuilt { damaged, differs, at } = rebuilt(files, id)?.and(why, at);
+    let mut value = Vec::new();
+    for number in [damaged, differs, at] {
+        put_u64(&mut value, number);
+    }
+    small::write(files, LOG, PATH, &small::encode(MAGIC, id, &value))
+}
+
+fn decode(value: &[u8]) -> Option<Rebuilt> {
+    let mut fields = Fields::new(value);
+    let rebuilt = Rebuilt { damaged: fields.u64()?, differs: fields.u64()?, at: fields.u64()? };
+    fields.is_empty().then_some(rebuilt)
+}
+
+/// An install that was decided and cannot be finished is taken back first of all.
+fn drop_incoming(files: &dyn Files) -> Result<(), Fault> {
+    if names(files, DIR)?.iter().any(|name| READY.ends_with(&format!("/{name}"))) {
+        checkpoint::remove_if_there(files, READY)?;
+        files.sync_dir(DIR).map_err(|e| Fault::io(DIR, 0, e))?;
+    }
+    discard(files)
+}
+
+/// The index file of a state without keys.
+fn write_index(files: &dyn Files, id: Identity) -> Result<IndexFile, Fault> {
+    let rows = no_rows();
+    let mut named = IndexFile { number: 0, len: PAGE, crc: 0 };
+    let path = format!("{DIR}/{}", named.name());
+    let (page, frame) = (page(INDEX_MAGIC, id, 0), frame_header(&rows));
+    named.len += (frame.len() + rows.len()) as u64;
+    let io = |e| Fault::io(&path, 0, e);
+    let file = files.open(&path, How::Create).map_err(io)?;
+    file.write_at(0, &[&page, &frame, &rows]).and_then(|()| file.sync()).map_err(io)?;
+    named.crc = measure::rows(&*file, &path, named.len)?;
+    Ok(named)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_counted_survives_encoding() {
+        let once = Rebuilt::default().and(Why::Damaged, 7);
+        let twice = once.and(Why::Differs, 5);
+        assert_eq!(
+            (once, twice),
+            (Rebuilt { damaged: 1, differs: 0, at: 7 }, Rebuilt { damaged: 1, differs: 1, at: 7 })
+        );
+        assert_eq!(decode(&[0; 24]), Some(Rebuilt::default()));
+        assert_eq!(decode(&[0; 25]), None);
+    }
+}

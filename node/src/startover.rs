@@ -1,0 +1,59 @@
+//! A member with peers whose state is of no use starts over: it keeps its identity and what it promised,
+//! and has nothing else until it has installed a leader's snapshot (`disk::startover`).
+//!
+//! Until then it answers nothing, votes as its doubt allows, does not campaign, and acknowledges nothing.
+//! A lone member never starts over: nobody could give it a state.
+
+use crate::config::Config;
+use crate::io::{Level, Output};
+use disk::startover::{Rebuilt, Why, known_head, rebuilt, start_over};
+use disk::{Fault, Files, Identity};
+use store::{ImageHead, Position, Store};
+
+/// A state that differs again within so many entries is not rebuilt by itself: something else is wrong.
+pub(crate) const SOON: u64 = 64 * 4_096;
+
+/// May a member that differs at entry `index` start over, after what it did before?
+pub(crate) fn may_rebuild(before: Rebuilt, index: u64) -> bool {
+    before == Rebuilt::default() || index >= before.at.saturating_add(SOON)
+}
+
+/// The state is given up, because of `fault`. `differs`: the head of a state that is whole and wrong, and
+/// the newest entry of the log.
+///
+/// # Errors
+/// `fault`, if nobody is known who could give another state. What the operating system says.
+pub(crate) fn begin(
+    files: &dyn Files,
+    config: &Config,
+    fault: Fault,
+    differs: Option<(ImageHead, u64)>,
+    out: &mut Vec<Output>,
+) -> Result<(), Fault> {
+    let id = Identity { cluster: config.cluster, member: config.member };
+    let why = if differs.is_some() { Why::Differs } else { Why::Damaged };
+    let (known, at) = match differs {
+        Some((head, at)) => (Some(head), at),
+        None => (known_head(files, id)?, 0),
+    };
+    let Some(head) = empty_head(known, id, config) else { return Err(fault) };
+    start_over(files, id, &head, why, at)?;
+    let count = rebuilt(files, id)?;
+    let text = format!(
+        "{fault}: this member starts over (time {}): it answers nothing until it has installed a snapshot of the leader",
+        count.damaged + count.differs
+    );
+    out.push(Output::Note { level: Level::Error, text });
+    Ok(())
+}
+
+/// An empty state that knows the members. None: this member is alone, or nobody says who the others are.
+fn empty_head(known: Option<ImageHead>, id: Identity, config: &Config) -> Option<ImageHead> {
+    let members = known.as_ref().map_or_else(|| config.founders.clone(), |head| head.members.clone());
+    let ours = members.iter().any(|member| member.id == id.member);
+    let mut head = Store::genesis(crate::recover::store_config(config), members, Position::default()).image_head();
+    if let Some(known) = known {
+        (head.conf, head.removed) = (known.conf, known.removed);
+    }
+    (ours && head.conf.voters.len() > 1).then_some(head)
+}
