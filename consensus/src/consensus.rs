@@ -1,6 +1,7 @@
 //! The facade: every way into the crate, and the turn that comes out.
 
 use crate::again::Again;
+use crate::away::Away;
 use crate::check::{Here, Suspicions, is_sound};
 use crate::doubt::Heard;
 use crate::message::conf_from;
@@ -42,6 +43,7 @@ pub struct Consensus {
     reads: Reads,
     suspicions: Suspicions,
     again: Again,
+    away: Away,
     campaigns: u64,
     /// Stepped down for a hung disk: no campaign until a save completes.
     blocked: bool,
@@ -100,6 +102,7 @@ impl Consensus {
             changes: VecDeque::new(),
             suspicions: Suspicions::default(),
             again: Again::default(),
+            away: Away::default(),
             campaigns: 0,
             blocked: false,
             barred: false,
@@ -124,6 +127,9 @@ impl Consensus {
         raft.set_randomized_election_timeout(timeout);
         let after = (raft.term, raft.state == StateRole::Leader);
         self.remember_leader();
+        if self.raw.raft.election_elapsed == 0 {
+            self.away.clear();
+        }
         if before != after {
             self.reads.fail();
             self.suspicions.clear();
@@ -137,6 +143,7 @@ impl Consensus {
         self.reads.tick();
         self.suspicions.tick();
         self.again.tick();
+        self.count_away();
         if self.role() != Role::Leader && !self.may_campaign() {
             // Time goes on, so that votes are granted once the leader is silent, but no election.
             self.raw.raft.election_elapsed += 1;
@@ -150,14 +157,31 @@ impl Consensus {
         }
     }
 
+    /// So many ticks went by that this member did not live through: it could neither hear nor answer. What
+    /// was sent to it meanwhile is to be stepped before further ticks.
+    pub fn was_away(&mut self, ticks: u64) {
+        if self.role() != Role::Leader {
+            self.away.add(ticks, 2 * u64::from(self.config.election_ticks));
+        }
+    }
+
+    /// A leader counts none: its followers could not answer it.
+    fn count_away(&mut self) {
+        let missed = self.away.tick(u64::from(self.config.heartbeat_ticks));
+        if self.role() != Role::Leader {
+            self.raw.raft.election_elapsed += missed as usize;
+        }
+    }
+
     /// A campaign claims our whole log, so all of it must be durable; and while a snapshot is held
-    /// our log is about to be replaced.
+    /// our log is about to be replaced. Who lacks what somebody knows to be committed must not win.
     fn may_campaign(&self) -> bool {
         let log = &self.raw.raft.raft_log;
         !self.blocked
             && !self.barred
             && self.doubt.is_none()
             && self.held.is_none()
+            && self.has_all_that_is_known_committed()
             && log.last_index() == log.persisted
             && self.saves_hold_no_entries()
     }

@@ -190,6 +190,10 @@ impl Consensus {
         Position { index: log.committed, term: log.term(log.committed).unwrap_or(0) }
     }
 
+    pub(crate) fn has_all_that_is_known_committed(&self) -> bool {
+        self.last_position() >= self.heard.committed
+    }
+
     /// The last entry, durable or not.
     fn last_position(&self) -> Position {
         let log = &self.raw.raft.raft_log;

@@ -2,6 +2,7 @@
 //!
 //! An entry that needs a value from a file parks; ticks, consensus and reads go on.
 
+use crate::config::TICK_MS;
 use crate::ground::Ground;
 use crate::io::*;
 use crate::jobs::Task;
@@ -12,6 +13,11 @@ use store::{Applied, Conf, Outcome, Position, Store};
 
 /// Entries applied in one turn before reads and walks get theirs.
 pub(crate) const ENTRIES_PER_TURN: usize = 1_000;
+
+/// A record that could not be read is asked for again after this. Ticks.
+const AGAIN: u64 = 1_000 / TICK_MS;
+/// It is told again that a record cannot be read. Ticks.
+const TOLD_AGAIN: u64 = 60_000 / TICK_MS;
 
 /// An entry that has changed the state: `member` shows it to every part that it concerns.
 pub(crate) struct Done {
@@ -41,12 +47,16 @@ pub(crate) struct Applier {
     /// The job that reads a value which the first entry waits for.
     reading: Option<JobId>,
     fetched: Option<Bytes>,
+    /// It could not be read: nothing is applied before this tick.
+    rests_until: u64,
+    /// When it was last told that it cannot be read.
+    told: Option<u64>,
 }
 
 impl Applier {
     pub(crate) fn new(applied: u64) -> Applier {
         let (queue, since, of_leases) = Default::default();
-        Applier { queue, since, of_leases, bytes: 0, applied, reading: None, fetched: None }
+        Applier { queue, since, of_leases, bytes: 0, applied, reading: None, fetched: None, rests_until: 0, told: None }
     }
 
     pub(crate) fn committed(&mut self, now: u64, entries: impl Iterator<Item = Entry>) {
@@ -89,7 +99,7 @@ impl Applier {
     }
 
     pub(crate) fn idle(&self, g: &Ground) -> bool {
-        self.queue.is_empty() || self.reading.is_some() || !may_apply(g)
+        self.queue.is_empty() || self.reading.is_some() || g.now < self.rests_until || !may_apply(g)
     }
 
     /// A record read for a state that a snapshot has replaced since is not for this one.
@@ -111,6 +121,18 @@ impl Applier {
         }
     }
 
+    /// The record is damaged, or the disk refuses to read it. No member may skip an entry: this one waits
+    /// until the record is there, and says so once a minute.
+    pub(crate) fn waits(&mut self, g: &mut Ground, job: JobId, fault: &disk::Fault) {
+        self.unread(job);
+        self.rests_until = g.now + AGAIN;
+        if self.told.is_none_or(|told| g.now - told >= TOLD_AGAIN) {
+            self.told = Some(g.now);
+            let index = self.applied + 1;
+            g.note(Level::Error, format!("entry {index} waits for a record that cannot be read: {fault}"));
+        }
+    }
+
     /// The state was replaced by a snapshot at `index`.
     pub(crate) fn restart(&mut self, index: u64) {
         self.queue.clear();
@@ -120,12 +142,13 @@ impl Applier {
         self.applied = index;
         self.reading = None;
         self.fetched = None;
+        self.rests_until = 0;
     }
 
     /// Applies the next entry, if it is its turn. None: nothing waits, its value must be read first,
     /// or the member stops.
     pub(crate) fn next(&mut self, g: &mut Ground) -> Option<Done> {
-        if self.reading.is_some() || g.dead() || !may_apply(g) {
+        if self.reading.is_some() || g.dead() || g.now < self.rests_until || !may_apply(g) {
             return None;
         }
         let entry = self.queue.pop_front()?;

@@ -118,6 +118,7 @@ impl Start<'_> {
             quota_bytes: quota(self.options),
             budgets: settings.budgets.node(),
             late_founder: late,
+            scrub_seconds: settings.scrub_interval.as_secs_f64().ceil() as u64,
             founders: self.founders(identity),
             kernel_boot: kernel_boot(),
             ..node::Config::new(identity.cluster, identity.member, self.boot, self.seed)

@@ -275,7 +275,11 @@ impl Core {
         }
         match &self.shared.readers {
             _ if wanted.is_empty() => Ok(()),
-            Some(readers) => readers.records(wanted, found).await,
+            Some(readers) => readers.records(wanted, found).await.map_err(|fault| {
+                let text = readers.tell(&fault);
+                self.shared.intake.unreadable(fault);
+                text
+            }),
             None => Err("no reader for records on disk".into()),
         }
     }

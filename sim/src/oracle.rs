@@ -581,6 +581,11 @@ impl Oracle {
         Some(self.log.get((index.checked_sub(self.first)?) as usize)?.at)
     }
 
+    /// Bytes of all entries that are committed.
+    pub fn committed_bytes(&self) -> u64 {
+        self.log.iter().map(|committed| committed.data.len() as u64).sum()
+    }
+
     /// Operations that stand in the log.
     pub fn tags(&self) -> BTreeSet<u64> {
         self.tags.keys().copied().collect()

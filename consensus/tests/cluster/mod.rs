@@ -216,6 +216,10 @@ impl Cluster {
         }
         for message in turn.messages {
             assert_eq!(message.from(), id);
+            assert!(
+                message.to() != id && self.members.contains_key(&message.to()),
+                "{id} speaks to nobody: {message:?}"
+            );
             self.say(format!("{id} sends {message:?}"));
             let mut bytes = Vec::new();
             message.encode(&mut bytes);
@@ -227,6 +231,9 @@ impl Cluster {
             let entries: Vec<String> = save.entries.iter().map(|e| format!("{}/{}", e.index, e.term)).collect();
             let HardState { term, vote, commit } = save.hard;
             self.say(format!("{id} saves term={term} vote={vote} commit={commit} {entries:?}"));
+            let (first, applied) =
+                (save.entries.first().map_or(u64::MAX, |entry| entry.index), self.member(id).applied);
+            assert!(first > applied, "{id} rewrites entry {first} and has applied {applied}");
             self.member(id).unsaved.push_back(save);
         }
         for entry in turn.committed {
@@ -284,6 +291,8 @@ impl Cluster {
         self.say(format!("{id} applies {}/{}", entry.index, entry.term));
         let known = self.history.entry(entry.index).or_insert_with(|| entry.clone()).clone();
         assert_eq!(known, entry, "member {id} applied another entry");
+        let before = self.history.range(..entry.index).next_back().map_or(0, |(_, before)| before.term);
+        assert!(before <= entry.term, "entry {} has term {} behind term {before}", entry.index, entry.term);
         let member = self.member(id);
         let place = (entry.index - member.disk.base.index - 1) as usize;
         assert_eq!(member.disk.entries.get(place), Some(&entry), "applied but not durable");

@@ -16,6 +16,7 @@
 //! - A failed write or flush is final: the page cache may pretend that the bytes are there.
 
 mod batch;
+pub(crate) mod closed;
 mod marks;
 mod recover;
 mod space;

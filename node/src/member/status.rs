@@ -74,6 +74,8 @@ impl Node {
             leader_changes: g.leader_changes,
             proposals_failed: self.gate.failed(),
             held: self.held(),
+            scrub: self.scrubs.figures(g.now),
+            mend: self.mends.figures(),
         }
     }
 }

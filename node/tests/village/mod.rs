@@ -29,6 +29,8 @@ struct House {
     kept: Vec<(JobId, Job)>,
     /// Lanes whose first job waits for space.
     stalled: Vec<Discriminant<Job>>,
+    /// Proofs of the log's end are told.
+    proofs: bool,
     /// Background jobs wait here while set.
     queue: Option<JobQueue>,
     /// When the process is stopped.
@@ -100,6 +102,8 @@ pub struct Village {
     unwritten_most: u64,
     /// Bytes of log that call for a checkpoint; 0: few.
     checkpoint: u64,
+    /// Seconds of one pass over everything at rest; 0: none.
+    scrub: u64,
     founders: Vec<Member>,
     /// Disks hang from the first start on.
     hung: bool,
@@ -128,6 +132,7 @@ impl Village {
                 self.unwritten_most = most.parse().expect("bytes");
             }
             ["checkpoint", bytes] => self.checkpoint = bytes.parse().expect("bytes"),
+            ["scrub", seconds] => self.scrub = seconds.parse().expect("seconds"),
             ["uncommitted", bytes] => self.uncommitted = bytes.parse().expect("bytes"),
             ["start", count] => {
                 self.found(count.parse().expect("a number"));
@@ -170,10 +175,34 @@ impl Village {
                 let throttle = Throttle { stopped: stopped.parse().expect("ticks"), of: of.parse().expect("ticks") };
                 self.houses.get_mut(&id.parse().expect("id")).expect("member").throttle = throttle;
             }
+            ["proofs", id] => self.houses.get_mut(&id.parse().expect("id")).expect("member").proofs = true,
             ["differ", id, index] => self.differ(id.parse().expect("id"), index.parse().expect("index")),
             ["flip", id, path, offset] => {
                 let offset: usize = offset.parse().expect("offset");
                 self.houses[&id.parse().expect("id")].files.edit(path, |bytes| bytes[offset] ^= 1);
+            }
+            ["blank", id, path, from, until] => {
+                let (from, until): (usize, usize) = (from.parse().expect("offset"), until.parse().expect("offset"));
+                let files = &self.houses[&id.parse().expect("id")].files;
+                files.edit(&named(files, path), |bytes| bytes[from..until].fill(0));
+            }
+            ["truncate", id, path, len] => {
+                let len = len.parse().expect("length");
+                self.houses[&id.parse().expect("id")].files.edit(path, |bytes| bytes.truncate(len));
+            }
+            // Whether the files of two members hold the same records.
+            ["same", a, b, segment] => {
+                let path = disk::records::path(segment.parse().expect("segment"));
+                let records = |id: &str| {
+                    let files = &self.houses[&id.parse().expect("id")].files;
+                    files.files().contains(&path).then(|| files.bytes(&path)[4096..].to_vec())
+                };
+                let (a, b) = (records(a), records(b));
+                let _ =
+                    writeln!(self.told, "records of {path} are {}", if a == b { "the same" } else { "not the same" });
+            }
+            ["failreads", id, count] => {
+                self.houses[&id.parse().expect("id")].files.fail_reads(count.parse().expect("count"));
             }
             ["flip", id, path, "first", word] => self.flip_first(id.parse().expect("id"), path, word),
             ["lose", id, path] => {
@@ -251,6 +280,7 @@ impl Village {
         config.log_segment_bytes = 256 << 10;
         config.checkpoint_bytes = 16 << 10;
         config.budgets.entry_cache = 16 << 10;
+        config.scrub_seconds = self.scrub;
         if self.cache > 0 {
             config.budgets.entry_cache = self.cache;
         }
@@ -293,6 +323,7 @@ impl Village {
             slow,
             kept: Vec::new(),
             stalled: Vec::new(),
+            proofs: false,
             queue: None,
             throttle: Throttle::default(),
             paused_until: 0,
@@ -527,13 +558,21 @@ impl Village {
         self.settle(id);
     }
 
-    fn carry_out(&mut self, id: u64, out: Vec<Output>) {
+    fn carry_out(&mut self, id: u64, mut out: Vec<Output>) {
+        // Jobs are done here and now, and what follows from them too: a later write must not pass these.
+        let writes = |work: &Job| matches!(work, Job::Background(BackgroundJob::WriteRecords { .. }));
+        out.sort_by_key(|output| !matches!(output, Output::Job { work, .. } if writes(work)));
         for output in out {
             match output {
                 Output::Job { job, work } => {
                     let house = self.houses.get_mut(&id).expect("member");
                     let late = house.hung && matches!(work, Job::Log(LogJob::Save { .. }))
                         || house.slow && matches!(work, Job::Log(LogJob::RestartLog { .. }));
+                    if let Job::Log(LogJob::Prove { commit }) = work
+                        && house.proofs
+                    {
+                        let _ = writeln!(self.told, "{id}: proves its log, committed up to {commit}");
+                    }
                     let background = matches!(work, Job::Background(_));
                     if late || house.stalled.contains(&discriminant(&work)) {
                         house.kept.push((job, work));
@@ -544,6 +583,7 @@ impl Village {
                     }
                 }
                 Output::Send { to, frame } => {
+                    assert!(to != id && self.houses.contains_key(&to), "{id} speaks to nobody: {frame:?}");
                     let wire = Wire { from: id, to };
                     if self.links.takes(wire, &frame) {
                         self.wires.push_back((wire, frame));
@@ -565,7 +605,8 @@ impl Village {
                         let _ = writeln!(self.told, "{id}: leads");
                     }
                 }
-                Output::Note { level: Level::Info, text } if !text.starts_with("installed") => {}
+                Output::Note { level: Level::Info, text }
+                    if !text.starts_with("installed") && !text.starts_with("mended") => {}
                 Output::Note { level, text } => {
                     let _ = writeln!(self.told, "{id}: {level:?}: {text}");
                 }
@@ -590,6 +631,7 @@ impl Village {
         let request = match words {
             ["put", key, value] => propose_put(key, value, 0),
             ["put", key, value, lease] => propose_put(key, value, lease.parse().expect("lease")),
+            ["touch", key] => propose_touch(key),
             ["del", key] => propose_delete(key),
             ["get", key] => range(key, None, 0, true),
             ["get", key, revision] => range(key, None, revision.parse().expect("revision"), true),
@@ -620,6 +662,15 @@ impl Village {
             ["weight"] => {
                 let weight = self.houses[&id].node.status().live_bytes;
                 let _ = writeln!(self.told, "{id}: versions weigh {weight}");
+                return;
+            }
+            ["figures"] => {
+                let Status { scrub, mend, .. } = self.houses[&id].node.status();
+                let _ = writeln!(
+                    self.told,
+                    "{id}: {} passes; {} found elsewhere; {} stretches found, {} mended, {} segments damaged",
+                    scrub.passes, scrub.found, mend.found, mend.mended, mend.open
+                );
                 return;
             }
             ["cached"] => {
@@ -713,6 +764,9 @@ impl Village {
             }
             Answer::BackupRecords { records, end } => {
                 let revisions: Vec<i64> = records.iter().map(|record| record.rev.main).collect();
+                if let ([first, .., last], true) = (revisions.as_slice(), revisions.len() > 50) {
+                    return format!("{} records from {first} to {last} end {end}", revisions.len());
+                }
                 format!("records {revisions:?} end {end}")
             }
             Answer::Members { members } => {
@@ -734,6 +788,17 @@ impl Village {
         let value = if value.len() > 12 { format!("{}*{}", &value[..1], value.len()) } else { value.into_owned() };
         format!("{}={}#{}", String::from_utf8_lossy(kv.key), value, kv.version)
     }
+}
+
+/// `name*` is the last file that begins so, `name+` the first.
+fn named(files: &MemFiles, path: &str) -> String {
+    let all = files.files();
+    let found = match (path.strip_suffix('*'), path.strip_suffix('+')) {
+        (Some(start), _) => all.iter().rfind(|path| path.starts_with(start)),
+        (_, Some(start)) => all.iter().find(|path| path.starts_with(start)),
+        _ => return path.to_string(),
+    };
+    found.expect("a file").clone()
 }
 
 fn tell_watch(message: &ToStream) -> String {
@@ -788,6 +853,14 @@ fn propose_put(key: &str, value: &str, lease: i64) -> Request {
     let value = spelled(value);
     let mut request = Vec::new();
     let put = PutRequest { key: key.as_bytes(), value: value.as_bytes(), lease, ..PutRequest::default() };
+    put.encode(&mut request);
+    Request::Propose { body: command::encode_put(&request).expect("well-formed"), cost: command::put_cost(&put) }
+}
+
+/// The key gets the value that it has.
+fn propose_touch(key: &str) -> Request {
+    let mut request = Vec::new();
+    let put = PutRequest { key: key.as_bytes(), ignore_value: true, ..PutRequest::default() };
     put.encode(&mut request);
     Request::Propose { body: command::encode_put(&request).expect("well-formed"), cost: command::put_cost(&put) }
 }
