@@ -3,7 +3,7 @@
 mod life;
 
 use bytes::Bytes;
-use consensus::{Entry, EntryKind, HardState};
+use consensus::{Entry, EntryKind, HardState, Position};
 use disk::scrub::{Finding, Scrub, Step, Stretch};
 use disk::{Files, Log, LogOptions, PAGE, checkpoint, mend, records};
 use life::{CONFIG, ID, Life};
@@ -183,7 +183,7 @@ fn fillers_are_named_anew_and_a_crash_on_the_way_is_repeated() {
 fn damage_of_closed_log_files_is_found() {
     let right = MemFiles::new();
     let options = LogOptions { segment_bytes: 32 << 10, boot: None };
-    let mut log = Log::create(right.shared(), ID, options, (1, 1)).unwrap();
+    let mut log = Log::create(right.shared(), ID, options, Position { index: 1, term: 1 }).unwrap();
     for index in 2..60 {
         let data = Bytes::from(vec![index as u8; 40 * index as usize]);
         let entry = Entry { index, term: 1, kind: EntryKind::Normal, data };

@@ -28,10 +28,17 @@ pub(crate) struct Done {
     pub(crate) compacted: Option<i64>,
 }
 
+/// A batch of entries that waits since a tick.
+struct Waiting {
+    /// Index of its last entry.
+    last: u64,
+    since: u64,
+}
+
 pub(crate) struct Applier {
     queue: VecDeque<Entry>,
-    /// Since which tick each batch of entries in the queue waits, by its last index.
-    since: VecDeque<(u64, u64)>,
+    /// Batches of entries in the queue, and since when they wait.
+    since: VecDeque<Waiting>,
     /// Of the entries in the queue, those that may grant or end a lease.
     of_leases: VecDeque<u64>,
     /// Of the data of the entries in the queue.
@@ -62,13 +69,13 @@ impl Applier {
             self.queue.push_back(entry);
         }
         if let Some(last) = self.queue.back().filter(|_| self.queue.len() > before) {
-            self.since.push_back((last.index, now));
+            self.since.push_back(Waiting { last: last.index, since: now });
         }
     }
 
     /// How long the oldest entry has waited, in ticks; 0: none waits.
     pub(crate) fn age(&self, now: u64) -> u64 {
-        self.since.front().map_or(0, |(_, since)| now - since)
+        self.since.front().map_or(0, |batch| now - batch.since)
     }
 
     /// The index at which everything up to `index` that may grant or end a lease is applied.
@@ -81,9 +88,14 @@ impl Applier {
         below.checked_sub(1).map_or(self.applied, |at| self.of_leases[at])
     }
 
-    /// (entries, bytes) that wait.
-    pub(crate) fn waiting(&self) -> (u64, u64) {
-        (self.queue.len() as u64, self.bytes)
+    /// Entries that wait.
+    pub(crate) fn waiting(&self) -> u64 {
+        self.queue.len() as u64
+    }
+
+    /// Bytes of their data.
+    pub(crate) fn waiting_bytes(&self) -> u64 {
+        self.bytes
     }
 
     pub(crate) fn idle(&self, g: &Ground) -> bool {
@@ -147,7 +159,7 @@ impl Applier {
             _ => self.apply_entry(g, entry),
         }?;
         self.applied = done.at.index;
-        self.since.pop_front_if(|(last, _)| *last <= done.at.index);
+        self.since.pop_front_if(|batch| batch.last <= done.at.index);
         self.of_leases.pop_front_if(|index| *index <= done.at.index);
         g.consensus.applied(done.at.index);
         Some(done)

@@ -319,3 +319,21 @@ impl Checkpoints {
 pub(crate) fn log_bytes(entries: &[Entry]) -> u64 {
     entries.iter().map(|entry| entry.data.len() as u64 + 64).sum()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_demand_beyond_what_is_applied_holds_up_no_other() {
+        let mut g = Ground::alone(5);
+        let mut checkpoints = Checkpoints::new(3, 0, 0);
+        checkpoints.want(9);
+        checkpoints.run(&mut g, false, &[]);
+        assert!(checkpoints.running.is_none() && checkpoints.busy(), "entry 9 is not applied");
+        checkpoints.want(4);
+        checkpoints.run(&mut g, false, &[]);
+        assert_eq!(checkpoints.running.as_ref().map(|running| running.index), Some(5));
+        assert_eq!(checkpoints.wanted, BTreeSet::from([9]), "that one stands still");
+    }
+}

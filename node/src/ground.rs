@@ -286,3 +286,32 @@ impl Ground {
         self.writing = Writing::default();
     }
 }
+
+#[cfg(test)]
+impl Ground {
+    /// That of a lone member 1, which has applied so many entries.
+    pub(crate) fn alone(applied: u64) -> Ground {
+        let config = Config::new(1, 1, 1, 1);
+        let member = store::Member { id: 1, name: "m1".to_string(), peer_urls: Vec::new(), client_urls: Vec::new() };
+        let at = store::Position { index: applied, term: 1 };
+        let store = Store::genesis(store::Config { segment_bytes: config.segment_bytes }, vec![member], at);
+        let restored = consensus::Restored {
+            hard: consensus::HardState { term: 1, vote: 0, commit: applied },
+            conf: consensus::ConfState { voters: vec![1], learners: Vec::new() },
+            applied: consensus::Position { index: applied, term: 1 },
+            boundary: consensus::Position { index: applied, term: 1 },
+            ..consensus::Restored::default()
+        };
+        let settings = consensus::Config {
+            id: 1,
+            seed: 1,
+            boot: 1,
+            election_ticks: 100,
+            heartbeat_ticks: 10,
+            max_message_bytes: 1 << 18,
+            max_uncommitted_bytes: 1 << 20,
+            cache_bytes: 1 << 20,
+        };
+        Ground::new(config, Consensus::new(settings, restored), store)
+    }
+}

@@ -196,6 +196,7 @@ impl Node {
             Input::Tick => self.tick(),
             Input::Away { ticks } => {
                 g.was_away(ticks);
+                g.consensus.was_away(ticks);
                 self.lessor.was_away(g);
             }
             Input::Frame { from, frame } => self.frame(from, frame),
@@ -437,11 +438,18 @@ impl Node {
         if self.lessor.start(g, done.at.term) && g.store.cluster_version() != g.config.cluster_version {
             self.gate.propose_own(store::command::encode_cluster_version(&g.config.cluster_version));
         }
-        if self.health.applied(g, done.at.index) {
+        let differs = self.health.applied(g, done.at.index);
+        if let Some(applied) = done.applied {
+            self.tell_applied(applied);
+        }
+        if differs {
+            // Behind the events of the entry: what is barred begins anew behind the state.
             self.bar();
         }
+    }
+
+    fn tell_applied(&mut self, applied: store::Applied) {
         let g = &mut self.ground;
-        let Some(applied) = done.applied else { return };
         for change in &applied.leases {
             self.lessor.applied(g, change);
         }

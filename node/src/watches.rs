@@ -60,7 +60,7 @@ impl Watches {
     fn join(&mut self, g: &Ground, key: WatchKey, spec: WatchSpec, next: i64, willing: Willing) -> ToStream {
         let (id, revision, compacted) = (key.id, g.store.revision(), g.store.compacted());
         if willing.corrupt {
-            return ToStream::Behind { id, revision };
+            return ToStream::Behind { id, revision, ring: 0 };
         }
         if next < compacted {
             return ToStream::Compacted { id, compacted };
@@ -68,7 +68,7 @@ impl Watches {
         let WatchSpec { range, no_put, no_delete, prev_kv } = spec;
         match self.hub.join(key, Spec { range, no_put, no_delete, prev_kv }, next, revision) {
             Join::Joined { missed } => ToStream::Joined { id, revision, missed },
-            Join::Behind => ToStream::Behind { id, revision },
+            Join::Behind { ring } => ToStream::Behind { id, revision, ring },
         }
     }
 

@@ -77,8 +77,8 @@ fn log_or_fault(log: &mut Log, job: &LogJob) -> Result<JobResult, Fault> {
             log.cut_below(*below)?;
             JobResult::LogCut
         }
-        LogJob::RestartLog { hard, index, term } => {
-            log.restart_at(*hard, *index, *term)?;
+        LogJob::RestartLog { hard, at } => {
+            log.restart_at(*hard, *at)?;
             JobResult::LogRestarted
         }
         LogJob::ReadLog { ticket, from, max_bytes } => {

@@ -90,15 +90,20 @@ pub struct Batch {
     pub normal: Vec<ToCore>,
 }
 
+/// Things that wait in each lane.
+pub struct Depths {
+    pub urgent: u64,
+    pub normal: u64,
+}
+
 impl Intake {
     pub fn new(ledger: Arc<Ledger>) -> Intake {
         Intake { lanes: Mutex::default(), ready: Condvar::new(), ledger }
     }
 
-    /// (urgent, normal) things that wait.
-    pub fn depths(&self) -> (u64, u64) {
+    pub fn depths(&self) -> Depths {
         let lanes = self.lanes();
-        (lanes.urgent.len() as u64, lanes.normal.len() as u64)
+        Depths { urgent: lanes.urgent.len() as u64, normal: lanes.normal.len() as u64 }
     }
 
     /// Whether a question of this kind fits now. What ends something always fits; what keeps a

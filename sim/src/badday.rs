@@ -15,6 +15,10 @@ pub enum Harm {
     OlderLog,
     /// The newest log file is not there, if there is one before it.
     LogGone,
+    /// Some batch of the log before the last one; `draw` says which.
+    LogHole(Spot, u64),
+    /// All manifests.
+    StateGone,
     /// The last batch of the log.
     TailRot(Spot),
     /// Any file; `draw` says where.
@@ -38,7 +42,7 @@ impl Harm {
     /// No trace of what is missing is left on the disk: only others can tell. While such a disk is
     /// not whole again, no other fault strikes, so that those who can tell are there.
     pub fn is_silent(self) -> bool {
-        !matches!(self, Harm::TailRot(_) | Harm::Rot(..) | Harm::Emptied)
+        !matches!(self, Harm::TailRot(_) | Harm::Rot(..) | Harm::LogHole(..) | Harm::StateGone | Harm::Emptied)
     }
 
     pub fn name(self) -> &'static str {
@@ -47,6 +51,8 @@ impl Harm {
             Harm::Older => "older disk",
             Harm::OlderLog => "older log file",
             Harm::LogGone => "log file gone",
+            Harm::LogHole(..) => "rot of an earlier batch",
+            Harm::StateGone => "no checkpoint left",
             Harm::TailRot(_) => "rot of the last batch",
             Harm::Rot(..) => "rot while down",
             Harm::LostWrites => "lost writes",
@@ -87,6 +93,8 @@ fn harm_of(sight: Sight, rng: &mut Rng) -> Option<Harm> {
         Sight::OlderDisk => Harm::Older,
         Sight::OlderLog => Harm::OlderLog,
         Sight::LogGone => Harm::LogGone,
+        Sight::LogHole => Harm::LogHole(spot(rng), rng.next()),
+        Sight::StateGone => Harm::StateGone,
         Sight::TailRot => Harm::TailRot(spot(rng)),
         Sight::Rot => Harm::Rot(spot(rng), rng.next()),
         Sight::LostWrite => Harm::LostWrites,
@@ -122,9 +130,11 @@ fn fault(plan: &Plan, sight: Sight, rng: &mut Rng) -> Option<Fault> {
         Sight::Quota => Fault::NoRoom { who, lasts, quota: true },
         Sight::LaneHung => Fault::LaneHung { who, lane: *rng.pick(&[0, 2, 2, 1]), lasts: lasts * 3 },
         Sight::SlowTurns => {
-            // Slower than a third of an election timeout nobody leads for long.
-            let most = (plan.election_ms / 3).clamp(60, 500);
-            Fault::SlowTurns { who, lasts: lasts * 8, cost: rng.between(50, most) * MS }
+            // What comes waits for one turn, and what the disk says for another: an exchange with such a member takes
+            // three of its turns at most. A new leader needs two exchanges before it serves anything: one to find
+            // where the logs meet, one for its first entry. It has an election timeout before it gives way.
+            let most = (plan.election_ms / 6).min(500);
+            Fault::SlowTurns { who, lasts: lasts * 8, cost: rng.between(most / 2, most) * MS }
         }
         Sight::DroppedFrames => Fault::Drops { lasts, per_myriad: rng.between(10, 2_000) },
         _ => return story(sight, rng),
@@ -170,7 +180,13 @@ fn settings(plan: &mut Plan, sight: Sight, rng: &mut Rng) {
             plan.workload.value = 100_000;
             plan.workload.long = rng.between(10, 60);
         }
-        Sight::SlowTurns => plan.until += 40 * SECOND,
+        Sight::SlowTurns => {
+            plan.until += 40 * SECOND;
+            if rng.percent(50) {
+                // As an operator of slow machines sets it: room for turns of half a second.
+                (plan.election_ms, plan.heartbeat_ms) = (3_000, 300);
+            }
+        }
         Sight::Bandwidth => plan.bandwidth = *rng.pick(&[250_000, 1_000_000, 2_500_000, 20_000_000]),
         Sight::ManyLeases if plan.members > 1 => {
             plan.leases = 50_000;

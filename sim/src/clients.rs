@@ -12,6 +12,7 @@ use crate::trace::Time;
 use crate::watcher;
 use bytes::Bytes;
 use node::{Answer, Found, Input, RangeStart, Refusal, Request, StreamId, Waiter};
+use std::sync::Arc;
 use store::{Error, Item, KeyRange, Located, Query, SortOrder, SortTarget};
 
 /// Who waits for an answer.
@@ -26,6 +27,8 @@ pub(crate) enum Reader {
     },
     /// Nobody: one of very many.
     Flood,
+    /// The member's own edge.
+    Publish,
     /// The vigil, during the faults.
     Vigil {
         probe: crate::vigil::Probe,
@@ -235,6 +238,7 @@ impl Sim {
         let Some(reader) = life.waiters.remove(&waiter) else { return };
         match reader {
             Reader::Flood => {}
+            Reader::Publish => self.publish_answered(who, &answer),
             Reader::Vigil { probe } => self.vigil_answered(probe, answer),
             Reader::History { stream } => self.history_answered(who, stream, answer),
             Reader::Epilogue { tag } => self.epilogue_answered(who, tag, revision, answer),
@@ -390,6 +394,10 @@ impl Sim {
             _ => {}
         }
         match (&op.ask, refusal) {
+            // A member that gave up its damaged state has nothing to answer with.
+            (Ask::Range { .. } | Ask::ReadTxn { .. }, Refusal::User(Error::Corrupt)) if self.is_hurt(who) => {
+                self.marks.hit("a member without a state was asked");
+            }
             // The first answer of a streamed or sliced range stood; compaction overtook it.
             (Ask::Range { .. }, Refusal::User(Error::Compacted)) if op.walk.is_some() => {}
             (Ask::Range { range, .. }, Refusal::User(error)) => {
@@ -530,7 +538,7 @@ impl Sim {
             return watcher::open(bytes);
         }
         self.marks.hit("value read from a file");
-        let files = self.members[who].disk.files();
+        let files = Arc::clone(&self.members[who].files);
         match disk::records::read(files.as_ref(), at.handle) {
             Ok(bytes) => watcher::open(&bytes),
             Err(fault) => {

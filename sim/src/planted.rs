@@ -45,6 +45,9 @@ pub enum Planted {
     RecordsSpoilt,
     TermForgotten,
     FailedSaveIsSaved,
+    LossForgotten,
+    ProvenTooFar,
+    WroteForgotten,
     MendedByAnother,
     LastRecordUnseen,
 }
@@ -304,6 +307,24 @@ pub const BANK: &[Entry] = &[
         name: "failed-save-is-saved",
         breaks: "a save that failed is reported done",
         found_by: &["D-1", "D-2", "recover", "panic", "R-4", "fatal"],
+    },
+    Entry {
+        bug: Planted::LossForgotten,
+        name: "loss-forgotten",
+        breaks: "a member that cut its damaged log, or started over, forgets what it had acknowledged",
+        found_by: &["D-1", "R-2", "R-5", "H-1", "KV-1", "KV-3", "KV-8", "V-4", "V-1"],
+    },
+    Entry {
+        bug: Planted::ProvenTooFar,
+        name: "proven-too-far",
+        breaks: "the proof of the log's end calls all of it committed",
+        found_by: &["D-2", "R-2", "R-4", "R-5", "H-1", "panic"],
+    },
+    Entry {
+        bug: Planted::WroteForgotten,
+        name: "wrote-forgotten",
+        breaks: "a follower does not tell a leader that lost its end what that leader wrote",
+        found_by: &["R-2", "R-5", "D-1", "D-2", "D-3", "H-1", "V-4"],
     },
     Entry {
         bug: Planted::MendedByAnother,

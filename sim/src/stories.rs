@@ -196,6 +196,11 @@ impl Sim {
             }
             Harm::OlderLog => disk.older_log(&hurt.older),
             Harm::LogGone => disk.lose_newest_log(),
+            Harm::StateGone => disk.lose_checkpoints(),
+            Harm::LogHole(spot, draw) => {
+                hurt.rotten.extend(disk.rot_log(spot, draw));
+                !hurt.rotten.is_empty()
+            }
             Harm::TailRot(spot) => {
                 hurt.rotten.extend(disk.rot_tail(spot, draw));
                 !hurt.rotten.is_empty()
@@ -294,7 +299,11 @@ impl Sim {
         }
         let disk = self.members[who].disk.clone();
         match &hurt.right {
-            Some(image) if hurt.story.is_some_and(|s| !matches!(s.harm, Harm::TailRot(_) | Harm::Rot(..))) => {
+            Some(image)
+                if hurt
+                    .story
+                    .is_some_and(|s| !matches!(s.harm, Harm::TailRot(_) | Harm::Rot(..) | Harm::LogHole(..))) =>
+            {
                 disk.restore(image)
             }
             _ => hurt.rotten.iter().for_each(|rotten| disk.unrot(rotten)),

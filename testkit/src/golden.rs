@@ -1,5 +1,6 @@
 //! Golden scripts: files that hold commands and what comes of them. The test plays the commands
 //! and compares. `REWRITE=1` writes what came into the files; read the diff before you keep it.
+//! `ONLY=name` plays the scripts of that name alone.
 //!
 //! ```text
 //! # A comment. It stays, and so does an empty line.
@@ -41,8 +42,9 @@ pub fn files(folder: impl AsRef<Path>) -> Vec<PathBuf> {
 /// # Panics
 /// If a file tells another story, with the first place where it does.
 pub fn folder(folder: impl AsRef<Path>, mut play: impl FnMut(&str) -> String) {
-    let only = std::env::var("ONLY").unwrap_or_default();
-    let wanted = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().contains(&only));
+    let only = std::env::var("ONLY").ok();
+    let wanted =
+        |path: &PathBuf| only.as_ref().is_none_or(|only| path.file_stem().is_some_and(|name| name == &only[..]));
     for path in files(folder).into_iter().filter(wanted) {
         file(&path, &mut play);
     }

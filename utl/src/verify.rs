@@ -23,6 +23,9 @@ use std::path::Path;
 use std::sync::Arc;
 use store::record;
 
+/// Of damage below the proven end of the log, in a member with peers.
+const CUT: &str = "a start cuts the log there, and the other members have the rest";
+
 /// A place where bytes are not what they should be.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Damage {
@@ -49,6 +52,10 @@ struct Verify {
     notes: Vec<String>,
     /// An end of the log on which a lone member does not start.
     doubtful: bool,
+    /// A start gives the state up.
+    starts_over: bool,
+    /// The member has peers: a start makes good from them what is damaged.
+    peers: bool,
     bar: ProgressBar,
     count: u64,
     bytes: u64,
@@ -63,6 +70,8 @@ pub fn run(call: &Call) -> Result<(), Failure> {
         damages: BTreeSet::new(),
         notes: Vec::new(),
         doubtful: false,
+        starts_over: false,
+        peers: false,
         bar: bar(call.people, "verifying", total),
         count: 0,
         bytes: 0,
@@ -98,8 +107,9 @@ impl Verify {
         self.index_files(&manifests);
         self.segments(&manifests);
         self.unnamed(&manifests);
-        let lone = manifests.last().and_then(|manifest| manifest.image_head().ok());
-        let lone = lone.is_some_and(|head| head.conf.voters == [id.member]);
+        let newest = manifests.last().and_then(|manifest| manifest.image_head().ok());
+        let lone = newest.as_ref().is_some_and(|head| head.conf.voters == [id.member]);
+        self.peers = newest.is_some() && !lone;
         self.log(id, if lone { OnDoubt::Refuse } else { OnDoubt::Keep });
         let state = self.state(id);
         Ok(Summary { id: Some(id), state })
@@ -116,7 +126,7 @@ impl Verify {
             Fault::Doubtful { file, offset, what, promise } => {
                 self.doubtful = true;
                 let lost = promise
-                    .map_or(String::new(), |(index, term)| format!(" (log entries up to {index} of term {term})"));
+                    .map_or(String::new(), |at| format!(" (log entries up to {} of term {})", at.index, at.term));
                 let what = format!("{what}; what is lost may have been acknowledged{lost}");
                 self.damage(&file, offset, what, harmless);
             }
@@ -316,8 +326,12 @@ impl Verify {
         } else if self.files.list("incoming").is_ok_and(|names| !names.is_empty()) {
             self.notes.push("incoming: a snapshot was being received; a start begins anew".to_string());
         }
+        if self.files.list("aside").is_ok_and(|names| !names.is_empty()) {
+            let text = "aside: damaged files that the member gave up; it removes them when it has again what it lost";
+            self.notes.push(text.to_string());
+        }
         for name in self.files.list("").unwrap_or_default() {
-            if ![identity::FILE, "log", "state", "incoming", "lost+found"].contains(&name.as_str()) {
+            if ![identity::FILE, "log", "state", "incoming", "aside", "lost+found"].contains(&name.as_str()) {
                 self.notes.push(format!("{name}: no file of kvorum"));
             }
         }
@@ -334,6 +348,8 @@ impl Verify {
                     self.damage(&healed.file, healed.offset, healed.what, Some(remark));
                 }
             }
+            // What a member with peers does about it, its start says: see `state`.
+            Err(fault) if self.peers && fault.is_damage() => self.fault(fault, Some(CUT)),
             Err(fault) => self.fault(fault, None),
         }
         for (path, len) in sizes(&*self.files) {
@@ -345,7 +361,8 @@ impl Verify {
 
     fn tail(&mut self, tail: &Tail) {
         let verdict = match tail {
-            Tail::Whole => return,
+            // Each of its places was told.
+            Tail::Whole | Tail::Damaged(_) => return,
             Tail::Torn(_) => "a torn tail, never acknowledged; a start cuts it",
             Tail::Doubtful(_) => "it may have been acknowledged; a start cuts it, remembers that, and asks the others",
         };
@@ -360,9 +377,10 @@ impl Verify {
             Ok(found) => found,
             Err(fault) => {
                 // Harmless places alone do not explain why it does not start.
-                if self.damages.iter().all(|damage| damage.harmless.is_some()) {
+                if self.damages.iter().all(|damage| damage.harmless.is_some_and(|why| why != CUT)) {
                     self.fault(fault, None);
                 }
+                self.starts_over = self.peers;
                 return None;
             }
         };
@@ -407,7 +425,13 @@ impl Verify {
     }
 
     fn advice(&self, starts: bool) -> &'static str {
-        if starts && self.damages.iter().all(|damage| damage.remark(starts).is_some()) {
+        if self.starts_over {
+            "start it, while the other members are a majority: it starts over, and installs a snapshot of the leader. \
+             Bytes that change by themselves point to the disk, so look at it."
+        } else if self.damages.iter().any(|damage| damage.harmless == Some(CUT)) {
+            "start it, while the other members are a majority: they have what is missing. Bytes that change by \
+             themselves point to the disk, so look at it."
+        } else if starts && self.damages.iter().all(|damage| damage.remark(starts).is_some()) {
             "nothing is lost and the member starts; bytes that change by themselves point to the disk, so look at it."
         } else if self.doubtful {
             "keep a copy of this directory. If a snapshot is newer than what is lost, restore it. Else `kvorum utl \

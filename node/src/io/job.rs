@@ -2,7 +2,7 @@
 
 use crate::scan::HashScan;
 use bytes::Bytes;
-use consensus::{Doubt, Entry, HardState};
+use consensus::{Doubt, Entry, HardState, Position};
 use disk::records::Place;
 use disk::scrub::{Scrub, Step};
 use std::fmt;
@@ -34,7 +34,7 @@ pub enum LogJob {
     /// Forget entries below.
     CutLog { below: u64 },
     /// The log restarts behind an installed snapshot.
-    RestartLog { hard: HardState, index: u64, term: u64 },
+    RestartLog { hard: HardState, at: Position },
     /// Old entries for a follower far behind.
     ReadLog { ticket: u64, from: u64, max_bytes: u64 },
     /// Gives the spare files of the log back, for other files on a full disk.

@@ -100,6 +100,7 @@ pub struct Metrics {
     damage_found: IntCounterVec,
     damage_mended: IntCounter,
     damaged_segments: IntGauge,
+    rebuilds: IntCounterVec,
 
     seen: Mutex<Seen>,
 }
@@ -279,6 +280,11 @@ impl Metrics {
             ),
             damage_mended: m.counter("kvorum_damage_mended_total", "Damaged places in records that are whole again."),
             damaged_segments: m.gauge("kvorum_damaged_segments", "Segment files with damaged records now."),
+            rebuilds: m.counters(
+                "kvorum_rebuilds_total",
+                "Times that this member gave its state up and started over, since it was founded.",
+                &["reason"],
+            ),
             seen: Mutex::new(Seen::default()),
         }
     }
@@ -306,6 +312,9 @@ impl Metrics {
             self.alarms.with_label_values(&[format!("{:x}", alarm.member).as_str(), name.as_ref()]).set(1);
         }
         self.refresh_damage(status);
+        for (reason, count) in [("damaged", status.rebuilt.damaged), ("differs", status.rebuilt.differs)] {
+            self.follow(&self.rebuilds.with_label_values(&[reason]), count);
+        }
         let mut seen = self.seen.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         self.leader_changes.inc_by(status.leader_changes.saturating_sub(seen.leader_changes));
         self.proposals_failed.inc_by(status.proposals_failed.saturating_sub(seen.proposals_failed));

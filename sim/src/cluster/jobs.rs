@@ -2,6 +2,7 @@
 //! faults that the plan or a planted bug puts into them.
 
 use super::*;
+use consensus::Entry;
 use disk::scrub::Finding;
 use node::work::{self, FULL_AGAIN_MS, Ran, Whose};
 use node::{LogJob, ReadJob};
@@ -56,12 +57,12 @@ impl Sim {
         let durable = match &work {
             Job::Log(LogJob::Save { hard, entries, .. }) => {
                 life.saving = true;
-                Some(Durable { hard: *hard, entries: entries.iter().map(|e| (e.index, e.term)).collect() })
+                Some(Durable { hard: *hard, entries: entries.iter().map(Entry::position).collect() })
             }
             _ => None,
         };
         let restart = match &work {
-            Job::Log(LogJob::RestartLog { index, .. }) => Some(*index),
+            Job::Log(LogJob::RestartLog { at, .. }) => Some(at.index),
             _ => None,
         };
         let installs = matches!(&work, Job::Background(work) if is_install(work));
@@ -79,7 +80,7 @@ impl Sim {
         };
         let m = &mut self.members[who];
         let life = m.up.as_mut().expect("up");
-        let files = m.disk.files();
+        let files = Arc::clone(&m.files);
         let whose = Whose { id: identity, config: store::Config { segment_bytes: self.plan.segment_bytes } };
         m.disk.begin_late(self.now, self.now.max(m.hung[lane]), fault);
         let result = guarded(|| work::run(&mut life.log, &*files, whose, work));
@@ -250,6 +251,7 @@ impl Sim {
             Job::Background(BackgroundJob::Mend { parts, .. }) if bug == Some(Planted::MendedByAnother) => {
                 parts.iter_mut().for_each(|part| *part = of_another_revision(part));
             }
+            Job::Log(LogJob::Prove { commit }) if bug == Some(Planted::ProvenTooFar) => *commit = u64::MAX,
             Job::Log(LogJob::CutLog { below }) if bug == Some(Planted::LogCutEarly) => {
                 *below = self.members[who].up.as_ref().map_or(*below, |l| l.status.applied);
             }

@@ -163,6 +163,26 @@ impl Disk {
         inner.spoil(&newest, offset + (draw >> 8) as usize % len.max(1), spot, draw)
     }
 
+    /// Changes bytes of the log before the last write to its newest file.
+    pub fn rot_log(&self, spot: crate::badday::Spot, draw: u64) -> Option<Rotten> {
+        let mut inner = self.lock();
+        let logs = inner.logs();
+        let path = logs.get(draw as usize % logs.len().max(1))?.clone();
+        let newest = logs.last() == Some(&path);
+        let data = inner.data(&path)?;
+        let used = data.view.iter().rposition(|b| *b != 0)? + 1;
+        let end = if newest { data.last_write?.0.min(used) } else { used };
+        inner.spoil(&path, (draw >> 16) as usize % end.max(1), spot, draw)
+    }
+
+    /// No manifest is left; false when there was none.
+    pub fn lose_checkpoints(&self) -> bool {
+        let names: Vec<String> =
+            self.lock().names.keys().filter(|p| p.starts_with("state/manifest-")).cloned().collect();
+        names.iter().for_each(|path| self.lose_file(path));
+        !names.is_empty()
+    }
+
     /// Changes bytes anywhere, where there are any.
     pub fn rot_anywhere(&self, spot: crate::badday::Spot, draw: u64) -> Option<Rotten> {
         let mut inner = self.lock();
