@@ -11,7 +11,7 @@
 //! log/spare-%016x          written files waiting to become log files
 //! log/reached, log/tip     how far the log had come                             (mod log::marks)
 //! log/doubt                what a lost end of the log may have promised          (mod doubt)
-//! state/seg-%08x           records in revision order                             (mod records, fetch)
+//! state/seg-%08x           records in revision order                             (mod records, fetch, reclaim)
 //! state/index-%016x        the index at one applied index                        (mod checkpoint)
 //! state/tables-%016x       what of the state grows beside the index: leases and the like  (mod checkpoint)
 //! state/manifest-%016x     names the files of one checkpoint; two are kept
@@ -50,6 +50,7 @@ mod manifest;
 mod mark;
 mod measure;
 pub mod mend;
+pub mod reclaim;
 pub mod records;
 pub mod scrub;
 mod small;

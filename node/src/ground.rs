@@ -234,7 +234,14 @@ impl Ground {
 
     /// Hands every record that is in no file yet to the background thread, each once.
     pub(crate) fn write_records(&mut self) {
-        if self.swapping || self.unhanded_bytes() == 0 {
+        if self.unhanded_bytes() > 0 {
+            self.write_seals();
+        }
+    }
+
+    /// As [`Ground::write_records`], also if seals alone are left to be written.
+    pub(crate) fn write_seals(&mut self) {
+        if self.swapping {
             return;
         }
         for extent in self.store.unwritten(usize::MAX) {

@@ -109,6 +109,11 @@ impl Default for Mends {
 }
 
 impl Mends {
+    /// A segment is being looked at or mended: its records must stay where they are.
+    pub(crate) fn works(&self) -> bool {
+        self.work.is_some()
+    }
+
     pub(crate) fn figures(&self) -> MendFigures {
         let open = self.suspects.values().filter(|suspect| !suspect.told.is_empty()).count() as u64;
         MendFigures { open, ..self.figures }

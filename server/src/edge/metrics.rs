@@ -57,6 +57,8 @@ pub struct Metrics {
     pub read_indexes_failed: IntCounter,
     pub db_total_bytes: IntGauge,
     pub db_in_use_bytes: IntGauge,
+    pub reclaim_runs: IntGauge,
+    pub reclaimed_bytes: IntGauge,
     pub keys: IntGauge,
     pub watchers: IntGauge,
     pub watch_streams: IntGauge,
@@ -199,6 +201,8 @@ impl Metrics {
             read_indexes_failed: m.counter("etcd_server_read_indexes_failed_total", "Read index rounds that failed."),
             db_total_bytes: m.gauge("etcd_mvcc_db_total_size_in_bytes", "Bytes on disk."),
             db_in_use_bytes: m.gauge("etcd_mvcc_db_total_size_in_use_in_bytes", "Bytes of records in use."),
+            reclaim_runs: m.gauge("kvorum_reclaim_runs_total", "Runs of segments that were rewritten."),
+            reclaimed_bytes: m.gauge("kvorum_reclaimed_bytes_total", "Bytes of segments that came back."),
             keys: m.gauge("etcd_debugging_mvcc_keys_total", "Keys."),
             watchers: m.gauge("etcd_debugging_mvcc_watcher_total", "Watches."),
             watch_streams: m.gauge("etcd_debugging_mvcc_watch_stream_total", "Watch streams."),
@@ -302,6 +306,8 @@ impl Metrics {
         big(&self.quota_bytes, status.quota);
         big(&self.db_total_bytes, super::maintenance::db_size(status));
         big(&self.db_in_use_bytes, status.live_bytes);
+        big(&self.reclaim_runs, status.reclaimed.runs);
+        big(&self.reclaimed_bytes, status.reclaimed.bytes);
         big(&self.keys, status.keys);
         big(&self.watchers, status.watches);
         self.current_revision.set(status.revision);

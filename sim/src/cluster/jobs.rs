@@ -5,7 +5,7 @@ use super::*;
 use consensus::Entry;
 use disk::scrub::Finding;
 use node::work::{self, FULL_AGAIN_MS, Ran, Whose};
-use node::{LogJob, ReadJob};
+use node::{LogJob, ReadJob, ReclaimJob, ReclaimResult};
 
 impl Sim {
     pub(super) fn submit(&mut self, who: usize, job: JobId, work: Job) {
@@ -35,7 +35,18 @@ impl Sim {
             }
             Job::Background(BackgroundJob::InstallBegin { .. }) => life.installing = true,
             Job::Read(ReadJob::ReadRecord { .. }) => self.marks.hit("apply waited for a value"),
-            Job::Background(BackgroundJob::ReadHistory { .. }) => self.marks.hit("watch fed from history"),
+            Job::Background(BackgroundJob::ReadHistory { .. }) => {
+                self.marks.hit("watch fed from history");
+                if !life.rewriting.is_empty() {
+                    self.marks.hit("watch fed from history while segments are rewritten");
+                }
+            }
+            Job::Background(BackgroundJob::ReadChunk { .. }) if !life.rewriting.is_empty() => {
+                self.marks.hit("snapshot read while segments are rewritten");
+            }
+            Job::Background(BackgroundJob::Reclaim(ReclaimJob::Read { run, .. })) => {
+                life.rewriting = run.iter().map(|(segment, _)| *segment).collect();
+            }
             _ => {}
         }
         self.members[who].up.as_mut().expect("up").lanes[lane].waiting.push(job, work);
@@ -198,6 +209,19 @@ impl Sim {
             }
             JobResult::RecordsMended => self.marks.hit("damaged records came again from another member"),
             JobResult::LogCut => self.marks.hit("log cut"),
+            JobResult::Reclaim(ReclaimResult::Finished) => {
+                let run = std::mem::take(&mut life.rewriting);
+                self.marks.hit("segments rewritten");
+                if self.is(Planted::OldFilesGone) {
+                    let disk = self.members[who].disk.clone();
+                    disk.begin(self.now, None);
+                    for segment in run {
+                        drop(disk.files().remove(&disk::records::path(segment)));
+                    }
+                    disk.end();
+                }
+            }
+            JobResult::Reclaim(ReclaimResult::GivenUp) => life.rewriting.clear(),
             JobResult::Installed { .. } => {
                 life.installing = false;
                 self.marks.hit("snapshot installed");
@@ -247,6 +271,14 @@ impl Sim {
             }
             Job::Background(BackgroundJob::WriteRecords { parts, .. }) if bug == Some(Planted::RecordSwapped) => {
                 parts.iter_mut().for_each(|part| *part = swapped(part));
+            }
+            Job::Background(BackgroundJob::Reclaim(ReclaimJob::Write { parts, .. })) => {
+                if bug == Some(Planted::RewriteSwaps) {
+                    parts.iter_mut().for_each(|part| *part = swapped(part));
+                }
+                if bug == Some(Planted::RewriteLoses) {
+                    parts.pop();
+                }
             }
             Job::Background(BackgroundJob::Mend { parts, .. }) if bug == Some(Planted::MendedByAnother) => {
                 parts.iter_mut().for_each(|part| *part = of_another_revision(part));
@@ -314,6 +346,7 @@ fn job_text(job: &Job) -> String {
         }
         BackgroundJob::CheckpointRows { index, rows } => format!("{kind} {index} {} bytes", rows.len()),
         BackgroundJob::CheckpointFinish { index, .. } => format!("{kind} {index}"),
+        BackgroundJob::Reclaim(ReclaimJob::Write { output, offset, .. }) => format!("{kind} {output}+{offset}"),
         BackgroundJob::HashKv { .. } | BackgroundJob::Scrub { .. } | BackgroundJob::Mend { .. } => kind.to_string(),
         job if is_install(job) => kind.to_string(),
         job => format!("{job:?}"),
@@ -355,6 +388,10 @@ fn background_name(job: &BackgroundJob) -> &'static str {
         BackgroundJob::CheckpointRows { .. } => "checkpoint rows",
         BackgroundJob::CheckpointFinish { .. } => "finish checkpoint",
         BackgroundJob::HashKv { .. } => "hash",
+        BackgroundJob::Reclaim(ReclaimJob::Read { .. }) => "read for reclaim",
+        BackgroundJob::Reclaim(ReclaimJob::Write { .. }) => "rewrite records",
+        BackgroundJob::Reclaim(ReclaimJob::Finish { .. }) => "finish reclaim",
+        BackgroundJob::Reclaim(ReclaimJob::GiveUp { .. }) => "give up reclaim",
         BackgroundJob::ReadChunk { .. } => "read chunk",
         BackgroundJob::InstallBegin { .. } => "begin install",
         BackgroundJob::InstallChunk { .. } => "install chunk",
