@@ -22,6 +22,9 @@
 //! aside/                   damaged files that were given up, until the peers have replaced them    (mod aside)
 //! ```
 //!
+//! What lies still is looked at slowly (mod scrub); damaged records are written again from what another
+//! member sent (mod mend).
+//!
 //! Refused, never guessed: bytes that were durable and are wrong ([`Fault::Damaged`], with file,
 //! offset and the entries concerned), files of a later format level, files of another member.
 //! A refusal changes nothing in the directory. The one thing that recovery cuts by itself is the

@@ -357,9 +357,9 @@ impl Node {
             Frame::Chunk { boot, token, ok, end: _, bytes } => {
                 self.transfer.on_chunk(g, caller(boot, token), ok.then_some(bytes));
             }
-            Frame::RecordsWanted { boot, token, after, before } => {
+            Frame::RecordsWanted { boot, token, after, before, most } => {
                 let corrupt = self.health.willing().corrupt;
-                self.mends.on_wanted(g, caller(boot, token), &Wanted { after, before }, corrupt);
+                self.mends.on_wanted(g, caller(boot, token), &Wanted { after, before, most }, corrupt);
             }
             Frame::Records { boot, token, ok, end, compacted, records } => {
                 let sent = Sent { records, end, compacted };

@@ -56,10 +56,10 @@ pub const ALL: &[&str] = &[
     "a harmed disk was put back",
     "a harmed disk is whole again",
     "damage was met and named",
+    "damaged records came again from another member",
     "a damaged log was cut",
     "a member started over",
     "a member without a state was asked",
-    "damaged records came again from another member",
     "a frame was dropped inside a connection",
     "a frame was too long for a peer",
 ];

@@ -30,7 +30,7 @@ mod index;
 mod lease;
 pub mod order;
 mod packed;
-mod protobuf;
+pub mod protobuf;
 mod range;
 mod reclaim;
 pub mod record;

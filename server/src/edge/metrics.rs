@@ -96,13 +96,13 @@ pub struct Metrics {
     peer_lost: IntCounterVec,
     queue_depth: IntGaugeVec,
     failed_reads: IntCounter,
-    rebuilds: IntCounterVec,
     scrub_bytes: IntCounter,
     scrub_passes: IntCounter,
     scrub_age: IntGauge,
     damage_found: IntCounterVec,
     damage_mended: IntCounter,
     damaged_segments: IntGauge,
+    rebuilds: IntCounterVec,
 
     seen: Mutex<Seen>,
 }
@@ -271,11 +271,6 @@ impl Metrics {
                 "kvorum_record_reads_failed_total",
                 "Reads of records that failed: damaged bytes, or a disk that refused.",
             ),
-            rebuilds: m.counters(
-                "kvorum_rebuilds_total",
-                "Times that this member gave its state up and started over, since it was founded.",
-                &["reason"],
-            ),
             scrub_bytes: m.counter("kvorum_scrub_bytes_total", "Bytes at rest that were verified."),
             scrub_passes: m.counter("kvorum_scrub_passes_total", "Whole passes over everything at rest."),
             scrub_age: m.gauge(
@@ -289,6 +284,11 @@ impl Metrics {
             ),
             damage_mended: m.counter("kvorum_damage_mended_total", "Damaged places in records that are whole again."),
             damaged_segments: m.gauge("kvorum_damaged_segments", "Segment files with damaged records now."),
+            rebuilds: m.counters(
+                "kvorum_rebuilds_total",
+                "Times that this member gave its state up and started over, since it was founded.",
+                &["reason"],
+            ),
             seen: Mutex::new(Seen::default()),
         }
     }
@@ -317,10 +317,10 @@ impl Metrics {
             let name = alarm_name(alarm.alarm);
             self.alarms.with_label_values(&[format!("{:x}", alarm.member).as_str(), name.as_ref()]).set(1);
         }
+        self.refresh_damage(status);
         for (reason, count) in [("damaged", status.rebuilt.damaged), ("differs", status.rebuilt.differs)] {
             self.follow(&self.rebuilds.with_label_values(&[reason]), count);
         }
-        self.refresh_damage(status);
         let mut seen = self.seen.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         self.leader_changes.inc_by(status.leader_changes.saturating_sub(seen.leader_changes));
         self.proposals_failed.inc_by(status.proposals_failed.saturating_sub(seen.proposals_failed));

@@ -130,6 +130,13 @@ impl Sim {
             self.members[who].up.as_mut().expect("up").faulted = true;
             self.tell(Some(who), "disk", 1, 0, || "a call failed".to_string());
         }
+        if let JobResult::Scrubbed { step: Ok(step), .. } = &result
+            && let Some(finding) = step.found.iter().find(|finding| is_damage(finding))
+            && !self.is_hurt(who)
+            && self.members[who].up.as_ref().is_some_and(|life| !life.faulted)
+        {
+            return self.fail("D-5", format!("m{} finds damage where there is none: {finding:?}", who + 1));
+        }
         if let JobResult::Failed { fault } = &result {
             let text = fault.to_string();
             // What a failed write left half done is not damage.
@@ -273,10 +280,10 @@ impl Sim {
                     parts.pop();
                 }
             }
-            Job::Log(LogJob::Prove { commit }) if bug == Some(Planted::ProvenTooFar) => *commit = u64::MAX,
             Job::Background(BackgroundJob::Mend { parts, .. }) if bug == Some(Planted::MendedByAnother) => {
                 parts.iter_mut().for_each(|part| *part = of_another_revision(part));
             }
+            Job::Log(LogJob::Prove { commit }) if bug == Some(Planted::ProvenTooFar) => *commit = u64::MAX,
             Job::Log(LogJob::CutLog { below }) if bug == Some(Planted::LogCutEarly) => {
                 *below = self.members[who].up.as_ref().map_or(*below, |l| l.status.applied);
             }
@@ -291,6 +298,16 @@ pub(super) fn skewed(data: &Bytes) -> Bytes {
         bytes[at] = b'S';
     }
     Bytes::from(bytes)
+}
+
+/// What a look finds on a harmed disk alone. A crash may leave a segment without its seek table, and
+/// fillers without their names.
+fn is_damage(finding: &Finding) -> bool {
+    match finding {
+        Finding::Seal { .. } | Finding::Beyond { .. } | Finding::Checksum { mended: true, .. } => false,
+        Finding::Stretch(_) | Finding::Checksum { .. } | Finding::Checkpoint(_) | Finding::Log(_) => true,
+        Finding::Unreadable(_) => false,
+    }
 }
 
 /// The same record, but of the next sub-revision.
