@@ -142,7 +142,8 @@ impl Store {
 
     /// The run is about to be read: its segments stay until [`Store::end_moves`] or [`Store::leave_run`].
     pub fn begin_run(&mut self, run: Run) -> Moves {
-        self.tail.hold(run.ids());
+        // The new one too: before its first handle is turned nothing in it lives.
+        self.tail.hold([run.ids(), vec![run.output]].concat());
         Moves { run, moves: Vec::new(), done: 0, end: FIRST_OFFSET, turned: FIRST_OFFSET }
     }
 
