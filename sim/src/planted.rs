@@ -327,7 +327,7 @@ pub const BANK: &[Entry] = &[
         bug: Planted::OldFilesGone,
         name: "old-files-gone",
         breaks: "segments that were rewritten vanish before a checkpoint names the new one",
-        found_by: &["D-5", "D-4", "recover", "fatal", "panic", "KV-1", "W-5"],
+        found_by: &["D-5", "D-4", "D-1", "D-2", "recover", "fatal", "panic", "KV-1", "W-5"],
     },
     Entry {
         bug: Planted::LossForgotten,
