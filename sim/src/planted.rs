@@ -47,7 +47,6 @@ pub enum Planted {
     FailedSaveIsSaved,
     LossForgotten,
     ProvenTooFar,
-    WroteForgotten,
     MendedByAnother,
     LastRecordUnseen,
 }
@@ -319,12 +318,6 @@ pub const BANK: &[Entry] = &[
         name: "proven-too-far",
         breaks: "the proof of the log's end calls all of it committed",
         found_by: &["D-2", "R-2", "R-4", "R-5", "H-1", "panic"],
-    },
-    Entry {
-        bug: Planted::WroteForgotten,
-        name: "wrote-forgotten",
-        breaks: "a follower does not tell a leader that lost its end what that leader wrote",
-        found_by: &["R-2", "R-5", "D-1", "D-2", "D-3", "H-1", "V-4"],
     },
     Entry {
         bug: Planted::MendedByAnother,
