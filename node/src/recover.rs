@@ -69,7 +69,8 @@ impl Node {
 
     fn attempt(config: Config, files: &Arc<dyn Files>, out: &mut Vec<Output>) -> Result<(Node, Log), Stuck> {
         let id = Identity { cluster: config.cluster, member: config.member };
-        let installed = transfer::finish(&**files, id)?;
+        // The empty state of a member that starts over is put in place as an install is, and is none.
+        let installed = transfer::finish(&**files, id)?.filter(|state| state.index > 0);
         // The checkpoint is read first: a refusal because of it must leave the log as it is.
         let loaded = checkpoint::load_newest(&**files, id, store_config(&config), 0)?
             .ok_or_else(|| Fault::damaged("state", 0, "there is no checkpoint"))?;

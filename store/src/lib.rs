@@ -29,7 +29,7 @@ mod index;
 mod lease;
 pub mod order;
 mod packed;
-mod protobuf;
+pub mod protobuf;
 mod range;
 pub mod record;
 mod request;
