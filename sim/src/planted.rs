@@ -357,7 +357,7 @@ pub const BANK: &[Entry] = &[
         bug: Planted::LastRecordUnseen,
         name: "last-record-unseen",
         breaks: "a look at a segment leaves out its last record",
-        found_by: &["D-7"],
+        found_by: &["D-7", "N-1"],
     },
 ];
 
