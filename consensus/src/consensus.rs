@@ -1,14 +1,16 @@
 //! The facade: every way into the crate, and the turn that comes out.
 
 use crate::again::Again;
+use crate::away::Away;
 use crate::check::{Here, Suspicions, is_sound};
 use crate::doubt::Heard;
 use crate::message::conf_from;
 use crate::reads::Reads;
 use crate::storage::{LogCache, entry_from};
+use crate::types::{Ballot, Matched};
 use crate::{
     ConfChange, ConfChangeKind, ConfState, Config, Doubt, Entry, EntryKind, Feeding, Follower, HardState, Message,
-    Refused, Restored, Role, Save, Snapshot, Soft, Status, Turn,
+    Position, Refused, Restored, Role, Save, Snapshot, Soft, Status, Turn,
 };
 use bytes::Bytes;
 use raft::eraftpb::{self, EntryType, MessageType};
@@ -23,10 +25,10 @@ const MAX_INFLIGHT: usize = 64;
 pub struct Consensus {
     pub(crate) config: Config,
     pub(crate) raw: RawNode<LogCache>,
-    /// Term and vote on disk.
-    durable: (u64, u64),
-    /// Term and vote of the newest save.
-    issued: (u64, u64),
+    /// On disk.
+    durable: Ballot,
+    /// Of the newest save.
+    issued: Ballot,
     /// Submitted or about to be, ascending.
     outstanding: VecDeque<Outstanding>,
     /// Not yet handed out.
@@ -41,6 +43,7 @@ pub struct Consensus {
     reads: Reads,
     suspicions: Suspicions,
     again: Again,
+    away: Away,
     campaigns: u64,
     /// Stepped down for a hung disk: no campaign until a save completes.
     blocked: bool,
@@ -59,7 +62,7 @@ struct Outstanding {
     number: u64,
     /// Newest of the crate's readies that need nothing beyond this save.
     through: u64,
-    hard: (u64, u64),
+    ballot: Ballot,
     first_entry: Option<u64>,
     messages: Vec<Message>,
 }
@@ -68,22 +71,23 @@ impl Consensus {
     /// # Panics
     /// If the configuration or what was restored contradicts itself.
     pub fn new(config: Config, restored: Restored) -> Consensus {
-        let Restored { mut hard, conf, applied, applied_term, entries, boundary, terms, doubt } = restored;
+        let Restored { mut hard, conf, applied: at, entries, boundary, terms, doubt } = restored;
+        let applied = at.index;
         let cut = entries.first().map_or(applied, |entry| entry.index - 1);
         let last = entries.last().map_or(cut, |entry| entry.index);
-        assert!(boundary.0 <= cut && cut <= applied && applied <= last, "applied {applied} is not in the log");
+        assert!(boundary.index <= cut && cut <= applied && applied <= last, "applied {applied} is not in the log");
         hard.commit = hard.commit.max(applied);
         assert_eq!(hard.commit, applied, "the log is applied up to the durable commit first");
-        let newest = terms.last().map_or(boundary.1, |(_, term)| *term);
+        let newest = terms.last().map_or(boundary.term, |run| run.term);
         let newest = entries.last().map_or(newest, |entry| entry.term);
         hard.term = hard.term.max(newest);
         let terms = std::iter::once(boundary).chain(terms).collect();
         let cache = LogCache::new(hard, &conf, terms, cut, entries, applied, config.cache_bytes);
-        assert_eq!(cache.term_at(applied), Some(applied_term), "term of applied entry {applied}");
+        assert_eq!(cache.term_at(applied), Some(at.term), "term of applied entry {applied}");
         let logger = slog::Logger::root(slog::Discard, slog::o!());
         let raw = RawNode::new(&crate_config(&config, applied), cache, &logger)
             .unwrap_or_else(|error| panic!("consensus settings: {error}"));
-        let durable = (hard.term, hard.vote);
+        let durable = hard.ballot();
         let mut consensus = Consensus {
             reads: Reads::new(config.id, config.boot),
             config,
@@ -98,6 +102,7 @@ impl Consensus {
             changes: VecDeque::new(),
             suspicions: Suspicions::default(),
             again: Again::default(),
+            away: Away::default(),
             campaigns: 0,
             blocked: false,
             barred: false,
@@ -122,6 +127,9 @@ impl Consensus {
         raft.set_randomized_election_timeout(timeout);
         let after = (raft.term, raft.state == StateRole::Leader);
         self.remember_leader();
+        if self.raw.raft.election_elapsed == 0 {
+            self.away.clear();
+        }
         if before != after {
             self.reads.fail();
             self.suspicions.clear();
@@ -135,6 +143,7 @@ impl Consensus {
         self.reads.tick();
         self.suspicions.tick();
         self.again.tick();
+        self.count_away();
         if self.role() != Role::Leader && !self.may_campaign() {
             // Time goes on, so that votes are granted once the leader is silent, but no election.
             self.raw.raft.election_elapsed += 1;
@@ -148,14 +157,31 @@ impl Consensus {
         }
     }
 
+    /// So many ticks went by that this member did not live through: it could neither hear nor answer. What
+    /// was sent to it meanwhile is to be stepped before further ticks.
+    pub fn was_away(&mut self, ticks: u64) {
+        if self.role() != Role::Leader {
+            self.away.add(ticks, 2 * u64::from(self.config.election_ticks));
+        }
+    }
+
+    /// A leader counts none: its followers could not answer it.
+    fn count_away(&mut self) {
+        let missed = self.away.tick(u64::from(self.config.heartbeat_ticks));
+        if self.role() != Role::Leader {
+            self.raw.raft.election_elapsed += missed as usize;
+        }
+    }
+
     /// A campaign claims our whole log, so all of it must be durable; and while a snapshot is held
-    /// our log is about to be replaced.
+    /// our log is about to be replaced. Who lacks what somebody knows to be committed must not win.
     fn may_campaign(&self) -> bool {
         let log = &self.raw.raft.raft_log;
         !self.blocked
             && !self.barred
             && self.doubt.is_none()
             && self.held.is_none()
+            && self.has_all_that_is_known_committed()
             && log.last_index() == log.persisted
             && self.saves_hold_no_entries()
     }
@@ -400,7 +426,7 @@ impl Consensus {
     }
 
     /// `installed`: this Ready carries the snapshot that is already durable.
-    pub(crate) fn collect_one(&mut self, installed: Option<(u64, u64)>) {
+    pub(crate) fn collect_one(&mut self, installed: Option<Position>) {
         let mut ready = self.raw.ready();
         let number = ready.number();
         let mut messages = ready.take_messages();
@@ -411,19 +437,19 @@ impl Consensus {
             self.reads.confirm(&state.request_ctx, state.index);
         }
         assert_eq!(ready.snapshot().is_empty(), installed.is_none());
-        if let Some((index, term)) = installed {
+        if let Some(at) = installed {
             assert!(entries.is_empty() && committed.is_empty());
-            self.restart(index, term);
+            self.restart(at);
         }
         let ours: Vec<Entry> = entries.iter().map(entry_from).collect();
         // The cache must hold them before the crate lets go of its own copy.
         self.raw.mut_store().append(entries);
         self.call(|raw| raw.advance_append_async(ready));
         self.save_or_persist(number, ours);
-        if let Some((index, _)) = installed {
+        if let Some(at) = installed {
             self.call(|raw| {
                 raw.on_persist_ready(number);
-                raw.advance_apply_to(index);
+                raw.advance_apply_to(at.index);
             });
         }
         self.committed.extend(committed.iter().map(entry_from));
@@ -431,23 +457,24 @@ impl Consensus {
         self.hand_out();
     }
 
-    fn restart(&mut self, index: u64, term: u64) {
-        self.raw.mut_store().restart(index, term);
+    fn restart(&mut self, at: Position) {
+        self.raw.mut_store().restart(at);
         self.committed.clear();
         self.changes.clear();
         self.out.committed.clear();
-        self.handed = index;
-        self.applied = index;
+        self.handed = at.index;
+        self.applied = at.index;
     }
 
     fn save_or_persist(&mut self, number: u64, entries: Vec<Entry>) {
         let raft = &self.raw.raft;
         let hard = HardState { term: raft.term, vote: raft.vote, commit: raft.raft_log.committed };
         let first_entry = entries.first().map(|entry| entry.index);
-        if first_entry.is_some() || (hard.term, hard.vote) != self.issued {
-            self.issued = (hard.term, hard.vote);
-            let (hard_now, messages) = (self.issued, Vec::new());
-            self.outstanding.push_back(Outstanding { number, through: number, hard: hard_now, first_entry, messages });
+        let ballot = hard.ballot();
+        if first_entry.is_some() || ballot != self.issued {
+            self.issued = ballot;
+            let messages = Vec::new();
+            self.outstanding.push_back(Outstanding { number, through: number, ballot, first_entry, messages });
             self.saves.push_back(Save { number, hard, entries });
         } else if let Some(newest) = self.outstanding.back_mut() {
             newest.through = number;
@@ -498,7 +525,7 @@ impl Consensus {
                 | MessageType::MsgTimeoutNow
         );
         let raft = &self.raw.raft;
-        let (term, vote) = self.durable;
+        let Ballot { term, vote } = self.durable;
         let vote_stands = raft.term != m.term || raft.vote == vote;
         kind && (m.term < term || (m.term == term && vote_stands))
     }
@@ -526,7 +553,7 @@ impl Consensus {
         while let Some(save) = self.outstanding.pop_front_if(|save| save.number <= number) {
             let waiting = self.saves.front().is_some_and(|next| next.number <= save.number);
             assert!(!waiting, "save {} was never handed out", save.number);
-            self.durable = save.hard;
+            self.durable = save.ballot;
             self.out.messages.extend(save.messages);
             self.call(|raw| raw.on_persist_ready(save.through));
         }
@@ -545,18 +572,18 @@ impl Consensus {
         self.applied = index;
         self.call(|raw| raw.advance_apply_to(index));
         let matched = self.matched_by_followers();
-        self.remember_acknowledged(matched.iter().copied());
+        self.remember_acknowledged(&matched);
         // The first entry that each may miss.
-        self.raw.mut_store().set_applied(index, matched.into_iter().map(|(_, matched)| matched + 1));
+        self.raw.mut_store().set_applied(index, matched.into_iter().map(|matched| matched.index + 1));
     }
 
     /// Each follower of this leader, and the last entry that it acknowledged.
-    fn matched_by_followers(&self) -> Vec<(u64, u64)> {
+    fn matched_by_followers(&self) -> Vec<Matched> {
         if self.raw.raft.state != StateRole::Leader {
             return Vec::new();
         }
         let others = self.raw.raft.prs().iter().filter(|(id, _)| **id != self.raw.raft.id);
-        others.map(|(id, progress)| (*id, progress.matched)).collect()
+        others.map(|(id, progress)| Matched { peer: *id, index: progress.matched }).collect()
     }
 
     /// Old entries from the log, as asked by [`Turn::fetch`]; none: the log no longer has them.

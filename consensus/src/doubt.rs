@@ -12,6 +12,7 @@
 //! a peer remembers more acknowledged entries than this member has.
 
 use crate::consensus::Consensus;
+use crate::types::{Leadership, Matched};
 use crate::{Doubt, HardState, Message, Position, Role, Standing};
 use raft::eraftpb::MessageType;
 use std::collections::BTreeMap;
@@ -24,7 +25,7 @@ pub(crate) struct Heard {
     /// The farthest place that anybody said to be committed.
     committed: Position,
     /// The newest term in which a leader was known, and that leader.
-    leader: (u64, u64),
+    leader: Leadership,
     /// The farthest place that each follower acknowledged while this member led.
     acknowledged: BTreeMap<u64, Position>,
     /// What each peer last remembered of this member: acknowledged, and written.
@@ -34,7 +35,7 @@ pub(crate) struct Heard {
 impl Heard {
     /// Whoever got the vote of the newest term may have led it, and then has every entry of it.
     pub(crate) fn after_restart(hard: HardState) -> Heard {
-        Heard { leader: (hard.term, hard.vote), ..Heard::default() }
+        Heard { leader: Leadership { term: hard.term, leader: hard.vote }, ..Heard::default() }
     }
 }
 
@@ -102,7 +103,8 @@ impl Consensus {
             doubt: self.doubt,
             commit: self.committed_position(),
             acknowledged: self.heard.acknowledged.get(&peer).copied(),
-            wrote: Some(self.last_position()).filter(|last| self.heard.leader == (last.term, peer)),
+            wrote: Some(self.last_position())
+                .filter(|last| self.heard.leader == Leadership { term: last.term, leader: peer }),
         }
     }
 
@@ -110,7 +112,7 @@ impl Consensus {
     pub(crate) fn remember_leader(&mut self) {
         let raft = &self.raw.raft;
         if raft.leader_id != 0 {
-            self.heard.leader = (raft.term, raft.leader_id);
+            self.heard.leader = Leadership { term: raft.term, leader: raft.leader_id };
         }
     }
 
@@ -178,8 +180,8 @@ impl Consensus {
     }
 
     /// Remembers how far each follower acknowledged, beyond this leadership.
-    pub(crate) fn remember_acknowledged(&mut self, matched: impl Iterator<Item = (u64, u64)>) {
-        for (peer, index) in matched {
+    pub(crate) fn remember_acknowledged(&mut self, matched: &[Matched]) {
+        for &Matched { peer, index } in matched {
             if let Ok(term) = self.raw.raft.raft_log.term(index)
                 && term > 0
             {
@@ -193,7 +195,11 @@ impl Consensus {
         Position { index: log.committed, term: log.term(log.committed).unwrap_or(0) }
     }
 
-    /// (index, term) of the last entry, durable or not.
+    pub(crate) fn has_all_that_is_known_committed(&self) -> bool {
+        self.last_position() >= self.heard.committed
+    }
+
+    /// The last entry, durable or not.
     fn last_position(&self) -> Position {
         let log = &self.raw.raft.raft_log;
         Position { index: log.last_index(), term: log.last_term() }
@@ -239,7 +245,7 @@ impl Consensus {
         self.heard.acknowledged.remove(&peer);
     }
 
-    /// (index, term) of the last entry on the local disk.
+    /// The last entry on the local disk.
     pub fn durable_position(&self) -> Position {
         let unsaved = self.first_unsaved().map_or(u64::MAX, |first| first - 1);
         let log = &self.raw.raft.raft_log;

@@ -29,6 +29,7 @@
 #![allow(clippy::field_reassign_with_default)]
 
 mod again;
+mod away;
 mod change;
 mod check;
 

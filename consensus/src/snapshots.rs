@@ -81,7 +81,7 @@ impl Consensus {
         self.call(|raw| raw.step(m).unwrap_or_default());
         let restored = self.raw.snap().map(|snap| snap.get_metadata().index);
         assert_eq!(restored, Some(snapshot.index), "the crate refused an installed snapshot");
-        self.collect_one(Some((snapshot.index, snapshot.term)));
+        self.collect_one(Some(snapshot.position()));
         self.collect();
         self.look_at_doubt();
     }

@@ -6,7 +6,7 @@
 //! for the whole log as runs, since terms change rarely.
 
 use crate::message::{conf_into, snapshot_into};
-use crate::{ConfState, Entry, EntryKind, Fetch, HardState, Snapshot};
+use crate::{ConfState, Entry, EntryKind, Fetch, HardState, Position, Snapshot};
 use raft::eraftpb::{self, EntryType};
 use raft::{Error, GetEntriesContext, RaftState, Storage, StorageError};
 use std::cell::RefCell;
@@ -20,9 +20,9 @@ const KEPT: u64 = 1 << 20;
 
 pub(crate) struct LogCache {
     initial: RaftState,
-    /// (first index, term) of each run of one term, ascending; the first is the boundary, just
-    /// below the oldest entry of the log on disk.
-    terms: VecDeque<(u64, u64)>,
+    /// The first entry of each run of one term, ascending; the first of all is the boundary, just below
+    /// the oldest entry of the log on disk.
+    terms: VecDeque<Position>,
     /// Contiguous; the last is the end of the log.
     entries: VecDeque<eraftpb::Entry>,
     /// Index of `entries[0]`, or of the next entry.
@@ -61,7 +61,7 @@ impl LogCache {
     pub fn new(
         hard: HardState,
         conf: &ConfState,
-        terms: VecDeque<(u64, u64)>,
+        terms: VecDeque<Position>,
         cut: u64,
         entries: Vec<Entry>,
         applied: u64,
@@ -93,7 +93,7 @@ impl LogCache {
 
     /// Index of the entry before the oldest one in the log on disk.
     pub fn boundary(&self) -> u64 {
-        self.terms[0].0
+        self.terms[0].index
     }
 
     pub fn last(&self) -> u64 {
@@ -112,15 +112,15 @@ impl LogCache {
             let entry = self.entries.pop_back().expect("entries above applied are cached");
             self.bytes -= weight(&entry);
         }
-        while self.terms.back().is_some_and(|(start, _)| *start >= first) {
+        while self.terms.back().is_some_and(|run| run.index >= first) {
             self.terms.pop_back();
         }
         for entry in entries {
             assert_eq!(entry.index, self.last() + 1, "the log has no gaps");
-            let newest = self.terms.back().expect("the boundary stays").1;
+            let newest = self.terms.back().expect("the boundary stays").term;
             assert!(entry.term >= newest, "terms never fall along the log");
             if entry.term > newest {
-                self.terms.push_back((entry.index, entry.term));
+                self.terms.push_back(Position { index: entry.index, term: entry.term });
             }
             self.bytes += weight(&entry);
             self.entries.push_back(entry);
@@ -165,16 +165,17 @@ impl LogCache {
         assert!(index <= self.applied, "log cut at {below} above applied {}", self.applied);
         let term = self.term_at(index).expect("applied entries have terms");
         while self.first_cached < below && self.forget_first() {}
-        while self.terms.get(1).is_some_and(|(start, _)| *start <= index) {
+        while self.terms.get(1).is_some_and(|run| run.index <= index) {
             self.terms.pop_front();
         }
-        self.terms[0] = (index, term);
+        self.terms[0] = Position { index, term };
     }
 
     /// The log restarts behind an installed snapshot.
-    pub fn restart(&mut self, index: u64, term: u64) {
+    pub fn restart(&mut self, at: Position) {
+        let index = at.index;
         assert!(index > self.applied);
-        self.terms = VecDeque::from([(index, term)]);
+        self.terms = VecDeque::from([at]);
         self.entries.clear();
         self.first_cached = index + 1;
         self.bytes = 0;
@@ -188,8 +189,8 @@ impl LogCache {
         if index > self.last() {
             return None;
         }
-        let runs = self.terms.partition_point(|(start, _)| *start <= index);
-        runs.checked_sub(1).map(|run| self.terms[run].1)
+        let runs = self.terms.partition_point(|run| run.index <= index);
+        runs.checked_sub(1).map(|run| self.terms[run].term)
     }
 
     pub fn set_conf_index(&mut self, index: u64) {

@@ -1,6 +1,6 @@
 //! What goes into a [`crate::Consensus`] at birth and what comes out of it each turn.
 
-use crate::{ConfState, Doubt, Entry, HardState, Message, Role, Snapshot};
+use crate::{ConfState, Doubt, Entry, HardState, Message, Position, Role, Snapshot};
 
 /// Settings that do not change while the process lives.
 #[derive(Clone, Debug)]
@@ -30,16 +30,14 @@ pub struct Restored {
     /// At `applied`. Empty for a joiner that waits for its first snapshot.
     pub conf: ConfState,
     /// The durable commit, already applied by the caller.
-    pub applied: u64,
-    /// Term of the entry at `applied`.
-    pub applied_term: u64,
+    pub applied: Position,
     /// Entries of the log, contiguous to its end: at least those above `applied`.
     pub entries: Vec<Entry>,
-    /// (index, term) of the entry before the first one in the log: checkpoint position or log cut.
-    pub boundary: (u64, u64),
-    /// (first index, term) of each run of one term between the two, ascending: entries that the log
-    /// has and nobody needs in memory.
-    pub terms: Vec<(u64, u64)>,
+    /// The entry before the first one in the log: checkpoint position or log cut.
+    pub boundary: Position,
+    /// The first entry of each run of one term between the two, ascending: entries that the log has and
+    /// nobody needs in memory.
+    pub terms: Vec<Position>,
     /// What may have been promised beyond what was found.
     pub doubt: Option<Doubt>,
 }

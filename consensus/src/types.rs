@@ -15,6 +15,12 @@ pub struct Entry {
     pub data: Bytes,
 }
 
+impl Entry {
+    pub fn position(&self) -> Position {
+        Position { index: self.index, term: self.term }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum EntryKind {
@@ -30,6 +36,19 @@ pub struct HardState {
     pub vote: u64,
     /// Highest index known to be committed.
     pub commit: u64,
+}
+
+impl HardState {
+    pub(crate) fn ballot(self) -> Ballot {
+        Ballot { term: self.term, vote: self.vote }
+    }
+}
+
+/// What an election leaves to remember: the newest term, and the member voted for in it; 0 = none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ballot {
+    pub(crate) term: u64,
+    pub(crate) vote: u64,
 }
 
 /// A place in a log. Ordered as elections order logs (Raft, 5.4.1): by the term of the entry, then
@@ -92,6 +111,21 @@ pub struct Standing {
     pub wrote: Option<Position>,
 }
 
+/// Who led, or may have led, a term.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Leadership {
+    pub(crate) term: u64,
+    /// 0 = none known.
+    pub(crate) leader: u64,
+}
+
+/// How far a follower acknowledged its leader's log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Matched {
+    pub(crate) peer: u64,
+    pub(crate) index: u64,
+}
+
 /// Who votes and who only listens. Both lists ascending.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConfState {
@@ -127,6 +161,12 @@ pub struct Snapshot {
     pub conf: ConfState,
     /// The manifest, opaque to consensus (at most a few hundred KiB).
     pub manifest: Bytes,
+}
+
+impl Snapshot {
+    pub fn position(&self) -> Position {
+        Position { index: self.index, term: self.term }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -46,10 +46,9 @@ fn member_with(voters: &[u64], cache_bytes: u64) -> Consensus {
     let restored = Restored {
         hard,
         conf,
-        applied: 1,
-        applied_term: 1,
+        applied: Position { index: 1, term: 1 },
         entries: vec![],
-        boundary: (1, 1),
+        boundary: Position { index: 1, term: 1 },
         terms: vec![],
         doubt: None,
     };

@@ -89,10 +89,9 @@ fn member() -> Consensus {
             doubt: None,
             hard: HardState { term: 2, vote: 0, commit: 2 },
             conf,
-            applied: 2,
-            applied_term: 1,
+            applied: Position { index: 2, term: 1 },
             entries: vec![entry(2, 1), entry(3, 2), entry(4, 2)],
-            boundary: (1, 1),
+            boundary: Position { index: 1, term: 1 },
             terms: vec![],
         },
     )

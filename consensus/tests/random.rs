@@ -7,7 +7,7 @@ mod cluster;
 
 use bytes::Bytes;
 use cluster::Cluster;
-use consensus::{Consensus, Doubt, Position};
+use consensus::{Consensus, Doubt, Entry};
 use testkit::Dice;
 
 fn step(cluster: &mut Cluster, dice: &mut Dice, ids: &[u64]) {
@@ -85,7 +85,7 @@ fn lose(cluster: &mut Cluster, dice: &mut Dice, ids: &[u64], told: bool) {
     cluster.crash(id);
     let disk = &mut cluster.member(id).disk;
     let kept = disk.entries.len().saturating_sub(1 + dice.below(4) as usize);
-    let last = disk.entries.last().map(|entry| Position { index: entry.index, term: entry.term });
+    let last = disk.entries.last().map(Entry::position);
     let index = kept.checked_sub(1).map_or(disk.base.index, |at| disk.entries[at].index);
     let doubt = match dice.below(2) {
         0 => last.map(|promise| Doubt { promise: Some(promise), vote: false, sure: false }),

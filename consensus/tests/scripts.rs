@@ -33,6 +33,11 @@ fn command(cluster: &mut Cluster, line: &str) {
                 cluster.call(number(1), Consensus::tick);
             }
         }
+        // away MEMBER TICKS: it does not live through them.
+        "away" => {
+            let ticks = number(2);
+            cluster.call(number(1), |consensus| consensus.was_away(ticks));
+        }
         "campaign" => {
             cluster.call(number(1), Consensus::campaign);
         }

@@ -21,7 +21,7 @@ use crate::measure::{self, FRAME, Part, frame};
 use crate::records::{DIR, names};
 use crate::{Fault, File, Files, How, Identity, PAGE, records};
 use bytes::Bytes;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
 use store::{Damage, ImageHead, Store};
 
@@ -187,19 +187,22 @@ pub fn settle(files: &dyn Files, id: Identity, manifest: &Manifest) -> Result<()
     }
     files.sync_dir(DIR).map_err(|e| Fault::io(DIR, 0, e))?;
     remove_unnamed(files, id, Reach::Everything)?;
-    for file in &manifest.segments {
+    for file in named_last(files, id, manifest)?.values() {
         cut_segment(files, file)?;
     }
-    // A segment that only an older checkpoint names was not flushed since: what it holds beyond may be torn.
+    files.sync_dir(DIR).map_err(|e| Fault::io(DIR, 0, e))
+}
+
+/// Every segment as the newest checkpoint that has it names it, `manifest` being the newest of all. That one
+/// flushed it last: what a file holds beyond may be torn.
+fn named_last(files: &dyn Files, id: Identity, manifest: &Manifest) -> Result<BTreeMap<u32, SegmentFile>, Fault> {
+    let mut last: BTreeMap<u32, SegmentFile> = BTreeMap::new();
     for index in manifests(files)?.into_iter().filter(|index| *index < manifest.index) {
         let older = Manifest::read(files, &manifest_path(index), id.cluster, Some(id.member))?;
-        for file in &older.segments {
-            if newest_segment(Some(manifest), file.segment).is_none() {
-                cut_segment(files, file)?;
-            }
-        }
+        last.extend(older.segments.iter().map(|file| (file.segment, *file)));
     }
-    files.sync_dir(DIR).map_err(|e| Fault::io(DIR, 0, e))
+    last.extend(manifest.segments.iter().map(|file| (file.segment, *file)));
+    Ok(last)
 }
 
 /// Removes all but the two newest checkpoints, and files older than the newest that no kept one names.
@@ -243,6 +246,20 @@ pub(crate) fn naming(files: &dyn Files, segment: u32) -> Result<(bool, Option<(u
         }
     }
     Ok((named, newest))
+}
+
+/// Segments that the newest readable checkpoint names, ascending.
+pub(crate) fn newest_segments(files: &dyn Files) -> Result<Vec<u32>, Fault> {
+    for index in manifests(files)?.into_iter().rev() {
+        match Manifest::read_unchecked(files, &manifest_path(index)) {
+            Ok(manifest) => return Ok(manifest.segments.iter().map(|file| file.segment).collect()),
+            // Removed since the names were read.
+            Err(Fault::Io { error, .. }) if error.kind() == ErrorKind::NotFound => {}
+            Err(fault) if fault.is_damage() => {}
+            Err(other) => return Err(other),
+        }
+    }
+    Ok(Vec::new())
 }
 
 /// Verifies that every file of the checkpoint has the length and checksum that it names, and every
@@ -298,7 +315,7 @@ fn newest_segment(manifest: Option<&Manifest>, segment: u32) -> Option<SegmentFi
 /// A failed flush is final, even if it failed for want of space: what it was to flush may look
 /// written and not be.
 pub(crate) fn unflushed(path: &str, error: io::Error) -> Fault {
-    Fault::io(path, 0, io::Error::other(format!("flush: {error}")))
+    Fault::Stopped { file: path.to_string(), reason: format!("flush: {error}") }
 }
 
 /// Flushes a segment, verifies its records and fills in its checksum. Goes on from where the
@@ -564,7 +581,8 @@ fn cut_segment(files: &dyn Files, named: &SegmentFile) -> Result<(), Fault> {
     let path = records::path(named.segment);
     let io = |e| Fault::io(&path, u64::from(named.len), e);
     let file = open_named(files, &path, How::Write)?;
-    if file.len().map_err(io)? == u64::from(named.len) || records::sealed_end(&*file, &path)? == Some(named.len) {
+    // Never made longer: the bytes would be zeros.
+    if file.len().map_err(io)? <= u64::from(named.len) || records::sealed_end(&*file, &path)? == Some(named.len) {
         return Ok(());
     }
     file.set_len(u64::from(named.len)).and_then(|()| file.sync()).map_err(io)

@@ -4,7 +4,7 @@
 
 use crate::header::{Fields, put_u32, put_u64};
 use crate::{Fault, Files, Identity, Torn, small};
-use consensus::HardState;
+use consensus::{HardState, Position};
 
 const MAGIC: &[u8; 8] = b"kvdoubt\0";
 const DIR: &str = "log";
@@ -22,9 +22,8 @@ const TEXT: usize = 1024;
 pub struct Doubt {
     /// Where the log ended, and why.
     pub at: Torn,
-    /// (index, term) of the last entry that the lost end held or may have held. None: nothing is known
-    /// of it.
-    pub promise: Option<(u64, u64)>,
+    /// The last entry that the lost end held or may have held. None: nothing is known of it.
+    pub promise: Option<Position>,
     /// The log went at least so far, and may have gone on.
     pub at_least: bool,
     /// The highest term, with its vote, that the lost end may have promised. Its commit is no promise.
@@ -42,9 +41,8 @@ impl Doubt {
     /// Both doubts in one: the further promise, the higher term, the newer place.
     #[must_use]
     pub fn merged(self, newer: Doubt) -> Doubt {
-        let further = |a: (u64, u64), b: (u64, u64)| if (a.1, a.0) > (b.1, b.0) { a } else { b };
         let promise = match (self.promise, newer.promise) {
-            (Some(a), Some(b)) => Some(further(a, b)),
+            (Some(a), Some(b)) => Some(a.max(b)),
             // A doubt of which nothing is known is the larger one, unless it is a proven tear.
             (a, b) if self.proven_tear != newer.proven_tear => {
                 if self.proven_tear {
@@ -127,7 +125,7 @@ fn encode(doubt: &Doubt) -> Vec<u8> {
     );
     let promise = doubt.promise.unwrap_or_default();
     let HardState { term, vote, commit } = doubt.hard;
-    for value in [promise.0, promise.1, term, vote, commit, doubt.at.offset] {
+    for value in [promise.index, promise.term, term, vote, commit, doubt.at.offset] {
         put_u64(&mut out, value);
     }
     for text in [&doubt.at.file, &doubt.at.what] {
@@ -141,7 +139,7 @@ fn encode(doubt: &Doubt) -> Vec<u8> {
 fn decode(value: &[u8]) -> Option<Doubt> {
     let mut fields = Fields::new(value);
     let flags = fields.u32()?;
-    let promise = (fields.u64()?, fields.u64()?);
+    let promise = Position { index: fields.u64()?, term: fields.u64()? };
     let hard = HardState { term: fields.u64()?, vote: fields.u64()?, commit: fields.u64()? };
     let offset = fields.u64()?;
     let mut text = || {
@@ -165,7 +163,11 @@ fn decode(value: &[u8]) -> Option<Doubt> {
 mod tests {
     use super::*;
 
-    fn doubt(promise: Option<(u64, u64)>, term: u64, vote: u64, proven_tear: bool) -> Doubt {
+    fn at(index: u64, term: u64) -> Option<Position> {
+        Some(Position { index, term })
+    }
+
+    fn doubt(promise: Option<Position>, term: u64, vote: u64, proven_tear: bool) -> Doubt {
         let at = Torn { file: "log/0000000000000001.log".to_string(), offset: 8192, what: "é".repeat(900) };
         let hard = HardState { term, vote, commit: 3 };
         Doubt { at, promise, at_least: proven_tear, hard, proven_tear, sure: !proven_tear, cutting: term == 4 }
@@ -173,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_doubt_survives_encoding() {
-        for promise in [None, Some((7, 2))] {
+        for promise in [None, at(7, 2)] {
             for proven in [false, true] {
                 let full = doubt(promise, 4, 0xa1, proven);
                 let found = decode(&encode(&full)).unwrap();
@@ -192,11 +194,11 @@ mod tests {
         };
         let lost = |promise, term, vote| doubt(promise, term, vote, false);
         let torn = |promise, term, vote| doubt(promise, term, vote, true);
-        assert_eq!(merged(lost(Some((9, 2)), 2, 5), lost(Some((7, 3)), 3, 0)), (Some((7, 3)), 3, 0, false));
-        assert_eq!(merged(lost(Some((9, 3)), 3, 0), lost(Some((7, 3)), 3, 6)), (Some((9, 3)), 3, 6, false));
-        assert_eq!(merged(lost(None, 3, 5), lost(Some((7, 3)), 2, 6)), (None, 3, 5, false));
-        assert_eq!(merged(torn(None, 3, 5), lost(Some((7, 3)), 2, 6)), (Some((7, 3)), 3, 5, false));
-        assert_eq!(merged(torn(None, 3, 5), torn(Some((7, 3)), 2, 6)), (Some((7, 3)), 3, 5, true));
-        assert_eq!(merged(lost(Some((1, 1)), 1, 0), torn(None, 1, 0)), (Some((1, 1)), 1, 0, false));
+        assert_eq!(merged(lost(at(9, 2), 2, 5), lost(at(7, 3), 3, 0)), (at(7, 3), 3, 0, false));
+        assert_eq!(merged(lost(at(9, 3), 3, 0), lost(at(7, 3), 3, 6)), (at(9, 3), 3, 6, false));
+        assert_eq!(merged(lost(None, 3, 5), lost(at(7, 3), 2, 6)), (None, 3, 5, false));
+        assert_eq!(merged(torn(None, 3, 5), lost(at(7, 3), 2, 6)), (at(7, 3), 3, 5, false));
+        assert_eq!(merged(torn(None, 3, 5), torn(at(7, 3), 2, 6)), (at(7, 3), 3, 5, true));
+        assert_eq!(merged(lost(at(1, 1), 1, 0), torn(None, 1, 0)), (at(1, 1), 1, 0, false));
     }
 }

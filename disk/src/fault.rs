@@ -1,5 +1,6 @@
 //! Why the disk said no: always with the file, where known the offset, and the reason.
 
+use consensus::Position;
 use std::fmt;
 use std::io;
 
@@ -22,8 +23,8 @@ pub enum Fault {
     /// of the log, so that a peer can be asked for it.
     Damaged { file: String, offset: u64, what: String, entries: Vec<EntryId> },
     /// The end of the log is missing or wrong, and it cannot be told whether it was ever acknowledged.
-    /// Nothing was changed. `promise`: (index, term) of the last entry it may have held, where known.
-    Doubtful { file: String, offset: u64, what: String, promise: Option<(u64, u64)> },
+    /// Nothing was changed. `promise`: the last entry it may have held, where known.
+    Doubtful { file: String, offset: u64, what: String, promise: Option<Position> },
     /// Written by a later version of the format.
     TooNew { file: String, level: u32 },
     /// Belongs to another cluster or member.
@@ -76,7 +77,7 @@ impl fmt::Display for Fault {
             Fault::Doubtful { file, offset, what, promise } => {
                 write!(f, "{file} at byte {offset}: {what}; what is lost may have been acknowledged")?;
                 match promise {
-                    Some((index, term)) => write!(f, " (log entries up to {index} of term {term})"),
+                    Some(at) => write!(f, " (log entries up to {} of term {})", at.index, at.term),
                     None => Ok(()),
                 }
             }

@@ -5,7 +5,7 @@ use crate::records::{path, verify};
 use crate::{Fault, File, Files, How, checkpoint};
 use bytes::Bytes;
 use std::io::ErrorKind;
-use store::{Handle, Rev};
+use store::{Handle, Rev, record};
 
 /// One read takes records that lie behind one another, up to this many bytes.
 const RUN: usize = 256 << 10;
@@ -209,14 +209,23 @@ fn run_len(wanted: &[Wanted]) -> usize {
     wanted.len()
 }
 
+/// A whole record that stands in for one that was lost.
+fn is_filler(bytes: &[u8]) -> bool {
+    record::check(bytes).is_ok_and(|(_, tombstone)| record::is_filler(tombstone, &bytes[record::HEADER..]))
+}
+
 fn fetch_run(file: &dyn File, path: &str, wanted: &[Wanted], found: &mut Fetched) -> Result<(), Fault> {
     let start = wanted[0].handle.offset;
     let end = wanted.iter().map(end_of).max().expect("a run is not empty");
     let mut bytes = found.buffer((end - u64::from(start)) as usize);
     read_into(file, path, u64::from(start), &mut bytes)?;
     let run = found.runs.len() as u32;
-    for &Wanted { place, handle, rev, .. } in wanted {
+    for &Wanted { place, handle, rev, superseded } in wanted {
         let at = handle.offset - start;
+        if superseded.is_some() && is_filler(&bytes[at as usize..][..handle.len as usize]) {
+            // Compacted everywhere, and damaged here: nobody has it.
+            continue;
+        }
         if verify(path, handle.offset, &bytes[at as usize..][..handle.len as usize])? != rev {
             let what = format!("the record of revision {}.{} was replaced by an installed snapshot", rev.main, rev.sub);
             return Err(Fault::Refused { file: path.to_string(), what });

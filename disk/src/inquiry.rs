@@ -23,9 +23,9 @@ pub struct Running {
     pub acknowledged: u64,
 }
 
-/// An answer to the inquiry of a founder.
+/// The answer to the inquiry of a founder: how far the start of the member that is asked has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum Stage {
     /// It has an empty directory, too, and the same initial cluster.
     Founding,
     /// It has a data directory and is reading it. It will say more soon.
@@ -62,11 +62,11 @@ impl Running {
 ///
 /// The order of the rules matters. One member that knows the asker outweighs any majority that
 /// does not, and a member that is about to say more is waited for.
-pub fn decide(answers: &BTreeMap<u64, Option<Standing>>) -> Decision {
+pub fn decide(answers: &BTreeMap<u64, Option<Stage>>) -> Decision {
     let founders = answers.len() as u64 + 1;
     let running = || {
-        answers.iter().filter_map(|(member, standing)| match standing {
-            Some(Standing::Running(running)) => Some((*member, *running)),
+        answers.iter().filter_map(|(member, stage)| match stage {
+            Some(Stage::Running(running)) => Some((*member, *running)),
             _ => None,
         })
     };
@@ -74,7 +74,7 @@ pub fn decide(answers: &BTreeMap<u64, Option<Standing>>) -> Decision {
     if let Some((member, running)) = beyond().find(|(_, running)| running.knows_the_asker(founders)) {
         return Decision::Refuse { member, running };
     }
-    if answers.values().any(|standing| *standing == Some(Standing::Recovering)) {
+    if answers.values().any(|stage| *stage == Some(Stage::Recovering)) {
         return Decision::Wait;
     }
     if beyond().next().is_some() {
@@ -89,13 +89,13 @@ pub fn decide(answers: &BTreeMap<u64, Option<Standing>>) -> Decision {
 mod tests {
     use super::*;
 
-    const FOUNDING: Option<Standing> = Some(Standing::Founding);
-    const RECOVERING: Option<Standing> = Some(Standing::Recovering);
+    const FOUNDING: Option<Stage> = Some(Stage::Founding);
+    const RECOVERING: Option<Stage> = Some(Stage::Recovering);
     const NOW: Decision = Decision::Found { late: false };
     const LATE: Decision = Decision::Found { late: true };
 
-    fn says(running: Running) -> Option<Standing> {
-        Some(Standing::Running(running))
+    fn says(running: Running) -> Option<Stage> {
+        Some(Stage::Running(running))
     }
 
     /// Of three members, as in all tables here.
@@ -107,7 +107,7 @@ mod tests {
         Running { term: 2, commit: 9, last: 9, ..Running::default() }
     }
 
-    fn of_three(a: Option<Standing>, b: Option<Standing>) -> Decision {
+    fn of_three(a: Option<Stage>, b: Option<Stage>) -> Decision {
         decide(&BTreeMap::from([(1, a), (2, b)]))
     }
 

@@ -13,7 +13,7 @@
 
 use crate::header::{Fields, check_page, page, put_u32, put_u64, read_exact, read_full};
 use crate::measure::{self, Part};
-use crate::{Fault, File, Files, How, Identity, PAGE};
+use crate::{Fault, File, Files, How, Identity, PAGE, checkpoint};
 use bytes::Bytes;
 use std::io::ErrorKind;
 use std::ops::ControlFlow;
@@ -192,7 +192,8 @@ pub fn scan(
             if record.rev.main >= until {
                 return Ok(());
             }
-            if record.rev.main >= from && visit(record, bytes).is_break() {
+            let says = !record::is_filler(record.tombstone, &record.body);
+            if record.rev.main >= from && says && visit(record, bytes).is_break() {
                 return Ok(());
             }
         }
@@ -233,7 +234,9 @@ pub fn scan_on(
             if record.rev.main >= until {
                 return Ok(true);
             }
-            visit(&record);
+            if !record::is_filler(record.tombstone, &record.body) {
+                visit(&record);
+            }
             *place = Place { segment, offset: reader.offset, before: Some(record.rev) };
             bytes += whole.len() as u64;
             if bytes >= max_bytes {
@@ -262,11 +265,71 @@ pub fn history(files: &dyn Files, from: i64, until: i64, max_bytes: u64) -> Resu
     Ok((records, next))
 }
 
+/// Records with revisions between `after` and `before`, which are not among them: about `max_bytes`, one at
+/// least if there is one. True: there are no more. `segments`: the files in which the state has them.
+///
+/// # Errors
+/// [`Fault::Damaged`] also if one of these files is missing: what it held must not look like nothing.
+pub fn between(
+    files: &dyn Files,
+    segments: &[u32],
+    after: Rev,
+    before: Rev,
+    max_bytes: u64,
+) -> Result<(Vec<Bytes>, bool), Fault> {
+    check_there(files, segments)?;
+    let (mut records, mut bytes, mut end) = (Vec::new(), 0u64, true);
+    scan(files, after.main, before.main.saturating_add(1), |record, whole| {
+        if record.rev <= after {
+            return ControlFlow::Continue(());
+        }
+        if record.rev >= before {
+            return ControlFlow::Break(());
+        }
+        if bytes + whole.len() as u64 > max_bytes && !records.is_empty() {
+            end = false;
+            return ControlFlow::Break(());
+        }
+        bytes += whole.len() as u64;
+        records.push(whole);
+        ControlFlow::Continue(())
+    })?;
+    Ok((records, end))
+}
+
+/// The segment whose file this is, by its path in the data directory.
+pub fn segment_of(path: &str) -> Option<u32> {
+    parse_name(path.strip_prefix(DIR)?.strip_prefix('/')?)
+}
+
 /// Ids of the segment files, ascending.
 pub fn list(files: &dyn Files) -> Result<Vec<u32>, Fault> {
     let mut ids: Vec<u32> = names(files, DIR)?.iter().filter_map(|name| parse_name(name)).collect();
     ids.sort_unstable();
     Ok(ids)
+}
+
+/// Whether the files of these segments are there, for whoever is about to read all that they hold: one
+/// that is missing must not look like silence. `needed`: what the state had when it was asked; what a
+/// checkpoint dropped since is not missed.
+///
+/// # Errors
+/// [`Fault::Damaged`], with the file that is missing.
+pub fn check_there(files: &dyn Files, needed: &[u32]) -> Result<(), Fault> {
+    let there = list(files)?;
+    let mut missing = needed.iter().filter(|segment| there.binary_search(segment).is_err()).peekable();
+    if missing.peek().is_none() {
+        return Ok(());
+    }
+    let named = checkpoint::newest_segments(files)?;
+    let last = named.last().copied().unwrap_or(0);
+    match missing.find(|segment| **segment > last || named.binary_search(segment).is_ok()) {
+        Some(segment) => {
+            let what = "this file holds records that are needed, and it is missing";
+            Err(Fault::damaged(&path(*segment), 0, what))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Names in a directory; none if it does not exist.

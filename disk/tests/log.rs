@@ -1,7 +1,7 @@
 //! The log against crashes at every call, damage at every byte, and failing calls.
 
 use bytes::Bytes;
-use consensus::{Entry, EntryKind, HardState};
+use consensus::{Entry, EntryKind, HardState, Position};
 use disk::{Boot, Doubt, Fault, Files, Identity, Log, LogOptions, OnDoubt, Tail, Torn};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,6 +25,10 @@ fn entries(range: std::ops::RangeInclusive<u64>, term: u64, len: usize) -> Vec<E
     range.map(|index| entry(index, term, len)).collect()
 }
 
+fn at(index: u64, term: u64) -> Position {
+    Position { index, term }
+}
+
 fn hard(term: u64, vote: u64, commit: u64) -> HardState {
     HardState { term, vote, commit }
 }
@@ -34,7 +38,7 @@ fn hard(term: u64, vote: u64, commit: u64) -> HardState {
 struct Content {
     hard: HardState,
     entries: Vec<Entry>,
-    boundary: (u64, u64),
+    boundary: Position,
     tail: Tail,
     doubt: Option<Doubt>,
     healed: Vec<Torn>,
@@ -59,14 +63,14 @@ fn open(files: Arc<dyn Files>, options: LogOptions) -> Result<(Log, Content), Fa
     })?;
     let mut last = found.boundary;
     for entry in &entries {
-        assert_eq!((entry.index, found.term_of(entry.index)), (last.0 + 1, Some(entry.term)), "{found:?}");
-        assert_eq!(found.terms.contains(&(entry.index, entry.term)), entry.term > last.1, "{found:?}");
-        last = (entry.index, entry.term);
+        assert_eq!((entry.index, found.term_of(entry.index)), (last.index + 1, Some(entry.term)), "{found:?}");
+        assert_eq!(found.terms.contains(&entry.position()), entry.term > last.term, "{found:?}");
+        last = entry.position();
     }
     assert_eq!((found.last, log.last()), (last, last));
-    assert_eq!(found.term_of(found.boundary.0), Some(found.boundary.1));
-    assert_eq!(found.term_of(last.0 + 1), None);
-    assert!(found.terms.is_sorted() && found.terms.iter().all(|(first, _)| *first > found.boundary.0), "{found:?}");
+    assert_eq!(found.term_of(found.boundary.index), Some(found.boundary.term));
+    assert_eq!(found.term_of(last.index + 1), None);
+    assert!(found.terms.is_sorted() && found.terms.iter().all(|run| run.index > found.boundary.index), "{found:?}");
     assert!(log.proven(), "recovery proves what it found");
     let disk::LogContent { hard, boundary, tail, doubt, healed, .. } = found;
     Ok((log, Content { hard, entries, boundary, tail, doubt, healed }))
@@ -77,7 +81,7 @@ fn open(files: Arc<dyn Files>, options: LogOptions) -> Result<(Log, Content), Fa
 struct Model {
     hard: HardState,
     entries: BTreeMap<u64, Entry>,
-    last: (u64, u64),
+    last: Position,
     /// Entries at or above this must be there; older ones may be.
     needed: u64,
 }
@@ -87,12 +91,12 @@ impl Model {
         if content.hard != self.hard {
             return Err(format!("hard state {:?}, not {:?}", content.hard, self.hard));
         }
-        for (expected, entry) in (content.boundary.0 + 1..).zip(&content.entries) {
+        for (expected, entry) in (content.boundary.index + 1..).zip(&content.entries) {
             if entry.index != expected {
                 return Err(format!("entry {} where {expected} belongs", entry.index));
             }
         }
-        let last = content.entries.last().map_or(content.boundary, |entry| (entry.index, entry.term));
+        let last = content.entries.last().map_or(content.boundary, Entry::position);
         if last != self.last {
             return Err(format!("last entry {last:?}, not {:?}", self.last));
         }
@@ -108,7 +112,7 @@ impl Model {
 enum Step {
     Save(HardState, Vec<Entry>),
     Cut(u64),
-    RestartAt(HardState, u64, u64),
+    RestartAt(HardState, Position),
     Reopen,
 }
 
@@ -138,7 +142,7 @@ fn script() -> Vec<Step> {
         steps.push(Save(hard(3, 0xa2, index - 1), vec![entry(index, 3, 5000), entry(index + 1, 3, 0)]));
     }
     steps.push(Save(hard(4, 0, 31), vec![]));
-    steps.push(RestartAt(hard(4, 0, 50), 50, 4));
+    steps.push(RestartAt(hard(4, 0, 50), at(50, 4)));
     for index in 51..=55 {
         steps.push(Save(hard(4, 0, 50), vec![entry(index, 4, 20)]));
     }
@@ -149,8 +153,8 @@ fn script() -> Vec<Step> {
 
 /// Runs the script. Returns, for each step done, the number of calls after it and what must be there then.
 fn run(files: &MemFiles, steps: Vec<Step>) -> Vec<(usize, Model)> {
-    let mut log = Log::create(files.shared(), ID, OPTIONS, (0, 0)).unwrap();
-    let mut model = Model { hard: hard(0, 0, 0), entries: BTreeMap::new(), last: (0, 0), needed: 1 };
+    let mut log = Log::create(files.shared(), ID, OPTIONS, Position::default()).unwrap();
+    let mut model = Model { hard: hard(0, 0, 0), entries: BTreeMap::new(), last: Position::default(), needed: 1 };
     let mut marks = vec![(files.calls(), model.clone())];
     for step in steps {
         match step {
@@ -161,7 +165,7 @@ fn run(files: &MemFiles, steps: Vec<Step>) -> Vec<(usize, Model)> {
                     model.entries.split_off(&first.index);
                 }
                 for entry in entries {
-                    model.last = (entry.index, entry.term);
+                    model.last = entry.position();
                     model.entries.insert(entry.index, entry);
                 }
             }
@@ -169,9 +173,9 @@ fn run(files: &MemFiles, steps: Vec<Step>) -> Vec<(usize, Model)> {
                 log.cut_below(index).unwrap();
                 model.needed = index;
             }
-            Step::RestartAt(hard, index, term) => {
-                log.restart_at(hard, index, term).unwrap();
-                model = Model { hard, entries: BTreeMap::new(), last: (index, term), needed: index + 1 };
+            Step::RestartAt(hard, at) => {
+                log.restart_at(hard, at).unwrap();
+                model = Model { hard, entries: BTreeMap::new(), last: at, needed: at.index + 1 };
             }
             Step::Reopen => {
                 let (opened, content) = recover(files).unwrap();
@@ -218,7 +222,7 @@ fn a_crash_after_any_call_loses_nothing_acknowledged() {
             assert!(again.tail == Tail::Whole && again.healed.is_empty(), "{}: {again:?}", here());
             assert_eq!(again.doubt, content.doubt, "{}", here());
             // Life goes on.
-            let next = entry(log.last().0 + 1, log.last().1.max(9), 5000);
+            let next = entry(log.last().index + 1, log.last().term.max(9), 5000);
             let on = hard(9.max(again.hard.term), 0, again.hard.commit);
             log.save(on, std::slice::from_ref(&next)).unwrap();
             let (_, after) = recover_later(&crashed).unwrap();
@@ -287,7 +291,7 @@ fn a_crash_during_recovery_changes_nothing() {
 
 /// A small log in recycled files, so that stale pages follow the end.
 fn recycled_log(files: &MemFiles) -> Vec<Content> {
-    let mut log = Log::create(files.shared(), ID, SMALL, (0, 0)).unwrap();
+    let mut log = Log::create(files.shared(), ID, SMALL, Position::default()).unwrap();
     for index in 1..=12 {
         log.save(hard(1, 0xa1, index - 1), &[entry(index, 1, 3000)]).unwrap();
         log.cut_below(index.saturating_sub(2)).unwrap();
@@ -313,7 +317,7 @@ fn judge(files: &MemFiles, allowed: &[Content], what: &str) -> &'static str {
             assert_eq!((content.hard.term, content.hard.vote), (2, 0xa3), "{what}");
             match (&content.tail, found) {
                 (Tail::Doubtful(doubt), Some(1)) => {
-                    assert_eq!((doubt.promise, doubt.proven_tear), (Some((15, 2)), false), "{what}");
+                    assert_eq!((doubt.promise, doubt.proven_tear), (Some(at(15, 2)), false), "{what}");
                     "in doubt"
                 }
                 (_, Some(1)) => panic!("{what}: an acknowledged batch is cut without a doubt: {content:?}"),
@@ -392,7 +396,7 @@ fn a_proven_log_has_no_tail_to_lose() {
 #[test]
 fn one_of_the_two_headers_is_enough() {
     let files = MemFiles::new();
-    let mut log = Log::create(files.shared(), ID, OPTIONS, (0, 0)).unwrap();
+    let mut log = Log::create(files.shared(), ID, OPTIONS, Position::default()).unwrap();
     for index in 1..=3 {
         log.save(hard(index, 0xa1, 0), &[entry(index, 1, 100)]).unwrap();
     }
@@ -414,7 +418,7 @@ fn one_of_the_two_headers_is_enough() {
 #[test]
 fn a_file_that_lost_its_end_is_damage() {
     let files = MemFiles::new();
-    let mut log = Log::create(files.shared(), ID, OPTIONS, (0, 0)).unwrap();
+    let mut log = Log::create(files.shared(), ID, OPTIONS, Position::default()).unwrap();
     for index in 1..=2 {
         log.save(hard(1, 0, 0), &[entry(index, 1, 100)]).unwrap();
     }
@@ -439,7 +443,7 @@ fn a_file_that_lost_its_end_is_damage() {
 #[test]
 fn an_old_copy_of_a_file_is_damage() {
     let files = MemFiles::new();
-    let mut log = Log::create(files.shared(), ID, OPTIONS, (0, 0)).unwrap();
+    let mut log = Log::create(files.shared(), ID, OPTIONS, Position::default()).unwrap();
     log.save(hard(1, 0, 0), &[entry(1, 1, 100)]).unwrap();
     let path = files.files().remove(0);
     let old = files.bytes(&path);
@@ -456,7 +460,7 @@ fn an_old_copy_of_a_file_is_damage() {
     }
     // The same with votes: no entry is missing, and yet a promise would be.
     let files = MemFiles::new();
-    let mut log = Log::create(files.shared(), ID, OPTIONS, (0, 0)).unwrap();
+    let mut log = Log::create(files.shared(), ID, OPTIONS, Position::default()).unwrap();
     log.save(hard(1, 0, 0), &[entry(1, 1, 100)]).unwrap();
     let path = files.files().remove(0);
     let old = files.bytes(&path);
@@ -473,7 +477,7 @@ fn an_old_copy_of_a_file_is_damage() {
 #[test]
 fn missing_entries_are_named() {
     let files = MemFiles::new();
-    let mut log = Log::create(files.shared(), ID, OPTIONS, (0, 0)).unwrap();
+    let mut log = Log::create(files.shared(), ID, OPTIONS, Position::default()).unwrap();
     log.save(hard(1, 0, 0), &entries(1..=3, 1, 10)).unwrap();
     log.save(hard(1, 0, 3), &entries(4..=5, 1, 10)).unwrap();
     log.save(hard(1, 0, 5), &entries(6..=6, 1, 10)).unwrap();
@@ -509,7 +513,7 @@ fn missing_entries_are_named() {
 #[test]
 fn a_missing_or_misplaced_file_is_damage() {
     let files = MemFiles::new();
-    let mut log = Log::create(files.shared(), ID, OPTIONS, (0, 0)).unwrap();
+    let mut log = Log::create(files.shared(), ID, OPTIONS, Position::default()).unwrap();
     for index in 1..=12 {
         log.save(hard(1, 0, 0), &[entry(index, 1, 6000)]).unwrap();
     }
@@ -532,7 +536,10 @@ fn a_missing_or_misplaced_file_is_damage() {
 #[test]
 fn others_logs_and_later_formats_are_refused() {
     let files = MemFiles::new();
-    Log::create(files.shared(), ID, OPTIONS, (0, 0)).unwrap().save(hard(1, 0, 0), &entries(1..=2, 1, 10)).unwrap();
+    Log::create(files.shared(), ID, OPTIONS, Position::default())
+        .unwrap()
+        .save(hard(1, 0, 0), &entries(1..=2, 1, 10))
+        .unwrap();
     let path = files.files().into_iter().find(|path| path.ends_with(".log")).unwrap();
     let calls = files.calls();
     for id in [Identity { cluster: 1, ..ID }, Identity { member: 1, ..ID }] {
@@ -547,11 +554,11 @@ fn others_logs_and_later_formats_are_refused() {
     });
     let fault = recover(&newer).unwrap_err();
     assert_eq!(fault.to_string(), format!("{path} at byte 0: written in format level 2, this program knows up to 1"));
-    assert!(matches!(Log::create(files.shared(), ID, OPTIONS, (0, 0)), Err(Fault::Refused { .. })));
+    assert!(matches!(Log::create(files.shared(), ID, OPTIONS, Position::default()), Err(Fault::Refused { .. })));
     let unused = MemFiles::new();
-    Log::create(unused.shared(), ID, OPTIONS, (3, 1)).unwrap();
-    Log::create(unused.shared(), ID, OPTIONS, (3, 1)).unwrap();
-    assert!(matches!(Log::create(unused.shared(), ID, OPTIONS, (4, 1)), Err(Fault::Refused { .. })));
+    Log::create(unused.shared(), ID, OPTIONS, at(3, 1)).unwrap();
+    Log::create(unused.shared(), ID, OPTIONS, at(3, 1)).unwrap();
+    assert!(matches!(Log::create(unused.shared(), ID, OPTIONS, at(4, 1)), Err(Fault::Refused { .. })));
     assert_eq!(newer.calls(), 0);
     assert_eq!(files.calls(), calls + 1, "only the directory was flushed by the refused create");
 }
@@ -563,7 +570,7 @@ fn a_failed_call_is_final_but_a_full_disk_before_the_write_is_not() {
     for calls in 0..12 {
         for kind in [std::io::ErrorKind::Other, std::io::ErrorKind::StorageFull] {
             let files = MemFiles::new();
-            let mut log = Log::create(files.shared(), ID, OPTIONS, (0, 0)).unwrap();
+            let mut log = Log::create(files.shared(), ID, OPTIONS, Position::default()).unwrap();
             files.fail_after(calls, kind);
             let mut index = 1;
             let fault = loop {
@@ -580,7 +587,7 @@ fn a_failed_call_is_final_but_a_full_disk_before_the_write_is_not() {
                 index += 1;
                 // Saves are queued: the one behind a refused one has a gap, and that is final.
                 let files = MemFiles::new();
-                let mut log = Log::create(files.shared(), ID, OPTIONS, (0, 0)).unwrap();
+                let mut log = Log::create(files.shared(), ID, OPTIONS, Position::default()).unwrap();
                 files.fail_after(calls, kind);
                 let refused = (1..).find(|&index| save(&mut log, index).is_err()).unwrap();
                 files.heal();
@@ -605,7 +612,7 @@ fn a_name_that_was_not_flushed_is_flushed_before_it_counts() {
     let save = |log: &mut Log, index: u64| log.save(hard(1, 0, 0), &[entry(index, 1, 6000)]);
     for calls in 0..16 {
         let files = MemFiles::new();
-        let mut log = Log::create(files.shared(), ID, OPTIONS, (0, 0)).unwrap();
+        let mut log = Log::create(files.shared(), ID, OPTIONS, Position::default()).unwrap();
         files.fail_after(calls, std::io::ErrorKind::Other);
         let failed = (1..).find(|&index| save(&mut log, index).is_err()).unwrap();
         files.heal();
@@ -625,7 +632,7 @@ fn what_a_failed_flush_left_is_written_again() {
     let mut read_back = 0;
     for calls in 0..6 {
         let files = MemFiles::new();
-        let mut log = Log::create(files.shared(), ID, OPTIONS, (0, 0)).unwrap();
+        let mut log = Log::create(files.shared(), ID, OPTIONS, Position::default()).unwrap();
         log.save(hard(1, 0, 0), &[entry(1, 1, 300)]).unwrap();
         files.fail_after(calls, std::io::ErrorKind::Other);
         let mut index = 2;
@@ -644,7 +651,7 @@ fn what_a_failed_flush_left_is_written_again() {
 #[test]
 fn each_gives_what_is_asked_for_and_stops_when_told() {
     let files = MemFiles::new();
-    let mut log = Log::create(files.shared(), ID, OPTIONS, (10, 1)).unwrap();
+    let mut log = Log::create(files.shared(), ID, OPTIONS, at(10, 1)).unwrap();
     log.save(hard(1, 0, 10), &entries(11..=14, 1, 300)).unwrap();
     log.save(hard(2, 0, 11), &entries(13..=20, 2, 300)).unwrap();
     log.save(hard(2, 0, 12), &entries(21..=22, 2, 9000)).unwrap();
@@ -674,7 +681,7 @@ fn each_gives_what_is_asked_for_and_stops_when_told() {
 #[should_panic(expected = "committed entries never change")]
 fn the_committed_part_is_never_replaced() {
     let files = MemFiles::new();
-    let mut log = Log::create(files.shared(), ID, OPTIONS, (0, 0)).unwrap();
+    let mut log = Log::create(files.shared(), ID, OPTIONS, Position::default()).unwrap();
     log.save(hard(1, 0, 2), &entries(1..=3, 1, 10)).unwrap();
     let _ = log.save(hard(2, 0, 2), &entries(2..=2, 2, 10));
 }
@@ -682,7 +689,7 @@ fn the_committed_part_is_never_replaced() {
 #[test]
 fn reading_stops_at_the_bound_and_at_the_ends() {
     let files = MemFiles::new();
-    let mut log = Log::create(files.shared(), ID, OPTIONS, (10, 3)).unwrap();
+    let mut log = Log::create(files.shared(), ID, OPTIONS, at(10, 3)).unwrap();
     log.save(hard(4, 0, 10), &entries(11..=14, 4, 100)).unwrap();
     log.save(hard(5, 0, 12), &entries(13..=16, 5, 100)).unwrap();
     let read = |from, most| log.read(from, most).unwrap().iter().map(|e| (e.index, e.term)).collect::<Vec<_>>();
@@ -691,7 +698,7 @@ fn reading_stops_at_the_bound_and_at_the_ends() {
     assert_eq!(read(12, 0), [(12, 4)]);
     assert_eq!(read(11, 300), [(11, 4), (12, 4), (13, 5)]);
     assert_eq!(read(16, 1000), [(16, 5)]);
-    assert_eq!(log.boundary(), (10, 3));
+    assert_eq!(log.boundary(), at(10, 3));
 }
 
 /// Random lives against the model, each ended by a crash at a random call.
@@ -745,7 +752,7 @@ fn a_spare_file_that_a_crash_left_is_used_once() {
     let mut larger = 0;
     for reuse in [false, true] {
         let files = MemFiles::new();
-        let mut log = Log::create(files.shared(), ID, SMALL, (0, 0)).unwrap();
+        let mut log = Log::create(files.shared(), ID, SMALL, Position::default()).unwrap();
         for index in 1..=8 {
             log.save(hard(1, 0, index - 1), &[entry(index, 1, 5000)]).unwrap();
             if reuse {
@@ -761,7 +768,7 @@ fn a_spare_file_that_a_crash_left_is_used_once() {
                 let here = || format!("crash after call {calls} with {kept:?}");
                 let (mut log, content) = open(crashed.shared(), LogOptions { boot: NEXT_BOOT, ..SMALL })
                     .unwrap_or_else(|fault| panic!("{}: {fault}", here()));
-                let mut index = content.entries.last().map_or(content.boundary.0, |last| last.index);
+                let mut index = content.entries.last().map_or(content.boundary.index, |last| last.index);
                 for len in [40_000].into_iter().chain([3000; 12]).chain([40_000, 3000]) {
                     index += 1;
                     log.save(hard(1, 0, content.hard.commit), &[entry(index, 1, len)])

@@ -2,7 +2,7 @@
 //! that is left knows how far it went. A lone member refuses the same damage.
 
 use bytes::Bytes;
-use consensus::{Entry, EntryKind, HardState};
+use consensus::{Entry, EntryKind, HardState, Position};
 use disk::{Boot, Doubt, Fault, Files, How, Identity, Log, LogContent, LogOptions, OnDoubt, Tail, doubt};
 use std::collections::BTreeMap;
 use testkit::Dice;
@@ -13,7 +13,7 @@ const BOOT: Option<Boot> = Some([1; 16]);
 const NEXT_BOOT: Option<Boot> = Some([2; 16]);
 const LAST: u64 = 30;
 /// A checkpoint that every part of the log can be cut to.
-const STATE: (u64, u64) = (4, 1);
+const STATE: Position = Position { index: 4, term: 1 };
 
 fn options(boot: Option<Boot>) -> LogOptions {
     LogOptions { segment_bytes: 24 << 10, boot }
@@ -31,7 +31,7 @@ fn term(index: u64) -> u64 {
 /// Entries 1 to [`LAST`] in a few files; the last vote was for 0xa3 in term 3.
 fn written(stops: bool) -> MemFiles {
     let files = MemFiles::new();
-    let mut log = Log::create(files.shared(), ID, options(BOOT), (0, 0)).expect("an empty disk");
+    let mut log = Log::create(files.shared(), ID, options(BOOT), Position::default()).expect("an empty disk");
     for index in 1..=LAST {
         let hard = HardState { term: term(index), vote: 0xa0 + term(index), commit: index - 1 };
         log.save(hard, &[entry(index)]).expect("saves");
@@ -121,15 +121,15 @@ fn damages(files: &MemFiles) -> Vec<(String, Change)> {
 /// What a cut log must be: a part of the right one, with a doubt about all that is missing.
 fn check(log: &Log, content: &LogContent, files: &MemFiles, what: &str) {
     let entries = read(log);
-    let last = entries.last().map_or(content.boundary.0, |entry| entry.index);
-    let first = content.boundary.0 + 1;
+    let last = entries.last().map_or(content.boundary.index, |entry| entry.index);
+    let first = content.boundary.index + 1;
     assert_eq!(entries, (first..=last).map(entry).collect::<Vec<_>>(), "{what}");
-    assert!(last <= LAST && content.boundary.0 <= STATE.0, "{what}: {content:?}");
+    assert!(last <= LAST && content.boundary.index <= STATE.index, "{what}: {content:?}");
     assert_eq!(doubt::find(files, ID).expect("reads"), content.doubt, "{what}");
     let promised = match &content.doubt {
         None => Some(last),
         Some(Doubt { at_least: true, .. } | Doubt { promise: None, .. }) => None,
-        Some(Doubt { promise: Some((index, term)), .. }) => {
+        Some(Doubt { promise: Some(Position { index, term }), .. }) => {
             assert_eq!(*term, self::term(*index), "{what}");
             Some(*index)
         }
@@ -163,7 +163,7 @@ fn every_damage_is_cut_and_what_is_lost_is_known() {
                     }
                     // A lone member is told of it by the node, which compares it with the checkpoint.
                     (Tail::Damaged(_), Ok((_, content))) => {
-                        assert!(content.boundary.0 > STATE.0, "{what}: {content:?}");
+                        assert!(content.boundary.index > STATE.index, "{what}: {content:?}");
                         "cut"
                     }
                     (Tail::Doubtful(_), Err(Fault::Doubtful { .. })) => "in doubt",
@@ -174,7 +174,7 @@ fn every_damage_is_cut_and_what_is_lost_is_known() {
                 *verdicts.entry(verdict).or_default() += 1;
                 // The member goes on, and no later start sees the damage again.
                 let known = content.doubt.clone();
-                let next = log.last().0 + 1;
+                let next = log.last().index + 1;
                 let hard = HardState { term: 4, vote: 0, commit: log.hard().commit };
                 for index in next..next + 9 {
                     log.save(hard, &[Entry { term: 4, ..entry(index) }]).expect("saves");
@@ -182,7 +182,7 @@ fn every_damage_is_cut_and_what_is_lost_is_known() {
                 drop(log);
                 let (log, content) =
                     open(&copy, boot, OnDoubt::Peers).unwrap_or_else(|fault| panic!("{what}, again: {fault}"));
-                assert_eq!((log.last().0, &content.tail, content.doubt), (next + 8, &Tail::Whole, known), "{what}");
+                assert_eq!((log.last().index, &content.tail, content.doubt), (next + 8, &Tail::Whole, known), "{what}");
             }
         }
     }
@@ -247,7 +247,7 @@ fn damaged_files_stay_aside_until_nothing_is_missing() {
     let damaged = files.bytes(&all[1]);
     files.edit(&all[1], |bytes| bytes[5000] ^= 1);
     let (mut log, content) = open(&files, BOOT, OnDoubt::Peers).expect("cuts");
-    assert_eq!(content.doubt.map(|doubt| doubt.promise), Some(Some((LAST, 3))));
+    assert_eq!(content.doubt.map(|doubt| doubt.promise), Some(Some(Position { index: LAST, term: 3 })));
     let aside: Vec<String> = files.files().into_iter().filter(|path| path.starts_with("aside/")).collect();
     assert_eq!(aside.len(), all.len() - 1, "{aside:?}");
     let place = format!("aside/{}", all[1].replace('/', "-"));

@@ -1,7 +1,7 @@
 //! The end of the log: torn or lost, told apart by evidence, and never by the member alone.
 
 use bytes::Bytes;
-use consensus::{Entry, EntryKind, HardState};
+use consensus::{Entry, EntryKind, HardState, Position};
 use disk::{Boot, Doubt, Fault, Identity, Log, LogContent, LogOptions, OnDoubt, Tail, doubt};
 use std::collections::BTreeMap;
 use testkit::Dice;
@@ -55,7 +55,7 @@ struct Written {
 
 fn written(recycled: bool, lens: &[usize]) -> Written {
     let files = MemFiles::new();
-    let mut log = Log::create(files.shared(), ID, options(BOOT), (0, 0)).expect("an empty disk");
+    let mut log = Log::create(files.shared(), ID, options(BOOT), Position::default()).expect("an empty disk");
     let mut index = 0;
     let mut save = |log: &mut Log, term, vote, lens: &[usize]| {
         let entries: Vec<Entry> = lens.iter().zip(index + 1..).map(|(len, index)| entry(index, term, *len)).collect();
@@ -121,13 +121,16 @@ impl Verdicts {
                 return self.count("refused", files, &damaged, what);
             }
         };
-        let lost = log.last().0 < index;
+        let lost = log.last().index < index;
         match &content.tail {
             Tail::Doubtful(found) => {
                 let Err(Fault::Doubtful { file, offset, promise, .. }) = alone else { panic!("{what}: {content:?}") };
                 assert_eq!((file, offset, promise), (found.at.file.clone(), found.at.offset, found.promise), "{what}");
                 self.count("in doubt", &lone, &damaged, what);
-                assert!(!lost || found.promise.is_none_or(|promise| promise >= (index, 2)), "{what}: {found:?}");
+                assert!(
+                    !lost || found.promise.is_none_or(|promise| promise >= Position { index, term: 2 }),
+                    "{what}: {found:?}"
+                );
             }
             Tail::Torn(_) => {
                 assert!(torn_may_be, "{what}: acknowledged, and taken for a torn tail: {content:?}");
@@ -273,7 +276,7 @@ fn a_tear_is_proven_by_its_sectors() {
                     }
                 });
                 let content = keep(&copy, NEXT_BOOT);
-                assert!(content.last.0 == index || content.last.0 == index - lens.len() as u64);
+                assert!(content.last.index == index || content.last.index == index - lens.len() as u64);
                 let name = match content.tail {
                     Tail::Whole => "whole",
                     Tail::Torn(_) => "torn",
@@ -315,8 +318,11 @@ fn the_front_of_a_write_is_a_killed_process() {
                     let content = content.1;
                     assert!(!matches!(content.tail, Tail::Doubtful(_)));
                     // All but the second copy of its header: that is a whole batch.
-                    let whole = content.last.0 == index && content.healed.len() == 1;
-                    assert!(whole || content.last.0 == index - lens.len() as u64, "{upto} of {last:?}: {content:?}");
+                    let whole = content.last.index == index && content.healed.len() == 1;
+                    assert!(
+                        whole || content.last.index == index - lens.len() as u64,
+                        "{upto} of {last:?}: {content:?}"
+                    );
                     assert!(whole || upto == last.0 || content.tail.cut().is_some(), "{upto} of {last:?}");
                 }
             }
@@ -345,9 +351,9 @@ fn a_doubt_stays_until_it_is_cleared() {
     files.edit(&path, |bytes| bytes[last.0 + 300] ^= 1);
     let (mut log, content) = recover(&files, NEXT_BOOT, OnDoubt::Keep).expect("opens");
     let Some(Doubt { promise, proven_tear, .. }) = content.doubt.clone() else { panic!("{content:?}") };
-    assert_eq!((promise, proven_tear), (Some((index, 2)), false));
+    assert_eq!((promise, proven_tear), (Some(Position { index, term: 2 }), false));
     assert_eq!((content.hard.term, content.hard.vote), (2, 0xa3), "its vote is not forgotten");
-    let next = log.last().0 + 1;
+    let next = log.last().index + 1;
     for index in next..next + 30 {
         log.save(hard(3, 0, content.hard.commit), &[entry(index, 3, 3000)]).expect("saves");
     }
@@ -392,7 +398,7 @@ fn no_crash_forgets_a_doubt() {
             }
             let content = keep(&crashed, Some([3; 16]));
             let promise = content.doubt.and_then(|doubt| doubt.promise);
-            assert_eq!(promise, Some((index, 2)), "crash after call {calls} with {kept:?}");
+            assert_eq!(promise, Some(Position { index, term: 2 }), "crash after call {calls} with {kept:?}");
             assert_eq!((content.hard.term, content.hard.vote), (2, 0xa3));
         }
     }
@@ -411,7 +417,11 @@ fn files_beside_the_log_are_nobodys_weak_spot() {
             let copy = files.copy();
             copy.edit(path, |bytes| bytes[at] ^= 1 << (at % 8));
             let content = keep(&copy, BOOT);
-            assert_eq!((content.tail, content.last.0, content.healed.len()), (Tail::Whole, index, 1), "{path} {at}");
+            assert_eq!(
+                (content.tail, content.last.index, content.healed.len()),
+                (Tail::Whole, index, 1),
+                "{path} {at}"
+            );
             let again = keep(&copy, BOOT);
             assert_eq!((again.tail, again.healed.len()), (Tail::Whole, 0), "{path} {at}");
         }
@@ -435,7 +445,7 @@ fn files_beside_the_log_are_nobodys_weak_spot() {
 #[test]
 fn a_newest_file_that_is_gone_is_missed() {
     let files = MemFiles::new();
-    let mut log = Log::create(files.shared(), ID, options(BOOT), (0, 0)).expect("an empty disk");
+    let mut log = Log::create(files.shared(), ID, options(BOOT), Position::default()).expect("an empty disk");
     for index in 1..=60 {
         log.save(hard(1, 0xa1, index - 1), &[entry(index, 1, 3000)]).expect("saves");
     }
@@ -450,7 +460,7 @@ fn a_newest_file_that_is_gone_is_missed() {
             panic!("{path} is gone, {left} files are left")
         };
         assert_eq!((file, files.contents()), (newest(&files), before));
-        assert!(promise.is_some_and(|(index, term)| index > 20 && term == 1), "{promise:?}");
+        assert!(promise.is_some_and(|at| at.index > 20 && at.term == 1), "{promise:?}");
         let content = keep(&files.copy(), NEXT_BOOT);
         assert!(matches!(content.tail, Tail::Doubtful(_)), "{content:?}");
     }
@@ -464,7 +474,8 @@ fn a_log_below_its_checkpoint_is_missing_its_end() {
     let open = |files: &MemFiles, boot, state, doubt| {
         Log::recover(files.shared(), ID, options(boot), Some(state), doubt).map(|(_, content)| content)
     };
-    for (state, missing) in [((index, 2), false), ((index - 1, 1), false), ((index, 1), true), ((index + 1, 2), true)] {
+    for (index, term, missing) in [(index, 2, false), (index - 1, 1, false), (index, 1, true), (index + 1, 2, true)] {
+        let state = Position { index, term };
         let alone = open(&files.copy(), NEXT_BOOT, state, OnDoubt::Refuse);
         assert_eq!(matches!(alone, Err(Fault::Doubtful { .. })), missing, "{state:?}: {alone:?}");
         let content = open(&files.copy(), NEXT_BOOT, state, OnDoubt::Keep).expect("opens");

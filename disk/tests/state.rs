@@ -106,6 +106,45 @@ fn damage_of_the_newest_checkpoint_is_seen_and_the_older_one_stands_in() {
     Life::open(damaged, ID, 30).unwrap().0.check_against(&newest);
 }
 
+/// A checkpoint that a transfer reads is kept beside the two newest. Both may name a segment that the newest
+/// no longer needs, each up to another place.
+#[test]
+fn a_segment_of_older_checkpoints_ends_where_the_last_of_them_names_it() {
+    let mut life = Life::begin(ID);
+    let mut ends = Vec::new();
+    for index in [4, 6] {
+        life.apply_until(index);
+        life.checkpoint_beside(&[4]);
+        let manifest = checkpoint::load_newest(&life.files, ID, CONFIG, 0).unwrap().unwrap().manifest;
+        let last = *manifest.segments.last().unwrap();
+        ends.push((last.segment, last.len));
+    }
+    let [(segment, before), (same, end)] = ends[..] else { panic!("{ends:?}") };
+    assert!(segment == same && before < end, "{ends:?}");
+    // What follows in the segment is not named by any checkpoint.
+    life.apply_until(40);
+    life.write();
+    life.compact(40);
+    while !life.store.sweep(1_000) {}
+    life.store.drop_dead_segments();
+    life.checkpoint_beside(&[4]);
+    assert_eq!(checkpoint::manifests(&life.files).unwrap().len(), 3);
+    let newest = checkpoint::load_newest(&life.files, ID, CONFIG, 0).unwrap().unwrap().manifest;
+    assert!(newest.segments.iter().all(|named| named.segment != segment), "{newest:?}");
+    let path = records::path(segment);
+    assert!(life.files.bytes(&path).len() > end as usize, "more was written");
+    for torn in [false, true] {
+        let crashed = life.files.copy();
+        if torn {
+            crashed.edit(&path, |bytes| bytes[end as usize..].fill(0));
+        }
+        checkpoint::settle(&crashed, ID, &newest).unwrap();
+        let is_right = crashed.bytes(&path) == life.files.bytes(&path)[..end as usize];
+        assert!(is_right, "{} bytes of {end}", crashed.bytes(&path).len());
+        records::history(&crashed, 0, i64::MAX, u64::MAX).unwrap();
+    }
+}
+
 #[test]
 fn missing_and_short_files_are_damage() {
     let (life, _) = life_with_checkpoints();

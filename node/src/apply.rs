@@ -2,6 +2,7 @@
 //!
 //! An entry that needs a value from a file parks; ticks, consensus and reads go on.
 
+use crate::config::TICK_MS;
 use crate::ground::Ground;
 use crate::io::*;
 use crate::jobs::Task;
@@ -13,6 +14,11 @@ use store::{Applied, Conf, Outcome, Position, Store};
 /// Entries applied in one turn before reads and walks get theirs.
 pub(crate) const ENTRIES_PER_TURN: usize = 1_000;
 
+/// A record that could not be read is asked for again after this. Ticks.
+const AGAIN: u64 = 1_000 / TICK_MS;
+/// It is told again that a record cannot be read. Ticks.
+const TOLD_AGAIN: u64 = 60_000 / TICK_MS;
+
 /// An entry that has changed the state: `member` shows it to every part that it concerns.
 pub(crate) struct Done {
     pub(crate) at: Position,
@@ -22,10 +28,17 @@ pub(crate) struct Done {
     pub(crate) compacted: Option<i64>,
 }
 
+/// A batch of entries that waits since a tick.
+struct Waiting {
+    /// Index of its last entry.
+    last: u64,
+    since: u64,
+}
+
 pub(crate) struct Applier {
     queue: VecDeque<Entry>,
-    /// Since which tick each batch of entries in the queue waits, by its last index.
-    since: VecDeque<(u64, u64)>,
+    /// Batches of entries in the queue, and since when they wait.
+    since: VecDeque<Waiting>,
     /// Of the entries in the queue, those that may grant or end a lease.
     of_leases: VecDeque<u64>,
     /// Of the data of the entries in the queue.
@@ -34,12 +47,16 @@ pub(crate) struct Applier {
     /// The job that reads a value which the first entry waits for.
     reading: Option<JobId>,
     fetched: Option<Bytes>,
+    /// It could not be read: nothing is applied before this tick.
+    rests_until: u64,
+    /// When it was last told that it cannot be read.
+    told: Option<u64>,
 }
 
 impl Applier {
     pub(crate) fn new(applied: u64) -> Applier {
         let (queue, since, of_leases) = Default::default();
-        Applier { queue, since, of_leases, bytes: 0, applied, reading: None, fetched: None }
+        Applier { queue, since, of_leases, bytes: 0, applied, reading: None, fetched: None, rests_until: 0, told: None }
     }
 
     pub(crate) fn committed(&mut self, now: u64, entries: impl Iterator<Item = Entry>) {
@@ -52,13 +69,13 @@ impl Applier {
             self.queue.push_back(entry);
         }
         if let Some(last) = self.queue.back().filter(|_| self.queue.len() > before) {
-            self.since.push_back((last.index, now));
+            self.since.push_back(Waiting { last: last.index, since: now });
         }
     }
 
     /// How long the oldest entry has waited, in ticks; 0: none waits.
     pub(crate) fn age(&self, now: u64) -> u64 {
-        self.since.front().map_or(0, |(_, since)| now - since)
+        self.since.front().map_or(0, |batch| now - batch.since)
     }
 
     /// The index at which everything up to `index` that may grant or end a lease is applied.
@@ -71,13 +88,18 @@ impl Applier {
         below.checked_sub(1).map_or(self.applied, |at| self.of_leases[at])
     }
 
-    /// (entries, bytes) that wait.
-    pub(crate) fn waiting(&self) -> (u64, u64) {
-        (self.queue.len() as u64, self.bytes)
+    /// Entries that wait.
+    pub(crate) fn waiting(&self) -> u64 {
+        self.queue.len() as u64
+    }
+
+    /// Bytes of their data.
+    pub(crate) fn waiting_bytes(&self) -> u64 {
+        self.bytes
     }
 
     pub(crate) fn idle(&self, g: &Ground) -> bool {
-        self.queue.is_empty() || self.reading.is_some() || !may_apply(g)
+        self.queue.is_empty() || self.reading.is_some() || g.now < self.rests_until || !may_apply(g)
     }
 
     /// A record read for a state that a snapshot has replaced since is not for this one.
@@ -99,6 +121,18 @@ impl Applier {
         }
     }
 
+    /// The record is damaged, or the disk refuses to read it. No member may skip an entry: this one waits
+    /// until the record is there, and says so once a minute.
+    pub(crate) fn waits(&mut self, g: &mut Ground, job: JobId, fault: &disk::Fault) {
+        self.unread(job);
+        self.rests_until = g.now + AGAIN;
+        if self.told.is_none_or(|told| g.now - told >= TOLD_AGAIN) {
+            self.told = Some(g.now);
+            let index = self.applied + 1;
+            g.note(Level::Error, format!("entry {index} waits for a record that cannot be read: {fault}"));
+        }
+    }
+
     /// The state was replaced by a snapshot at `index`.
     pub(crate) fn restart(&mut self, index: u64) {
         self.queue.clear();
@@ -108,12 +142,13 @@ impl Applier {
         self.applied = index;
         self.reading = None;
         self.fetched = None;
+        self.rests_until = 0;
     }
 
     /// Applies the next entry, if it is its turn. None: nothing waits, its value must be read first,
     /// or the member stops.
     pub(crate) fn next(&mut self, g: &mut Ground) -> Option<Done> {
-        if self.reading.is_some() || g.dead() || !may_apply(g) {
+        if self.reading.is_some() || g.dead() || g.now < self.rests_until || !may_apply(g) {
             return None;
         }
         let entry = self.queue.pop_front()?;
@@ -124,7 +159,7 @@ impl Applier {
             _ => self.apply_entry(g, entry),
         }?;
         self.applied = done.at.index;
-        self.since.pop_front_if(|(last, _)| *last <= done.at.index);
+        self.since.pop_front_if(|batch| batch.last <= done.at.index);
         self.of_leases.pop_front_if(|index| *index <= done.at.index);
         g.consensus.applied(done.at.index);
         Some(done)

@@ -3,6 +3,7 @@
 //! One checkpoint at a time, beside traffic: begin → rows, slice by slice, a bounded number on
 //! their way → finish. Demands (a wanted snapshot, physical compaction, a clean stop) coalesce.
 
+use crate::config::TICK_MS;
 use crate::ground::Ground;
 use crate::io::*;
 use crate::jobs::Task;
@@ -15,6 +16,11 @@ use store::{ImageCursor, ImageHead};
 const ROWS_IN_FLIGHT: usize = 2;
 /// Bytes of rows in one job, about.
 const ROWS_BYTES: usize = 256 << 10;
+
+/// One that failed is begun again after this, so often: another member has had time to send what is
+/// damaged, and the disk to read again. Ticks.
+const AGAIN: u64 = 2_000 / TICK_MS;
+const TRIES: u32 = 10;
 
 pub(crate) struct Checkpoints {
     running: Option<Running>,
@@ -32,6 +38,9 @@ pub(crate) struct Checkpoints {
     durable_compacted: i64,
     /// The newest durable one, as it is offered to followers.
     offered: Option<Snapshot>,
+    /// So often in a row one failed, and none begins before this tick.
+    failed: u32,
+    rests_until: u64,
 }
 
 struct Running {
@@ -60,6 +69,8 @@ impl Checkpoints {
             physical: Vec::new(),
             durable_compacted: -1,
             offered: None,
+            failed: 0,
+            rests_until: 0,
         }
     }
 
@@ -130,6 +141,39 @@ impl Checkpoints {
         }
     }
 
+    /// False: several in a row failed. The next start has to write anew what is damaged.
+    pub(crate) fn retries(&self) -> bool {
+        self.failed < TRIES
+    }
+
+    /// A step found damage, or a call failed: it is begun anew a little later.
+    pub(crate) fn repeat(&mut self, g: &mut Ground, fault: &disk::Fault) {
+        let Some(index) = self.running.as_ref().map(|running| running.index) else { return };
+        self.abort(g);
+        self.want(index);
+        if self.failed == 0 {
+            g.note(Level::Warn, format!("a checkpoint waits until this is right again: {fault}"));
+        }
+        self.failed += 1;
+        self.rests_until = g.now + AGAIN;
+    }
+
+    /// The newest manifest names another checksum than before: followers get it as it is now.
+    pub(crate) fn named_anew(&mut self, g: &mut Ground, manifest: Bytes) {
+        if let Some(offered) = &mut self.offered
+            && disk::checkpoint::Manifest::decode("the newest manifest", &manifest)
+                .is_ok_and(|named| named.index == offered.index)
+        {
+            offered.manifest = manifest;
+            g.consensus.offer_snapshot(offered.clone());
+        }
+    }
+
+    /// A file of the newest checkpoint is damaged, or log that it stands for: a newer one takes its place.
+    pub(crate) fn replace_newest(&mut self) {
+        self.want(self.newest + 1);
+    }
+
     /// Bytes of segments, index files and log that this member holds, about.
     pub(crate) fn disk_bytes(&self, g: &Ground) -> u64 {
         self.bytes(g) + self.log_bytes
@@ -160,7 +204,7 @@ impl Checkpoints {
     fn begin(&mut self, g: &mut Ground, installing: bool) {
         let Some(wanted) = self.wanted.first().copied() else { return };
         let store::Position { index, term } = g.store.applied();
-        if self.running.is_some() || installing || index < wanted {
+        if self.running.is_some() || installing || index < wanted || g.now < self.rests_until {
             return;
         }
         // A demand beyond it stays: what applies nothing now must not hold up the others.
@@ -234,6 +278,7 @@ impl Checkpoints {
     fn done(&mut self, g: &mut Ground, manifest: Bytes, cut: u64, pulled: &[u64]) {
         let running = self.running.take().expect("the running one is done");
         g.store.end_image(running.cursor);
+        self.failed = 0;
         self.newest = running.index;
         self.rows_bytes = running.bytes;
         self.log_bytes -= running.log_bytes_before.min(self.log_bytes);
@@ -273,4 +318,22 @@ impl Checkpoints {
 /// What entries take in the log, about. Bytes.
 pub(crate) fn log_bytes(entries: &[Entry]) -> u64 {
     entries.iter().map(|entry| entry.data.len() as u64 + 64).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_demand_beyond_what_is_applied_holds_up_no_other() {
+        let mut g = Ground::alone(5);
+        let mut checkpoints = Checkpoints::new(3, 0, 0);
+        checkpoints.want(9);
+        checkpoints.run(&mut g, false, &[]);
+        assert!(checkpoints.running.is_none() && checkpoints.busy(), "entry 9 is not applied");
+        checkpoints.want(4);
+        checkpoints.run(&mut g, false, &[]);
+        assert_eq!(checkpoints.running.as_ref().map(|running| running.index), Some(5));
+        assert_eq!(checkpoints.wanted, BTreeSet::from([9]), "that one stands still");
+    }
 }

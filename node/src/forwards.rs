@@ -143,10 +143,18 @@ impl Flight {
         self.said_again += bodies;
     }
 
-    /// Bytes under way, bodies said, and bodies said again.
-    pub(crate) fn figures(&self) -> (u64, u64, u64) {
-        (self.bytes, self.said, self.said_again)
+    pub(crate) fn figures(&self) -> Figures {
+        Figures { bytes: self.bytes, said: self.said, said_again: self.said_again }
     }
+}
+
+/// What became of the forwards of this life.
+pub(crate) struct Figures {
+    /// Under way.
+    pub(crate) bytes: u64,
+    /// Bodies said, and those of them that were said again.
+    pub(crate) said: u64,
+    pub(crate) said_again: u64,
 }
 
 /// Ascending numbers as runs.
@@ -161,13 +169,19 @@ fn ranges(seqs: impl Iterator<Item = u64>) -> Vec<SeqRange> {
     ranges
 }
 
+/// One life of a member's process: it draws a boot at each start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Life {
+    pub(crate) member: u64,
+    pub(crate) boot: u64,
+}
+
 /// Leader: the numbers seen in its term. Kept per life of a member: a frame of an earlier life may
 /// come late, and must not make the numbers of the present one new again.
 #[derive(Default)]
 pub(crate) struct Seen {
     term: u64,
-    /// By (member, boot).
-    lives: BTreeMap<(u64, u64), Numbers>,
+    lives: BTreeMap<Life, Numbers>,
 }
 
 #[derive(Default)]
@@ -180,11 +194,11 @@ struct Numbers {
 
 impl Seen {
     /// True once per number.
-    pub(crate) fn first(&mut self, life: (u64, u64), term: u64, seq: u64) -> bool {
+    pub(crate) fn first(&mut self, life: Life, term: u64, seq: u64) -> bool {
         self.life(life, term).first(seq)
     }
 
-    fn life(&mut self, life: (u64, u64), term: u64) -> &mut Numbers {
+    fn life(&mut self, life: Life, term: u64) -> &mut Numbers {
         if self.term != term {
             *self = Seen { term, lives: BTreeMap::new() };
         }
@@ -192,21 +206,21 @@ impl Seen {
     }
 
     /// The number was not used after all.
-    pub(crate) fn forget(&mut self, life: (u64, u64), seq: u64) {
+    pub(crate) fn forget(&mut self, life: Life, seq: u64) {
         if let Some(numbers) = self.lives.get_mut(&life) {
             numbers.numbers.remove(&seq);
         }
     }
 
     /// The number was refused: it stays used.
-    pub(crate) fn refuse(&mut self, life: (u64, u64), seq: u64) {
+    pub(crate) fn refuse(&mut self, life: Life, seq: u64) {
         if let Some(numbers) = self.lives.get_mut(&life) {
             numbers.refused.insert(seq);
         }
     }
 
     /// Which of these were not seen, and which were refused.
-    pub(crate) fn sort(&mut self, life: (u64, u64), term: u64, asked: &[SeqRange]) -> (Vec<SeqRange>, Vec<u64>) {
+    pub(crate) fn sort(&mut self, life: Life, term: u64, asked: &[SeqRange]) -> (Vec<SeqRange>, Vec<u64>) {
         let numbers = self.life(life, term);
         let missing = asked.iter().flat_map(|range| numbers.missing(*range)).collect();
         let refused = asked.iter().flat_map(|range| numbers.refused.range(range.first..=range.last)).copied();
@@ -256,6 +270,10 @@ mod tests {
         SeqRange { first, last }
     }
 
+    fn life(boot: u64) -> Life {
+        Life { member: 3, boot }
+    }
+
     fn flight(bodies: u64) -> Flight {
         let mut flight = Flight::default();
         flight.head_for(2, 5, WINDOW);
@@ -266,36 +284,36 @@ mod tests {
     #[test]
     fn a_number_is_new_once_per_term_and_life() {
         let mut seen = Seen::default();
-        assert!(seen.first((3, 1), 5, 10));
-        assert!(!seen.first((3, 1), 5, 10));
-        assert!(seen.first((3, 1), 5, 9), "a later copy of an earlier loss is still new");
-        assert!(seen.first((3, 1), 6, 10), "another term");
-        assert!(seen.first((3, 2), 6, 10), "another life");
-        assert!(!seen.first((3, 1), 6, 10), "a late frame of the earlier life");
-        assert!(!seen.first((3, 2), 6, 10), "the earlier life's frame made nothing new");
+        assert!(seen.first(life(1), 5, 10));
+        assert!(!seen.first(life(1), 5, 10));
+        assert!(seen.first(life(1), 5, 9), "a later copy of an earlier loss is still new");
+        assert!(seen.first(life(1), 6, 10), "another term");
+        assert!(seen.first(life(2), 6, 10), "another life");
+        assert!(!seen.first(life(1), 6, 10), "a late frame of the earlier life");
+        assert!(!seen.first(life(2), 6, 10), "the earlier life's frame made nothing new");
     }
 
     #[test]
     fn numbers_below_the_memory_count_as_seen() {
         let mut seen = Seen::default();
         for seq in 1..=(SEEN as u64 + 10) {
-            assert!(seen.first((3, 1), 1, seq));
+            assert!(seen.first(life(1), 1, seq));
         }
-        assert!(!seen.first((3, 1), 1, 3));
-        assert_eq!(seen.sort((3, 1), 1, &[range(1, SEEN as u64 + 12)]).0, [range(SEEN as u64 + 11, SEEN as u64 + 12)]);
+        assert!(!seen.first(life(1), 1, 3));
+        assert_eq!(seen.sort(life(1), 1, &[range(1, SEEN as u64 + 12)]).0, [range(SEEN as u64 + 11, SEEN as u64 + 12)]);
     }
 
     #[test]
     fn what_was_not_seen_and_what_was_refused_is_told_by_number() {
         let mut seen = Seen::default();
         for seq in [3, 4, 7] {
-            assert!(seen.first((3, 1), 1, seq));
+            assert!(seen.first(life(1), 1, seq));
         }
-        seen.refuse((3, 1), 4);
-        let (missing, refused) = seen.sort((3, 1), 1, &[range(1, 5), range(7, u64::MAX - 1)]);
+        seen.refuse(life(1), 4);
+        let (missing, refused) = seen.sort(life(1), 1, &[range(1, 5), range(7, u64::MAX - 1)]);
         assert_eq!(missing, [range(1, 2), range(5, 5), range(8, u64::MAX - 1)]);
         assert_eq!(refused, [4]);
-        assert_eq!(seen.sort((3, 1), 2, &[range(3, 4)]), (vec![range(3, 4)], vec![]), "another term");
+        assert_eq!(seen.sort(life(1), 2, &[range(3, 4)]), (vec![range(3, 4)], vec![]), "another term");
     }
 
     #[test]
@@ -309,7 +327,7 @@ mod tests {
         flight.crowded(2);
         assert_eq!(flight.window, WINDOW / 2, "refusals of one crowd count once");
         flight.landed(1, 3, WINDOW);
-        assert_eq!((flight.window, flight.figures().0), (WINDOW * 3 / 4 + OVERHEAD / 8, 0));
+        assert_eq!((flight.window, flight.figures().bytes), (WINDOW * 3 / 4 + OVERHEAD / 8, 0));
         for at in 1..20 {
             flight.crowded(100 * at);
         }

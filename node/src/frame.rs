@@ -6,6 +6,7 @@
 
 use bytes::{Buf, BufMut, Bytes};
 use consensus::{Doubt, Message, Position, Standing};
+use store::Rev;
 
 /// A frame between members.
 #[derive(Clone, Debug)]
@@ -90,6 +91,23 @@ pub enum Frame {
         end: bool,
         bytes: Bytes,
     },
+    /// Records between two revisions, which are not among them: the asker's copies are damaged.
+    RecordsWanted {
+        boot: u64,
+        token: u64,
+        after: Rev,
+        before: Rev,
+    },
+    /// Whole records, ascending: all that there are, or (`end` false) the first of them. `ok` false: they
+    /// are not to be had here. `compacted`: the sender's compacted revision.
+    Records {
+        boot: u64,
+        token: u64,
+        ok: bool,
+        end: bool,
+        compacted: i64,
+        records: Vec<Bytes>,
+    },
     /// The transfer of the checkpoint at `index` ended at the receiver.
     TransferEnded {
         index: u64,
@@ -162,6 +180,7 @@ pub fn lane(frame: &Frame) -> Lane {
         Frame::Raft(message) if message.is_urgent() => Lane::Urgent,
         Frame::Raft(_) => Lane::Log,
         Frame::Chunk { .. } | Frame::ChunkRequest { .. } => Lane::Bulk,
+        Frame::Records { .. } | Frame::RecordsWanted { .. } => Lane::Bulk,
         Frame::Forward { .. } | Frame::ForwardQuestion { .. } => Lane::Forward,
         _ => Lane::Urgent,
     }
@@ -196,6 +215,8 @@ const STANDING: u8 = 14;
 const FORWARD_QUESTION: u8 = 16;
 const FORWARD_MISSING: u8 = 17;
 const ABLE: u8 = 15;
+const RECORDS_WANTED: u8 = 18;
+const RECORDS: u8 = 19;
 
 /// Appends the bytes of `frame` to `out`.
 pub fn encode(frame: &Frame, out: &mut Vec<u8>) {
@@ -250,6 +271,17 @@ pub fn encode(frame: &Frame, out: &mut Vec<u8>) {
             put_numbers(out, CHUNK, &[*boot, *token, *ok as u64, *end as u64]);
             put_bytes(out, bytes);
         }
+        Frame::RecordsWanted { boot, token, after, before } => {
+            let revs = [after.main, after.sub, before.main, before.sub].map(|number| number as u64);
+            put_numbers(out, RECORDS_WANTED, &[*boot, *token, revs[0], revs[1], revs[2], revs[3]]);
+        }
+        Frame::Records { boot, token, ok, end, compacted, records } => {
+            put_numbers(out, RECORDS, &[*boot, *token, *ok as u64, *end as u64, *compacted as u64]);
+            out.put_u32_le(u32::try_from(records.len()).expect("fewer than bytes"));
+            for record in records {
+                put_bytes(out, record);
+            }
+        }
         Frame::TransferEnded { index, ok } => put_numbers(out, TRANSFER_ENDED, &[*index, *ok as u64]),
         Frame::Standing { boot, question, standing } => put_standing(out, *boot, *question, standing),
         Frame::Digest { index, digest } => {
@@ -292,6 +324,8 @@ pub fn decode(mut bytes: Bytes) -> Result<Frame, Malformed> {
         },
         CHUNK_REQUEST => r.chunk_request()?,
         CHUNK => Frame::Chunk { boot: r.u64()?, token: r.u64()?, ok: r.flag()?, end: r.flag()?, bytes: r.bytes()? },
+        RECORDS_WANTED => Frame::RecordsWanted { boot: r.u64()?, token: r.u64()?, after: r.rev()?, before: r.rev()? },
+        RECORDS => r.records()?,
         TRANSFER_ENDED => Frame::TransferEnded { index: r.u64()?, ok: r.flag()? },
         STANDING => r.standing()?,
         DIGEST => Frame::Digest { index: r.u64()?, digest: r.u64()? as u128 | (r.u64()? as u128) << 64 },
@@ -423,6 +457,18 @@ impl Reader {
             ranges.push(range);
         }
         Ok(ranges)
+    }
+
+    fn rev(&mut self) -> Result<Rev, Malformed> {
+        Ok(Rev { main: self.u64()? as i64, sub: self.u64()? as i64 })
+    }
+
+    fn records(&mut self) -> Result<Frame, Malformed> {
+        let (boot, token, ok, end) = (self.u64()?, self.u64()?, self.flag()?, self.flag()?);
+        let compacted = self.u64()? as i64;
+        let count = self.count(4)?;
+        let records = (0..count).map(|_| self.bytes()).collect::<Result<_, _>>()?;
+        Ok(Frame::Records { boot, token, ok, end, compacted, records })
     }
 
     fn chunk_request(&mut self) -> Result<Frame, Malformed> {

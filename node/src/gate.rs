@@ -6,7 +6,7 @@
 //! a new number. A client's write in flight survives a failover without ever being applied twice.
 
 use crate::config::TICK_MS;
-use crate::forwards::{Flight, Seen};
+use crate::forwards::{Figures, Flight, Life, Seen};
 use crate::frame::{Caller, Forwarded, Frame, SeqRange, Why};
 use crate::ground::{Ground, Willing};
 use crate::io::*;
@@ -81,13 +81,17 @@ impl Gate {
         (self.sent.len() + self.queue.len() - self.passed_over) as u64
     }
 
-    /// Bytes of commands accepted and not yet applied, and how many were refused.
-    pub(crate) fn held(&self) -> (u64, u64) {
-        (self.bytes, self.refused)
+    /// Bytes of commands accepted and not yet applied.
+    pub(crate) fn held(&self) -> u64 {
+        self.bytes
     }
 
-    /// Bytes of forwards under way, bodies forwarded, and bodies said again.
-    pub(crate) fn forwards(&self) -> (u64, u64, u64) {
+    /// Commands that were refused because there was no room.
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    pub(crate) fn forwards(&self) -> Figures {
         self.flight.figures()
     }
 
@@ -327,7 +331,7 @@ impl Gate {
             let seqs = asked.iter().take(1).map(|range| range.first).collect();
             return g.send(member, Frame::ForwardRefused { boot, seqs, why: Why::NotLeader });
         }
-        let (seqs, refused) = self.seen.sort((member, boot), term, asked);
+        let (seqs, refused) = self.seen.sort(Life { member, boot }, term, asked);
         if !refused.is_empty() {
             g.send(member, Frame::ForwardRefused { boot, seqs: refused, why: Why::TooMany });
         }
@@ -356,26 +360,26 @@ impl Gate {
     /// Leader: commands of another member's clients.
     pub(crate) fn on_forward(&mut self, g: &mut Ground, forward: Forward, willing: Willing, clock: u64) {
         let Forward { from, boot, term, commands } = forward;
-        let willing = leads(g, term, willing);
+        let (life, willing) = (Life { member: from, boot }, leads(g, term, willing));
         let (mut too_many, mut not_now) = (Vec::new(), Vec::new());
         for Forwarded { seq, body } in commands {
             if !willing {
                 not_now.push(seq);
                 continue;
             }
-            if !self.seen.first((from, boot), term, seq) {
+            if !self.seen.first(life, term, seq) {
                 continue;
             }
             match propose_sealed(g, &body, Origin { member: from, boot, seq }, clock) {
                 Ok(()) => {}
                 // Its asker is told that nothing was applied, so a copy of this frame must find the number used.
                 Err(consensus::Refused::TooMany) => {
-                    self.seen.refuse((from, boot), seq);
+                    self.seen.refuse(life, seq);
                     too_many.push(seq);
                 }
                 // Kept by its member, which asks again.
                 Err(_) => {
-                    self.seen.forget((from, boot), seq);
+                    self.seen.forget(life, seq);
                     not_now.push(seq);
                 }
             }
@@ -521,17 +525,17 @@ mod tests {
             assert_eq!(gate.forget(waiter), Some(0));
             assert_eq!(gate.forget(waiter), None, "once");
         }
-        assert_eq!((gate.held().0, gate.pending()), (1000, 100));
+        assert_eq!((gate.held(), gate.pending()), (1000, 100));
         assert!(gate.queue.len() < 300, "what nobody wants is taken out: {}", gate.queue.len());
         let first = gate.pop().expect("one is wanted");
         assert_eq!(first.waiter, Some(901));
         gate.requeue(first);
-        assert_eq!(gate.held().0, 1000);
+        assert_eq!(gate.held(), 1000);
         let mut left = Vec::new();
         while let Some(command) = gate.pop() {
             left.extend(command.waiter);
         }
         assert_eq!(left, (901..=1000).collect::<Vec<_>>());
-        assert_eq!((gate.held().0, gate.pending()), (0, 0));
+        assert_eq!((gate.held(), gate.pending()), (0, 0));
     }
 }

@@ -200,6 +200,29 @@ impl Ground {
         self.jobs.done(job)
     }
 
+    /// A job failed. None: it is a read that will be tried again.
+    pub(crate) fn job_fails(&mut self, job: JobId, fault: disk::Fault) -> Option<disk::Fault> {
+        if self.swapping {
+            return Some(fault);
+        }
+        self.jobs.fails(job, fault, self.now)
+    }
+
+    /// True while the background and the reader have nothing to do.
+    pub(crate) fn background_rests(&self) -> bool {
+        self.jobs.background_rests()
+    }
+
+    /// Begins reads again that the disk refused. Those that are given up, because the files are being
+    /// replaced, come back.
+    pub(crate) fn read_again(&mut self) -> Vec<(JobId, disk::Fault)> {
+        if self.swapping {
+            return self.jobs.give_up();
+        }
+        self.jobs.begin_again(self.now, &mut self.out);
+        Vec::new()
+    }
+
     pub(crate) fn task(&self, job: JobId) -> Option<&Task> {
         self.jobs.task(job)
     }
@@ -220,6 +243,12 @@ impl Ground {
             let task = Task::Write { epoch: self.epoch, bytes };
             self.start(task, BackgroundJob::WriteRecords { segment, offset, parts, seals });
         }
+    }
+
+    /// Segments that have a file once what is handed over is written.
+    pub(crate) fn written_segments(&self) -> Vec<u32> {
+        let records = |segment: &&store::SegmentUse| segment.first > 0;
+        self.store.segments().filter(records).map(|segment| segment.id).collect()
     }
 
     pub(crate) fn written(&mut self, epoch: u64, bytes: u64, segment: u32, upto: u32, sealed: bool) {
@@ -255,5 +284,34 @@ impl Ground {
         self.epoch += 1;
         self.store = store;
         self.writing = Writing::default();
+    }
+}
+
+#[cfg(test)]
+impl Ground {
+    /// That of a lone member 1, which has applied so many entries.
+    pub(crate) fn alone(applied: u64) -> Ground {
+        let config = Config::new(1, 1, 1, 1);
+        let member = store::Member { id: 1, name: "m1".to_string(), peer_urls: Vec::new(), client_urls: Vec::new() };
+        let at = store::Position { index: applied, term: 1 };
+        let store = Store::genesis(store::Config { segment_bytes: config.segment_bytes }, vec![member], at);
+        let restored = consensus::Restored {
+            hard: consensus::HardState { term: 1, vote: 0, commit: applied },
+            conf: consensus::ConfState { voters: vec![1], learners: Vec::new() },
+            applied: consensus::Position { index: applied, term: 1 },
+            boundary: consensus::Position { index: applied, term: 1 },
+            ..consensus::Restored::default()
+        };
+        let settings = consensus::Config {
+            id: 1,
+            seed: 1,
+            boot: 1,
+            election_ticks: 100,
+            heartbeat_ticks: 10,
+            max_message_bytes: 1 << 18,
+            max_uncommitted_bytes: 1 << 20,
+            cache_bytes: 1 << 20,
+        };
+        Ground::new(config, Consensus::new(settings, restored), store)
     }
 }

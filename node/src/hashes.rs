@@ -5,6 +5,7 @@
 //! A compaction is hashed as etcd's does on its way: over everything that counted just before it,
 //! so the pin stands at the revision compacted before. Who asks for that hash waits for it.
 
+use crate::config::TICK_MS;
 use crate::ground::Ground;
 use crate::io::*;
 use crate::jobs::Task;
@@ -19,6 +20,9 @@ const KEPT: usize = 10;
 const COMPACTIONS: usize = 4;
 /// Different hashes that may be asked for at one time.
 const ASKED: usize = 64;
+/// A scan that the disk refused to read for goes on after this; so often in a row it is tried. Ticks.
+const AGAIN: u64 = 1_000 / TICK_MS;
+const TRIES: u32 = 5;
 
 #[derive(Default)]
 pub(crate) struct Hashes {
@@ -26,6 +30,9 @@ pub(crate) struct Hashes {
     kept: VecDeque<Kept>,
     /// The first one is being computed.
     queue: VecDeque<Hashing>,
+    /// How often in a row the disk refused to read for it, and the scan that goes on at a tick.
+    unread: u32,
+    again: Option<(u64, HashScan)>,
 }
 
 struct Kept {
@@ -110,7 +117,7 @@ impl Hashes {
         let (revision, compacted) = set.of();
         // A background job never passes the writes that were submitted before it.
         g.write_records();
-        self.scan_files(g, HashScan::new(revision, HashKv::new(revision, compacted, keep)));
+        self.scan_files(g, HashScan::new(revision, HashKv::new(revision, compacted, keep), g.written_segments()));
     }
 
     fn scan_files(&mut self, g: &mut Ground, scan: HashScan) {
@@ -118,10 +125,29 @@ impl Hashes {
         g.start(Task::HashKv { epoch: g.epoch() }, BackgroundJob::HashKv { scan: Box::new(scan) });
     }
 
+    /// The disk refused to read: the scan goes on a moment later, but not for ever.
+    pub(crate) fn unread(&mut self, g: &mut Ground, epoch: u64, scan: HashScan, fault: &disk::Fault) {
+        if epoch != g.epoch() {
+            return;
+        }
+        self.unread += 1;
+        if self.unread >= TRIES || g.swapping() {
+            return self.failed(g, epoch, fault);
+        }
+        self.again = Some((g.now + AGAIN, scan));
+    }
+
+    pub(crate) fn tick(&mut self, g: &mut Ground) {
+        if let Some((_, scan)) = self.again.take_if(|(due, _)| *due <= g.now && !g.swapping()) {
+            self.scan_files(g, scan);
+        }
+    }
+
     pub(crate) fn scanned(&mut self, g: &mut Ground, epoch: u64, scan: HashScan, done: bool) {
         if epoch != g.epoch() {
             return; // of a state that a snapshot has replaced since: `end_all` told its askers
         }
+        self.unread = 0;
         let first = self.queue.front().expect("a hash is under way");
         let wanted = first.compaction || !first.askers.is_empty();
         if !done && wanted && !g.swapping() {
@@ -149,9 +175,11 @@ impl Hashes {
         if epoch != g.epoch() {
             return;
         }
+        self.unread = 0;
         let hashing = self.end_first(g);
         g.note(Level::Error, format!("HashKV at revision {} found no hash: {fault}", hashing.revision));
-        refuse_all(g, &hashing, Refusal::User(store::Error::Corrupt));
+        let refusal = if fault.is_damage() { Refusal::User(store::Error::Corrupt) } else { Refusal::Timeout };
+        refuse_all(g, &hashing, refusal);
     }
 
     fn end_first(&mut self, g: &mut Ground) -> Hashing {

@@ -28,6 +28,8 @@
 //! | `health`, `moves` | hung disk, full disk, clean stop, digests; MoveLeader |
 //! | `doubts` | who asks whom what it still has; what may be lost is remembered |
 //! | `saves` | what becomes one flush of the log, and how much of it memory keeps |
+//! | `scrub` | the slow look at what lies still |
+//! | `mend`, `placing` | damaged records come again from another member, to where they belong |
 //! | `hashes` | HashKV, and what it remembers of compactions |
 //!
 //! Beside the member:
@@ -59,13 +61,16 @@ pub mod lanes;
 mod lessor;
 mod listings;
 mod member;
+mod mend;
 mod moves;
 pub mod offline;
+mod placing;
 pub mod queue;
 mod reads;
 mod recover;
 mod saves;
 mod scan;
+mod scrub;
 mod startover;
 mod transfer;
 mod walks;

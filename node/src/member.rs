@@ -31,12 +31,14 @@ use crate::ground::Ground;
 use crate::hashes::Hashes;
 use crate::health::Health;
 use crate::io::*;
-use crate::jobs::Task;
+use crate::jobs::{Task, is_refused};
 use crate::lessor::{AskAgain, Lessor};
 use crate::listings::Listings;
+use crate::mend::{Mends, Sent, Wanted};
 use crate::moves::Moves;
 use crate::reads::{Confirmed, Reads, Then};
 use crate::saves::Saves;
+use crate::scrub::Scrubs;
 use crate::transfer::{Piece, Stock, Transfer};
 use crate::walks::Walks;
 use crate::watchdog::{Ages, Watchdog};
@@ -70,6 +72,8 @@ pub struct Node {
     watchdog: Watchdog,
     moves: Moves,
     doubts: Doubts,
+    scrubs: Scrubs,
+    mends: Mends,
     turn: Turn,
 }
 
@@ -114,6 +118,8 @@ impl Node {
             watchdog: Watchdog::default(),
             moves: Moves::default(),
             doubts: Doubts::new(found.doubtful),
+            scrubs: Scrubs::default(),
+            mends: Mends::default(),
             turn: Turn::default(),
             ground: Ground::new(config, consensus, store),
         };
@@ -190,6 +196,7 @@ impl Node {
             Input::Tick => self.tick(),
             Input::Away { ticks } => {
                 g.was_away(ticks);
+                g.consensus.was_away(ticks);
                 self.lessor.was_away(g);
             }
             Input::Frame { from, frame } => self.frame(from, frame),
@@ -198,6 +205,7 @@ impl Node {
             Input::Cancel { waiter, timed_out } => self.cancel(waiter, timed_out),
             Input::Watch { stream, op } => self.watches.watch(g, stream, op, self.health.willing()),
             Input::Done { job, result } => self.done(job, result),
+            Input::Unreadable { fault } => self.unreadable(&fault),
             Input::Stalled { job, fault } => self.health.stalled(g, job, &fault),
             Input::Stop => {
                 let wanted = self.health.begin_stop(g, self.checkpoints.busy());
@@ -210,6 +218,8 @@ impl Node {
         let g = &mut self.ground;
         g.now += 1;
         g.consensus.tick();
+        self.read_again();
+        let g = &mut self.ground;
         self.reads.tick(g);
         self.gate.tick(g);
         if let Some(command) = self.lessor.tick(g, self.health.willing()) {
@@ -220,6 +230,7 @@ impl Node {
         }
         self.walks.tick(g);
         self.backups.tick(g);
+        self.hashes.tick(g);
         let read = if g.is_leader() { self.reads.age() } else { 0 };
         let ages = Ages { save: self.saves.age(g.now), apply: self.applier.age(g.now), read };
         let willing = self.health.willing();
@@ -233,6 +244,18 @@ impl Node {
         self.checkpoints.tick(g);
         self.saves.tick(g);
         self.watches.tick(g);
+        self.mends.tick(g);
+        self.scrubs.tick(g, self.checkpoints.disk_bytes(g));
+    }
+
+    /// A record could not be read: damage comes again from another member.
+    fn unreadable(&mut self, fault: &disk::Fault) {
+        let g = &self.ground;
+        if fault.is_damage() {
+            self.mends.suspect(g, fault.file());
+        } else if is_refused(fault) {
+            self.mends.unreadable(g, fault.file());
+        }
     }
 
     /// What other members may pull from this one.
@@ -289,10 +312,23 @@ impl Node {
             Frame::Chunk { boot, token, ok, end: _, bytes } => {
                 self.transfer.on_chunk(g, caller(boot, token), ok.then_some(bytes));
             }
+            Frame::RecordsWanted { boot, token, after, before } => {
+                let corrupt = self.health.willing().corrupt;
+                self.mends.on_wanted(g, caller(boot, token), &Wanted { after, before }, corrupt);
+            }
+            Frame::Records { boot, token, ok, end, compacted, records } => {
+                let sent = Sent { records, end, compacted };
+                self.mends.on_records(g, caller(boot, token), ok.then_some(sent));
+            }
             Frame::Standing { boot, question, standing } => {
                 self.doubts.on_standing(g, from, boot, question, standing);
             }
-            Frame::TransferEnded { index, ok } => self.transfer.on_transfer_ended(g, from, index, ok),
+            Frame::TransferEnded { index, ok } => {
+                self.transfer.on_transfer_ended(g, from, index, ok);
+                if !ok {
+                    self.scrubs.hurry(g);
+                }
+            }
             Frame::Able { able } => self.watchdog.on_able(g, from, able),
             Frame::Digest { index, digest } => {
                 if self.health.on_digest(g, from, index, digest) {

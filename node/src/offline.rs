@@ -1,6 +1,6 @@
 //! What a stopped member's files say, for tools: the state it would start with.
 
-use crate::recover::{needs_restart, on_doubt, reached_state, replay, restart_log};
+use crate::recover::{applied_position, needs_restart, on_doubt, reached_state, replay, restart_log};
 use disk::{Doubt, Fault, Files, Identity, Log, LogOptions, OnDoubt, Tail, Torn, checkpoint, doubt, transfer};
 use std::sync::Arc;
 use store::Store;
@@ -33,17 +33,18 @@ pub fn offline(files: &Arc<dyn Files>, id: Identity, options: LogOptions) -> Res
         .ok_or_else(|| Fault::damaged("state", 0, "there is no checkpoint"))?;
     let state = reached_state(installed.is_some(), &loaded.store);
     let (mut log, mut content) = Log::recover(Arc::clone(files), id, options, state, on_doubt(&loaded.store, id))?;
-    let (index, boundary) = (loaded.manifest.index, content.boundary.0);
+    let (index, boundary) = (loaded.manifest.index, content.boundary.index);
     if installed.is_none() && index < boundary {
         let what = format!("the log begins behind entry {boundary}, the checkpoint stands at {index}");
         return Err(loaded.passed_over.unwrap_or_else(|| Fault::damaged("state", 0, what)));
     }
     checkpoint::settle(&**files, id, &loaded.manifest)?;
     let mut store = loaded.store;
-    if needs_restart(&content, store.applied()) {
-        restart_log(&mut log, &mut content, store.applied())?;
+    let applied = applied_position(&store);
+    if needs_restart(&content, applied) {
+        restart_log(&mut log, &mut content, applied)?;
     }
-    let entries = content.last.0 - content.boundary.0;
+    let entries = content.last.index - content.boundary.index;
     let replayed = replay(&mut store, &log, &content, &**files, None)?.count;
     Ok(Offline {
         store,
@@ -72,8 +73,9 @@ pub fn cut_tail(files: &Arc<dyn Files>, id: Identity, options: LogOptions) -> Re
     }
     let state = reached_state(installed.is_some(), &store);
     let (mut log, mut content) = Log::recover(Arc::clone(files), id, options, state, OnDoubt::Keep)?;
-    if needs_restart(&content, store.applied()) {
-        restart_log(&mut log, &mut content, store.applied())?;
+    let applied = applied_position(&store);
+    if needs_restart(&content, applied) {
+        restart_log(&mut log, &mut content, applied)?;
     }
     doubt::clear(&**files)?;
     Ok(content.doubt)

@@ -46,6 +46,10 @@ impl Queued for BackgroundJob {
             | BackgroundJob::InstallBegin { .. }
             | BackgroundJob::InstallChunk { .. }
             | BackgroundJob::InstallDrop { .. }
+            | BackgroundJob::Scrub { .. }
+            | BackgroundJob::ReadRecords { .. }
+            | BackgroundJob::Mend { .. }
+            | BackgroundJob::Mended { .. }
             | BackgroundJob::InstallFinish => true,
         }
     }
@@ -111,7 +115,7 @@ mod tests {
     }
 
     fn history() -> BackgroundJob {
-        BackgroundJob::ReadHistory { from: 1, until: 2, max_bytes: 1 }
+        BackgroundJob::ReadHistory { segments: Vec::new(), from: 1, until: 2, max_bytes: 1 }
     }
 
     fn long() -> BackgroundJob {

@@ -10,20 +10,20 @@ use crate::io::{Level, Output};
 use crate::member::{Found, Node};
 use crate::startover::{self, may_rebuild};
 use bytes::Bytes;
-use consensus::{ConfChange, Consensus, Doubt, Entry, EntryKind, HardState, Restored};
+use consensus::{ConfChange, Consensus, Doubt, Entry, EntryKind, HardState, Position, Restored};
 use disk::{
     Fault, Files, Identity, Log, LogContent, LogOptions, OnDoubt, Tail, checkpoint, corrupt, records, staging, transfer,
 };
 use std::sync::Arc;
-use store::{Member, Position, Store};
+use store::{Member, Store};
 
 /// Writes what every founder of a cluster begins with: the members as if they had been applied
 /// as entries 1..=n of term 1, and an empty log behind them. Nothing else may be in `files`.
 pub fn genesis(files: &Arc<dyn Files>, id: Identity, config: &Config, mut members: Vec<Member>) -> Result<(), Fault> {
     members.sort_by_key(|member| member.id);
     let index = members.len() as u64;
-    let store = Store::genesis(store_config(config), members, Position { index, term: 1 });
-    let mut log = Log::create(Arc::clone(files), id, log_options(config), (index, 1))?;
+    let store = Store::genesis(store_config(config), members, store::Position { index, term: 1 });
+    let mut log = Log::create(Arc::clone(files), id, log_options(config), Position { index, term: 1 })?;
     log.save(HardState { term: 1, vote: 0, commit: index }, &[])?;
     checkpoint::genesis(&**files, id, index, &store.image_head())?;
     Ok(())
@@ -77,7 +77,7 @@ impl Node {
         let doubt = on_doubt(&loaded.store, id);
         let (mut log, mut content) = Log::recover(Arc::clone(files), id, log_options(&config), state, doubt)?;
         let (rebuilt, corrupt) = (disk::startover::rebuilt(&**files, id)?, corrupt::marked(&**files, id)?);
-        let known = content.last.0.max(loaded.store.applied().index);
+        let known = content.last.index.max(loaded.store.applied().index);
         if corrupt && installed.is_none() && doubt == OnDoubt::Peers && may_rebuild(rebuilt, known) {
             return Err(Stuck::Differs { head: Box::new(loaded.store.image_head()), known });
         }
@@ -91,7 +91,7 @@ impl Node {
             out.push(Output::Note { level: Level::Warn, text });
         }
         // An install that was interrupted behind its last step: the log restarts where the state stands.
-        let (index, boundary) = (loaded.manifest.index, content.boundary.0);
+        let (index, boundary) = (loaded.manifest.index, content.boundary.index);
         if installed.is_none() && index < boundary {
             let what = format!("the log begins behind entry {boundary}, the checkpoint stands at {index}");
             return Err(loaded.passed_over.unwrap_or_else(|| Fault::damaged("state", 0, what)).into());
@@ -102,8 +102,9 @@ impl Node {
         }
         checkpoint::settle(&**files, id, &loaded.manifest)?;
         let mut store = loaded.store;
-        if needs_restart(&content, store.applied()) {
-            restart_log(&mut log, &mut content, store.applied())?;
+        let applied = applied_position(&store);
+        if needs_restart(&content, applied) {
+            restart_log(&mut log, &mut content, applied)?;
         }
         let unwritten = Unwritten { id, most: config.budgets.unwritten as u64 };
         let replayed = replay(&mut store, &log, &content, &**files, Some(unwritten))?;
@@ -175,10 +176,15 @@ pub(crate) fn on_doubt(store: &Store, id: Identity) -> OnDoubt {
     if store.conf().voters == [id.member] { OnDoubt::Refuse } else { OnDoubt::Peers }
 }
 
+/// The last entry that is in the state. Consensus and store do not know each other, nor each other's words.
+pub(crate) fn applied_position(store: &Store) -> Position {
+    let store::Position { index, term } = store.applied();
+    Position { index, term }
+}
+
 /// What the log must reach: the state of a checkpoint came through it, that of an install did not.
-pub(crate) fn reached_state(installed: bool, store: &Store) -> Option<(u64, u64)> {
-    let applied = store.applied();
-    (!installed).then_some((applied.index, applied.term))
+pub(crate) fn reached_state(installed: bool, store: &Store) -> Option<Position> {
+    (!installed).then(|| applied_position(store))
 }
 
 fn tell_tail(tail: &Tail, out: &mut Vec<Output>) {
@@ -194,17 +200,16 @@ fn tell_tail(tail: &Tail, out: &mut Vec<Output>) {
 
 /// The log ends before the state, or holds nothing that joins it: an installed snapshot replaced it.
 pub(crate) fn needs_restart(content: &LogContent, applied: Position) -> bool {
-    content.last.0 < applied.index || content.term_of(applied.index).is_some_and(|term| term != applied.term)
+    content.last.index < applied.index || content.term_of(applied.index).is_some_and(|term| term != applied.term)
 }
 
 pub(crate) fn restart_log(log: &mut Log, content: &mut LogContent, applied: Position) -> Result<(), Fault> {
     let hard = HardState { commit: applied.index, term: content.hard.term.max(applied.term), ..content.hard };
     let hard = if hard.term == content.hard.term { hard } else { HardState { vote: 0, ..hard } };
-    log.restart_at(hard, applied.index, applied.term)?;
+    log.restart_at(hard, applied)?;
     content.hard = hard;
     content.terms.clear();
-    content.boundary = (applied.index, applied.term);
-    content.last = content.boundary;
+    (content.boundary, content.last) = (applied, applied);
     Ok(())
 }
 
@@ -263,7 +268,7 @@ pub(crate) fn replay(
 }
 
 fn apply_again(store: &mut Store, entry: &Entry, files: &dyn Files) -> Result<(), Fault> {
-    let at = Position { index: entry.index, term: entry.term };
+    let at = store::Position { index: entry.index, term: entry.term };
     let unreadable = |what: String| Fault::damaged("log", 0, format!("entry {} of term {}: {what}", at.index, at.term));
     if entry.kind == EntryKind::Config {
         let change = ConfChange::decode(&entry.data).map_err(|_| unreadable("no membership change".to_string()))?;
@@ -289,7 +294,6 @@ fn apply_again(store: &mut Store, entry: &Entry, files: &dyn Files) -> Result<()
 fn doubt_of(kept: Option<&disk::Doubt>, late_founder: bool) -> Option<Doubt> {
     let lost = kept.map(|kept| {
         let promise = kept.promise.filter(|_| !kept.at_least);
-        let promise = promise.map(|(index, term)| consensus::Position { index, term });
         // Whoever cannot tell how far the lost end went does not know its vote either.
         Doubt { promise, vote: promise.is_none(), sure: kept.sure }
     });
@@ -299,14 +303,13 @@ fn doubt_of(kept: Option<&disk::Doubt>, late_founder: bool) -> Option<Doubt> {
 
 /// `entries`: those of the log that are not applied.
 fn restored(content: LogContent, entries: Vec<Entry>, store: &Store, doubt: Option<Doubt>) -> Restored {
-    let applied = store.applied();
+    let applied = applied_position(store);
     let mut terms = content.terms;
-    terms.retain(|(first, _)| *first <= applied.index);
+    terms.retain(|run| run.index <= applied.index);
     Restored {
         hard: HardState { commit: content.hard.commit.max(applied.index), ..content.hard },
         conf: conf_state(store),
-        applied: applied.index,
-        applied_term: applied.term,
+        applied,
         entries,
         boundary: content.boundary,
         terms,

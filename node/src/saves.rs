@@ -21,10 +21,16 @@ const IDLE: u64 = 200 / TICK_MS;
 /// Data of one batch, about; one save alone may be larger. Bytes.
 const BATCH_BYTES: usize = 4 << 20;
 
+struct InFlight {
+    number: u64,
+    /// The tick of the submission.
+    since: u64,
+}
+
 #[derive(Default)]
 pub(crate) struct Saves {
-    /// Submitted and not durable yet: (number, tick of the submission).
-    in_flight: VecDeque<(u64, u64)>,
+    /// Submitted and not durable yet.
+    in_flight: VecDeque<InFlight>,
     /// Ready, in order, merged as far as `BATCH_BYTES` allows.
     waiting: VecDeque<Save>,
     /// The log is being restarted behind an installed snapshot: nothing may be saved in between.
@@ -59,14 +65,14 @@ impl Saves {
 
     fn start_next(&mut self, g: &mut Ground) {
         let Some(Save { number, hard, entries }) = self.waiting.pop_front() else { return };
-        self.in_flight.push_back((number, g.now));
+        self.in_flight.push_back(InFlight { number, since: g.now });
         g.start(Task::Save { number }, LogJob::Save { number, hard, entries });
     }
 
     /// True: it was the last one that the disk had.
     pub(crate) fn saved(&mut self, g: &mut Ground, number: u64) -> bool {
-        let (oldest, _) = self.in_flight.pop_front().expect("a save is in flight");
-        assert_eq!(oldest, number, "saves are done in order");
+        let oldest = self.in_flight.pop_front().expect("a save is in flight");
+        assert_eq!(oldest.number, number, "saves are done in order");
         self.unproven = Some(g.now);
         let last = self.in_flight.is_empty();
         g.consensus.saved(number);
@@ -76,7 +82,7 @@ impl Saves {
 
     /// How long the oldest save has been on its way to the disk. Ticks.
     pub(crate) fn age(&self, now: u64) -> u64 {
-        self.in_flight.front().map_or(0, |(_, at)| now - at)
+        self.in_flight.front().map_or(0, |oldest| now - oldest.since)
     }
 
     /// Before the log restarts: everything that is ready goes ahead of it, what comes later waits.
@@ -147,8 +153,9 @@ mod tests {
         Save { number, hard, entries: indexes.map(entry).collect() }
     }
 
-    fn told(save: &Save) -> Vec<(u64, u64)> {
-        save.entries.iter().map(|entry| (entry.index, entry.term)).collect()
+    fn told(save: &Save) -> String {
+        let place = |entry: &Entry| format!("{}/{}", entry.index, entry.term);
+        save.entries.iter().map(place).collect::<Vec<_>>().join(" ")
     }
 
     #[test]
@@ -159,7 +166,7 @@ mod tests {
         saves.push(save(3, 3, 8..=9));
         let merged = saves.waiting.pop_front().expect("one");
         assert!(saves.waiting.is_empty());
-        assert_eq!(told(&merged), [(5, 1), (6, 1), (7, 2), (8, 3), (9, 3)]);
+        assert_eq!(told(&merged), "5/1 6/1 7/2 8/3 9/3");
         assert_eq!((merged.number, merged.hard.term, merged.hard.commit), (3, 3, 3));
     }
 
@@ -168,7 +175,7 @@ mod tests {
         let mut saves = Saves::default();
         saves.push(save(1, 1, 5..=6));
         saves.push(Save { entries: Vec::new(), ..save(2, 4, 1..=1) });
-        assert_eq!(told(&saves.waiting[0]), [(5, 1), (6, 1)]);
+        assert_eq!(told(&saves.waiting[0]), "5/1 6/1");
         assert_eq!((saves.waiting[0].number, saves.waiting[0].hard.term), (2, 4));
     }
 }

@@ -9,19 +9,22 @@ pub struct HashScan {
     hash: HashKv,
     place: records::Place,
     until: i64,
+    /// The segments that the state had.
+    segments: Vec<u32>,
 }
 
 impl HashScan {
     /// `hash` holds the keep-set of `revision`.
-    pub fn new(revision: i64, hash: HashKv) -> HashScan {
-        HashScan { hash, place: records::Place::default(), until: revision.saturating_add(1) }
+    pub fn new(revision: i64, hash: HashKv, segments: Vec<u32>) -> HashScan {
+        HashScan { hash, place: records::Place::default(), until: revision.saturating_add(1), segments }
     }
 
     /// Reads about `bytes` more; true when the scan is done.
     ///
     /// # Errors
-    /// A record could not be read: the scan cannot go on.
+    /// A record could not be read. After [`Fault::Io`] the scan may go on where it stands.
     pub(crate) fn slice(&mut self, files: &dyn Files, bytes: u64) -> Result<bool, Fault> {
+        records::check_there(files, &self.segments)?;
         let hash = &mut self.hash;
         records::scan_on(files, &mut self.place, self.until, bytes, |record| {
             hash.feed(record.rev, record.tombstone, &record.body);
@@ -36,6 +39,6 @@ impl HashScan {
 /// A scan over nothing.
 impl Default for HashScan {
     fn default() -> HashScan {
-        HashScan::new(0, HashKv::new(0, 0, []))
+        HashScan::new(0, HashKv::new(0, 0, []), Vec::new())
     }
 }

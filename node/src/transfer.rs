@@ -40,12 +40,19 @@ pub(crate) struct Transfer {
     sending: BTreeMap<u64, Sending>,
     /// Receiver → index of a checkpoint that it may pull no longer.
     dropped: BTreeMap<u64, u64>,
-    /// Checkpoints that failed here: (sender, index), one of each sender.
-    rests: BTreeMap<(u64, u64), Rest>,
+    /// Checkpoints that failed here, one of each sender.
+    rests: BTreeMap<Offered, Rest>,
     token: u64,
     run: u64,
     /// Index of what lies in the staging place.
     staged: Option<u64>,
+}
+
+/// A checkpoint at `index`, offered by a member.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Offered {
+    from: u64,
+    index: u64,
 }
 
 struct Receiving {
@@ -223,7 +230,7 @@ impl Transfer {
             }
             receiving.wanted = false;
         }
-        if self.rests.get(&(from, index)).is_some_and(|rest| g.now < rest.until) {
+        if self.rests.get(&Offered { from, index }).is_some_and(|rest| g.now < rest.until) {
             return g.consensus.abandon_install();
         }
         if let Err(why) = check(&snapshot) {
@@ -329,9 +336,9 @@ impl Transfer {
     pub(crate) fn restart_log(&mut self, g: &mut Ground) {
         let status = g.consensus.status();
         let receiving = self.receiving.as_ref().expect("an install is under way");
-        let (index, term) = (receiving.snapshot.index, receiving.snapshot.term);
-        let hard = HardState { term: status.term, vote: status.vote, commit: index };
-        g.start(Task::RestartLog, LogJob::RestartLog { hard, index, term });
+        let at = receiving.snapshot.position();
+        let hard = HardState { term: status.term, vote: status.vote, commit: at.index };
+        g.start(Task::RestartLog, LogJob::RestartLog { hard, at });
     }
 
     /// The log has restarted behind the new state.
@@ -369,8 +376,8 @@ impl Transfer {
 
     /// The checkpoint is not taken again for a while. Its sender hears of it when it may offer again.
     fn rest(&mut self, g: &mut Ground, from: u64, index: u64, why: &str) {
-        self.rests.retain(|(sender, at), _| *sender != from || *at == index);
-        let rest = self.rests.entry((from, index)).or_insert(Rest { wait: 0, until: 0, said: false });
+        self.rests.retain(|offered, _| offered.from != from || offered.index == index);
+        let rest = self.rests.entry(Offered { from, index }).or_insert(Rest { wait: 0, until: 0, said: false });
         if rest.wait == 0 {
             g.note(Level::Warn, format!("gave up the snapshot at {index} from {from:x}: {why}"));
         }
@@ -399,7 +406,7 @@ impl Transfer {
         if now.is_multiple_of(OFFER_AGAIN) && g.is_leader() {
             self.offer_again(g);
         }
-        for ((from, index), rest) in &mut self.rests {
+        for (Offered { from, index }, rest) in &mut self.rests {
             if now >= rest.until && !rest.said {
                 rest.said = true;
                 g.send(*from, Frame::TransferEnded { index: *index, ok: false });

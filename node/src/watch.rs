@@ -80,6 +80,8 @@ pub struct WatchStream {
     reading: Option<Reading>,
     /// History had nothing, or was refused: not again before the next tick.
     history_rests: bool,
+    /// No watch can join below this revision, as the core said.
+    ring: i64,
     /// Ticks for which history is not asked, because a piece of it was found damaged.
     history_waits: u32,
     questions: BTreeMap<u64, Question>,
@@ -156,6 +158,7 @@ impl WatchStream {
             joining: 0,
             reading: None,
             history_rests: false,
+            ring: 0,
             history_waits: 0,
             questions: BTreeMap::new(),
             next_token: 0,
@@ -196,7 +199,7 @@ impl WatchStream {
         }
         match message {
             ToStream::Joined { id: join, revision, missed } => self.on_joined(join, revision, &missed, out),
-            ToStream::Behind { id: join, revision } => self.on_behind(join, revision),
+            ToStream::Behind { id: join, revision, ring } => self.on_behind(join, revision, ring),
             ToStream::Compacted { id: join, compacted } => self.on_compacted(join, compacted),
             ToStream::Events { id: join, events, picks } => self.on_events(join, Picked { events, picks }, out),
             ToStream::Progress { token, revision } => self.on_progress(token, revision),
@@ -413,8 +416,9 @@ impl WatchStream {
         }
     }
 
-    fn on_behind(&mut self, join: i64, revision: i64) {
+    fn on_behind(&mut self, join: i64, revision: i64, ring: i64) {
         self.seen = self.seen.max(revision);
+        self.ring = self.ring.max(ring);
         let Some((id, watch)) = self.answered(join) else { return };
         watch.state = State::Behind;
         let next = watch.next;
@@ -506,7 +510,9 @@ impl WatchStream {
             }
         }
         if at_head {
-            self.behind_to_waiting(history.next);
+            // Below the ring the core would only say once more that the watch is behind.
+            let ring = if history.revisions.is_empty() { i64::MIN } else { self.ring };
+            self.behind_to_waiting(history.next.max(ring));
         }
     }
 

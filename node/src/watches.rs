@@ -60,7 +60,7 @@ impl Watches {
     fn join(&mut self, g: &Ground, key: WatchKey, spec: WatchSpec, next: i64, willing: Willing) -> ToStream {
         let (id, revision, compacted) = (key.id, g.store.revision(), g.store.compacted());
         if willing.corrupt {
-            return ToStream::Behind { id, revision };
+            return ToStream::Behind { id, revision, ring: 0 };
         }
         if next < compacted {
             return ToStream::Compacted { id, compacted };
@@ -68,7 +68,7 @@ impl Watches {
         let WatchSpec { range, no_put, no_delete, prev_kv } = spec;
         match self.hub.join(key, Spec { range, no_put, no_delete, prev_kv }, next, revision) {
             Join::Joined { missed } => ToStream::Joined { id, revision, missed },
-            Join::Behind => ToStream::Behind { id, revision },
+            Join::Behind { ring } => ToStream::Behind { id, revision, ring },
         }
     }
 
@@ -108,11 +108,8 @@ impl Watches {
     fn read_history(&mut self, g: &mut Ground) {
         let Some(from) = self.histories.begin() else { return };
         g.write_records();
-        let job = BackgroundJob::ReadHistory {
-            from,
-            until: g.store.revision() + 1,
-            max_bytes: g.config.budgets.history_bytes,
-        };
+        let (until, max_bytes) = (g.store.revision() + 1, g.config.budgets.history_bytes);
+        let job = BackgroundJob::ReadHistory { segments: g.written_segments(), from, until, max_bytes };
         g.start(Task::History, job);
     }
 
@@ -131,7 +128,7 @@ impl Watches {
                     }
                 }
             },
-            Err(damage) => return self.history_failed(g, &damage.to_string()),
+            Err(damage) => return self.history_failed(g, &disk::Fault::damaged("state", damage.offset, damage.what)),
         }
         self.read_history(g);
     }
@@ -149,13 +146,14 @@ impl Watches {
 
     /// The index is whole: only the watches that need this piece wait. Their streams ask again, so
     /// it is told once a minute.
-    pub(crate) fn history_failed(&mut self, g: &mut Ground, why: &str) {
+    pub(crate) fn history_failed(&mut self, g: &mut Ground, fault: &disk::Fault) {
         if self.told.is_none_or(|told| g.now - told >= TOLD_AGAIN) {
             self.told = Some(g.now);
-            g.note(Level::Error, format!("history for watches could not be read: {why}"));
+            g.note(Level::Error, format!("history for watches could not be read: {fault}"));
         }
+        let refusal = if fault.is_damage() { Refusal::User(store::Error::Corrupt) } else { Refusal::Timeout };
         for waiter in self.histories.failed() {
-            g.refuse(waiter, Refusal::User(store::Error::Corrupt));
+            g.refuse(waiter, refusal);
         }
         self.read_history(g);
     }

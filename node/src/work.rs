@@ -1,8 +1,9 @@
 //! Carries a job out: blocking calls against `Files`, on whatever thread the driver chose.
 
 use crate::io::{BackgroundJob, Job, JobResult, LogJob, ReadJob};
+use crate::jobs::is_refused;
 use disk::transfer::Taken;
-use disk::{Fault, Files, Identity, Log, checkpoint, corrupt, records, staging, transfer};
+use disk::{Fault, Files, Identity, Log, checkpoint, corrupt, mend, records, staging, transfer};
 
 /// Bytes of records that one slice of a HashKV scan reads.
 const HASH_SLICE: u64 = 4 << 20;
@@ -76,8 +77,8 @@ fn log_or_fault(log: &mut Log, job: &LogJob) -> Result<JobResult, Fault> {
             log.cut_below(*below)?;
             JobResult::LogCut
         }
-        LogJob::RestartLog { hard, index, term } => {
-            log.restart_at(*hard, *index, *term)?;
+        LogJob::RestartLog { hard, at } => {
+            log.restart_at(*hard, *at)?;
             JobResult::LogRestarted
         }
         LogJob::ReadLog { ticket, from, max_bytes } => {
@@ -116,21 +117,35 @@ fn background_or_fault(files: &dyn Files, whose: Whose, job: &mut BackgroundJob)
     Ok(match job {
         BackgroundJob::WriteRecords { segment, offset, parts, seals } => {
             let upto = records::write(files, id, *segment, *offset, parts)?;
-            if *seals {
-                records::seal(files, *segment, upto)?;
-            }
-            JobResult::Written { segment: *segment, upto, sealed: *seals }
+            let sealed = if *seals { records::seal(files, *segment, upto) } else { Ok(()) };
+            // A segment can do without a seek table. What is damaged comes again from another member.
+            let damage = match sealed {
+                Err(fault) if fault.is_damage() => Some(fault),
+                other => other.map(|()| None)?,
+            };
+            JobResult::Written { segment: *segment, upto, sealed: *seals, damage }
         }
         BackgroundJob::HashKv { scan } => {
-            let done = scan.slice(files, HASH_SLICE)?;
-            JobResult::HashKv { scan: std::mem::take(scan), done }
+            let sliced = scan.slice(files, HASH_SLICE);
+            let scan = std::mem::take(scan);
+            match sliced {
+                Ok(done) => JobResult::HashKv { scan, done },
+                Err(fault) if is_refused(&fault) => JobResult::HashKvUnread { scan, fault },
+                Err(fault) => return Err(fault),
+            }
         }
-        BackgroundJob::ReadBackup { place, until, max_bytes } => {
+        BackgroundJob::Scrub { scan, bytes } => {
+            let step = scan.step(files, id, *bytes);
+            JobResult::Scrubbed { scan: std::mem::take(scan), step }
+        }
+        BackgroundJob::ReadBackup { segments, place, until, max_bytes } => {
+            records::check_there(files, segments)?;
             let (mut place, mut records) = (*place, Vec::new());
             let end = records::scan_on(files, &mut place, *until, *max_bytes, |record| records.push(record.clone()))?;
             JobResult::Backup { records, place, end }
         }
-        BackgroundJob::ReadHistory { from, until, max_bytes } => {
+        BackgroundJob::ReadHistory { segments, from, until, max_bytes } => {
+            records::check_there(files, segments)?;
             let (records, next) = records::history(files, *from, *until, *max_bytes)?;
             JobResult::History { records, next }
         }
@@ -146,6 +161,19 @@ fn background_or_fault(files: &dyn Files, whose: Whose, job: &mut BackgroundJob)
             let finished = checkpoint::finish(files, id, *index, head)?;
             checkpoint::clean(files, id, held)?;
             JobResult::CheckpointDone { manifest: finished.manifest, cut: finished.cut }
+        }
+        BackgroundJob::ReadRecords { segments, after, before, max_bytes } => {
+            let (records, end) = records::between(files, segments, *after, *before, *max_bytes)?;
+            JobResult::Records { records, end }
+        }
+        BackgroundJob::Mend { segment, at, parts } => {
+            mend::write(files, id, *segment, *at, parts)?;
+            JobResult::RecordsMended
+        }
+        BackgroundJob::Mended { segment, sealed, fillers } => {
+            sealed.map_or(Ok(()), |end| mend::seal_anew(files, *segment, end))?;
+            let manifest = if *fillers { mend::name_anew(files, id, *segment)? } else { None };
+            JobResult::SegmentMended { manifest }
         }
         BackgroundJob::ReadChunk { file, offset, len } => {
             let (bytes, end) = transfer::read_chunk(files, file, *offset, *len)?;

@@ -50,10 +50,9 @@ impl World {
             doubt: None,
             hard: HardState { term: 3, vote: 0, commit: AT },
             conf,
-            applied: AT,
-            applied_term: 3,
+            applied: consensus::Position { index: AT, term: 3 },
             entries: vec![],
-            boundary: (AT, 3),
+            boundary: consensus::Position { index: AT, term: 3 },
             terms: vec![],
         };
         let mut stranger = Consensus::new(config, restored);

@@ -26,6 +26,25 @@ fn scripts() {
     golden::folder(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/watch_scripts"), run);
 }
 
+/// Long values make the ring short. A watch on its way through history is near the newest revision all the
+/// while, and the core does not have the rest until the very end.
+#[test]
+fn a_watch_in_history_asks_to_join_when_the_ring_may_reach_back_to_it() {
+    let mut world = World::new(1500, &[LIMITS]);
+    world.history_chunk = 2;
+    for n in 0..100 {
+        assert!(world.change(&[("a".into(), Some(format!("{n:0500}")))]));
+    }
+    for _ in 0..10 {
+        world.client(0, FromClient::Create(create(&["a", "rev=1"])));
+    }
+    world.settle();
+    let events: usize = world.clients[0].received.iter().map(|response| response.events.len()).sum();
+    assert_eq!(events, 1_000);
+    let joins = world.clients[0].joins;
+    assert!(joins <= 40, "{joins} joins of 10 watches");
+}
+
 fn run(script: &str) -> String {
     let mut world = World::new(1500, &[LIMITS]);
     let mut hold = false;

@@ -8,7 +8,7 @@ use crate::peers::{Asking, Greeter, Outcome};
 use crate::signals::{Stops, die_of};
 pub use disk::founding::Founding;
 use disk::identity::{self, Found};
-use disk::inquiry::{Running, Standing};
+use disk::inquiry::{Running, Stage};
 use disk::urls::texts;
 use disk::{Files, Identity, late};
 use std::net::TcpListener;
@@ -121,6 +121,7 @@ impl Start<'_> {
             quota_bytes: quota(self.options),
             budgets: settings.budgets.node(),
             late_founder: late,
+            scrub_seconds: settings.scrub_interval.as_secs_f64().ceil() as u64,
             founders: self.founders(identity),
             kernel_boot: kernel_boot(),
             ..node::Config::new(identity.cluster, identity.member, self.boot, self.seed)
@@ -144,9 +145,9 @@ impl Start<'_> {
         ours.map_or_else(Vec::new, |founding| founding.members)
     }
 
-    fn greeter(&self, identity: Identity, standing: Standing) -> Result<Greeter, Failed> {
+    fn greeter(&self, identity: Identity, stage: Stage) -> Result<Greeter, Failed> {
         let io = |error: std::io::Error| failed("cannot start a thread")(error.to_string());
-        Greeter::start(identity, standing, self.peers).map_err(io)
+        Greeter::start(identity, stage, self.peers).map_err(io)
     }
 
     /// The directory holds a member.
@@ -159,7 +160,7 @@ impl Start<'_> {
         // It may take a while to read the directory. A founder shall not take that for absence.
         let greeter = match self.options.initial_cluster.len() {
             0 | 1 => None,
-            _ => Some(self.greeter(identity, Standing::Recovering)?),
+            _ => Some(self.greeter(identity, Stage::Recovering)?),
         };
         Ok(Known { identity, late, greeter, stops: None })
     }
@@ -191,7 +192,7 @@ impl Start<'_> {
 
     /// Asks the others whether this member may found. A signal to stop ends the process here.
     fn ask(&self, identity: Identity, members: &[Member], created: Created) -> Result<Known, Failed> {
-        let mut greeter = self.greeter(identity, Standing::Founding)?;
+        let mut greeter = self.greeter(identity, Stage::Founding)?;
         let asking = Asking { identity, boot: self.boot, members: members.to_vec() };
         let (stops, asked) = self.runtime.block_on(async {
             let mut stops = Stops::listen().map_err(|error| failed("cannot listen for signals")(error.to_string()))?;
@@ -210,7 +211,7 @@ impl Start<'_> {
                 if late {
                     // What it says from now on must not help another founder.
                     drop(greeter);
-                    greeter = self.greeter(identity, Standing::Recovering)?;
+                    greeter = self.greeter(identity, Stage::Recovering)?;
                 }
                 Ok(Known { identity, late, greeter: Some(greeter), stops: Some(stops) })
             }
@@ -338,18 +339,18 @@ mod tests {
             founding(&self.options(member)).expect("good").identity
         }
 
-        /// Starts `a` in `dir` while `b` answers `standing`.
-        fn begins(self, dir: &Path, standing: Standing) -> Result<Begun, Failed> {
+        /// Starts `a` in `dir` while `b` answers `stage`.
+        fn begins(self, dir: &Path, stage: Stage) -> Result<Begun, Failed> {
             let options = Options { data_dir: dir.to_path_buf(), ..self.options(0) };
             let identity = self.identity(1);
-            let _greeter = Greeter::start(identity, standing, &[self.theirs]).expect("greets");
+            let _greeter = Greeter::start(identity, stage, &[self.theirs]).expect("greets");
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
             begin(&Start { options: &options, boot: 1, seed: 1, peers: &[self.ours], runtime: &runtime })
         }
     }
 
-    fn begins(dir: &Path, standing: Standing) -> Result<Begun, Failed> {
-        Three::new().begins(dir, standing)
+    fn begins(dir: &Path, stage: Stage) -> Result<Begun, Failed> {
+        Three::new().begins(dir, stage)
     }
 
     /// With peers the name of a directory is not lost with its file.
@@ -393,7 +394,7 @@ mod tests {
     #[test]
     fn two_of_three_found() {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let begun = begins(&dir.path().join("a"), Standing::Founding).expect("founds");
+        let begun = begins(&dir.path().join("a"), Stage::Founding).expect("founds");
         assert!(!begun.late && !begun.config.late_founder);
         assert_eq!(identity::find(&*begun.files), Ok(Found::Ready(begun.identity)));
         assert!(!late::marked(&*begun.files, begun.identity).expect("reads"));
@@ -402,19 +403,19 @@ mod tests {
     #[test]
     fn a_late_founder_remembers_it() {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let begun = begins(&dir.path().join("a"), Standing::Running(beyond())).expect("founds");
+        let begun = begins(&dir.path().join("a"), Stage::Running(beyond())).expect("founds");
         assert!(begun.late && begun.config.late_founder);
         assert_eq!(identity::find(&*begun.files), Ok(Found::Ready(begun.identity)));
         assert!(late::marked(&*begun.files, begun.identity).expect("reads"));
         drop(begun);
-        let again = begins(&dir.path().join("a"), Standing::Founding).expect("goes on");
+        let again = begins(&dir.path().join("a"), Stage::Founding).expect("goes on");
         assert!(again.late && again.config.late_founder);
     }
 
     #[test]
     fn a_member_that_is_known_writes_nothing() {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let knows = Standing::Running(Running { published: true, ..beyond() });
+        let knows = Stage::Running(Running { published: true, ..beyond() });
         let path = dir.path().join("a");
         let failed = begins(&path, knows).err().expect("refused");
         assert_eq!(failed.message, "discovery failed");
@@ -430,14 +431,14 @@ mod tests {
 
     #[test]
     fn a_founding_that_was_interrupted_asks_again() {
-        let knows = Standing::Running(Running { acknowledged: 4, ..beyond() });
-        for (standing, founds) in [(Standing::Founding, true), (knows, false)] {
+        let knows = Stage::Running(Running { acknowledged: 4, ..beyond() });
+        for (stage, founds) in [(Stage::Founding, true), (knows, false)] {
             let dir = tempfile::tempdir().expect("a temporary directory");
             let (three, path) = (Three::new(), dir.path().join("a"));
             identity::write(&RealFiles::open(&path).expect("opens"), three.identity(0), false).expect("writes");
             let read = || std::fs::read(path.join(identity::FILE)).expect("is there");
             let before = read();
-            assert_eq!(three.begins(&path, standing).is_ok(), founds);
+            assert_eq!(three.begins(&path, stage).is_ok(), founds);
             assert_eq!(before == read(), !founds, "a refusal changes nothing");
         }
     }

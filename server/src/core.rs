@@ -4,7 +4,7 @@
 //! ([`crate::driver`]) answers in batches, and the batch is handed out on the runtime of the
 //! connection that asked, so that a thousand answers cost one wake-up.
 
-use crate::intake::{Batch, Intake, NotTaken};
+use crate::intake::{Batch, Depths, Intake, NotTaken};
 use crate::ledger::Ledger;
 use crate::posts::{self, Inbox, Post};
 use crate::readers::Readers;
@@ -232,7 +232,7 @@ impl Core {
 
     /// Every queue by name, with what stands in it.
     pub fn depths(&self) -> Vec<(&'static str, u64)> {
-        let (urgent, normal) = self.shared.intake.depths();
+        let Depths { urgent, normal } = self.shared.intake.depths();
         let reads = self.shared.readers.as_ref().map_or(0, Readers::depth);
         let mut depths = vec![("core_urgent", urgent), ("core_normal", normal), ("record_reads", reads)];
         depths.extend(self.shared.ledger.depths());
@@ -275,7 +275,11 @@ impl Core {
         }
         match &self.shared.readers {
             _ if wanted.is_empty() => Ok(()),
-            Some(readers) => readers.records(wanted, found).await,
+            Some(readers) => readers.records(wanted, found).await.map_err(|fault| {
+                let text = readers.tell(&fault);
+                self.shared.intake.unreadable(fault);
+                text
+            }),
             None => Err("no reader for records on disk".into()),
         }
     }

@@ -222,6 +222,7 @@ fn accept(
         ToCore::Frame { from, frame, .. } => Input::Frame { from, frame },
         ToCore::Lost { peer } => Input::Lost { peer },
         ToCore::Done { job, result } => Input::Done { job, result },
+        ToCore::Unreadable { fault } => Input::Unreadable { fault },
         ToCore::Stalled { job, fault } => Input::Stalled { job, fault },
         ToCore::Stop => Input::Stop,
     })

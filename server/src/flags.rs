@@ -111,6 +111,7 @@ pub static FLAGS: &[Flag] = &[
     flag("pre-vote", Bool, "true", Ignored, "run an additional election phase before a vote; always on"),
     flag("auto-compaction-retention", Text, "0", Works, "auto compaction retention: hours or a duration (periodic), or revisions (revision); 0 means disable"),
     flag("auto-compaction-mode", OneOf(&["periodic", "revision"]), "periodic", Works, "interpret 'auto-compaction-retention' as one of: periodic|revision"),
+    flag("scrub-interval", DURATION, "24h0m0s", Works, "read everything at rest and compare it with its checksums in about this time; 0 means never (kvorum only)"),
     flag("v2-deprecation", Text, "write-only", Ignored, "legacy"),
     // Security
     flag("cert-file", Text, "", NO_TLS, "path to the client server TLS cert file"),

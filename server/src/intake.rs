@@ -18,14 +18,46 @@ use tokio::sync::oneshot;
 const OVERHEAD: u64 = 256;
 
 pub enum ToCore {
-    Ask { waiter: Waiter, runtime: usize, request: Request, cost: u64, answer: oneshot::Sender<Asked> },
-    Cancel { waiter: Waiter, timed_out: bool },
-    Open { stream: StreamId, runtime: usize, post: Post },
-    Watch { stream: StreamId, op: WatchOp },
-    Frame { from: u64, frame: Frame, cost: u64 },
-    Lost { peer: u64 },
-    Done { job: JobId, result: JobResult },
-    Stalled { job: JobId, fault: disk::Fault },
+    Ask {
+        waiter: Waiter,
+        runtime: usize,
+        request: Request,
+        cost: u64,
+        answer: oneshot::Sender<Asked>,
+    },
+    Cancel {
+        waiter: Waiter,
+        timed_out: bool,
+    },
+    Open {
+        stream: StreamId,
+        runtime: usize,
+        post: Post,
+    },
+    Watch {
+        stream: StreamId,
+        op: WatchOp,
+    },
+    Frame {
+        from: u64,
+        frame: Frame,
+        cost: u64,
+    },
+    Lost {
+        peer: u64,
+    },
+    Done {
+        job: JobId,
+        result: JobResult,
+    },
+    Stalled {
+        job: JobId,
+        fault: disk::Fault,
+    },
+    /// A connection could not read a record.
+    Unreadable {
+        fault: disk::Fault,
+    },
     Stop,
 }
 
@@ -58,15 +90,20 @@ pub struct Batch {
     pub normal: Vec<ToCore>,
 }
 
+/// Things that wait in each lane.
+pub struct Depths {
+    pub urgent: u64,
+    pub normal: u64,
+}
+
 impl Intake {
     pub fn new(ledger: Arc<Ledger>) -> Intake {
         Intake { lanes: Mutex::default(), ready: Condvar::new(), ledger }
     }
 
-    /// (urgent, normal) things that wait.
-    pub fn depths(&self) -> (u64, u64) {
+    pub fn depths(&self) -> Depths {
         let lanes = self.lanes();
-        (lanes.urgent.len() as u64, lanes.normal.len() as u64)
+        Depths { urgent: lanes.urgent.len() as u64, normal: lanes.normal.len() as u64 }
     }
 
     /// Whether a question of this kind fits now. What ends something always fits; what keeps a
@@ -170,6 +207,11 @@ impl Intake {
 
     pub fn stalled(&self, job: JobId, fault: disk::Fault) {
         let _ = self.push(true, ToCore::Stalled { job, fault });
+    }
+
+    /// A record could not be read: the member gets it from another one.
+    pub fn unreadable(&self, fault: disk::Fault) {
+        let _ = self.push(true, ToCore::Unreadable { fault });
     }
 
     pub fn stop(&self) {

@@ -206,6 +206,7 @@ fn settings(given: &Given, seed: u64) -> Result<Settings, Rejected> {
         election: Duration::from_millis(election),
         heartbeat: Duration::from_millis(heartbeat),
         quota_bytes: given.int("quota-backend-bytes"),
+        scrub_interval: given.duration("scrub-interval"),
         max_concurrent_streams: u32::try_from(given.uint("max-concurrent-streams")).unwrap_or(u32::MAX),
         keepalive_min_time: given.duration("grpc-keepalive-min-time"),
         keepalive_interval: given.duration("grpc-keepalive-interval"),

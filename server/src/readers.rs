@@ -7,12 +7,16 @@ use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tokio::sync::{Semaphore, oneshot};
 
 /// Reading threads; two keep one slow read from holding all others.
 const THREADS: usize = 2;
 /// Batches that may wait for the reading threads; beyond it their askers wait for room.
 const WAITING: usize = 1024;
+/// A read that the disk refuses is tried so often, so far apart.
+const TRIES: u32 = 3;
+const AGAIN: Duration = Duration::from_secs(1);
 
 struct Batch {
     wanted: Vec<Wanted>,
@@ -40,14 +44,30 @@ impl Readers {
         Ok(Readers { cached, queue, room: Arc::new(Semaphore::new(WAITING)), unreadable: Arc::default() })
     }
 
-    /// See [`crate::core::Core::records`]. What is at hand is in `found` already.
-    pub(crate) async fn records(&self, wanted: Vec<Wanted>, found: &mut Fetched) -> Result<(), String> {
-        let missing = fetch(&*self.cached, wanted, found).map_err(|fault| self.unreadable.tell(fault))?;
+    /// See [`crate::core::Core::records`]. What is at hand is in `found` already. A read that the disk
+    /// refuses says nothing about what it holds: it is tried again a moment later.
+    pub(crate) async fn records(&self, wanted: Vec<Wanted>, found: &mut Fetched) -> Result<(), Fault> {
+        for _ in 1..TRIES {
+            match self.read(wanted.clone(), found).await {
+                Err(Fault::Io { error, .. }) if error.kind() != ErrorKind::NotFound => tokio::time::sleep(AGAIN).await,
+                other => return other,
+            }
+        }
+        self.read(wanted, found).await
+    }
+
+    async fn read(&self, wanted: Vec<Wanted>, found: &mut Fetched) -> Result<(), Fault> {
+        let missing = fetch(&*self.cached, wanted, found)?;
         if !missing.is_empty() {
             let places: Vec<usize> = missing.iter().map(|wanted| wanted.place).collect();
             found.absorb(self.wait(missing).await?, places.into_iter());
         }
         Ok(())
+    }
+
+    /// Counts and tells a read that failed. The text is for the asker.
+    pub(crate) fn tell(&self, fault: &Fault) -> String {
+        self.unreadable.tell(fault)
     }
 
     /// Batches that the reading threads have not finished.
@@ -61,16 +81,13 @@ impl Readers {
     }
 
     /// Numbers them anew, from 0 in the order of `wanted`.
-    async fn wait(&self, mut wanted: Vec<Wanted>) -> Result<Fetched, String> {
+    async fn wait(&self, mut wanted: Vec<Wanted>) -> Result<Fetched, Fault> {
         wanted.iter_mut().enumerate().for_each(|(n, wanted)| wanted.place = n);
         let (answer, answered) = oneshot::channel();
-        let stopped = "the reader stopped";
-        let _room = self.room.acquire().await.map_err(|_| stopped)?;
-        self.queue.send(Batch { wanted, answer }).map_err(|_| stopped)?;
-        match answered.await {
-            Ok(result) => result.map_err(|fault| self.unreadable.tell(fault)),
-            Err(_) => Err(stopped.into()),
-        }
+        let stopped = || Fault::Stopped { file: "state".to_string(), reason: "the reader stopped".to_string() };
+        let _room = self.room.acquire().await.map_err(|_| stopped())?;
+        self.queue.send(Batch { wanted, answer }).map_err(|_| stopped())?;
+        answered.await.map_err(|_| stopped())?
     }
 }
 
@@ -84,9 +101,9 @@ struct Unreadable {
 
 impl Unreadable {
     /// The text for the asker.
-    fn tell(&self, fault: Fault) -> String {
+    fn tell(&self, fault: &Fault) -> String {
         let text = fault.to_string();
-        let (file, offset) = match &fault {
+        let (file, offset) = match fault {
             Fault::Damaged { file, offset, .. } => (file, *offset),
             // An installed snapshot takes files away from under those who read.
             Fault::Io { file, offset, error } if error.kind() != ErrorKind::NotFound => (file, *offset),
@@ -94,8 +111,8 @@ impl Unreadable {
         };
         self.times.fetch_add(1, Ordering::Relaxed);
         if self.said.due(format!("{file} {offset}")) {
-            let advice = "the other members have their own copy: read from them, look at this member's disk, \
-                          and once it is stopped let `kvorum utl verify` list what else is damaged";
+            let advice = "what is damaged comes again from another member if there is one; look at this \
+                          member's disk, and once it is stopped let `kvorum utl verify` list what else is damaged";
             let fields = [
                 ("file", json!(file)),
                 ("offset", json!(offset)),

@@ -20,6 +20,8 @@ pub struct Settings {
     pub heartbeat: Duration,
     /// `--quota-backend-bytes`; 0 = default (2 GiB), negative = no quota.
     pub quota_bytes: i64,
+    /// `--scrub-interval`: everything at rest is verified in about this time; zero = never.
+    pub scrub_interval: Duration,
     pub max_concurrent_streams: u32,
     pub keepalive_min_time: Duration,
     pub keepalive_interval: Duration,
@@ -58,6 +60,7 @@ impl Default for Settings {
             election: Duration::from_millis(1000),
             heartbeat: Duration::from_millis(100),
             quota_bytes: 0,
+            scrub_interval: Duration::from_secs(24 * 60 * 60),
             max_concurrent_streams: u32::MAX,
             keepalive_min_time: Duration::from_secs(5),
             keepalive_interval: Duration::from_secs(7200),

@@ -130,9 +130,11 @@ fn fault(plan: &Plan, sight: Sight, rng: &mut Rng) -> Option<Fault> {
         Sight::Quota => Fault::NoRoom { who, lasts, quota: true },
         Sight::LaneHung => Fault::LaneHung { who, lane: *rng.pick(&[0, 2, 2, 1]), lasts: lasts * 3 },
         Sight::SlowTurns => {
-            // Slower than a third of an election timeout nobody leads for long.
-            let most = (plan.election_ms / 3).clamp(60, 500);
-            Fault::SlowTurns { who, lasts: lasts * 8, cost: rng.between(50, most) * MS }
+            // What comes waits for one turn, and what the disk says for another: an exchange with such a member takes
+            // three of its turns at most. A new leader needs two exchanges before it serves anything: one to find
+            // where the logs meet, one for its first entry. It has an election timeout before it gives way.
+            let most = (plan.election_ms / 6).min(500);
+            Fault::SlowTurns { who, lasts: lasts * 8, cost: rng.between(most / 2, most) * MS }
         }
         Sight::DroppedFrames => Fault::Drops { lasts, per_myriad: rng.between(10, 2_000) },
         _ => return story(sight, rng),
@@ -178,7 +180,13 @@ fn settings(plan: &mut Plan, sight: Sight, rng: &mut Rng) {
             plan.workload.value = 100_000;
             plan.workload.long = rng.between(10, 60);
         }
-        Sight::SlowTurns => plan.until += 40 * SECOND,
+        Sight::SlowTurns => {
+            plan.until += 40 * SECOND;
+            if rng.percent(50) {
+                // As an operator of slow machines sets it: room for turns of half a second.
+                (plan.election_ms, plan.heartbeat_ms) = (3_000, 300);
+            }
+        }
         Sight::Bandwidth => plan.bandwidth = *rng.pick(&[250_000, 1_000_000, 2_500_000, 20_000_000]),
         Sight::ManyLeases if plan.members > 1 => {
             plan.leases = 50_000;

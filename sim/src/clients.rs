@@ -12,6 +12,7 @@ use crate::trace::Time;
 use crate::watcher;
 use bytes::Bytes;
 use node::{Answer, Found, Input, RangeStart, Refusal, Request, StreamId, Waiter};
+use std::sync::Arc;
 use store::{Error, Item, KeyRange, Located, Query, SortOrder, SortTarget};
 
 /// Who waits for an answer.
@@ -26,6 +27,8 @@ pub(crate) enum Reader {
     },
     /// Nobody: one of very many.
     Flood,
+    /// The member's own edge.
+    Publish,
     /// The vigil, during the faults.
     Vigil {
         probe: crate::vigil::Probe,
@@ -235,6 +238,7 @@ impl Sim {
         let Some(reader) = life.waiters.remove(&waiter) else { return };
         match reader {
             Reader::Flood => {}
+            Reader::Publish => self.publish_answered(who, &answer),
             Reader::Vigil { probe } => self.vigil_answered(probe, answer),
             Reader::History { stream } => self.history_answered(who, stream, answer),
             Reader::Epilogue { tag } => self.epilogue_answered(who, tag, revision, answer),
@@ -534,9 +538,15 @@ impl Sim {
             return watcher::open(bytes);
         }
         self.marks.hit("value read from a file");
-        let files = self.members[who].disk.files();
-        let bytes = disk::records::read(files.as_ref(), at.handle).map_err(|fault| format!("m{}: {fault}", who + 1))?;
-        watcher::open(&bytes)
+        let files = Arc::clone(&self.members[who].files);
+        match disk::records::read(files.as_ref(), at.handle) {
+            Ok(bytes) => watcher::open(&bytes),
+            Err(fault) => {
+                let text = format!("m{}: {fault}", who + 1);
+                self.give(who, Input::Unreadable { fault });
+                Err(text)
+            }
+        }
     }
 
     fn kv(&mut self, who: usize, item: &Item, keys_only: bool, keeps_lease: bool) -> Result<Kv, String> {

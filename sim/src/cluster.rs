@@ -1,6 +1,7 @@
 //! The driver: whole members on virtual time. It carries outputs out as the server does, on
 //! three disk lanes for each member, over the simulated network, and feeds the oracle.
 
+mod founding;
 mod frames;
 mod jobs;
 mod lives;
@@ -19,7 +20,7 @@ use crate::sights::Sight;
 use crate::streams::Stream;
 use crate::trace::{Mode, Time, Trace, fold};
 use bytes::Bytes;
-use consensus::HardState;
+use consensus::{HardState, Position};
 use disk::Identity;
 use node::frame::Frame;
 use node::{
@@ -27,6 +28,7 @@ use node::{
 };
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::sync::Arc;
 
 pub const CLUSTER: u64 = 0xc1;
 /// Log index that the genesis checkpoint stands for: one for each founder.
@@ -130,6 +132,11 @@ pub(crate) enum Event {
     },
     /// The next leases of a flood.
     Flood,
+    /// A member that serves says where.
+    Publish {
+        who: usize,
+        life: u64,
+    },
     /// The vigil looks on.
     Look,
     FaultEnds {
@@ -143,7 +150,7 @@ pub(crate) enum Event {
 #[derive(Clone, Debug)]
 pub(crate) struct Durable {
     hard: HardState,
-    entries: Vec<(u64, u64)>,
+    entries: Vec<Position>,
 }
 
 struct Queued {
@@ -202,11 +209,25 @@ pub(crate) struct Life {
     installing: bool,
     pub status: Status,
     pub frozen_once: bool,
+    /// It founded when others were beyond genesis, and had not caught up when it started.
+    late: bool,
+    /// It tells the others its client URLs.
+    publishing: Option<Waiter>,
+    published_urls: bool,
+}
+
+/// Who leads a term.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Led {
+    term: u64,
+    leader: u64,
 }
 
 pub(crate) struct Member {
     pub id: u64,
     pub disk: Disk,
+    /// The disk as this life of the process sees it.
+    pub files: Arc<dyn disk::Files>,
     pub life: u64,
     /// Power losses so far: each gives the machine another boot.
     power_losses: u64,
@@ -220,9 +241,11 @@ pub(crate) struct Member {
     /// Planted: an image of the disk of some seconds ago.
     pub old_image: Option<(Time, BTreeMap<String, Vec<u8>>)>,
     stopping: Option<Time>,
+    /// It waits for the other founders.
+    founding: bool,
     last_leader: u64,
-    /// The newest term that it knew a leader of, and that leader.
-    led: (u64, u64),
+    /// The newest leader that it knew.
+    led: Led,
     /// Lanes whose jobs wait, and until when.
     pub hung: [Time; 3],
     /// A turn takes so long until that time.
@@ -272,6 +295,8 @@ pub struct Sim {
     dead_lanes: std::collections::BTreeSet<(usize, usize)>,
     frame_buffer: Vec<u8>,
     pub stats: BTreeMap<&'static str, u64>,
+    /// Bytes committed a second, until the end of the faults.
+    pub(crate) goodput: u64,
 }
 
 fn lane_number(job: &Job) -> usize {
@@ -295,6 +320,7 @@ impl Sim {
                 });
                 Member {
                     id: i as u64 + 1,
+                    files: disk.process(),
                     disk,
                     life: 0,
                     up: None,
@@ -305,8 +331,9 @@ impl Sim {
                     old_image: None,
                     power_losses: 0,
                     stopping: None,
+                    founding: false,
                     last_leader: 0,
-                    led: (0, 0),
+                    led: Led::default(),
                     hung: [0; 3],
                     slow: (0, 0),
                     busy_until: 0,
@@ -341,25 +368,16 @@ impl Sim {
             dead_lanes: Default::default(),
             frame_buffer: Vec::new(),
             stats: BTreeMap::new(),
+            goodput: 0,
             plan,
         };
-        sim.found();
+        sim.schedule();
         sim
     }
 
-    /// Genesis on every disk, flushed; then everything is scheduled.
-    fn found(&mut self) {
+    /// Everything is scheduled; the members start in empty directories.
+    fn schedule(&mut self) {
         for who in 0..self.plan.members {
-            let disk = self.members[who].disk.clone();
-            disk.begin(0, None);
-            let made = self.genesis(who);
-            disk.end();
-            disk.power_loss(1 << 40, PowerLoss::Everything);
-            match made {
-                Ok(Ok(())) => {}
-                Ok(Err(fault)) => self.oracle.fail(0, "recover", format!("genesis: {fault}")),
-                Err(panic) => self.oracle.fail(0, "panic", panic),
-            }
             let at = self.rng.below(200 * MS);
             self.at(at, Event::Start { who });
         }
@@ -415,6 +433,7 @@ impl Sim {
         config.log_segment_bytes = self.plan.log_segment_bytes;
         config.checkpoint_bytes = self.plan.checkpoint_bytes;
         config.quota_bytes = -1;
+        config.scrub_seconds = 20;
         config.founders = self.founders();
         if self.plan.small_budgets {
             config.budgets.entry_cache = 4 << 10;
@@ -483,6 +502,7 @@ impl Sim {
             Event::Look => self.look(),
             Event::Depart { from, to } => self.depart(from, to),
             Event::Flood => self.flood(),
+            Event::Publish { who, life } if self.alive(who, life) => self.publish(who),
             Event::FaultEnds { nth, member } => self.fault_ends(nth, member),
             Event::Phase => self.advance_phase(),
             _ => {}
@@ -617,8 +637,8 @@ impl Sim {
                     self.members[who].last_leader = leader;
                 }
                 // Who leads again in another term gives every lease its full time too.
-                if leader != 0 && self.members[who].led != (term, leader) {
-                    self.members[who].led = (term, leader);
+                if leader != 0 && self.members[who].led != (Led { term, leader }) {
+                    self.members[who].led = Led { term, leader };
                     self.last_leader_change = self.now;
                 }
                 self.tell_streams_leader(who, leader != 0);

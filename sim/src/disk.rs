@@ -13,6 +13,7 @@
 
 mod calls;
 mod harm;
+mod process;
 
 pub use harm::{Image, Rotten, Trouble};
 
@@ -440,6 +441,7 @@ impl Disk {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
+    /// For what is no member's process: an operator's tool, or the oracle.
     pub fn files(&self) -> Arc<dyn Files> {
         Arc::new(self.clone())
     }

@@ -19,6 +19,7 @@
 //! | `client`, `clients`, `streams` | what is asked, and by whom |
 //! | `model`, `oracle`, `watcher` | what is right |
 //! | `run`, `campaign`, `shrink` | one seed; many; a failing one made smaller |
+//! | `load` | goodput against load |
 //! | `planted`, `marks` | bugs that must be found; situations that must be met |
 //!
 //! The checks carry the names of the invariants they hold: KV-1 strict serialisability, KV-2
@@ -28,7 +29,7 @@
 //! it was flushed, D-4 every record in a file is right, D-5 damage is never served, D-6 no
 //! checkpoint names damage; L-3 renewed leases live during faults, L-4 others end during faults;
 //! V-2 a healthy majority serves during faults, V-5 who lags makes progress; N-1 nothing is said
-//! or done for ever, B-1 nothing is forwarded over and over; R-1 one
+//! or done for ever, B-1 nothing is forwarded over and over, B-2 goodput does not fall with load; R-1 one
 //! leader a term, R-2 to R-6 logs; H-1 equal digests, H-2 equal hashes; V-1 a write in peace, V-4
 //! equality in peace; `panic`, `fatal`, `recover` and `codec` for what may simply not happen.
 
@@ -40,6 +41,7 @@ pub mod clock;
 pub mod cluster;
 pub mod disk;
 mod faults;
+pub mod load;
 pub mod marks;
 pub mod model;
 pub mod net;

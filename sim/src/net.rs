@@ -1,4 +1,4 @@
-//! The simulated network: one directed link for each pair, with three lanes.
+//! The simulated network: one directed link for each pair, with the lanes of the shipped frames.
 //!
 //! Inside one lane of one connection nothing is lost, doubled or reordered (it is TCP); lanes
 //! overtake each other. A connection can *break*: both sides hear of it, what was under way is
@@ -9,6 +9,7 @@ use crate::pipe::Pipe;
 use crate::rng::Rng;
 use crate::trace::Time;
 use bytes::Bytes;
+use node::frame::Lane;
 use std::collections::VecDeque;
 
 #[derive(Debug, Default)]
@@ -21,13 +22,21 @@ struct Link {
     up_at: Time,
     /// Arrival of the last frame of each lane.
     last: [Time; LANES],
-    held: VecDeque<(usize, Bytes)>,
+    held: VecDeque<(Lane, Bytes)>,
     /// Used when the link has bandwidth.
     pipe: Pipe,
 }
 
-/// Urgent, log, bulk.
-pub const LANES: usize = 3;
+const LANES: usize = 4;
+
+fn number(lane: Lane) -> usize {
+    match lane {
+        Lane::Urgent => 0,
+        Lane::Log => 1,
+        Lane::Bulk => 2,
+        Lane::Forward => 3,
+    }
+}
 
 /// A frame on its way.
 #[derive(Clone, Debug)]
@@ -62,7 +71,7 @@ pub struct Net {
     pub extra: Time,
     /// Frames of 10,000 that break their connection.
     pub breaks: u64,
-    /// Appends and pieces of 10,000 that are dropped, the connection lives on.
+    /// Frames of 10,000 that are not urgent and are dropped; the connection lives on.
     pub drops: u64,
     ghosts: u64,
     /// Bytes a second of each directed link; 0: no bound.
@@ -82,7 +91,7 @@ impl Net {
         &mut self.links[from * self.members + to]
     }
 
-    pub fn send(&mut self, now: Time, from: usize, to: usize, lane: usize, bytes: Bytes) -> Sent {
+    pub fn send(&mut self, now: Time, from: usize, to: usize, lane: Lane, bytes: Bytes) -> Sent {
         self.frames += 1;
         let up_at = self.link(from, to).up_at;
         if now < up_at {
@@ -91,7 +100,7 @@ impl Net {
         if self.breaks > 0 && self.rng.per_myriad(self.breaks) {
             return Sent::Breaks;
         }
-        if self.drops > 0 && lane > 0 && self.rng.per_myriad(self.drops) {
+        if self.drops > 0 && lane != Lane::Urgent && self.rng.per_myriad(self.drops) {
             return Sent::Dropped;
         }
         if self.bandwidth > 0 {
@@ -118,15 +127,15 @@ impl Net {
         Some((at, flight, left))
     }
 
-    fn fly(&mut self, now: Time, from: usize, to: usize, lane: usize, bytes: Bytes) -> (Time, Flight) {
+    fn fly(&mut self, now: Time, from: usize, to: usize, lane: Lane, bytes: Bytes) -> (Time, Flight) {
         let mut took = self.rng.delay(self.delay) + self.extra;
-        if lane == 2 && self.bandwidth == 0 {
+        if lane == Lane::Bulk && self.bandwidth == 0 {
             took += bytes.len() as u64 / 20;
         }
         let link = self.link(from, to);
         // Behind the frame before it in the same lane.
-        let at = (now + took).max(link.last[lane] + 1);
-        link.last[lane] = at;
+        let at = (now + took).max(link.last[number(lane)] + 1);
+        link.last[number(lane)] = at;
         (at, Flight { from, to, epoch: link.epoch, bytes })
     }
 
@@ -221,8 +230,8 @@ mod tests {
         let mut overtaken = false;
         let (mut last_log, mut last_urgent) = (0, 0);
         for i in 0..200 {
-            let (log, _) = arrival(n.send(i, 0, 1, 1, Bytes::new()));
-            let (urgent, _) = arrival(n.send(i, 0, 1, 0, Bytes::new()));
+            let (log, _) = arrival(n.send(i, 0, 1, Lane::Log, Bytes::new()));
+            let (urgent, _) = arrival(n.send(i, 0, 1, Lane::Urgent, Bytes::new()));
             assert!(log > last_log && urgent > last_urgent);
             overtaken |= urgent < log;
             (last_log, last_urgent) = (log, urgent);
@@ -234,11 +243,11 @@ mod tests {
     fn a_broken_connection_loses_what_was_under_way_unless_ghosts_walk() {
         for (ghosts, arrives) in [(0, false), (100, true)] {
             let mut n = net(ghosts);
-            let (_, flight) = arrival(n.send(0, 0, 1, 1, Bytes::new()));
+            let (_, flight) = arrival(n.send(0, 0, 1, Lane::Log, Bytes::new()));
             let up_at = n.break_pair(1, 0, 1);
             assert_eq!(n.arrives(&flight), arrives);
-            assert!(matches!(n.send(up_at - 1, 0, 1, 1, Bytes::new()), Sent::NoConnection(_)));
-            let (_, next) = arrival(n.send(up_at, 0, 1, 1, Bytes::new()));
+            assert!(matches!(n.send(up_at - 1, 0, 1, Lane::Log, Bytes::new()), Sent::NoConnection(_)));
+            let (_, next) = arrival(n.send(up_at, 0, 1, Lane::Log, Bytes::new()));
             assert!(n.arrives(&next));
             n.died(up_at + 1, 1);
             assert!(!n.arrives(&next), "a new life hears nothing that was sent to the old one");
@@ -249,8 +258,8 @@ mod tests {
     fn a_cut_holds_back_until_it_heals() {
         let mut n = net(0);
         n.cut(0, 1);
-        assert!(matches!(n.send(0, 0, 1, 1, Bytes::from_static(b"x")), Sent::Held));
-        arrival(n.send(0, 1, 0, 1, Bytes::new()));
+        assert!(matches!(n.send(0, 0, 1, Lane::Log, Bytes::from_static(b"x")), Sent::Held));
+        arrival(n.send(0, 1, 0, Lane::Log, Bytes::new()));
         let flights = n.heal(1_000_000);
         assert_eq!(flights.len(), 1);
         assert!(flights[0].0 > 1_000_000);

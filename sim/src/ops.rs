@@ -2,6 +2,7 @@
 //! they are read back from one.
 
 use crate::proto::{Value, Writer, fields};
+use store::Origin;
 
 /// Keys and values.
 pub type Blob = Vec<u8>;
@@ -110,7 +111,7 @@ pub struct Envelope {
     /// The simulator's own number of the operation, hidden in a field that no server knows.
     pub tag: Option<u64>,
     /// Member, boot and sequence that proposed it.
-    pub origin: Option<(u64, u64, u64)>,
+    pub origin: Option<Origin>,
     pub lease_clock: Option<u64>,
 }
 
@@ -423,7 +424,7 @@ pub fn decode(data: &[u8]) -> Option<Envelope> {
             }
             (ORIGIN, Value::Bytes(b)) => {
                 let (n, _) = numbers(b)?;
-                e.origin = Some((n[1], n[2], n[3]));
+                e.origin = Some(Origin { member: n[1], boot: n[2], seq: n[3] });
             }
             (LEASE_CLOCK, Value::Varint(v)) => e.lease_clock = Some(v),
             (CLUSTER_VERSION | MEMBER_ATTR, Value::Bytes(_)) => {}

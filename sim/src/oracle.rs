@@ -11,7 +11,7 @@ use crate::ops::{Command, Op, Range, Txn};
 use crate::plan::{MS, SECOND};
 use crate::trace::{Time, show};
 use bytes::Bytes;
-use consensus::{Entry, EntryKind, HardState};
+use consensus::{Entry, EntryKind, HardState, Position};
 use std::collections::{BTreeMap, BTreeSet};
 use store::Error;
 
@@ -149,13 +149,13 @@ impl Oracle {
     }
 
     /// The disk of a member has flushed a save, whatever the member was told.
-    pub fn on_durable(&mut self, who: usize, hard: HardState, entries: &[(u64, u64)]) {
+    pub fn on_durable(&mut self, who: usize, hard: HardState, entries: &[Position]) {
         let seat = &mut self.seats[who];
         seat.durable_hard = hard;
         if let Some(first) = entries.first() {
-            seat.durable.split_off(&first.0);
+            seat.durable.split_off(&first.index);
         }
-        seat.durable.extend(entries.iter().copied());
+        seat.durable.extend(entries.iter().map(|at| (at.index, at.term)));
     }
 
     /// An installed snapshot replaced the log of a member.
@@ -579,6 +579,11 @@ impl Oracle {
     /// When the entry was first applied.
     pub fn commit_time(&self, index: u64) -> Option<Time> {
         Some(self.log.get((index.checked_sub(self.first)?) as usize)?.at)
+    }
+
+    /// Bytes of all entries that are committed.
+    pub fn committed_bytes(&self) -> u64 {
+        self.log.iter().map(|committed| committed.data.len() as u64).sum()
     }
 
     /// Operations that stand in the log.

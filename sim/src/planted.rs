@@ -46,6 +46,10 @@ pub enum Planted {
     TermForgotten,
     FailedSaveIsSaved,
     LossForgotten,
+    ProvenTooFar,
+    WroteForgotten,
+    MendedByAnother,
+    LastRecordUnseen,
 }
 
 #[derive(Debug)]
@@ -309,6 +313,30 @@ pub const BANK: &[Entry] = &[
         name: "loss-forgotten",
         breaks: "a member that cut its damaged log, or started over, forgets what it had acknowledged",
         found_by: &["D-1", "R-2", "R-5", "H-1", "KV-1", "KV-3", "KV-8", "V-4", "V-1"],
+    },
+    Entry {
+        bug: Planted::ProvenTooFar,
+        name: "proven-too-far",
+        breaks: "the proof of the log's end calls all of it committed",
+        found_by: &["D-2", "R-2", "R-4", "R-5", "H-1", "panic"],
+    },
+    Entry {
+        bug: Planted::WroteForgotten,
+        name: "wrote-forgotten",
+        breaks: "a follower does not tell a leader that lost its end what that leader wrote",
+        found_by: &["R-2", "R-5", "D-1", "D-2", "D-3", "H-1", "V-4"],
+    },
+    Entry {
+        bug: Planted::MendedByAnother,
+        name: "mended-by-another",
+        breaks: "a damaged record is mended with one of another revision",
+        found_by: &["D-4", "D-5", "D-7", "H-2", "W-5", "KV-1", "V-1"],
+    },
+    Entry {
+        bug: Planted::LastRecordUnseen,
+        name: "last-record-unseen",
+        breaks: "a look at a segment leaves out its last record",
+        found_by: &["D-7"],
     },
 ];
 

@@ -12,7 +12,10 @@ use crate::plan::{MS, Plan, SECOND};
 use crate::planted::Planted;
 use crate::trace::{Mode, Time};
 use node::{Answer, Input, RangeStart, Request};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+
+/// Two passes over everything at rest, and time to ask others.
+const HEAL: Time = 60 * SECOND;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Phase {
@@ -32,6 +35,10 @@ pub enum Phase {
     Converge {
         deadline: Time,
     },
+    /// Watches must be given what they missed.
+    Watches {
+        equal: Time,
+    },
     /// Leases that nobody renews must end.
     Leases {
         quiet: Time,
@@ -39,7 +46,11 @@ pub enum Phase {
     },
     /// Hashes, and all keys once more.
     Audit {
-        asked: BTreeSet<u64>,
+        asked: BTreeMap<u64, Audited>,
+        deadline: Time,
+    },
+    /// Damaged records come again from other members.
+    Heal {
         deadline: Time,
     },
     /// After a power loss of all: the same again.
@@ -47,6 +58,14 @@ pub enum Phase {
         deadline: Time,
     },
     Done,
+}
+
+/// A question of the audit, and the life of the member that it was put to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Audited {
+    who: usize,
+    life: u64,
+    revision: Option<i64>,
 }
 
 /// What came out of one seed.
@@ -63,6 +82,8 @@ pub struct Verdict {
     pub marks: Marks,
     pub stats: BTreeMap<&'static str, u64>,
     pub faults: BTreeMap<&'static str, u64>,
+    /// Bytes committed a second while clients were there.
+    pub goodput: u64,
     /// The last lines of the story, when they were kept.
     pub tail: Vec<String>,
 }
@@ -90,6 +111,7 @@ pub fn run_plan(plan: Plan, planted: Option<Planted>, mode: Mode) -> Verdict {
         marks: sim.marks.clone(),
         stats: sim.stats.clone(),
         faults: sim.fault_counts.clone(),
+        goodput: sim.goodput,
         tail: sim.trace.lines().cloned().collect(),
     }
 }
@@ -131,6 +153,7 @@ impl Sim {
             Phase::Safety if self.operations < OPERATIONS && now < 3 * self.plan.until => Phase::Safety,
             Phase::Safety => {
                 self.weigh_forwards();
+                self.goodput = self.oracle.committed_bytes() * SECOND / now;
                 self.repair();
                 Phase::Repair { deadline: now + 60 * SECOND }
             }
@@ -156,13 +179,15 @@ impl Sim {
             }
             Phase::Converge { deadline } => {
                 if self.all_up() && self.equal() && self.streams_had_time(deadline, patience(10) + 10 * SECOND) {
-                    self.check_watches();
-                    Phase::Leases { quiet: now, until: self.lease_wait() }
+                    Phase::Watches { equal: now }
                 } else if now > deadline {
                     return self.fail("V-4", format!("members are not equal in peace: {}", self.states()));
                 } else {
                     self.phase.clone()
                 }
+            }
+            Phase::Watches { equal } if self.watches_are_fed(equal) => {
+                Phase::Leases { quiet: now, until: self.lease_wait() }
             }
             Phase::Leases { quiet, until } if now >= until => {
                 if until > quiet {
@@ -172,14 +197,17 @@ impl Sim {
             }
             Phase::Audit { asked, deadline } => {
                 if asked.is_empty() {
-                    self.check_records();
-                    self.lights_out();
-                    Phase::Again { deadline: now + 60 * SECOND }
+                    Phase::Heal { deadline: now + HEAL }
                 } else if now > deadline {
                     return self.fail("V-1", format!("an audit question was not answered in peace: {asked:?}"));
                 } else {
-                    self.phase.clone()
+                    self.ask_again(asked, deadline)
                 }
+            }
+            Phase::Heal { deadline } if self.is_healed(now > deadline) => {
+                self.check_records();
+                self.lights_out();
+                Phase::Again { deadline: now + 60 * SECOND }
             }
             Phase::Again { .. } if self.all_up() && self.equal() && self.leader().is_some() => Phase::Done,
             Phase::Again { deadline } if now > deadline => {
@@ -242,22 +270,43 @@ impl Sim {
     }
 
     fn audit(&mut self, now: Time) -> Phase {
-        let mut asked = BTreeSet::new();
+        let mut asked = BTreeMap::new();
         // What every member has by now; a lease may just have ended on some of them.
         let revisions =
             self.standing().into_iter().filter_map(|i| self.members[i].up.as_ref().map(|life| life.status.revision));
         let revision = revisions.min().unwrap_or(0);
         for who in self.standing() {
-            for ask in [Ask::HashKv { revision }, everything()] {
-                let tag = self.next_tag;
-                self.next_tag += 1;
-                asked.insert(tag);
-                let request = self.request(&ask, tag);
-                let waiter = self.waiter(who, Reader::Epilogue { tag });
-                self.give(who, Input::Request { waiter, request });
+            for revision in [Some(revision), None] {
+                self.audit_one(who, revision, &mut asked);
             }
         }
         Phase::Audit { asked, deadline: now + 20 * SECOND }
+    }
+
+    /// Asks for the hash at a revision, or for all keys.
+    fn audit_one(&mut self, who: usize, revision: Option<i64>, asked: &mut BTreeMap<u64, Audited>) {
+        let ask = revision.map_or_else(everything, |revision| Ask::HashKv { revision });
+        let tag = self.next_tag;
+        self.next_tag += 1;
+        asked.insert(tag, Audited { who, life: self.members[who].life, revision });
+        let request = self.request(&ask, tag);
+        let waiter = self.waiter(who, Reader::Epilogue { tag });
+        self.give(who, Input::Request { waiter, request });
+    }
+
+    /// A member that named damage and was mended meanwhile is asked in its new life.
+    fn ask_again(&mut self, mut asked: BTreeMap<u64, Audited>, deadline: Time) -> Phase {
+        let lost = |sim: &Sim, one: &Audited| {
+            let member = &sim.members[one.who];
+            member.up.is_some() && member.life != one.life
+        };
+        let again: Vec<(u64, Audited)> =
+            asked.iter().filter(|(_, one)| lost(self, one)).map(|(tag, one)| (*tag, one.clone())).collect();
+        for (tag, Audited { who, revision, .. }) in again {
+            asked.remove(&tag);
+            self.audit_one(who, revision, &mut asked);
+        }
+        Phase::Audit { asked, deadline }
     }
 
     pub(crate) fn epilogue_answered(&mut self, who: usize, tag: u64, revision: i64, answer: Answer) {
@@ -303,7 +352,7 @@ impl Sim {
             }
             Answer::Refused(refusal) => {
                 if let Phase::Audit { asked, .. } = &self.phase
-                    && asked.contains(&tag)
+                    && asked.contains_key(&tag)
                 {
                     self.fail("V-1", format!("an audit question was refused in peace: {refusal:?}"));
                 }
@@ -313,7 +362,7 @@ impl Sim {
     }
 
     fn asks(&self, tag: u64) -> bool {
-        matches!(&self.phase, Phase::Audit { asked, .. } if asked.contains(&tag))
+        matches!(&self.phase, Phase::Audit { asked, .. } if asked.contains_key(&tag))
     }
 
     fn audited(&mut self, tag: u64) {

@@ -7,12 +7,13 @@ use crate::cluster::{Event, Sim};
 use crate::plan::{MS, SECOND};
 use crate::planted::Planted;
 use crate::trace::Time;
-use crate::watcher::{Broken, Watcher};
+use crate::watcher::Watcher;
 use bytes::Bytes;
 use disk::fetch::{Fetched, Wanted, fetch};
 use node::watch::{CreateRequest, FromClient, Limits, Response, StreamOut, WatchStream};
 use node::{Answer, History, Input, Refusal, Request, StreamId, ToStream, WatchOp};
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// What a stream hears, in the order of arrival.
 pub(crate) enum Heard {
@@ -29,7 +30,14 @@ pub(crate) struct Stream {
     wake_set: bool,
     /// The client does not read before this time.
     stalled_until: Time,
+    /// When it was last sent events.
+    fed: Time,
 }
+
+/// Every watch is to have everything so long after the members are equal, however many there are.
+const ALL_FED: Time = 60 * SECOND;
+/// A stream that still owes its client something sends something in this time.
+const FED_AGAIN: Time = 2 * SECOND;
 
 impl Stream {
     /// True when a watch waits for a revision above `revision`.
@@ -108,8 +116,14 @@ impl Sim {
         };
         let life = self.members[who].up.as_mut().expect("up");
         let stream = WatchStream::new(limits, life.published);
-        let stream =
-            Stream { stream, watcher: Watcher::default(), inbox: VecDeque::new(), wake_set: false, stalled_until: 0 };
+        let stream = Stream {
+            stream,
+            watcher: Watcher::default(),
+            inbox: VecDeque::new(),
+            wake_set: false,
+            stalled_until: 0,
+            fed: 0,
+        };
         life.streams.insert(id, stream);
         id
     }
@@ -257,24 +271,34 @@ impl Sim {
         let Some(life) = self.members[who].up.as_mut() else { return };
         let Some(stream) = life.streams.get_mut(&id) else { return };
         let mut watcher = std::mem::take(&mut stream.watcher);
+        if !response.events.is_empty() {
+            stream.fed = now;
+        }
         if self.plan.workload.stalls && self.phase == crate::run::Phase::Safety && self.rng.per_myriad(80) {
             stream.stalled_until = now + self.rng.below(3 * SECOND);
         }
         let at = (now + self.rng.below(3 * MS)).max(stream.stalled_until);
         self.at(at, Event::Taken { who, life: number, stream: id, bytes: response.bytes });
         self.response_marks(&response, &watcher);
-        let files = self.members[who].disk.files();
-        let (mut from_file, mut gone) = (false, false);
+        let files = Arc::clone(&self.members[who].files);
+        let (mut from_file, mut gone, mut unread) = (false, false, None);
         let mut read = |located: &store::Located, superseded: i64| match &located.bytes {
             Some(bytes) => crate::watcher::open(bytes).map(Some),
             None => {
                 from_file = true;
-                let prev = superseded_record(files.as_ref(), located, superseded)?;
+                let prev = superseded_record(files.as_ref(), located, superseded).map_err(|fault| {
+                    let text = fault.to_string();
+                    unread = Some(fault);
+                    text
+                })?;
                 gone |= prev.is_none();
                 prev.as_ref().map(crate::watcher::open).transpose()
             }
         };
         let judged = watcher.on_response(&response, &self.oracle.model, &mut read);
+        if let Some(fault) = unread {
+            self.give(who, Input::Unreadable { fault });
+        }
         if from_file {
             self.marks.hit("value read from a file");
         }
@@ -358,14 +382,15 @@ impl Sim {
         }
     }
 
-    /// After the faults: every watch of a reading client must have been given everything.
-    pub(crate) fn check_watches(&mut self) {
+    /// After the faults every watch of a reading client is given everything: true once it is so. A stream of
+    /// many watches may need a while, but it goes on. `equal`: since when the members have the same state.
+    pub(crate) fn watches_are_fed(&mut self, equal: Time) -> bool {
         // A lease may have ended this very moment.
         let settled = (1..=self.oracle.last())
             .rev()
             .find(|&index| self.oracle.commit_time(index).is_none_or(|at| at + SECOND <= self.now));
         let last = settled.and_then(|index| self.oracle.model.mark(index)).unwrap_or(self.oracle.model.last());
-        let mut broken: Option<Broken> = None;
+        let mut late: Option<(Time, String)> = None;
         for (who, member) in self.members.iter().enumerate() {
             let Some(life) = member.up.as_ref() else { continue };
             // Where history cannot be read the edge ends the stream.
@@ -380,23 +405,29 @@ impl Sim {
                             who + 1,
                             watch.create
                         );
-                        broken = Some(("W-5", text));
+                        late = late.into_iter().chain([(stream.fed, text)]).min();
                     }
                 }
             }
         }
-        if let Some((oracle, text)) = broken {
-            self.fail(oracle, text);
+        match late {
+            None => true,
+            Some((fed, text)) => {
+                if self.now > equal + ALL_FED || self.now > fed.max(equal) + FED_AGAIN {
+                    self.fail("W-5", text);
+                }
+                false
+            }
         }
     }
 }
 
 /// As the server's readers do it.
-fn superseded_record(files: &dyn disk::Files, at: &store::Located, by: i64) -> Result<Option<Bytes>, String> {
+fn superseded_record(files: &dyn disk::Files, at: &store::Located, by: i64) -> Result<Option<Bytes>, disk::Fault> {
     let wanted = Wanted { place: 0, handle: at.handle, rev: at.rev, superseded: Some(by) };
     let mut found = Fetched::default();
     found.begin(1);
-    fetch(files, vec![wanted], &mut found).map_err(|fault| fault.to_string())?;
+    fetch(files, vec![wanted], &mut found)?;
     Ok(found.find(0).map(Bytes::copy_from_slice))
 }
 

@@ -389,6 +389,27 @@ impl Sim {
 
     // Records.
 
+    /// Whether the records of members whose disks were harmed are whole. `late`: they must be by now.
+    pub(crate) fn is_healed(&mut self, late: bool) -> bool {
+        if !self.plan.sights.has(Sight::Records) {
+            return true;
+        }
+        let last = self.oracle.model.last().revision;
+        for who in self.standing().into_iter().filter(|who| self.is_hurt(*who)) {
+            let disk = self.members[who].disk.clone();
+            disk.begin(self.now, None);
+            let scanned = disk::records::scan(&*disk.files(), 0, last + 1, |_, _| std::ops::ControlFlow::Continue(()));
+            disk.end();
+            if let Err(fault) = scanned {
+                if late {
+                    self.fail("D-7", format!("m{} does not get its records back: {fault}", who + 1));
+                }
+                return false;
+            }
+        }
+        true
+    }
+
     /// Every record in every member's files is the one that the model has.
     pub(crate) fn check_records(&mut self) {
         if !self.plan.sights.has(Sight::Records) {

@@ -128,6 +128,13 @@ pub fn whole_len(header: &[u8]) -> Result<usize, Damage> {
     Ok(HEADER + u32_at(header, 4) as usize)
 }
 
+/// Whether a header may be one of a whole record with a main revision in `first..=last`: cheap, to look for
+/// the next whole record behind a damaged one.
+pub fn looks_whole(header: &[u8], first: i64, last: i64) -> bool {
+    let main = u64::from(u32_at(header, 8)) | u64::from(u32_at(header, 12)) << 32;
+    u32_at(header, 20) & !TOMBSTONE == 0 && i64::try_from(main).is_ok_and(|main| (first..=last).contains(&main))
+}
+
 /// Verifies one whole record. Returns its revision and whether it is a tombstone.
 pub fn check(record: &[u8]) -> Result<(Rev, bool), Damage> {
     let len = whole_len(record)?;
@@ -153,6 +160,41 @@ pub fn check(record: &[u8]) -> Result<(Rev, bool), Damage> {
 pub fn open(record: &Bytes) -> Result<Record, Damage> {
     let (rev, tombstone) = check(record)?;
     Ok(Record { rev, tombstone, body: record.slice(HEADER..) })
+}
+
+/// The least that a [`filler`] takes. A record with a key is longer.
+const FILLER_LEAST: usize = HEADER + 2;
+
+/// A record of `len` bytes that says nothing: it stands where a record was that nobody needs and nobody
+/// has any more. To a reader that does not know fillers it is a delete of the empty key.
+///
+/// # Panics
+/// If no record is as short or as long as that.
+pub fn filler(rev: Rev, len: usize) -> Bytes {
+    assert!(len >= FILLER_LEAST, "a record is longer than {len} bytes");
+    let body = len - HEADER;
+    // A value of zeros; where no length of a value fits, two bytes of another field go with it.
+    let zeros = |version: i64| {
+        let rest = if version > 0 { body - 2 } else { body };
+        let len = (1..=5usize).find_map(|n| rest.checked_sub(1 + n).filter(|len| varint_len(*len as u64) == n))?;
+        Some((version, vec![0; len]))
+    };
+    let empty = body == 2;
+    let (version, value) = if empty {
+        (1, Vec::new())
+    } else {
+        zeros(0).filter(|(_, v)| !v.is_empty()).or_else(|| zeros(1)).expect("one of both lengths fits")
+    };
+    let kv = KeyValueRef { version, value: &value, ..KeyValueRef::default() };
+    let record = encode(rev, true, &kv);
+    assert_eq!(record.len(), len, "a filler has the length that was asked for");
+    record
+}
+
+/// True of what [`filler`] made: a tombstone without a key.
+pub fn is_filler(tombstone: bool, body: &[u8]) -> bool {
+    // The key is the first field, and no key is empty.
+    tombstone && body.first() != Some(&0x0a)
 }
 
 /// Decodes `KeyValue` bytes; unknown fields are skipped.
@@ -221,6 +263,19 @@ mod tests {
         for cut in 0..bytes.len() {
             assert!(open(&bytes.slice(..cut)).is_err(), "cut {cut}");
         }
+    }
+
+    #[test]
+    fn a_filler_has_any_length() {
+        for len in (26..20_000).chain([(1 << 21) + 20, (1 << 21) + 31, (1 << 21) + 32]) {
+            let filler = filler(Rev { main: 5, sub: 3 }, len);
+            let record = open(&filler).unwrap();
+            assert_eq!((filler.len(), record.rev), (len, Rev { main: 5, sub: 3 }));
+            assert!(is_filler(record.tombstone, &record.body), "{len}");
+            assert!(key_value(&record.body).unwrap().key.is_empty());
+        }
+        let delete = encode(Rev { main: 5, sub: 3 }, true, &KeyValueRef { key: b"k", ..Default::default() });
+        assert!(!is_filler(true, &delete[HEADER..]));
     }
 
     #[test]

@@ -219,6 +219,12 @@ impl Store {
         }
     }
 
+    /// Where the version of `key` at `rev` lies; None if the index does not have it (any more).
+    pub fn handle_of(&self, key: &[u8], rev: crate::Rev) -> Option<crate::Handle> {
+        let entry = self.keys.get(key)?;
+        entry.versions().find(|version| version.rev() == rev).map(|version| version.handle)
+    }
+
     /// The bytes of a record while they are in memory.
     pub fn in_memory(&self, handle: crate::Handle) -> Option<Bytes> {
         self.tail.get(handle)

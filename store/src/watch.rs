@@ -54,8 +54,9 @@ pub struct Hit {
 pub enum Join {
     /// The watch is live. `missed`: every revision from its `next` to the newest, unfiltered.
     Joined { missed: Vec<Arc<RevisionEvents>> },
-    /// Too far back for the ring: read history up to near the newest revision, then ask again.
-    Behind,
+    /// Too far back for the ring: read history up to near the newest revision, then ask again. No watch can
+    /// join below revision `ring`, now and later.
+    Behind { ring: i64 },
 }
 
 /// What [`Hub::reset`] took away.
@@ -147,8 +148,9 @@ impl Hub {
         assert_eq!(current_revision + 1, self.coming, "watch hub: join between apply and publish");
         self.remove(key);
         let next = next.max(1);
-        if next < self.ring_start() || self.coming - next > JOIN_REVISIONS as i64 {
-            return Join::Behind;
+        let ring = self.ring_start().max(self.coming - JOIN_REVISIONS as i64);
+        if next < ring {
+            return Join::Behind { ring };
         }
         let missed = self.ring.range(self.offset(next)..).cloned().collect();
         self.insert(key, spec, next);

@@ -39,7 +39,7 @@ fn publish(hub: &mut Hub, events: Arc<RevisionEvents>) -> BTreeMap<WatchKey, Vec
 fn missed(join: Join) -> Vec<i64> {
     match join {
         Join::Joined { missed } => missed.iter().map(|events| events.revision).collect(),
-        Join::Behind => panic!("behind"),
+        Join::Behind { .. } => panic!("behind"),
     }
 }
 
@@ -60,7 +60,7 @@ fn join_hands_over_the_ring_and_then_every_revision() {
     assert_eq!(told(&mut hub, 7), [0, 1, 2]);
     // 229 bytes a revision: four fit.
     assert_eq!(hub.ring_start(), 4);
-    assert!(matches!(hub.join(key(1, 3), spec("a", ""), 3, 7), Join::Behind));
+    assert!(matches!(hub.join(key(1, 3), spec("a", ""), 3, 7), Join::Behind { .. }));
     assert_eq!(missed(hub.join(key(1, 3), spec("a", ""), 4, 7)), [4, 5, 6, 7]);
     assert_eq!(hub.count(), 4);
     hub.remove_stream(1);
@@ -73,7 +73,7 @@ fn a_revision_larger_than_the_ring_leaves_it_empty() {
     let mut hub = Hub::new(100, 2);
     publish(&mut hub, revision(2, &[("a", false)]));
     assert_eq!(hub.ring_start(), 3);
-    assert!(matches!(hub.join(key(1, 0), spec("a", ""), 2, 2), Join::Behind));
+    assert!(matches!(hub.join(key(1, 0), spec("a", ""), 2, 2), Join::Behind { .. }));
     assert_eq!(missed(hub.join(key(1, 0), spec("a", ""), 3, 2)), [0; 0]);
 }
 
@@ -85,7 +85,7 @@ fn a_long_gap_is_not_joined_though_the_ring_has_it() {
         publish(&mut hub, revision(main, &[("a", false)]));
     }
     let edge = last + 1 - JOIN_REVISIONS as i64;
-    assert!(matches!(hub.join(key(1, 0), spec("a", ""), edge - 1, last), Join::Behind));
+    assert!(matches!(hub.join(key(1, 0), spec("a", ""), edge - 1, last), Join::Behind { .. }));
     assert_eq!(missed(hub.join(key(1, 0), spec("a", ""), edge, last)).len(), JOIN_REVISIONS);
     let (part, next) = hub.since(edge - 1, 500).unwrap();
     assert_eq!((part.len(), next), (3, edge + 2));

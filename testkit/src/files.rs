@@ -55,6 +55,8 @@ struct Disk {
     fail_kind: Option<io::ErrorKind>,
     /// Nothing that needs more room succeeds. Half of it is written.
     full: bool,
+    /// Reads that fail next.
+    unread: usize,
 }
 
 /// What of the calls that no flush covers is on the disk after a crash.
@@ -111,6 +113,11 @@ impl MemFiles {
 
     pub fn set_full(&self, full: bool) {
         self.lock().full = full;
+    }
+
+    /// The next `count` reads fail.
+    pub fn fail_reads(&self, count: usize) {
+        self.lock().unread = count;
     }
 
     pub fn heal(&self) {
@@ -354,7 +361,11 @@ impl Files for MemFiles {
 
 impl File for MemFile {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
-        let disk = self.disk.lock();
+        let mut disk = self.disk.lock();
+        if disk.unread > 0 {
+            disk.unread -= 1;
+            return Err(io::Error::other("planted failure"));
+        }
         let bytes = disk.nodes[self.node].get(offset as usize..).unwrap_or(&[]);
         let len = bytes.len().min(into.len());
         into[..len].copy_from_slice(&bytes[..len]);

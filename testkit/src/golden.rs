@@ -1,5 +1,6 @@
 //! Golden scripts: files that hold commands and what comes of them. The test plays the commands
 //! and compares. `REWRITE=1` writes what came into the files; read the diff before you keep it.
+//! `ONLY=name` plays the scripts of that name alone.
 //!
 //! ```text
 //! # A comment. It stays, and so does an empty line.
@@ -35,12 +36,15 @@ pub fn files(folder: impl AsRef<Path>) -> Vec<PathBuf> {
     paths
 }
 
-/// Plays every script of `folder`. `play` makes the whole text anew, mostly with [`lines`].
+/// Plays every script of `folder`. `play` makes the whole text anew, mostly with [`lines`]. `ONLY=word`
+/// plays those with that word in their names.
 ///
 /// # Panics
 /// If a file tells another story, with the first place where it does.
 pub fn folder(folder: impl AsRef<Path>, mut play: impl FnMut(&str) -> String) {
-    for path in files(folder) {
+    let only = std::env::var("ONLY").unwrap_or_default();
+    let wanted = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().contains(&only));
+    for path in files(folder).into_iter().filter(wanted) {
         file(&path, &mut play);
     }
 }

@@ -44,8 +44,8 @@ fn cut(dir: &str, files: &Arc<dyn Files>, id: Identity) -> Result<Option<Doubt>,
 fn print(done: &str, doubt: &Doubt) {
     println!("{} at byte {}: {done}: {}", doubt.at.file, doubt.at.offset, doubt.at.what);
     match doubt.promise {
-        Some((index, term)) => {
-            println!("it may have held log entries up to {index} of term {term}, acknowledged ones too")
+        Some(at) => {
+            println!("it may have held log entries up to {} of term {}, acknowledged ones too", at.index, at.term)
         }
         None => println!("what it held is not known"),
     }

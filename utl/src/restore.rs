@@ -353,7 +353,8 @@ fn write_checkpoint(files: &dyn Files, id: Identity, at: Position, store: &mut S
 
 /// As every founder's: nothing in it, and the members' entries behind it.
 fn write_log(files: &Arc<dyn Files>, id: Identity, at: Position) -> Result<(), Fault> {
-    let mut log = Log::create(Arc::clone(files), id, log_options(id), (at.index, at.term))?;
+    let mut log =
+        Log::create(Arc::clone(files), id, log_options(id), consensus::Position { index: at.index, term: at.term })?;
     log.save(HardState { term: at.term, vote: 0, commit: at.index }, &[])?;
     log.close(at.index)
 }

@@ -126,7 +126,7 @@ impl Verify {
             Fault::Doubtful { file, offset, what, promise } => {
                 self.doubtful = true;
                 let lost = promise
-                    .map_or(String::new(), |(index, term)| format!(" (log entries up to {index} of term {term})"));
+                    .map_or(String::new(), |at| format!(" (log entries up to {} of term {})", at.index, at.term));
                 let what = format!("{what}; what is lost may have been acknowledged{lost}");
                 self.damage(&file, offset, what, harmless);
             }

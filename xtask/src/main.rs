@@ -3,7 +3,7 @@
 //!
 //! `cargo xtask ci` runs every check in one go; the others are its parts: real
 //! peers are built ([`peers`]), kvorum is held against them ([`differ`]) and
-//! killed under load ([`killloop`]), and measured beside them ([`bench`]).
+//! killed under load ([`killloop`]), its disks are damaged ([`sweep`]), and it is measured beside them ([`bench`]).
 //!
 //! It refuses: unit tests (they stand beside the code), and anything that talks
 //! to another machine, but for the package registries from which the peers are
@@ -20,6 +20,7 @@ mod raw;
 mod rng;
 mod seeds;
 mod server;
+mod sweep;
 
 use std::process::ExitCode;
 
@@ -42,6 +43,8 @@ enum Task {
     Differ(differ::Args),
     /// Kill members of a cluster under load, and look for what is lost.
     KillLoop(killloop::Args),
+    /// Damage a member's directory, or crash it behind each call of its disk, and judge from outside.
+    Sweep(sweep::Args),
     /// Stock clients at work while the leader is killed; a transcript of the stock etcdctl.
     Clients(clients::Args),
     /// Run the simulator: `sim --seeds A..B`, `--seed N --trace`, `--planted`.
@@ -84,6 +87,7 @@ async fn run(task: Task) -> Result<()> {
         Task::Peers => peers::build(),
         Task::Differ(args) => differ::differ(&args).await,
         Task::KillLoop(args) => killloop::kill_loop(&args).await,
+        Task::Sweep(args) => sweep::sweep(&args).await,
         Task::Clients(args) => clients::clients(&args).await,
         Task::Sim { args } => ci::sim(&args),
         Task::Bench(args) => bench::bench(&args).await,

@@ -12,6 +12,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
 use wire::{Rpc, etcdserverpb as pb};
 
 use crate::raw::Raw;
@@ -24,6 +25,8 @@ pub struct Spec {
     pub name: String,
     pub client_port: u16,
     pub peer_port: u16,
+    /// Where the others find it: the peer port, or something that stands in between.
+    pub advertised_port: u16,
     /// `name=url,…` of the whole cluster.
     pub initial_cluster: String,
     pub data_dir: PathBuf,
@@ -70,9 +73,14 @@ const TUNING: [&str; 4] = ["GOMAXPROCS", "GOGC", "GOMEMLIMIT", "GODEBUG"];
 impl Server {
     /// Starts the process; it may not serve yet.
     pub fn start(spec: Spec) -> Result<Server> {
-        let mut server = Server { spec, child: None };
+        let mut server = Server::stopped(spec);
         server.restart()?;
         Ok(server)
+    }
+
+    /// A member that does not run yet.
+    pub fn stopped(spec: Spec) -> Server {
+        Server { spec, child: None }
     }
 
     /// Starts the process again on what its last life left.
@@ -81,6 +89,7 @@ impl Server {
         let spec = &self.spec;
         let client = format!("http://127.0.0.1:{}", spec.client_port);
         let peer = format!("http://127.0.0.1:{}", spec.peer_port);
+        let advertised = format!("http://127.0.0.1:{}", spec.advertised_port);
         let log = File::options().create(true).append(true).open(&spec.log)?;
         let mut command = Command::new(&spec.program.path);
         command
@@ -90,7 +99,7 @@ impl Server {
             .args(["--listen-client-urls", &client])
             .args(["--advertise-client-urls", &client])
             .args(["--listen-peer-urls", &peer])
-            .args(["--initial-advertise-peer-urls", &peer])
+            .args(["--initial-advertise-peer-urls", &advertised])
             .args(["--initial-cluster", &spec.initial_cluster])
             .args(["--initial-cluster-token", "xtask"])
             .args(["--initial-cluster-state", "new"])
@@ -130,6 +139,38 @@ impl Server {
             // It fails only for a process that has ended, which is as good.
             let _ = child.kill();
             let _ = child.wait();
+        }
+    }
+
+    /// SIGTERM, and waits until it is gone; after ten seconds it is killed.
+    pub async fn terminate(&mut self) {
+        const PATIENCE: Duration = Duration::from_secs(10);
+        self.signal(Signal::TERM);
+        let deadline = Instant::now() + PATIENCE;
+        while self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None))) {
+            if Instant::now() > deadline {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        self.kill();
+    }
+
+    /// Stops the process where it is, as a machine that hangs does.
+    pub fn pause(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets a stopped process go on.
+    pub fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = self.pid().and_then(|pid| Pid::from_raw(pid as i32));
+        if let Some(pid) = pid {
+            // It fails only for a process that has ended, which the next look at it finds.
+            let _ = kill_process(pid, signal);
         }
     }
 
@@ -178,18 +219,40 @@ impl Drop for Server {
     }
 }
 
+/// Where a member listens, and where the others find it.
+#[derive(Clone, Copy, Debug)]
+pub struct Ports {
+    pub client: u16,
+    pub peer: u16,
+    pub advertised: u16,
+}
+
+/// Free ports for so many members.
+pub fn ports(members: usize) -> Result<Vec<Ports>> {
+    let one = |_| {
+        let (client, peer) = (free_port()?, free_port()?);
+        Ok(Ports { client, peer, advertised: peer })
+    };
+    (0..members).map(one).collect()
+}
+
 /// The members of a new cluster in `dir`, started.
 pub fn cluster(program: &Program, members: usize, dir: &Path, extra: &[String]) -> Result<Vec<Server>> {
-    let named: Vec<(String, u16, u16)> =
-        (0..members).map(|i| Ok((format!("m{i}"), free_port()?, free_port()?))).collect::<Result<_>>()?;
-    let initial: Vec<String> = named.iter().map(|(name, _, peer)| format!("{name}=http://127.0.0.1:{peer}")).collect();
+    cluster_at(program, &ports(members)?, dir, extra)
+}
+
+/// The same with these ports.
+pub fn cluster_at(program: &Program, ports: &[Ports], dir: &Path, extra: &[String]) -> Result<Vec<Server>> {
+    let named = ports.iter().enumerate().map(|(at, ports)| (format!("m{at}"), *ports));
+    let initial: Vec<String> =
+        named.clone().map(|(name, ports)| format!("{name}=http://127.0.0.1:{}", ports.advertised)).collect();
     named
-        .into_iter()
-        .map(|(name, client_port, peer_port)| {
+        .map(|(name, ports)| {
             Server::start(Spec {
                 program: program.clone(),
-                client_port,
-                peer_port,
+                client_port: ports.client,
+                peer_port: ports.peer,
+                advertised_port: ports.advertised,
                 initial_cluster: initial.join(","),
                 data_dir: dir.join(&name),
                 log: dir.join(format!("{name}.log")),

@@ -43,6 +43,12 @@ pub struct Member {
     pub role: Role,
 }
 
+/// A member was heard to say that another one, or itself, lost what it had.
+pub struct Lost {
+    pub told: u64,
+    pub lost: u64,
+}
+
 pub struct Cluster {
     pub seed: u64,
     pub cache_bytes: u64,
@@ -54,7 +60,7 @@ pub struct Cluster {
     /// token → least index that its answer may have.
     pub reads: BTreeMap<u64, u64>,
     pub served: u64,
-    pub lost_data: Vec<(u64, u64)>,
+    pub lost_data: Vec<Lost>,
     pub trace: Vec<String>,
     pub auto_save: bool,
     pub next_read: u64,
@@ -118,9 +124,9 @@ impl Cluster {
         let disk = &member.disk;
         let applied = disk.hard.commit.max(disk.base.index);
         let mut conf = disk.base.conf.clone();
-        let mut applied_term = disk.base.term;
+        let mut at = disk.base.position();
         for entry in disk.entries.iter().filter(|entry| entry.index <= applied) {
-            applied_term = entry.term;
+            at = entry.position();
             if entry.kind == EntryKind::Config {
                 conf = conf.after(&ConfChange::decode(&entry.data).unwrap()).unwrap();
             }
@@ -139,16 +145,15 @@ impl Cluster {
         };
         // What is applied may come back as its terms alone.
         let (old, entries): (Vec<_>, Vec<_>) = disk.entries.iter().cloned().partition(|entry| entry.index <= applied);
-        let mut terms: Vec<(u64, u64)> = old.iter().map(|entry| (entry.index, entry.term)).collect();
-        terms.dedup_by_key(|(_, term)| *term);
-        terms.retain(|(_, term)| *term > disk.base.term);
+        let mut terms: Vec<Position> = old.iter().map(Entry::position).collect();
+        terms.dedup_by_key(|run| run.term);
+        terms.retain(|run| run.term > disk.base.term);
         let restored = Restored {
             hard: disk.hard,
             conf,
-            applied,
-            applied_term,
+            applied: Position { index: applied, ..at },
             entries,
-            boundary: (disk.base.index, disk.base.term),
+            boundary: disk.base.position(),
             terms,
             doubt: disk.doubt,
         };
@@ -211,6 +216,10 @@ impl Cluster {
         }
         for message in turn.messages {
             assert_eq!(message.from(), id);
+            assert!(
+                message.to() != id && self.members.contains_key(&message.to()),
+                "{id} speaks to nobody: {message:?}"
+            );
             self.say(format!("{id} sends {message:?}"));
             let mut bytes = Vec::new();
             message.encode(&mut bytes);
@@ -222,6 +231,9 @@ impl Cluster {
             let entries: Vec<String> = save.entries.iter().map(|e| format!("{}/{}", e.index, e.term)).collect();
             let HardState { term, vote, commit } = save.hard;
             self.say(format!("{id} saves term={term} vote={vote} commit={commit} {entries:?}"));
+            let (first, applied) =
+                (save.entries.first().map_or(u64::MAX, |entry| entry.index), self.member(id).applied);
+            assert!(first > applied, "{id} rewrites entry {first} and has applied {applied}");
             self.member(id).unsaved.push_back(save);
         }
         for entry in turn.committed {
@@ -246,7 +258,7 @@ impl Cluster {
         }
         for lost in turn.lost_data {
             self.say(format!("{id} says {lost} lost data"));
-            self.lost_data.push((id, lost));
+            self.lost_data.push(Lost { told: id, lost });
         }
         if let Some(index) = turn.want_snapshot {
             self.say(format!("{id} wants snapshot >= {index} for {:?}", turn.want_snapshot_for));
@@ -279,6 +291,8 @@ impl Cluster {
         self.say(format!("{id} applies {}/{}", entry.index, entry.term));
         let known = self.history.entry(entry.index).or_insert_with(|| entry.clone()).clone();
         assert_eq!(known, entry, "member {id} applied another entry");
+        let before = self.history.range(..entry.index).next_back().map_or(0, |(_, before)| before.term);
+        assert!(before <= entry.term, "entry {} has term {} behind term {before}", entry.index, entry.term);
         let member = self.member(id);
         let place = (entry.index - member.disk.base.index - 1) as usize;
         assert_eq!(member.disk.entries.get(place), Some(&entry), "applied but not durable");

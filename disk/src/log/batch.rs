@@ -17,7 +17,7 @@ use crate::files::Identity;
 use crate::header::{Fields, put_u32, put_u64};
 use crate::{EntryId, LEVEL, PAGE};
 use bytes::Bytes;
-use consensus::{Entry, EntryKind, HardState};
+use consensus::{Entry, EntryKind, HardState, Position};
 
 pub(super) const HEADER: usize = 160;
 pub(super) const ROW: usize = 28;
@@ -31,6 +31,13 @@ pub(super) struct Place {
     pub offset: u64,
 }
 
+/// First and last index of entries that follow each other (last < first: there are none).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Indexes {
+    pub first: u64,
+    pub last: u64,
+}
+
 /// What a batch says of itself. It means: cut the log behind `base`, then append `count` entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
@@ -41,13 +48,13 @@ pub(super) struct Header {
     pub number: u64,
     /// The crc of the previous batch's header, which covers its table, which covers its bodies.
     pub prev_digest: u32,
-    /// Index range of the previous batch (last < first: it was empty).
-    pub prev_range: (u64, u64),
+    /// Entries of the previous batch.
+    pub prev_range: Indexes,
     /// Everything before this place was durable before this batch was written.
     pub proven: Place,
     pub hard: HardState,
-    /// (index, term) of the entry before the first of this batch.
-    pub base: (u64, u64),
+    /// The entry before the first of this batch.
+    pub base: Position,
     /// Everything before `base` is forgotten: the state comes from a checkpoint at `base`.
     pub restart: bool,
     pub count: u32,
@@ -78,15 +85,15 @@ impl Header {
             self.at.segment,
             self.at.offset,
             self.number,
-            self.prev_range.0,
-            self.prev_range.1,
+            self.prev_range.first,
+            self.prev_range.last,
             self.proven.segment,
             self.proven.offset,
             self.hard.term,
             self.hard.vote,
             self.hard.commit,
-            self.base.0,
-            self.base.1,
+            self.base.index,
+            self.base.term,
             self.body_len,
             self.file_len,
         ] {
@@ -123,10 +130,10 @@ impl Header {
         let id = Identity { cluster: fields.u64()?, member: fields.u64()? };
         let at = Place { segment: fields.u64()?, offset: fields.u64()? };
         let number = fields.u64()?;
-        let prev_range = (fields.u64()?, fields.u64()?);
+        let prev_range = Indexes { first: fields.u64()?, last: fields.u64()? };
         let proven = Place { segment: fields.u64()?, offset: fields.u64()? };
         let hard = HardState { term: fields.u64()?, vote: fields.u64()?, commit: fields.u64()? };
-        let base = (fields.u64()?, fields.u64()?);
+        let base = Position { index: fields.u64()?, term: fields.u64()? };
         let body_len = fields.u64()?;
         let file_len = fields.u64()?;
         let prev_digest = fields.u32()?;
@@ -151,9 +158,9 @@ impl Header {
         (flags & !RESTART == 0 && header.checked_size().is_some()).then_some(header)
     }
 
-    /// First and last index (last < first when empty).
-    pub(super) fn range(&self) -> (u64, u64) {
-        (self.base.0 + 1, self.base.0 + u64::from(self.count))
+    /// Its entries.
+    pub(super) fn range(&self) -> Indexes {
+        Indexes { first: self.base.index + 1, last: self.base.index + u64::from(self.count) }
     }
 
     /// Bytes on disk, a multiple of the page.
@@ -165,7 +172,7 @@ impl Header {
         let used = (2 * HEADER as u64).checked_add(u64::from(self.count) * ROW as u64)?.checked_add(self.body_len)?;
         let size = used.checked_next_multiple_of(PAGE)?;
         self.at.offset.checked_add(size)?;
-        self.base.0.checked_add(u64::from(self.count))?.checked_add(1)?;
+        self.base.index.checked_add(u64::from(self.count))?.checked_add(1)?;
         Some(size)
     }
 
@@ -210,7 +217,7 @@ pub(super) fn decode_table(header: &Header, table: &[u8]) -> Option<Vec<Row>> {
             1 => EntryKind::Config,
             _ => return None,
         };
-        if index != header.base.0 + position {
+        if index != header.base.index + position {
             return None;
         }
         total += u64::from(len);
@@ -281,10 +288,10 @@ mod tests {
             at: Place { segment: 3, offset: 8192 },
             number: 4,
             prev_digest: 5,
-            prev_range: (6, 7),
+            prev_range: Indexes { first: 6, last: 7 },
             proven: Place { segment: 3, offset: 8192 },
             hard: HardState { term: 8, vote: 9, commit: 10 },
-            base: (11, 12),
+            base: Position { index: 11, term: 12 },
             restart: true,
             count,
             body_len,

@@ -9,7 +9,7 @@
 use super::{Boot, DIR, Log, Torn};
 use crate::header::{Fields, put_u32, put_u64};
 use crate::{Fault, File, Files, How, Identity, small};
-use consensus::HardState;
+use consensus::{HardState, Position};
 use std::sync::Arc;
 
 pub(super) const REACHED: &str = "log/reached";
@@ -32,8 +32,8 @@ pub(super) struct Mark {
     pub segment: u64,
     /// From this offset on the segment holds zeros, unless a later batch was written there.
     pub blank_from: u64,
-    /// (index, term) of the last entry.
-    pub last: (u64, u64),
+    /// The last entry.
+    pub last: Position,
     pub hard: HardState,
 }
 
@@ -45,7 +45,7 @@ impl Mark {
         out.extend_from_slice(&self.boot.unwrap_or_default());
         let HardState { term, vote, commit } = self.hard;
         let last = self.last;
-        for value in [self.number, self.segment, self.blank_from, last.0, last.1, term, vote, commit] {
+        for value in [self.number, self.segment, self.blank_from, last.index, last.term, term, vote, commit] {
             put_u64(&mut out, value);
         }
         out
@@ -61,7 +61,7 @@ impl Mark {
             number: fields.u64()?,
             segment: fields.u64()?,
             blank_from: fields.u64()?,
-            last: (fields.u64()?, fields.u64()?),
+            last: Position { index: fields.u64()?, term: fields.u64()? },
             hard: HardState { term: fields.u64()?, vote: fields.u64()?, commit: fields.u64()? },
         };
         (flags & !(HAS_BOOT | CLEAN) == 0 && fields.is_empty()).then_some(mark)
@@ -205,7 +205,8 @@ mod tests {
         let hard = HardState { term: 3, vote: 4, commit: 5 };
         for boot in [None, Some([7; 16])] {
             for clean in [false, true] {
-                let mark = Mark { boot, clean, number: 9, segment: 2, blank_from: 4096, last: (6, 3), hard };
+                let last = Position { index: 6, term: 3 };
+                let mark = Mark { boot, clean, number: 9, segment: 2, blank_from: 4096, last, hard };
                 assert_eq!(Mark::decode(&mark.encode()), Some(mark));
                 assert_eq!(Mark::decode(&[mark.encode(), vec![0]].concat()), None);
                 assert!(small::encode(TIP_MAGIC, Identity { cluster: 1, member: 2 }, &mark.encode()).len() <= SECTOR);

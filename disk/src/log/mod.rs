@@ -16,6 +16,7 @@
 //! - A failed write or flush is final: the page cache may pretend that the bytes are there.
 
 mod batch;
+pub(crate) mod closed;
 mod marks;
 mod recover;
 mod space;
@@ -23,9 +24,9 @@ mod tail;
 
 use crate::doubt::Doubt;
 use crate::{Fault, Files, Identity};
-use batch::{Frame, Header, Place, decode_bodies, decode_table, encode_table};
+use batch::{Frame, Header, Indexes, Place, decode_bodies, decode_table, encode_table};
 use bytes::Bytes;
-use consensus::{Entry, HardState};
+use consensus::{Entry, HardState, Position};
 use space::{Segment, Spares};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -96,13 +97,13 @@ impl Tail {
 #[derive(Debug)]
 pub struct LogContent {
     pub hard: HardState,
-    /// (index, term) of the entry before the first one.
-    pub boundary: (u64, u64),
-    /// (index, term) of the last entry: the boundary, if there is none. Without gaps between the two.
-    pub last: (u64, u64),
-    /// (first index, term) of each run of one term behind the boundary, ascending; a run that only
-    /// goes on with the boundary's term is not among them.
-    pub terms: Vec<(u64, u64)>,
+    /// The entry before the first one.
+    pub boundary: Position,
+    /// The last entry: the boundary, if there is none. Without gaps between the two.
+    pub last: Position,
+    /// The first entry of each run of one term behind the boundary, ascending; a run that only goes on
+    /// with the boundary's term is not among them.
+    pub terms: Vec<Position>,
     /// How the log ended this time.
     pub tail: Tail,
     /// What was ever cut and is not yet made good ([`crate::doubt::clear`]), this time included. Term and
@@ -116,11 +117,11 @@ pub struct LogContent {
 impl LogContent {
     /// Term of the entry at `index`, or of the boundary; None outside of the log.
     pub fn term_of(&self, index: u64) -> Option<u64> {
-        if index < self.boundary.0 || index > self.last.0 {
+        if index < self.boundary.index || index > self.last.index {
             return None;
         }
-        let runs = self.terms.partition_point(|(first, _)| *first <= index);
-        Some(runs.checked_sub(1).map_or(self.boundary.1, |run| self.terms[run].1))
+        let runs = self.terms.partition_point(|run| run.index <= index);
+        Some(runs.checked_sub(1).map_or(self.boundary.term, |run| self.terms[run].term))
     }
 }
 
@@ -142,6 +143,13 @@ struct Span {
     base_term: u64,
 }
 
+impl Span {
+    /// The entry before the first.
+    fn base(&self) -> Position {
+        Position { index: self.first - 1, term: self.base_term }
+    }
+}
+
 /// The open log of a member. Not for two threads: every change takes `&mut`.
 pub struct Log {
     files: Arc<dyn Files>,
@@ -152,8 +160,8 @@ pub struct Log {
     spares: Spares,
     /// Ascending and without gaps.
     spans: VecDeque<Span>,
-    boundary: (u64, u64),
-    last: (u64, u64),
+    boundary: Position,
+    last: Position,
     hard: HardState,
     tip: Tip,
     /// Why nothing may be acknowledged any more.
@@ -167,7 +175,7 @@ pub struct Log {
 struct Tip {
     number: u64,
     digest: u32,
-    range: (u64, u64),
+    range: Indexes,
     end: Place,
     /// Below this offset the last segment was written before.
     filled: u64,
@@ -190,9 +198,9 @@ impl std::fmt::Debug for Log {
 }
 
 impl Log {
-    /// A new log that begins behind the entry `start` = (index, term), which a checkpoint stands for.
+    /// A new log that begins behind the entry `start`, which a checkpoint stands for.
     /// A log that a crash left behind just created is taken up again; any other one is refused, unchanged.
-    pub fn create(files: Arc<dyn Files>, id: Identity, options: LogOptions, start: (u64, u64)) -> Result<Log, Fault> {
+    pub fn create(files: Arc<dyn Files>, id: Identity, options: LogOptions, start: Position) -> Result<Log, Fault> {
         files.make_dir(DIR).map_err(|e| Fault::io(DIR, 0, e))?;
         files.sync_dir("").map_err(|e| Fault::io(DIR, 0, e))?;
         let (segments, spares) = space::list(&*files, options)?;
@@ -202,7 +210,7 @@ impl Log {
                 None => Err(Fault::Refused { file: path.clone(), what: "there is a log already".to_string() }),
             };
         }
-        let hard = HardState { term: start.1, vote: 0, commit: start.0 };
+        let hard = HardState { term: start.term, vote: 0, commit: start.index };
         marks::forget(&*files)?;
         let mut log = Log {
             tip_file: marks::open_tip(&*files)?,
@@ -229,7 +237,7 @@ impl Log {
     }
 
     /// Opens the log after a stop or crash. The last batch is written and flushed again before it
-    /// counts, and a batch is appended that proves it. `state` is (index, term) of the checkpoint, if its
+    /// counts, and a batch is appended that proves it. `state` is where the checkpoint stands, if its
     /// entries went through this log: then a log that does not reach it is missing its end.
     ///
     /// # Errors
@@ -239,7 +247,7 @@ impl Log {
         files: Arc<dyn Files>,
         id: Identity,
         options: LogOptions,
-        state: Option<(u64, u64)>,
+        state: Option<Position>,
         doubt: OnDoubt,
     ) -> Result<(Log, LogContent), Fault> {
         recover::recover(files, id, options, state, doubt)
@@ -262,19 +270,19 @@ impl Log {
         self.check_follows(entries)?;
         let base = self.base_of(entries)?;
         assert!(
-            base.0 >= self.hard.commit.min(self.last.0),
+            base.index >= self.hard.commit.min(self.last.index),
             "committed entries never change: {entries:?} at commit {}",
             self.hard.commit
         );
         let mut before = base;
         for entry in entries {
             assert!(
-                entry.index == before.0 + 1 && entry.term >= before.1,
+                entry.index == before.index + 1 && entry.term >= before.term,
                 "entry {} of term {} after {before:?}",
                 entry.index,
                 entry.term
             );
-            before = (entry.index, entry.term);
+            before = entry.position();
         }
         self.append(hard, base, entries, false)
     }
@@ -301,7 +309,7 @@ impl Log {
 
     fn prove_and_mark(&mut self, commit: u64, clean: bool) -> Result<(), Fault> {
         self.check_running()?;
-        let commit = commit.min(self.last.0).max(self.hard.commit);
+        let commit = commit.min(self.last.index).max(self.hard.commit);
         let news = !self.tip.proven || commit > self.hard.commit;
         if news {
             self.append(HardState { commit, ..self.hard }, self.last, &[], false)?;
@@ -322,7 +330,7 @@ impl Log {
             return crate::aside::clear(&*self.files);
         };
         // As long as a vote may be forgotten, nothing less is remembered than "everything".
-        let promise = promise.filter(|_| !vote).map(|at| (at.index, at.term));
+        let promise = promise.filter(|_| !vote);
         let file = self.segments.back().map_or(String::new(), |segment| segment.path.clone());
         let what = "the other members remember more than this log has".to_string();
         let at = Torn { file, offset: self.tip.end.offset, what };
@@ -343,7 +351,7 @@ impl Log {
     pub fn read(&self, from: u64, max_bytes: u64) -> Result<Vec<Entry>, Fault> {
         self.check_running()?;
         let mut entries = Vec::new();
-        if from <= self.boundary.0 || from > self.last.0 {
+        if from <= self.boundary.index || from > self.last.index {
             return Ok(entries);
         }
         let mut bytes = 0u64;
@@ -386,7 +394,7 @@ impl Log {
     /// The caller holds a durable checkpoint at or above `index - 1`.
     pub fn cut_below(&mut self, index: u64) -> Result<(), Fault> {
         self.check_running()?;
-        assert!(index <= self.last.0 + 1, "a cut below {index} would go beyond the last entry {}", self.last.0);
+        assert!(index <= self.last.index + 1, "a cut below {index} would go beyond the last entry {}", self.last.index);
         while self.segments.len() > 1 {
             let first = self.segments[0].id;
             let gone = self.spans.partition_point(|span| span.at.segment == first);
@@ -395,36 +403,36 @@ impl Log {
             }
             self.retire_first()?;
             self.spans.drain(..gone);
-            self.boundary = self.spans.front().map_or(self.last, |span| (span.first - 1, span.base_term));
+            self.boundary = self.spans.front().map_or(self.last, Span::base);
         }
         Ok(())
     }
 
-    /// The log begins again behind (index, term), which an installed checkpoint stands for. A crash
+    /// The log begins again behind the entry `at`, which an installed checkpoint stands for. A crash
     /// leaves the log from before or the one from after.
-    pub fn restart_at(&mut self, hard: HardState, index: u64, term: u64) -> Result<(), Fault> {
+    pub fn restart_at(&mut self, hard: HardState, at: Position) -> Result<(), Fault> {
         self.check_running()?;
         self.assert_forward(hard);
         assert!(
-            index >= self.hard.commit && hard.commit >= index,
-            "a restart at {index} with commit {}, before {}",
+            at.index >= self.hard.commit && hard.commit >= at.index,
+            "a restart at {at:?} with commit {}, before {}",
             hard.commit,
             self.hard.commit
         );
-        self.append(hard, (index, term), &[], true)?;
+        self.append(hard, at, &[], true)?;
         while self.segments.len() > 1 {
             self.retire_first()?;
         }
         Ok(())
     }
 
-    /// (index, term) of the last entry.
-    pub fn last(&self) -> (u64, u64) {
+    /// The last entry.
+    pub fn last(&self) -> Position {
         self.last
     }
 
-    /// (index, term) of the entry before the first one.
-    pub fn boundary(&self) -> (u64, u64) {
+    /// The entry before the first one.
+    pub fn boundary(&self) -> Position {
         self.boundary
     }
 
@@ -458,7 +466,7 @@ impl Log {
     /// Saves are queued without waiting for the one before: behind one that was refused, what
     /// does not continue the log is its consequence, not the caller's mistake.
     fn check_follows(&mut self, entries: &[Entry]) -> Result<(), Fault> {
-        let gap = entries.first().is_some_and(|first| first.index > self.last.0 + 1);
+        let gap = entries.first().is_some_and(|first| first.index > self.last.index + 1);
         let Some(reason) = self.refused.clone().filter(|_| gap) else { return Ok(()) };
         self.stop(Err(Fault::Refused { file: DIR.to_string(), what: format!("the save before was refused: {reason}") }))
     }
@@ -484,28 +492,28 @@ impl Log {
     }
 
     /// The entry that a batch of `entries` continues from.
-    fn base_of(&self, entries: &[Entry]) -> Result<(u64, u64), Fault> {
+    fn base_of(&self, entries: &[Entry]) -> Result<Position, Fault> {
         let Some(first) = entries.first() else { return Ok(self.last) };
         assert!(
-            first.index > self.boundary.0 && first.index <= self.last.0 + 1,
+            first.index > self.boundary.index && first.index <= self.last.index + 1,
             "entry {} does not continue {:?}",
             first.index,
             self.last
         );
         let before = first.index - 1;
-        if before == self.last.0 {
+        if before == self.last.index {
             return Ok(self.last);
         }
-        if before == self.boundary.0 {
+        if before == self.boundary.index {
             return Ok(self.boundary);
         }
         let position = self.spans.partition_point(|span| span.last < before);
         let entries = self.read_span(&self.spans[position])?;
         let found = entries.iter().find(|entry| entry.index == before).expect("a span holds its indexes");
-        Ok((before, found.term))
+        Ok(found.position())
     }
 
-    fn append(&mut self, hard: HardState, base: (u64, u64), entries: &[Entry], restart: bool) -> Result<(), Fault> {
+    fn append(&mut self, hard: HardState, base: Position, entries: &[Entry], restart: bool) -> Result<(), Fault> {
         let table = encode_table(entries);
         let mut header = Header {
             id: self.id,
@@ -530,7 +538,7 @@ impl Log {
         } else {
             self.append_here(&header, &table, entries)?;
         }
-        self.account(&header, entries.last().map_or(base.1, |entry| entry.term));
+        self.account(&header, entries.last().map_or(base.term, |entry| entry.term));
         self.tip.proven = false;
         if rolls {
             self.write_reached(false)?;
@@ -569,24 +577,24 @@ impl Log {
 
     /// Takes a durable batch into the picture in memory. `last_term`: of its last entry, or of its base.
     fn account(&mut self, header: &Header, last_term: u64) {
-        let (first, last) = header.range();
-        if header.restart || header.base.0 <= self.boundary.0 {
+        let Indexes { first, last } = header.range();
+        if header.restart || header.base.index <= self.boundary.index {
             self.spans.clear();
             self.boundary = header.base;
         }
-        while self.spans.back().is_some_and(|span| span.first > header.base.0) {
+        while self.spans.back().is_some_and(|span| span.first > header.base.index) {
             self.spans.pop_back();
         }
         if let Some(span) = self.spans.back_mut() {
-            span.last = span.last.min(header.base.0);
+            span.last = span.last.min(header.base.index);
         }
         if header.count > 0 {
-            self.spans.push_back(Span { at: header.at, first, last, base_term: header.base.1 });
+            self.spans.push_back(Span { at: header.at, first, last, base_term: header.base.term });
         }
-        self.last = (last, last_term);
+        self.last = Position { index: last, term: last_term };
         self.hard = header.hard;
         self.tip.number = header.number;
-        self.tip.range = (first, last);
+        self.tip.range = header.range();
         self.tip.end = Place { segment: header.at.segment, offset: header.at.offset + header.size() };
     }
 

@@ -13,7 +13,7 @@ use crate::ahead::Ahead;
 use crate::doubt::{self, Doubt, stricter};
 use crate::header::{check_identity, read_exact, read_full};
 use crate::{EntryId, Fault, Files, How, Identity, PAGE};
-use consensus::HardState;
+use consensus::{HardState, Position};
 use damage::Lost;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub(super) fn recover(
     files: Arc<dyn Files>,
     id: Identity,
     options: LogOptions,
-    state: Option<(u64, u64)>,
+    state: Option<Position>,
     on_doubt: OnDoubt,
 ) -> Result<(Log, LogContent), Fault> {
     let mut replay = read(files, id, options, on_doubt == OnDoubt::Peers)?;
@@ -53,13 +53,13 @@ pub(super) fn recover_unused(
     files: Arc<dyn Files>,
     id: Identity,
     options: LogOptions,
-    start: (u64, u64),
+    start: Position,
 ) -> Result<Option<Log>, Fault> {
     let replay = read(files, id, options, false)?;
     let unused = replay.log.boundary == start
         && replay.log.last == start
         && replay.log.hard.vote == 0
-        && replay.log.hard.commit <= start.0;
+        && replay.log.hard.commit <= start.index;
     if unused { replay.finish().map(|(log, _)| Some(log)) } else { Ok(None) }
 }
 
@@ -131,10 +131,13 @@ struct Break {
 /// What is at a place: a batch, or why there is none.
 type Found = Result<Batch, (Break, Survey)>;
 
+/// The rows of a batch, and whether its trailing copy is wrong; or what is wrong with them.
+type Contents = Result<(Vec<Row>, bool), Break>;
+
 struct Replay {
     log: Log,
     /// As in [`LogContent`].
-    terms: Vec<(u64, u64)>,
+    terms: Vec<Position>,
     /// Where the chain breaks off in the newest segment.
     end: Option<End>,
     marks: Marks,
@@ -184,8 +187,8 @@ impl Replay {
             spares,
             segments: VecDeque::new(),
             spans: VecDeque::new(),
-            boundary: (0, 0),
-            last: (0, 0),
+            boundary: Position::default(),
+            last: Position::default(),
             hard: HardState::default(),
             tip: Tip::default(),
             stopped: None,
@@ -296,9 +299,9 @@ impl Replay {
 
     /// The checkpoint at `state` came from this log. If that does not reach it, the end is missing,
     /// unless it is known that nothing more was ever acknowledged.
-    fn check_state(&mut self, state: Option<(u64, u64)>) {
-        let Some(state) = state.filter(|state| state.0 >= self.log.boundary.0) else { return };
-        let reaches = self.log.last.0 >= state.0 && self.term_at(state.0) == state.1;
+    fn check_state(&mut self, state: Option<Position>) {
+        let Some(state) = state.filter(|state| state.index >= self.log.boundary.index) else { return };
+        let reaches = self.log.last.index >= state.index && self.term_at(state.index) == state.term;
         let exact = self.marks.acknowledged() == Some(self.log.tip.number);
         if reaches || exact || self.lost.is_some() || matches!(self.tail, Tail::Doubtful(_)) {
             return;
@@ -311,8 +314,8 @@ impl Replay {
     }
 
     fn term_at(&self, index: u64) -> u64 {
-        let runs = self.terms.partition_point(|(first, _)| *first <= index);
-        runs.checked_sub(1).map_or(self.log.boundary.1, |run| self.terms[run].1)
+        let runs = self.terms.partition_point(|run| run.index <= index);
+        runs.checked_sub(1).map_or(self.log.boundary.term, |run| self.terms[run].term)
     }
 
     /// A lone member has nobody who could know better.
@@ -377,9 +380,9 @@ impl Replay {
 
     /// Entries between what was read and the batch `proof`, known by index alone.
     fn range_before(&self, proof: &Header) -> Vec<EntryId> {
-        let (mut first, last) = (self.log.last.0 + 1, proof.prev_range.1.max(proof.base.0));
+        let (mut first, last) = (self.log.last.index + 1, proof.prev_range.last.max(proof.base.index));
         if proof.number == self.log.tip.number + 2 {
-            first = proof.prev_range.0;
+            first = proof.prev_range.first;
         }
         (first..=last.min(first.saturating_add(IDENTITIES_MAX)))
             .map(|index| EntryId { index, term: 0, crc: 0 })
@@ -440,17 +443,11 @@ impl Replay {
             && header.prev_digest == tip.digest
             && header.prev_range == tip.range
             && header.proven == tip.end
-            && (header.restart || header.base.0 <= self.log.last.0))
+            && (header.restart || header.base.index <= self.log.last.index))
     }
 
-    /// Reads and verifies table and bodies. With the rows: is the trailing copy wrong?
-    #[allow(clippy::type_complexity)]
-    fn read_batch(
-        &self,
-        header: &Header,
-        front: bool,
-        ahead: &mut Ahead,
-    ) -> Result<Result<(Vec<Row>, bool), Break>, Fault> {
+    /// Reads and verifies table and bodies.
+    fn read_batch(&self, header: &Header, front: bool, ahead: &mut Ahead) -> Result<Contents, Fault> {
         let broken = |what: &str, rows, entries| {
             Ok(Err(Break { what: what.to_string(), header: Some(*header), front, rows, entries }))
         };
@@ -534,7 +531,7 @@ impl Replay {
             self.log.last = header.base;
         }
         self.take_terms(&header, &batch.rows);
-        let last_term = batch.rows.last().map_or(header.base.1, |row| row.id.term);
+        let last_term = batch.rows.last().map_or(header.base.term, |row| row.id.term);
         self.log.account(&header, last_term);
         self.log.tip.digest = batch.digest;
         self.note_batch(&header, Some(&batch.rows));
@@ -543,14 +540,14 @@ impl Replay {
 
     fn take_terms(&mut self, header: &Header, rows: &[Row]) {
         // What a restart or a replaced end leaves is of the base's term at most.
-        while self.terms.last().is_some_and(|(first, _)| header.restart || *first > header.base.0) {
+        while self.terms.last().is_some_and(|run| header.restart || run.index > header.base.index) {
             self.terms.pop();
         }
-        let mut term = header.base.1;
+        let mut term = header.base.term;
         for row in rows {
             if row.id.term > term {
                 term = row.id.term;
-                self.terms.push((row.id.index, term));
+                self.terms.push(Position { index: row.id.index, term });
             }
         }
     }

@@ -57,6 +57,12 @@ pub(super) fn list(files: &dyn Files, options: LogOptions) -> Result<(Vec<(u64, 
     Ok((segments, Spares { segment_bytes, lengths }))
 }
 
+/// Ids of the log files, ascending.
+pub(super) fn ids(files: &dyn Files) -> Result<Vec<u64>, Fault> {
+    let (segments, _) = list(files, LogOptions { segment_bytes: PAGE, boot: None })?;
+    Ok(segments.into_iter().map(|(id, _)| id).collect())
+}
+
 impl Spares {
     /// A file of at least `need` bytes for segment `id`, still under a spare name, and how far it
     /// was written before. Nothing of the log depends on it yet, so a failure is not final.

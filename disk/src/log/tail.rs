@@ -6,7 +6,7 @@ use super::marks::Marks;
 use super::{Tail, Torn};
 use crate::doubt::{Doubt, stricter};
 use crate::{Identity, PAGE};
-use consensus::HardState;
+use consensus::{HardState, Position};
 
 const SECTOR: usize = 512;
 
@@ -37,7 +37,7 @@ pub(super) struct Chain {
     /// Name of the newest segment, and its length in bytes.
     pub path: String,
     pub len: u64,
-    pub last: (u64, u64),
+    pub last: Position,
 }
 
 /// Judges the end of a chain.
@@ -53,7 +53,7 @@ pub(super) fn judge(chain: &Chain, end: Option<&End>, marks: &Marks) -> Tail {
         // without a mark that is exact, the log may have gone on.
         let last = end.and_then(|end| end.header).is_some_and(|header| header.number >= mark.number);
         doubt.at_least = !last && marks.acknowledged().is_none();
-        doubt.promise = Some(further(doubt.promise, mark.last));
+        doubt.promise = doubt.promise.max(Some(mark.last));
         doubt.hard = stricter(doubt.hard, mark.hard);
         return Tail::Doubtful(doubt);
     }
@@ -79,24 +79,24 @@ pub(super) fn judge(chain: &Chain, end: Option<&End>, marks: &Marks) -> Tail {
 }
 
 /// The state that a checkpoint holds came from this log, and the log does not reach it.
-pub(super) fn below_state(chain: &Chain, state: (u64, u64), hard: HardState) -> Doubt {
-    let what = format!("the log ends behind entry {}, and the checkpoint stands at entry {}", chain.last.0, state.0);
+pub(super) fn below_state(chain: &Chain, state: Position, hard: HardState) -> Doubt {
+    let what =
+        format!("the log ends behind entry {}, and the checkpoint stands at entry {}", chain.last.index, state.index);
     Doubt { hard, ..doubt_of(chain, None, what) }
 }
 
-/// The last (index, term) of a batch. Without its table no term is known but the member's own, which no
-/// entry exceeds.
-pub(super) fn last_of(header: &Header, rows: Option<&[Row]>) -> (u64, u64) {
+/// The last entry of a batch. Without its table no term is known but the member's own, which no entry
+/// exceeds.
+pub(super) fn last_of(header: &Header, rows: Option<&[Row]>) -> Position {
     if header.count == 0 {
         return header.base;
     }
     let term = rows.and_then(<[Row]>::last).map_or(header.hard.term, |row| row.id.term);
-    (header.range().1, term)
+    Position { index: header.range().last, term }
 }
 
-pub(super) fn further(known: Option<(u64, u64)>, other: (u64, u64)) -> (u64, u64) {
-    let term_first = |at: (u64, u64)| (at.1, at.0);
-    known.filter(|known| term_first(*known) > term_first(other)).unwrap_or(other)
+pub(super) fn further(known: Option<Position>, other: Position) -> Position {
+    known.filter(|known| *known > other).unwrap_or(other)
 }
 
 fn doubt_of(chain: &Chain, end: Option<&End>, what: String) -> Doubt {
@@ -114,7 +114,7 @@ fn doubt_of(chain: &Chain, end: Option<&End>, what: String) -> Doubt {
 }
 
 impl End {
-    fn promise(&self) -> Option<(u64, u64)> {
+    fn promise(&self) -> Option<Position> {
         Some(last_of(self.header.as_ref()?, self.rows.as_deref()))
     }
 

@@ -83,6 +83,11 @@ impl Life {
     }
 
     pub fn checkpoint(&mut self) -> checkpoint::Finished {
+        self.checkpoint_beside(&[])
+    }
+
+    /// `held`: indexes of checkpoints that a transfer is reading.
+    pub fn checkpoint_beside(&mut self, held: &[u64]) -> checkpoint::Finished {
         self.write();
         let index = self.store.applied().index;
         let (head, mut cursor) = self.store.image();
@@ -97,7 +102,7 @@ impl Life {
         }
         self.store.end_image(cursor);
         let finished = checkpoint::finish(&self.files, self.id, index, &head).unwrap();
-        checkpoint::clean(&self.files, self.id, &[]).unwrap();
+        checkpoint::clean(&self.files, self.id, held).unwrap();
         finished
     }
 

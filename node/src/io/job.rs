@@ -2,11 +2,12 @@
 
 use crate::scan::HashScan;
 use bytes::Bytes;
-use consensus::{Doubt, Entry, HardState};
+use consensus::{Doubt, Entry, HardState, Position};
 use disk::records::Place;
+use disk::scrub::{Scrub, Step};
 use std::fmt;
-use store::Handle;
 use store::record::Record;
+use store::{Handle, Rev};
 
 /// Names one piece of disk work; chosen by the node, ascending.
 pub type JobId = u64;
@@ -33,7 +34,7 @@ pub enum LogJob {
     /// Forget entries below.
     CutLog { below: u64 },
     /// The log restarts behind an installed snapshot.
-    RestartLog { hard: HardState, index: u64, term: u64 },
+    RestartLog { hard: HardState, at: Position },
     /// Old entries for a follower far behind.
     ReadLog { ticket: u64, from: u64, max_bytes: u64 },
     /// Gives the spare files of the log back, for other files on a full disk.
@@ -59,6 +60,8 @@ pub enum BackgroundJob {
     },
     /// History for watches, in its turn: it reads what the writes before it wrote.
     ReadHistory {
+        /// The segments that the state has.
+        segments: Vec<u32>,
         from: i64,
         until: i64,
         max_bytes: u64,
@@ -79,6 +82,7 @@ pub enum BackgroundJob {
     },
     /// The next records of a backup.
     ReadBackup {
+        segments: Vec<u32>,
         place: Place,
         until: i64,
         max_bytes: u64,
@@ -86,6 +90,31 @@ pub enum BackgroundJob {
     /// The next slice of a HashKV scan.
     HashKv {
         scan: Box<HashScan>,
+    },
+    /// The next step of a look at files that lie still.
+    Scrub {
+        scan: Box<Scrub>,
+        bytes: u64,
+    },
+    /// Records for another member, whose copy is damaged.
+    ReadRecords {
+        segments: Vec<u32>,
+        after: Rev,
+        before: Rev,
+        max_bytes: u64,
+    },
+    /// Write whole records over damaged ones.
+    Mend {
+        segment: u32,
+        at: u32,
+        parts: Vec<Bytes>,
+    },
+    /// The records of a segment are whole again. A closed one, with records up to `sealed`, gets its seek
+    /// table; where fillers stand in for records the checkpoints name another checksum.
+    Mended {
+        segment: u32,
+        sealed: Option<u32>,
+        fillers: bool,
     },
     /// A piece of a file for a follower that installs our checkpoint.
     ReadChunk {
@@ -133,6 +162,31 @@ impl From<BackgroundJob> for Job {
     }
 }
 
+impl Job {
+    /// The same read once more; None if it is no read.
+    pub(crate) fn read_again(&self) -> Option<Job> {
+        use BackgroundJob::{ReadBackup, ReadChunk, ReadHistory};
+        Some(match self {
+            Job::Log(LogJob::ReadLog { ticket, from, max_bytes }) => {
+                Job::Log(LogJob::ReadLog { ticket: *ticket, from: *from, max_bytes: *max_bytes })
+            }
+            Job::Read(ReadJob::ReadRecord { handle }) => Job::Read(ReadJob::ReadRecord { handle: *handle }),
+            Job::Background(ReadHistory { segments, from, until, max_bytes }) => {
+                let (segments, from, until, max_bytes) = (segments.clone(), *from, *until, *max_bytes);
+                Job::Background(ReadHistory { segments, from, until, max_bytes })
+            }
+            Job::Background(ReadBackup { segments, place, until, max_bytes }) => {
+                let (segments, place, until, max_bytes) = (segments.clone(), *place, *until, *max_bytes);
+                Job::Background(ReadBackup { segments, place, until, max_bytes })
+            }
+            Job::Background(ReadChunk { file, offset, len }) => {
+                Job::Background(ReadChunk { file: file.clone(), offset: *offset, len: *len })
+            }
+            _ => return None,
+        })
+    }
+}
+
 /// Shown as the work itself: its name says the lane.
 impl fmt::Debug for Job {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -155,10 +209,27 @@ pub enum JobResult {
         ticket: u64,
         entries: Vec<Entry>,
     },
+    /// `damage`: records that were written earlier are not whole, so the segment has no seek table.
     Written {
         segment: u32,
         upto: u32,
         sealed: bool,
+        damage: Option<disk::Fault>,
+    },
+    /// An error: a call failed, and the scan stands where it stood.
+    Scrubbed {
+        scan: Box<Scrub>,
+        step: Result<Step, disk::Fault>,
+    },
+    /// Whole records, ascending. `end`: there are no more.
+    Records {
+        records: Vec<Bytes>,
+        end: bool,
+    },
+    RecordsMended,
+    /// The newest manifest as it stands now, if it may be another one than before.
+    SegmentMended {
+        manifest: Option<Bytes>,
     },
     Record(Bytes),
     /// Raw records (whole, ascending) below `next`.
@@ -183,6 +254,11 @@ pub enum JobResult {
     HashKv {
         scan: Box<HashScan>,
         done: bool,
+    },
+    /// The disk refused to read: the scan may go on where it stands.
+    HashKvUnread {
+        scan: Box<HashScan>,
+        fault: disk::Fault,
     },
     Chunk {
         bytes: Bytes,

@@ -13,8 +13,9 @@ pub enum ToStream {
     /// The watch is live. `missed`: the revisions from `next` to now that the ring still has,
     /// unfiltered (the stream filters); `revision`: the store's, all below or at it are in `missed` or before `next`.
     Joined { id: i64, revision: i64, missed: Vec<Arc<RevisionEvents>> },
-    /// `next` is older than the ring: fetch `Request::History` first, then join again.
-    Behind { id: i64, revision: i64 },
+    /// `next` is older than the ring: fetch `Request::History` first, then join again. No watch can join
+    /// below revision `ring`, now and later; 0 = unknown.
+    Behind { id: i64, revision: i64, ring: i64 },
     /// `next` < compacted: ends the watch.
     Compacted { id: i64, compacted: i64 },
     /// Matching events of one revision (`picks`: indexes into `events.events`).
@@ -271,6 +272,16 @@ pub struct Held {
     pub forwarded_again: u64,
 }
 
+/// A follower as its leader sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Followed {
+    pub member: u64,
+    /// The last index that it acknowledged.
+    pub matched: u64,
+    /// It answered within the last election timeout.
+    pub active: bool,
+}
+
 #[derive(Clone, Debug, Default)]
 pub struct Status {
     pub cluster: u64,
@@ -302,10 +313,34 @@ pub struct Status {
     pub rebuilt: disk::startover::Rebuilt,
     pub digest: u128,
     pub cluster_version: String,
-    /// Followers as the leader sees them: (member, match index, recently active).
-    pub followers: Vec<(u64, u64, bool)>,
+    /// Of the leader: the others.
+    pub followers: Vec<Followed>,
     pub pending: u64,
     pub leader_changes: u64,
     pub proposals_failed: u64,
     pub held: Held,
+    pub scrub: ScrubFigures,
+    pub mend: MendFigures,
+}
+
+/// The slow look at what lies still.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScrubFigures {
+    /// Bytes read since start.
+    pub read: u64,
+    /// Whole passes since start, and the seconds since the last one ended.
+    pub passes: u64,
+    pub age: Option<u64>,
+    /// Places outside of segments at which damage was found since start.
+    pub found: u64,
+}
+
+/// Damaged records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MendFigures {
+    /// Damaged stretches of segments since start, and those of them that are whole again.
+    pub found: u64,
+    pub mended: u64,
+    /// Segments that are damaged now.
+    pub open: u64,
 }

@@ -52,6 +52,10 @@ pub enum Input {
         job: JobId,
         fault: disk::Fault,
     },
+    /// A reader of records found damage in this file, or cannot read it.
+    Unreadable {
+        fault: disk::Fault,
+    },
     /// Clean stop: hand leadership over, write a checkpoint, then `Output::Stopped`.
     Stop,
 }

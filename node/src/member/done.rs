@@ -3,24 +3,37 @@
 use super::Node;
 use crate::frame::Frame;
 use crate::io::*;
-use crate::jobs::Task;
+use crate::jobs::{Task, is_refused};
 use crate::transfer::{Installed, Step, send_nothing};
+use disk::scrub::Finding;
 
 impl Node {
     pub(super) fn done(&mut self, job: JobId, result: JobResult) {
         let g = &mut self.ground;
-        let Some(task) = g.job_done(job) else {
+        if g.task(job).is_none() {
             panic!("job {job} was never started or is done twice");
-        };
+        }
         self.health.unstalled(g, job);
         match result {
-            JobResult::Failed { fault } => self.job_failed(job, task, fault),
-            result => self.job_done(job, task, result),
+            JobResult::Failed { fault } => {
+                if let Some(fault) = g.job_fails(job, fault) {
+                    self.job_failed(job, fault);
+                }
+            }
+            result => self.job_done(job, result),
         }
     }
 
-    fn job_done(&mut self, job: JobId, task: Task, result: JobResult) {
+    /// Reads that the disk refused are tried again.
+    pub(super) fn read_again(&mut self) {
+        for (job, fault) in self.ground.read_again() {
+            self.job_failed(job, fault);
+        }
+    }
+
+    fn job_done(&mut self, job: JobId, result: JobResult) {
         let g = &mut self.ground;
+        let task = g.job_done(job).expect("it runs");
         match (task, result) {
             (Task::Save { number }, JobResult::Saved) => {
                 if self.saves.saved(g, number) {
@@ -35,8 +48,11 @@ impl Node {
             | (Task::ReleaseSpares, JobResult::SparesReleased) => {}
             (Task::RestartLog, JobResult::LogRestarted) => self.installed(),
             (Task::ReadLog { .. }, JobResult::Log { ticket, entries }) => g.consensus.fetched(ticket, entries),
-            (Task::Write { epoch, bytes }, JobResult::Written { segment, upto, sealed }) => {
+            (Task::Write { epoch, bytes }, JobResult::Written { segment, upto, sealed, damage }) => {
                 g.written(epoch, bytes, segment, upto, sealed);
+                if let Some(fault) = damage {
+                    self.unreadable(&fault);
+                }
             }
             (Task::ApplyRead, JobResult::Record(bytes)) => self.applier.fetched(job, bytes),
             (Task::History, JobResult::History { records, next }) => {
@@ -49,6 +65,24 @@ impl Node {
                 self.checkpoints.step_done(g, index, result, &self.transfer.pulled());
             }
             (Task::HashKv { epoch }, JobResult::HashKv { scan, done }) => self.hashes.scanned(g, epoch, *scan, done),
+            (Task::HashKv { epoch }, JobResult::HashKvUnread { scan, fault }) => {
+                self.hashes.unread(g, epoch, *scan, &fault);
+            }
+            (Task::Scrub { epoch }, JobResult::Scrubbed { scan, step }) => {
+                let found = self.scrubs.done(g, epoch, scan, step);
+                self.found(found);
+            }
+            (Task::Look { epoch }, JobResult::Scrubbed { scan, step }) => self.mends.looked(g, epoch, scan, step),
+            (Task::Mend { epoch }, JobResult::RecordsMended) => self.mends.mended(g, epoch, None),
+            (Task::MendFrom { epoch, peer }, JobResult::RecordsMended) => self.mends.mended(g, epoch, Some(peer)),
+            (Task::GiveRecords { to, epoch }, JobResult::Records { records, end }) => {
+                self.mends.give(g, to, epoch, Some((records, end)));
+            }
+            (Task::Mended { epoch }, JobResult::SegmentMended { manifest }) => {
+                if let Some(manifest) = manifest.filter(|_| epoch == g.epoch()) {
+                    self.checkpoints.named_anew(g, manifest);
+                }
+            }
             (Task::SendChunk { to }, JobResult::Chunk { bytes, end }) => {
                 g.send(to.member, Frame::Chunk { boot: to.boot, token: to.token, ok: true, end, bytes });
             }
@@ -57,12 +91,53 @@ impl Node {
         }
     }
 
+    /// The slow look found damage. Of a segment it comes again from another member; a newer checkpoint
+    /// takes the place of what is damaged of the newest one, and of log.
+    fn found(&mut self, found: Vec<Finding>) {
+        for finding in found {
+            let g = &mut self.ground;
+            match &finding {
+                Finding::Stretch(_) | Finding::Seal { .. } | Finding::Beyond { .. } | Finding::Checksum { .. } => {
+                    self.mends.found(g, &finding)
+                }
+                Finding::Checkpoint(fault) | Finding::Log(fault) => {
+                    self.checkpoints.replace_newest();
+                    if self.scrubs.is_news(fault) {
+                        g.note(Level::Error, format!("{fault}; the next checkpoint does without it"));
+                    }
+                }
+                Finding::Unreadable(fault) => {
+                    if self.scrubs.is_news(fault) {
+                        g.note(Level::Error, format!("a look at what lies still passes over a file: {fault}"));
+                    }
+                    self.mends.unreadable(g, fault.file());
+                }
+            }
+        }
+    }
+
     /// A read that failed concerns its asker; anything else means that this member must stop.
-    fn job_failed(&mut self, job: JobId, task: Task, fault: disk::Fault) {
+    fn job_failed(&mut self, job: JobId, fault: disk::Fault) {
+        let g = &mut self.ground;
+        let task = g.job_done(job).expect("it runs");
+        self.unreadable(&fault);
         let g = &mut self.ground;
         match task {
+            Task::GiveRecords { to, epoch } => self.mends.give(g, to, epoch, None),
+            Task::Mended { .. } if fault.is_damage() => {}
+            // A restart writes again what no checkpoint names yet; a lone member has no other way.
+            Task::Checkpoint { .. } if fault.is_damage() && !g.peers().is_empty() && self.checkpoints.retries() => {
+                self.checkpoints.repeat(g, &fault);
+            }
+            // A call failed, and it was no flush.
+            Task::Checkpoint { .. } if is_refused(&fault) && self.checkpoints.retries() => {
+                self.checkpoints.repeat(g, &fault);
+            }
             // Its file may be gone with the state that is being replaced.
             Task::ApplyRead if g.swapping() || !self.applier.waits_for(job) => self.applier.unread(job),
+            Task::ApplyRead => self.applier.waits(g, job, &fault),
+            // It was tried several times meanwhile. The asker repeats its question.
+            Task::SendChunk { .. } if is_refused(&fault) => {}
             Task::SendChunk { to } => {
                 let text = format!("a checkpoint file could not be read for member {:x}: {fault}", to.member);
                 g.note(Level::Warn, text);
@@ -70,7 +145,7 @@ impl Node {
             }
             Task::Backup { backup } => self.backups.unread(g, backup, fault),
             Task::HashKv { epoch } => self.hashes.failed(g, epoch, &fault),
-            Task::History => self.watches.history_failed(g, &fault.to_string()),
+            Task::History => self.watches.history_failed(g, &fault),
             Task::Install { run } => self.transfer.failed(g, run, &fault),
             Task::ReadLog { ticket } => {
                 // The follower gets a snapshot instead.
@@ -107,6 +182,8 @@ impl Node {
         g.consensus.installed(&snapshot);
         self.saves.release(g, index);
         self.watches.reset(g);
+        self.scrubs.restart();
+        self.mends.restart();
         self.health.healed(g);
         self.watches.release_held(g);
         self.gate.replaced(g);

@@ -118,7 +118,7 @@ impl Node {
 
     fn propose(&mut self, waiter: Waiter, body: Bytes, cost: u64, after: After) {
         let command = Command { waiter: Some(waiter), body, after };
-        let (_, unapplied) = self.applier.waiting();
+        let unapplied = self.applier.waiting_bytes();
         self.gate.propose(&mut self.ground, command, cost, self.health.willing(), unapplied);
     }
 

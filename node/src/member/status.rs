@@ -1,7 +1,8 @@
 //! The member's figures, and the alarms that it shows.
 
 use super::Node;
-use crate::io::{Held, Status};
+use crate::io::{Followed, Held, Status};
+use consensus::Follower;
 use store::AlarmMember;
 
 impl Node {
@@ -21,23 +22,21 @@ impl Node {
 
     fn held(&self) -> Held {
         let g = &self.ground;
-        let (commands, refused) = self.gate.held();
-        let (forwards, forwarded, forwarded_again) = self.gate.forwards();
-        let (unapplied_entries, unapplied) = self.applier.waiting();
+        let forwards = self.gate.forwards();
         Held {
             entry_cache: g.consensus.cached_bytes(),
             uncommitted: g.consensus.uncommitted_bytes(),
-            commands,
-            unapplied,
+            commands: self.gate.held(),
+            unapplied: self.applier.waiting_bytes(),
             event_ring: self.watches.ring_bytes(),
             unwritten: g.store.unwritten_bytes(),
-            refused,
-            unapplied_entries,
+            refused: self.gate.refused(),
+            unapplied_entries: self.applier.waiting(),
             walks: self.walks.count(),
             reads: self.reads.waiting(),
-            forwards,
-            forwarded,
-            forwarded_again,
+            forwards: forwards.bytes,
+            forwarded: forwards.said,
+            forwarded_again: forwards.said_again,
         }
     }
 
@@ -70,11 +69,17 @@ impl Node {
             disk_full: self.health.willing().disk_full,
             digest: g.store.digest(),
             cluster_version: g.store.cluster_version().to_string(),
-            followers: consensus.followers.iter().map(|f| (f.id, f.matched, f.recent_active)).collect(),
+            followers: consensus.followers.iter().map(followed).collect(),
             pending: self.gate.pending(),
             leader_changes: g.leader_changes,
             proposals_failed: self.gate.failed(),
             held: self.held(),
+            scrub: self.scrubs.figures(g.now),
+            mend: self.mends.figures(),
         }
     }
+}
+
+fn followed(follower: &Follower) -> Followed {
+    Followed { member: follower.id, matched: follower.matched, active: follower.recent_active }
 }

@@ -1,17 +1,24 @@
 //! Wires that are slow, narrow or drop frames, clients that keep a member busy, and what crossed.
 
-use super::{Village, propose_put};
+use super::{Village, Wire, propose_put};
 use node::frame::Frame;
 use node::{Answer, Input, Request, Waiter};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
+/// A wire that carries little.
+struct Narrow {
+    /// Bytes in one tick.
+    rate: u64,
+    /// The byte of its time at which it is free.
+    free: u64,
+}
+
 #[derive(Default)]
 pub struct Links {
-    /// Bytes that a wire carries in one tick, and the byte of its time at which it is free.
-    narrow: BTreeMap<(u64, u64), (u64, u64)>,
+    narrow: BTreeMap<Wire, Narrow>,
     /// Wires whose queue is full: pieces and forwards on them are dropped, and the connection stands.
-    full: BTreeSet<(u64, u64)>,
+    full: BTreeSet<Wire>,
     crossed: Crossed,
 }
 
@@ -50,7 +57,7 @@ impl Clients {
 
 impl Links {
     /// Counts what is sent. False: the frame is dropped.
-    pub fn takes(&mut self, from: u64, to: u64, frame: &Frame) -> bool {
+    pub fn takes(&mut self, wire: Wire, frame: &Frame) -> bool {
         let crossed = &mut self.crossed;
         let bulky = match frame {
             Frame::Forward { commands, .. } => {
@@ -68,16 +75,16 @@ impl Links {
             }
             _ => false,
         };
-        !(bulky && self.full.contains(&(from, to)))
+        !(bulky && self.full.contains(&wire))
     }
 
     /// When a frame that is sent now arrives. None: now.
-    pub fn arrival(&mut self, now: u64, from: u64, to: u64, frame: &Frame) -> Option<u64> {
+    pub fn arrival(&mut self, now: u64, wire: Wire, frame: &Frame) -> Option<u64> {
         // Heartbeats and votes go ahead, as in the queue of a connection.
         if matches!(frame, Frame::Raft(message) if message.is_urgent()) {
             return None;
         }
-        let (rate, free) = self.narrow.get_mut(&(from, to))?;
+        let Narrow { rate, free } = self.narrow.get_mut(&wire)?;
         let mut bytes = Vec::new();
         node::frame::encode(frame, &mut bytes);
         *free = (*free).max(now * *rate) + bytes.len() as u64;
@@ -92,10 +99,10 @@ impl Village {
         match words {
             ["narrow", a, b, rate] => {
                 let (a, b, rate) = (number(a), number(b), number(rate));
-                self.links.narrow.extend([((a, b), (rate, 0)), ((b, a), (rate, 0))]);
+                self.links.narrow.extend(Wire::both(a, b).map(|wire| (wire, Narrow { rate, free: 0 })));
             }
             ["wide"] => self.links.narrow.clear(),
-            ["clog", a, b] => self.links.full.extend([(number(a), number(b))]),
+            ["clog", a, b] => self.links.full.extend([Wire { from: number(a), to: number(b) }]),
             ["unclog"] => self.links.full.clear(),
             ["break", a, b] => self.break_connection(number(a), number(b)),
             ["crossed"] => {
@@ -117,7 +124,7 @@ impl Village {
     /// What is on its way is gone, and both sides hear it.
     fn break_connection(&mut self, a: u64, b: u64) {
         for frames in self.underway.values_mut() {
-            frames.retain(|(from, to, _)| (*from, *to) != (a, b) && (*from, *to) != (b, a));
+            frames.retain(|(wire, _)| !Wire::both(a, b).contains(wire));
         }
         self.input(a, Input::Lost { peer: b });
         self.input(b, Input::Lost { peer: a });

@@ -29,10 +29,12 @@ struct House {
     kept: Vec<(JobId, Job)>,
     /// Lanes whose first job waits for space.
     stalled: Vec<Discriminant<Job>>,
+    /// Proofs of the log's end are told.
+    proofs: bool,
     /// Background jobs wait here while set.
     queue: Option<JobQueue>,
-    /// The process is stopped for the first so many ticks of every so many.
-    throttle: (u64, u64),
+    /// When the process is stopped.
+    throttle: Throttle,
     /// The process is stopped until this tick.
     paused_until: u64,
     /// Ticks that a stopped process has missed, and what came for it meanwhile.
@@ -40,9 +42,35 @@ struct House {
     inbox: Vec<Input>,
 }
 
+/// Stopped for the first so many ticks of every so many.
+#[derive(Clone, Copy, Default)]
+struct Throttle {
+    stopped: u64,
+    of: u64,
+}
+
+/// What one member sends to another one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Wire {
+    from: u64,
+    to: u64,
+}
+
+impl Wire {
+    fn both(a: u64, b: u64) -> [Wire; 2] {
+        [Wire { from: a, to: b }, Wire { from: b, to: a }]
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Leads {
+    term: u64,
+    leader: u64,
+}
+
 impl House {
     fn paused(&self, now: u64) -> bool {
-        let (stopped, of) = self.throttle;
+        let Throttle { stopped, of } = self.throttle;
         now < self.paused_until || of > 0 && now % of < stopped
     }
 }
@@ -50,18 +78,18 @@ impl House {
 #[derive(Default)]
 pub struct Village {
     houses: BTreeMap<u64, House>,
-    wires: VecDeque<(u64, u64, Frame)>,
-    cut: BTreeSet<(u64, u64)>,
+    wires: VecDeque<(Wire, Frame)>,
+    cut: BTreeSet<Wire>,
     /// Frames on these wires take so many ticks.
-    long: BTreeMap<(u64, u64), u64>,
+    long: BTreeMap<Wire, u64>,
     /// Frames on long wires, by the tick they arrive at.
-    underway: BTreeMap<u64, Vec<(u64, u64, Frame)>>,
+    underway: BTreeMap<u64, Vec<(Wire, Frame)>>,
     now: u64,
     links: links::Links,
     clients: links::Clients,
     /// Forwards on these wires are remembered, to arrive once more.
-    tapped: BTreeSet<(u64, u64)>,
-    copies: Vec<(u64, u64, Frame)>,
+    tapped: BTreeSet<Wire>,
+    copies: Vec<(Wire, Frame)>,
     /// Bytes of the event ring; 0: the default.
     ring: usize,
     /// Largest amount of uncommitted data; 0: the default.
@@ -74,6 +102,8 @@ pub struct Village {
     unwritten_most: u64,
     /// Bytes of log that call for a checkpoint; 0: few.
     checkpoint: u64,
+    /// Seconds of one pass over everything at rest; 0: none.
+    scrub: u64,
     founders: Vec<Member>,
     /// Disks hang from the first start on.
     hung: bool,
@@ -84,7 +114,8 @@ pub struct Village {
     restarts: Vec<u64>,
     /// Copies of disks.
     images: BTreeMap<u64, MemFiles>,
-    leader: BTreeMap<u64, (u64, u64)>,
+    /// Who leads, as each member knows it.
+    leader: BTreeMap<u64, Leads>,
 }
 
 const CLUSTER: u64 = 0xc1;
@@ -101,6 +132,7 @@ impl Village {
                 self.unwritten_most = most.parse().expect("bytes");
             }
             ["checkpoint", bytes] => self.checkpoint = bytes.parse().expect("bytes"),
+            ["scrub", seconds] => self.scrub = seconds.parse().expect("seconds"),
             ["uncommitted", bytes] => self.uncommitted = bytes.parse().expect("bytes"),
             ["start", count] => {
                 self.found(count.parse().expect("a number"));
@@ -116,10 +148,10 @@ impl Village {
             ["long", a, b, ticks] => {
                 let (a, b) = (a.parse().expect("id"), b.parse().expect("id"));
                 let ticks = ticks.parse().expect("ticks");
-                self.long.extend([((a, b), ticks), ((b, a), ticks)]);
+                self.long.extend(Wire::both(a, b).map(|wire| (wire, ticks)));
             }
             ["tap", a, b] => {
-                self.tapped.insert((a.parse().expect("id"), b.parse().expect("id")));
+                self.tapped.insert(Wire { from: a.parse().expect("id"), to: b.parse().expect("id") });
             }
             ["again"] => self.again(),
             ["mend"] => self.cut.clear(),
@@ -140,13 +172,37 @@ impl Village {
                 self.houses.get_mut(&id.parse().expect("id")).expect("member").paused_until = until;
             }
             ["throttle", id, stopped, of] => {
-                let throttle = (stopped.parse().expect("ticks"), of.parse().expect("ticks"));
+                let throttle = Throttle { stopped: stopped.parse().expect("ticks"), of: of.parse().expect("ticks") };
                 self.houses.get_mut(&id.parse().expect("id")).expect("member").throttle = throttle;
             }
+            ["proofs", id] => self.houses.get_mut(&id.parse().expect("id")).expect("member").proofs = true,
             ["differ", id, index] => self.differ(id.parse().expect("id"), index.parse().expect("index")),
             ["flip", id, path, offset] => {
                 let offset: usize = offset.parse().expect("offset");
                 self.houses[&id.parse().expect("id")].files.edit(path, |bytes| bytes[offset] ^= 1);
+            }
+            ["blank", id, path, from, until] => {
+                let (from, until): (usize, usize) = (from.parse().expect("offset"), until.parse().expect("offset"));
+                let files = &self.houses[&id.parse().expect("id")].files;
+                files.edit(&named(files, path), |bytes| bytes[from..until].fill(0));
+            }
+            ["truncate", id, path, len] => {
+                let len = len.parse().expect("length");
+                self.houses[&id.parse().expect("id")].files.edit(path, |bytes| bytes.truncate(len));
+            }
+            // Whether the files of two members hold the same records.
+            ["same", a, b, segment] => {
+                let path = disk::records::path(segment.parse().expect("segment"));
+                let records = |id: &str| {
+                    let files = &self.houses[&id.parse().expect("id")].files;
+                    files.files().contains(&path).then(|| files.bytes(&path)[4096..].to_vec())
+                };
+                let (a, b) = (records(a), records(b));
+                let _ =
+                    writeln!(self.told, "records of {path} are {}", if a == b { "the same" } else { "not the same" });
+            }
+            ["failreads", id, count] => {
+                self.houses[&id.parse().expect("id")].files.fail_reads(count.parse().expect("count"));
             }
             ["flip", id, path, "first", word] => self.flip_first(id.parse().expect("id"), path, word),
             ["lose", id, path] => {
@@ -224,6 +280,7 @@ impl Village {
         config.log_segment_bytes = 256 << 10;
         config.checkpoint_bytes = 16 << 10;
         config.budgets.entry_cache = 16 << 10;
+        config.scrub_seconds = self.scrub;
         if self.cache > 0 {
             config.budgets.entry_cache = self.cache;
         }
@@ -266,8 +323,9 @@ impl Village {
             slow,
             kept: Vec::new(),
             stalled: Vec::new(),
+            proofs: false,
             queue: None,
-            throttle: (0, 0),
+            throttle: Throttle::default(),
             paused_until: 0,
             missed: 0,
             inbox: Vec::new(),
@@ -375,7 +433,7 @@ impl Village {
 
     fn cut_wire(&mut self, a: &str, b: &str) {
         let (a, b) = (a.parse().expect("id"), b.parse().expect("id"));
-        self.cut.extend([(a, b), (b, a)]);
+        self.cut.extend(Wire::both(a, b));
     }
 
     fn tick(&mut self) {
@@ -383,8 +441,8 @@ impl Village {
         for id in std::mem::take(&mut self.restarts) {
             self.restart(id);
         }
-        for (from, to, frame) in self.underway.remove(&self.now).unwrap_or_default() {
-            self.arrive(from, to, frame);
+        for (wire, frame) in self.underway.remove(&self.now).unwrap_or_default() {
+            self.arrive(wire, frame);
         }
         self.deliver();
         let ids: Vec<u64> = self.houses.keys().copied().collect();
@@ -449,21 +507,22 @@ impl Village {
     }
 
     fn deliver(&mut self) {
-        while let Some((from, to, frame)) = self.wires.pop_front() {
-            if self.tapped.contains(&(from, to)) && matches!(frame, Frame::Forward { .. }) {
-                self.copies.push((from, to, frame.clone()));
+        while let Some((wire, frame)) = self.wires.pop_front() {
+            if self.tapped.contains(&wire) && matches!(frame, Frame::Forward { .. }) {
+                self.copies.push((wire, frame.clone()));
             }
-            let far = self.long.get(&(from, to)).map(|ticks| self.now + ticks);
-            let narrow = self.links.arrival(self.now, from, to, &frame);
+            let far = self.long.get(&wire).map(|ticks| self.now + ticks);
+            let narrow = self.links.arrival(self.now, wire, &frame);
             match far.max(narrow).filter(|at| *at > self.now) {
-                Some(at) => self.underway.entry(at).or_default().push((from, to, frame)),
-                None => self.arrive(from, to, frame),
+                Some(at) => self.underway.entry(at).or_default().push((wire, frame)),
+                None => self.arrive(wire, frame),
             }
         }
     }
 
-    fn arrive(&mut self, from: u64, to: u64, frame: Frame) {
-        if self.cut.contains(&(from, to)) || self.houses.get(&to).is_none_or(|house| house.down) {
+    fn arrive(&mut self, wire: Wire, frame: Frame) {
+        let Wire { from, to } = wire;
+        if self.cut.contains(&wire) || self.houses.get(&to).is_none_or(|house| house.down) {
             return;
         }
         let mut bytes = Vec::new();
@@ -499,13 +558,21 @@ impl Village {
         self.settle(id);
     }
 
-    fn carry_out(&mut self, id: u64, out: Vec<Output>) {
+    fn carry_out(&mut self, id: u64, mut out: Vec<Output>) {
+        // Jobs are done here and now, and what follows from them too: a later write must not pass these.
+        let writes = |work: &Job| matches!(work, Job::Background(BackgroundJob::WriteRecords { .. }));
+        out.sort_by_key(|output| !matches!(output, Output::Job { work, .. } if writes(work)));
         for output in out {
             match output {
                 Output::Job { job, work } => {
                     let house = self.houses.get_mut(&id).expect("member");
                     let late = house.hung && matches!(work, Job::Log(LogJob::Save { .. }))
                         || house.slow && matches!(work, Job::Log(LogJob::RestartLog { .. }));
+                    if let Job::Log(LogJob::Prove { commit }) = work
+                        && house.proofs
+                    {
+                        let _ = writeln!(self.told, "{id}: proves its log, committed up to {commit}");
+                    }
                     let background = matches!(work, Job::Background(_));
                     if late || house.stalled.contains(&discriminant(&work)) {
                         house.kept.push((job, work));
@@ -516,8 +583,10 @@ impl Village {
                     }
                 }
                 Output::Send { to, frame } => {
-                    if self.links.takes(id, to, &frame) {
-                        self.wires.push_back((id, to, frame));
+                    assert!(to != id && self.houses.contains_key(&to), "{id} speaks to nobody: {frame:?}");
+                    let wire = Wire { from: id, to };
+                    if self.links.takes(wire, &frame) {
+                        self.wires.push_back((wire, frame));
                     }
                 }
                 Output::Answer { waiter, answer, .. } if self.clients.heard(waiter, &answer) => {}
@@ -530,13 +599,14 @@ impl Village {
                 }
                 Output::Leader { term, leader, role } => {
                     if leader != 0
-                        && self.leader.insert(id, (term, leader)) != Some((term, leader))
+                        && self.leader.insert(id, Leads { term, leader }) != Some(Leads { term, leader })
                         && role == Role::Leader
                     {
                         let _ = writeln!(self.told, "{id}: leads");
                     }
                 }
-                Output::Note { level: Level::Info, text } if !text.starts_with("installed") => {}
+                Output::Note { level: Level::Info, text }
+                    if !text.starts_with("installed") && !text.starts_with("mended") => {}
                 Output::Note { level, text } => {
                     let _ = writeln!(self.told, "{id}: {level:?}: {text}");
                 }
@@ -561,6 +631,7 @@ impl Village {
         let request = match words {
             ["put", key, value] => propose_put(key, value, 0),
             ["put", key, value, lease] => propose_put(key, value, lease.parse().expect("lease")),
+            ["touch", key] => propose_touch(key),
             ["del", key] => propose_delete(key),
             ["get", key] => range(key, None, 0, true),
             ["get", key, revision] => range(key, None, revision.parse().expect("revision"), true),
@@ -593,6 +664,15 @@ impl Village {
                 let _ = writeln!(self.told, "{id}: versions weigh {weight}");
                 return;
             }
+            ["figures"] => {
+                let Status { scrub, mend, .. } = self.houses[&id].node.status();
+                let _ = writeln!(
+                    self.told,
+                    "{id}: {} passes; {} found elsewhere; {} stretches found, {} mended, {} segments damaged",
+                    scrub.passes, scrub.found, mend.found, mend.mended, mend.open
+                );
+                return;
+            }
             ["cached"] => {
                 let kib = self.houses[&id].node.status().held.entry_cache >> 10;
                 let _ = writeln!(self.told, "{id}: {kib} KiB of entries cached");
@@ -604,7 +684,7 @@ impl Village {
             ["status"] => Request::Status,
             ["checkpoints"] => {
                 let held = disk::checkpoint::manifests(&*self.houses[&id].files.shared()).expect("readable");
-                let cut = self.houses[&id].log.boundary().0;
+                let cut = self.houses[&id].log.boundary().index;
                 let _ = writeln!(self.told, "{id}: checkpoints at {held:?}, the log begins behind {cut}");
                 return;
             }
@@ -684,6 +764,9 @@ impl Village {
             }
             Answer::BackupRecords { records, end } => {
                 let revisions: Vec<i64> = records.iter().map(|record| record.rev.main).collect();
+                if let ([first, .., last], true) = (revisions.as_slice(), revisions.len() > 50) {
+                    return format!("{} records from {first} to {last} end {end}", revisions.len());
+                }
                 format!("records {revisions:?} end {end}")
             }
             Answer::Members { members } => {
@@ -705,6 +788,17 @@ impl Village {
         let value = if value.len() > 12 { format!("{}*{}", &value[..1], value.len()) } else { value.into_owned() };
         format!("{}={}#{}", String::from_utf8_lossy(kv.key), value, kv.version)
     }
+}
+
+/// `name*` is the last file that begins so, `name+` the first.
+fn named(files: &MemFiles, path: &str) -> String {
+    let all = files.files();
+    let found = match (path.strip_suffix('*'), path.strip_suffix('+')) {
+        (Some(start), _) => all.iter().rfind(|path| path.starts_with(start)),
+        (_, Some(start)) => all.iter().find(|path| path.starts_with(start)),
+        _ => return path.to_string(),
+    };
+    found.expect("a file").clone()
 }
 
 fn tell_watch(message: &ToStream) -> String {
@@ -759,6 +853,14 @@ fn propose_put(key: &str, value: &str, lease: i64) -> Request {
     let value = spelled(value);
     let mut request = Vec::new();
     let put = PutRequest { key: key.as_bytes(), value: value.as_bytes(), lease, ..PutRequest::default() };
+    put.encode(&mut request);
+    Request::Propose { body: command::encode_put(&request).expect("well-formed"), cost: command::put_cost(&put) }
+}
+
+/// The key gets the value that it has.
+fn propose_touch(key: &str) -> Request {
+    let mut request = Vec::new();
+    let put = PutRequest { key: key.as_bytes(), ignore_value: true, ..PutRequest::default() };
     put.encode(&mut request);
     Request::Propose { body: command::encode_put(&request).expect("well-formed"), cost: command::put_cost(&put) }
 }

@@ -45,6 +45,8 @@ pub struct Client {
     pub ended: Option<Refusal>,
     /// Most bytes the transport ever held.
     pub peak: usize,
+    /// How often a watch asked to join.
+    pub joins: usize,
 }
 
 impl World {
@@ -157,7 +159,7 @@ impl World {
                     Spec { range: spec.range, no_put: spec.no_put, no_delete: spec.no_delete, prev_kv: spec.prev_kv };
                 match self.hub.join(WatchKey { stream, id }, spec, next, revision) {
                     Join::Joined { missed } => ToStream::Joined { id, revision, missed },
-                    Join::Behind => ToStream::Behind { id, revision },
+                    Join::Behind { ring } => ToStream::Behind { id, revision, ring },
                 }
             }
             WatchOp::Remove { id } => {
@@ -242,7 +244,10 @@ impl World {
         act(&mut client.stream, &mut out);
         for output in out {
             match output {
-                StreamOut::Ask(op) => client.to_core.push_back(op),
+                StreamOut::Ask(op) => {
+                    client.joins += usize::from(matches!(op, WatchOp::Join { .. }));
+                    client.to_core.push_back(op);
+                }
                 StreamOut::AskHistory { from, prev } => {
                     assert!(client.reading.replace((from, prev)).is_none(), "two readings at once");
                 }
@@ -269,6 +274,7 @@ impl Client {
             received: Vec::new(),
             ended: None,
             peak: 0,
+            joins: 0,
         }
     }
 }

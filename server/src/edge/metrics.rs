@@ -95,6 +95,12 @@ pub struct Metrics {
     queue_depth: IntGaugeVec,
     failed_reads: IntCounter,
     rebuilds: IntCounterVec,
+    scrub_bytes: IntCounter,
+    scrub_passes: IntCounter,
+    scrub_age: IntGauge,
+    damage_found: IntCounterVec,
+    damage_mended: IntCounter,
+    damaged_segments: IntGauge,
 
     seen: Mutex<Seen>,
 }
@@ -266,6 +272,19 @@ impl Metrics {
                 "Times that this member gave its state up and started over, since it was founded.",
                 &["reason"],
             ),
+            scrub_bytes: m.counter("kvorum_scrub_bytes_total", "Bytes at rest that were verified."),
+            scrub_passes: m.counter("kvorum_scrub_passes_total", "Whole passes over everything at rest."),
+            scrub_age: m.gauge(
+                "kvorum_scrub_age_seconds",
+                "Seconds since the last whole pass over everything at rest; -1 before the first.",
+            ),
+            damage_found: m.counters(
+                "kvorum_damage_found_total",
+                "Damaged places that were found: in records, or in other files at rest.",
+                &["kind"],
+            ),
+            damage_mended: m.counter("kvorum_damage_mended_total", "Damaged places in records that are whole again."),
+            damaged_segments: m.gauge("kvorum_damaged_segments", "Segment files with damaged records now."),
             seen: Mutex::new(Seen::default()),
         }
     }
@@ -295,6 +314,7 @@ impl Metrics {
         for (reason, count) in [("damaged", status.rebuilt.damaged), ("differs", status.rebuilt.differs)] {
             self.follow(&self.rebuilds.with_label_values(&[reason]), count);
         }
+        self.refresh_damage(status);
         let mut seen = self.seen.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         self.leader_changes.inc_by(status.leader_changes.saturating_sub(seen.leader_changes));
         self.proposals_failed.inc_by(status.proposals_failed.saturating_sub(seen.proposals_failed));
@@ -304,6 +324,17 @@ impl Metrics {
 }
 
 impl Metrics {
+    fn refresh_damage(&self, status: &Status) {
+        let (scrub, mend) = (status.scrub, status.mend);
+        self.follow(&self.scrub_bytes, scrub.read);
+        self.follow(&self.scrub_passes, scrub.passes);
+        self.scrub_age.set(scrub.age.map_or(-1, signed));
+        self.follow(&self.damage_found.with_label_values(&["records"]), mend.found);
+        self.follow(&self.damage_found.with_label_values(&["files"]), scrub.found);
+        self.follow(&self.damage_mended, mend.mended);
+        self.damaged_segments.set(signed(mend.open));
+    }
+
     /// Copies the ledger. `held`: what is inside the core.
     pub fn refresh_budgets(&self, core: &crate::core::Core, held: &Held) {
         let limits = &core.ledger().limits;

@@ -2,14 +2,14 @@
 //!
 //! Dialler: `magic (8), length u16, level u32, cluster u64, from u64, to u64, boot u64,
 //! line u8, etcd level`. Listener: `magic (8), length u16, level u32, code u8, text`.
-//! On the line of inquiries the listener goes on with its standing: `magic (8), length u16,
+//! On the line of inquiries the listener goes on with its stage: `magic (8), length u16,
 //! level u32, cluster u64, member u64, kind u8, flags u8, term u64, commit u64, last u64,
 //! acknowledged u64`. Little-endian; the length counts what follows it.
 
 use super::Line;
 use crate::bootstrap::FORMAT_LEVEL;
 use disk::Identity;
-use disk::inquiry::{Running, Standing};
+use disk::inquiry::{Running, Stage};
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
@@ -154,14 +154,14 @@ const RECOVERING: u8 = 1;
 const RUNNING: u8 = 2;
 const LATE: u8 = 1;
 const PUBLISHED: u8 = 2;
-const STANDING: usize = 4 + 8 * 2 + 2 + 8 * 4;
+const STAGE: usize = 4 + 8 * 2 + 2 + 8 * 4;
 
 /// The answer to an inquiry, behind a good verdict.
-pub async fn write_standing(to: &mut (impl AsyncWrite + Unpin), ours: Identity, standing: &Standing) -> io::Result<()> {
-    let (kind, running) = match standing {
-        Standing::Founding => (FOUNDING, Running::default()),
-        Standing::Recovering => (RECOVERING, Running::default()),
-        Standing::Running(running) => (RUNNING, *running),
+pub async fn write_stage(to: &mut (impl AsyncWrite + Unpin), ours: Identity, stage: &Stage) -> io::Result<()> {
+    let (kind, running) = match stage {
+        Stage::Founding => (FOUNDING, Running::default()),
+        Stage::Recovering => (RECOVERING, Running::default()),
+        Stage::Running(running) => (RUNNING, *running),
     };
     let flag = |set: bool, flag: u8| if set { flag } else { 0 };
     let mut body = FORMAT_LEVEL.to_le_bytes().to_vec();
@@ -176,10 +176,10 @@ pub async fn write_standing(to: &mut (impl AsyncWrite + Unpin), ours: Identity, 
 }
 
 /// Reads the answer of the member `theirs`.
-pub async fn read_standing(from: &mut (impl AsyncRead + Unpin), theirs: Identity) -> io::Result<Standing> {
+pub async fn read_stage(from: &mut (impl AsyncRead + Unpin), theirs: Identity) -> io::Result<Stage> {
     let body = read(from).await?;
-    if body.len() < STANDING {
-        return Err(bad("a standing cut short"));
+    if body.len() < STAGE {
+        return Err(bad("a stage cut short"));
     }
     let says = Identity { cluster: u64_at(&body, 4), member: u64_at(&body, 12) };
     if says != theirs {
@@ -187,9 +187,9 @@ pub async fn read_standing(from: &mut (impl AsyncRead + Unpin), theirs: Identity
     }
     let flags = body[21];
     match body[20] {
-        FOUNDING => Ok(Standing::Founding),
-        RECOVERING => Ok(Standing::Recovering),
-        RUNNING => Ok(Standing::Running(Running {
+        FOUNDING => Ok(Stage::Founding),
+        RECOVERING => Ok(Stage::Recovering),
+        RUNNING => Ok(Stage::Running(Running {
             term: u64_at(&body, 22),
             commit: u64_at(&body, 30),
             last: u64_at(&body, 38),
@@ -197,7 +197,7 @@ pub async fn read_standing(from: &mut (impl AsyncRead + Unpin), theirs: Identity
             late: flags & LATE != 0,
             published: flags & PUBLISHED != 0,
         })),
-        _ => Err(bad("a standing of unknown kind")),
+        _ => Err(bad("a stage of unknown kind")),
     }
 }
 
@@ -225,23 +225,23 @@ mod tests {
     async fn standings_come_back_and_nonsense_does_not() {
         let ours = Identity { cluster: 7, member: 8 };
         let running = Running { term: 3, commit: 4, last: 5, acknowledged: 6, late: true, published: false };
-        for standing in [
-            Standing::Founding,
-            Standing::Recovering,
-            Standing::Running(running),
-            Standing::Running(Running { late: false, published: true, ..running }),
+        for stage in [
+            Stage::Founding,
+            Stage::Recovering,
+            Stage::Running(running),
+            Stage::Running(Running { late: false, published: true, ..running }),
         ] {
             let mut bytes = Vec::new();
-            write_standing(&mut bytes, ours, &standing).await.expect("written");
-            assert_eq!(read_standing(&mut &bytes[..], ours).await.expect("read"), standing);
+            write_stage(&mut bytes, ours, &stage).await.expect("written");
+            assert_eq!(read_stage(&mut &bytes[..], ours).await.expect("read"), stage);
             for cut in 0..bytes.len() {
-                assert!(read_standing(&mut &bytes[..cut], ours).await.is_err(), "cut at {cut}");
+                assert!(read_stage(&mut &bytes[..cut], ours).await.is_err(), "cut at {cut}");
             }
-            let error = read_standing(&mut &bytes[..], Identity { member: 9, ..ours }).await.expect_err("another");
+            let error = read_stage(&mut &bytes[..], Identity { member: 9, ..ours }).await.expect_err("another");
             assert_eq!(error.to_string(), "member 8 of cluster 7 answered");
             bytes[MAGIC.len() + 2 + 20] = 3;
-            let error = read_standing(&mut &bytes[..], ours).await.expect_err("unknown");
-            assert_eq!(error.to_string(), "a standing of unknown kind");
+            let error = read_stage(&mut &bytes[..], ours).await.expect_err("unknown");
+            assert_eq!(error.to_string(), "a stage of unknown kind");
         }
         let asks = Hello { line: Line::Inquiry, ..hello() };
         let mut bytes = Vec::new();

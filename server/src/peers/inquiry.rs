@@ -10,7 +10,7 @@ use crate::bootstrap::FORMAT_LEVEL;
 use crate::log::{self, hex, json};
 use crate::settings::ETCD_LEVEL;
 use disk::Identity;
-use disk::inquiry::{Decision, Running, Standing, decide};
+use disk::inquiry::{Decision, Running, Stage, decide};
 use futures_util::future::join_all;
 use node::{Answer, Request};
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,14 +32,14 @@ const SAY_AFTER: Duration = Duration::from_secs(1);
 const SAY_EVERY: Duration = Duration::from_secs(5);
 
 /// How this member stands, as the core knows it.
-pub(super) async fn standing(peering: &Peering, asker: u64) -> io::Result<Standing> {
+pub(super) async fn stage(peering: &Peering, asker: u64) -> io::Result<Stage> {
     let none = || io::Error::other("the member does not say how it stands");
     let core = peering.core();
     let Answer::Status(status) = core.ask(Request::Status, ANSWER).await.answer else { return Err(none()) };
     let request = Request::Members { linearizable: false };
     let Answer::Members { members } = core.ask(request, ANSWER).await.answer else { return Err(none()) };
-    let acknowledged = status.followers.iter().find(|(member, ..)| *member == asker).map_or(0, |(_, index, _)| *index);
-    Ok(Standing::Running(Running {
+    let acknowledged = status.followers.iter().find(|follower| follower.member == asker).map_or(0, |it| it.matched);
+    Ok(Stage::Running(Running {
         term: status.term,
         commit: status.committed,
         last: status.last,
@@ -52,7 +52,7 @@ pub(super) async fn standing(peering: &Peering, asker: u64) -> io::Result<Standi
 /// What the greeter and the asker share.
 struct Shared {
     identity: Identity,
-    standing: Standing,
+    stage: Stage,
     /// Members that gave no answer the last time.
     silent: Mutex<BTreeSet<u64>>,
     /// One of them has just asked us: it is there now.
@@ -74,11 +74,11 @@ pub struct Greeter {
 }
 
 impl Greeter {
-    /// `standing`: what is answered. The listeners stay open for the member behind it.
-    pub fn start(identity: Identity, standing: Standing, listeners: &[TcpListener]) -> io::Result<Greeter> {
+    /// `stage`: what is answered. The listeners stay open for the member behind it.
+    pub fn start(identity: Identity, stage: Stage, listeners: &[TcpListener]) -> io::Result<Greeter> {
         let shared = Arc::new(Shared {
             identity,
-            standing,
+            stage,
             silent: Mutex::default(),
             heard: Notify::new(),
             said: log::Seldom::default(),
@@ -137,7 +137,7 @@ async fn meet(shared: &Shared, mut stream: TcpStream) -> io::Result<()> {
     if shared.silent().remove(&hello.from) {
         shared.heard.notify_one();
     }
-    listen::answer(&mut stream, &verdict, Some((shared.identity, shared.standing))).await
+    listen::answer(&mut stream, &verdict, Some((shared.identity, shared.stage))).await
 }
 
 /// Who asks, and whom.
@@ -149,7 +149,7 @@ pub struct Asking {
 }
 
 /// What one member answered, or why it did not.
-type Heard = Result<Standing, String>;
+type Heard = Result<Stage, String>;
 
 /// What the answers came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,7 +173,7 @@ impl Asking {
             // All have answered or failed before anything is decided: the slowest one may be the
             // one that knows us.
             let heard: Vec<(&Member, Heard)> = join_all(self.others().map(|member| self.ask(member))).await;
-            let answers: BTreeMap<u64, Option<Standing>> =
+            let answers: BTreeMap<u64, Option<Stage>> =
                 heard.iter().map(|(member, heard)| (member.id, heard.as_ref().ok().copied())).collect();
             match decide(&answers) {
                 Decision::Found { late } => return Outcome::Found { late },
@@ -204,7 +204,7 @@ impl Asking {
         let mut failures = Vec::new();
         for url in &member.peer_urls {
             match ask_at(url, &hello, theirs).await {
-                Ok(standing) => return (member, Ok(standing)),
+                Ok(stage) => return (member, Ok(stage)),
                 Err(error) => failures.push(format!("{url}: {error}")),
             }
         }
@@ -227,8 +227,8 @@ impl Asking {
     }
 }
 
-async fn ask_at(url: &str, hello: &Hello, theirs: Identity) -> io::Result<Standing> {
+async fn ask_at(url: &str, hello: &Hello, theirs: Identity) -> io::Result<Stage> {
     let mut stream = greet(url, hello).await?;
     let timed_out = |_| io::Error::new(io::ErrorKind::TimedOut, "no answer in time");
-    tokio::time::timeout(ANSWER, hello::read_standing(&mut stream, theirs)).await.map_err(timed_out)?
+    tokio::time::timeout(ANSWER, hello::read_stage(&mut stream, theirs)).await.map_err(timed_out)?
 }

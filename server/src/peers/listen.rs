@@ -5,7 +5,7 @@ use super::wire::{self, Got};
 use super::{Line, Peering, http, inquiry};
 use crate::log::{self, hex, json};
 use disk::Identity;
-use disk::inquiry::Standing;
+use disk::inquiry::Stage;
 use node::frame::{self, Lane};
 use std::io;
 use std::net::SocketAddr;
@@ -90,17 +90,17 @@ pub(super) async fn first_words(stream: &mut TcpStream) -> io::Result<Option<Hel
     tokio::time::timeout(FIRST_WORDS, hello::read_hello(stream)).await.map_err(late)?.map(Some)
 }
 
-/// Tells a peer the verdict, and in answer to an inquiry our standing.
+/// Tells a peer the verdict, and in answer to an inquiry our stage.
 pub(super) async fn answer(
     stream: &mut TcpStream,
     verdict: &Verdict,
-    standing: Option<(Identity, Standing)>,
+    stage: Option<(Identity, Stage)>,
 ) -> io::Result<()> {
     let late = |_| io::Error::new(io::ErrorKind::TimedOut, "the peer does not take our answer");
     let talk = async {
         hello::write_verdict(stream, verdict).await?;
-        match &standing {
-            Some((ours, standing)) => hello::write_standing(stream, *ours, standing).await,
+        match &stage {
+            Some((ours, stage)) => hello::write_stage(stream, *ours, stage).await,
             None => Ok(()),
         }
     };
@@ -119,8 +119,8 @@ async fn connection(peering: &Arc<Peering>, mut stream: TcpStream) -> io::Result
         return Ok(());
     }
     if hello.line == Line::Inquiry {
-        let standing = inquiry::standing(peering, hello.from).await?;
-        return answer(&mut stream, &verdict, Some((peering.identity, standing))).await;
+        let stage = inquiry::stage(peering, hello.from).await?;
+        return answer(&mut stream, &verdict, Some((peering.identity, stage))).await;
     }
     answer(&mut stream, &verdict, None).await?;
     // It lives: dial it now, not at the end of the wait.

@@ -12,6 +12,7 @@ const USAGE: &str = "\
 usage: sim --seeds A..B [--jobs N]        run seeds A to B (both included)
        sim --seed N [--trace] [--bug NAME] run one seed, with its story
        sim --seed N --shrink [--bug NAME]  make a failing seed smaller
+       sim --load N                       goodput of seed N with few clients and with many
        sim --planted [--jobs N]           every planted bug must be found
        sim --planted-table                docs/planted-bugs.md
        sim --sights-table                 what can be seen, and what is switched off
@@ -25,6 +26,7 @@ struct Arguments {
     seed: Option<u64>,
     trace: bool,
     shrink: bool,
+    load: Option<u64>,
     planted: bool,
     table: bool,
     sights: bool,
@@ -60,6 +62,7 @@ fn arguments() -> Result<Arguments, String> {
             "--seed" => a.seed = Some(number(args.next(), "--seed")?),
             "--trace" => a.trace = true,
             "--shrink" => a.shrink = true,
+            "--load" => a.load = Some(number(args.next(), "--load")?),
             "--planted" => a.planted = true,
             "--planted-table" => a.table = true,
             "--sights-table" => a.sights = true,
@@ -93,6 +96,9 @@ fn main() -> ExitCode {
         print!("{}", if a.table { table() } else { sim::sights::table() });
         return ExitCode::SUCCESS;
     }
+    if let Some(seed) = a.load {
+        return load(seed);
+    }
     if a.planted {
         return planted(a.jobs);
     }
@@ -108,6 +114,13 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     ExitCode::SUCCESS
+}
+
+fn load(seed: u64) -> ExitCode {
+    let (goodput, failures) = sim::load::judge(seed);
+    println!("seed {seed}: {goodput:?} bytes committed a second");
+    failures.iter().for_each(|failure| println!("FAILED: {}: {}", failure.oracle, failure.text));
+    if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn one(seed: u64, a: &Arguments) -> ExitCode {

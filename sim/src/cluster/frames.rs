@@ -2,28 +2,24 @@
 
 use super::*;
 
-fn frame_lane(frame: &Frame) -> usize {
-    match node::frame::lane(frame) {
-        // The wires here do not weigh forwards yet: they keep the lane they had.
-        node::frame::Lane::Urgent | node::frame::Lane::Forward => 0,
-        node::frame::Lane::Log => 1,
-        node::frame::Lane::Bulk => 2,
-    }
-}
-
 impl Sim {
     fn position(&self, id: u64) -> Option<usize> {
         self.members.iter().position(|m| m.id == id)
     }
 
-    pub(super) fn send(&mut self, who: usize, to: u64, frame: Frame) {
+    pub(super) fn send(&mut self, who: usize, to: u64, mut frame: Frame) {
         let Some(peer) = self.position(to) else {
             return self.fail("M-3", format!("m{} sends to {to}, which is nobody", who + 1));
         };
         if peer == who {
             return self.fail("M-3", format!("m{} sends to itself: {frame:?}", who + 1));
         }
-        let lane = frame_lane(&frame);
+        if self.is(Planted::WroteForgotten)
+            && let Frame::Standing { standing, .. } = &mut frame
+        {
+            standing.wrote = None;
+        }
+        let lane = node::frame::lane(&frame);
         let mut bytes = std::mem::take(&mut self.frame_buffer);
         bytes.clear();
         if let Err(panic) = guarded(|| node::frame::encode(&frame, &mut bytes)) {
@@ -38,7 +34,7 @@ impl Sim {
                 self.forwarded(who, peer, command.seq, command.body.len() as u64, epoch);
             }
         }
-        if lane == 0 && self.dead_lanes.contains(&(who, peer)) {
+        if lane == node::frame::Lane::Urgent && self.dead_lanes.contains(&(who, peer)) {
             return;
         }
         if self.members[peer].gone {

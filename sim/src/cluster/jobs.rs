@@ -2,6 +2,8 @@
 //! faults that the plan or a planted bug puts into them.
 
 use super::*;
+use consensus::Entry;
+use disk::scrub::Finding;
 use node::work::{self, FULL_AGAIN_MS, Ran, Whose};
 use node::{LogJob, ReadJob};
 
@@ -55,12 +57,12 @@ impl Sim {
         let durable = match &work {
             Job::Log(LogJob::Save { hard, entries, .. }) => {
                 life.saving = true;
-                Some(Durable { hard: *hard, entries: entries.iter().map(|e| (e.index, e.term)).collect() })
+                Some(Durable { hard: *hard, entries: entries.iter().map(Entry::position).collect() })
             }
             _ => None,
         };
         let restart = match &work {
-            Job::Log(LogJob::RestartLog { index, .. }) => Some(*index),
+            Job::Log(LogJob::RestartLog { at, .. }) => Some(at.index),
             _ => None,
         };
         let installs = matches!(&work, Job::Background(work) if is_install(work));
@@ -78,7 +80,7 @@ impl Sim {
         };
         let m = &mut self.members[who];
         let life = m.up.as_mut().expect("up");
-        let files = m.disk.files();
+        let files = Arc::clone(&m.files);
         let whose = Whose { id: identity, config: store::Config { segment_bytes: self.plan.segment_bytes } };
         m.disk.begin_late(self.now, self.now.max(m.hung[lane]), fault);
         let result = guarded(|| work::run(&mut life.log, &*files, whose, work));
@@ -88,6 +90,11 @@ impl Sim {
             Err(panic) => return self.fail("panic", format!("m{} in a job: {panic}", who + 1)),
         };
         let result = match result {
+            Ran::Done(JobResult::Scrubbed { scan, step: Ok(mut step) }) if self.is(Planted::LastRecordUnseen) => {
+                let unseen = |found: &Finding| matches!(found, Finding::Stretch(at) if at.before.main > at.last);
+                step.found.retain(|found| !unseen(found));
+                JobResult::Scrubbed { scan, step: Ok(step) }
+            }
             Ran::Done(JobResult::Failed { .. }) if durable.is_some() && self.is(Planted::FailedSaveIsSaved) => {
                 JobResult::Saved
             }
@@ -182,6 +189,7 @@ impl Sim {
                 self.marks.hit("checkpoint written");
                 self.checkpoint_done(who, began);
             }
+            JobResult::RecordsMended => self.marks.hit("damaged records came again from another member"),
             JobResult::LogCut => self.marks.hit("log cut"),
             JobResult::Installed { .. } => {
                 life.installing = false;
@@ -233,6 +241,10 @@ impl Sim {
             Job::Background(BackgroundJob::WriteRecords { parts, .. }) if bug == Some(Planted::RecordSwapped) => {
                 parts.iter_mut().for_each(|part| *part = swapped(part));
             }
+            Job::Log(LogJob::Prove { commit }) if bug == Some(Planted::ProvenTooFar) => *commit = u64::MAX,
+            Job::Background(BackgroundJob::Mend { parts, .. }) if bug == Some(Planted::MendedByAnother) => {
+                parts.iter_mut().for_each(|part| *part = of_another_revision(part));
+            }
             Job::Log(LogJob::CutLog { below }) if bug == Some(Planted::LogCutEarly) => {
                 *below = self.members[who].up.as_ref().map_or(*below, |l| l.status.applied);
             }
@@ -247,6 +259,13 @@ pub(super) fn skewed(data: &Bytes) -> Bytes {
         bytes[at] = b'S';
     }
     Bytes::from(bytes)
+}
+
+/// The same record, but of the next sub-revision.
+fn of_another_revision(part: &Bytes) -> Bytes {
+    let Ok(record) = store::record::open(part) else { return part.clone() };
+    let Ok(kv) = store::record::key_value(&record.body) else { return part.clone() };
+    store::record::encode(store::Rev { sub: record.rev.sub + 1, ..record.rev }, record.tombstone, &kv)
 }
 
 /// A record with one letter of its value changed, and the checksum of that.
@@ -278,7 +297,7 @@ fn job_text(job: &Job) -> String {
         }
         BackgroundJob::CheckpointRows { index, rows } => format!("{kind} {index} {} bytes", rows.len()),
         BackgroundJob::CheckpointFinish { index, .. } => format!("{kind} {index}"),
-        BackgroundJob::HashKv { .. } => kind.to_string(),
+        BackgroundJob::HashKv { .. } | BackgroundJob::Scrub { .. } | BackgroundJob::Mend { .. } => kind.to_string(),
         job if is_install(job) => kind.to_string(),
         job => format!("{job:?}"),
     }
@@ -307,6 +326,10 @@ fn log_name(job: &LogJob) -> &'static str {
 fn background_name(job: &BackgroundJob) -> &'static str {
     match job {
         BackgroundJob::InstallDrop { .. } => "drop install",
+        BackgroundJob::Scrub { .. } => "scrub",
+        BackgroundJob::ReadRecords { .. } => "read records",
+        BackgroundJob::Mend { .. } => "mend records",
+        BackgroundJob::Mended { .. } => "mended segment",
         BackgroundJob::MarkCorrupt => "mark corrupt",
         BackgroundJob::WriteRecords { .. } => "write records",
         BackgroundJob::ReadHistory { .. } => "read history",

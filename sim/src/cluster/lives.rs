@@ -3,67 +3,7 @@
 use super::*;
 use crate::badday::Spot;
 
-/// What a process does that finds no member in its directory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(dead_code, reason = "the one that is shipped is used")]
-enum Founding {
-    AtOnce,
-    /// It founds when a majority of the founders, itself included, say that nothing happened yet.
-    AskOthers,
-}
-
-/// The shipped policy.
-const FOUNDING: Founding = Founding::AskOthers;
-
 impl Sim {
-    pub(super) fn founders(&self) -> Vec<store::Member> {
-        let founder = |id| store::Member {
-            id,
-            name: format!("m{id}"),
-            peer_urls: vec![format!("http://m{id}:2380")],
-            client_urls: vec![],
-        };
-        (1..=self.plan.members as u64).map(founder).collect()
-    }
-
-    /// What every founder begins with, written to the member's disk.
-    pub(super) fn genesis(&mut self, who: usize) -> Result<Result<(), disk::Fault>, String> {
-        let founders = self.founders();
-        let (config, identity) = (self.config(who), self.identity(who));
-        let files = self.members[who].disk.files();
-        guarded(|| node::genesis(&files, identity, &config, founders))
-    }
-
-    /// What `server/src/process.rs` does with a directory that holds no member. True: it is one now.
-    fn found_again(&mut self, who: usize) -> bool {
-        let others = |sim: &Sim, above: bool| {
-            let genesis = genesis_index(sim.plan.members);
-            let lives = sim.members.iter().enumerate().filter(|(i, _)| *i != who).filter_map(|(_, m)| m.up.as_ref());
-            lives.filter(|l| (l.status.term > 1 || l.status.committed > genesis) == above).count()
-        };
-        if FOUNDING == Founding::AskOthers {
-            if others(self, true) > 0 {
-                self.refused_start(who, "others know that this cluster lives");
-                return false;
-            }
-            if (others(self, false) + 1) * 2 <= self.plan.members {
-                self.at(self.now + SECOND / 2, Event::Start { who });
-                return false;
-            }
-        }
-        match self.genesis(who) {
-            Ok(Ok(())) => true,
-            Ok(Err(fault)) => {
-                self.fail("recover", format!("genesis: {fault}"));
-                false
-            }
-            Err(panic) => {
-                self.fail("panic", panic);
-                false
-            }
-        }
-    }
-
     /// Planted: what a member finds when it comes back.
     fn plant_at_start(&mut self, who: usize) {
         let disk = self.members[who].disk.clone();
@@ -100,14 +40,17 @@ impl Sim {
         self.members[who].life -= 1;
         let config = self.config(who);
         self.members[who].life += 1;
+        self.members[who].files = disk.process();
+        let files = Arc::clone(&self.members[who].files);
         disk.begin(self.now, None);
-        let empty = !node::exists(&disk.files()).unwrap_or(true) && !disk.paths().iter().any(|p| p.ends_with(".log"));
-        if self.is_hurt(who) && empty && !self.found_again(who) {
+        if !self.begins(who) {
             disk.end();
             return;
         }
+        let late = disk::late::marked(&*files, self.identity(who)).unwrap_or(true);
+        let config = node::Config { late_founder: late, ..config };
         let mut out = Vec::new();
-        let recovered = guarded(|| Node::recover(config.clone(), &disk.files(), &mut out));
+        let recovered = guarded(|| Node::recover(config.clone(), &files, &mut out));
         let recovered = match recovered {
             Ok(Ok(both))
                 if self.is(Planted::LossForgotten)
@@ -117,7 +60,7 @@ impl Sim {
                 drop(both);
                 disk.lose_file("log/doubt");
                 out.clear();
-                guarded(|| Node::recover(config, &disk.files(), &mut out))
+                guarded(|| Node::recover(config, &files, &mut out))
             }
             other => other,
         };
@@ -157,6 +100,9 @@ impl Sim {
             installing: false,
             status: Status::default(),
             frozen_once: false,
+            late,
+            publishing: None,
+            published_urls: false,
         };
         self.tell(Some(who), "start", life, report.end, || format!("life {life}, {} disk calls", report.calls.len()));
         self.members[who].starting = Some(Box::new(life_box));
@@ -223,7 +169,7 @@ impl Sim {
         let number = self.members[who].life;
         self.members[who].up = Some(life);
         let life = self.members[who].up.as_mut().expect("just put");
-        let (first, hard) = (life.log.boundary().0 + 1, life.log.hard());
+        let (first, hard) = (life.log.boundary().index + 1, life.log.hard());
         // This read is the oracle's: it does not fail.
         let disk = self.members[who].disk.clone();
         let trouble = disk.troubled();
@@ -255,6 +201,7 @@ impl Sim {
         }
         self.observe(who);
         self.members[who].clock.begin(self.now);
+        self.publish(who);
         self.at(self.now, Event::Tick { who, life: number, due: self.now });
         self.wake(who);
     }
@@ -318,6 +265,7 @@ impl Sim {
         drop(node);
         drop(log);
         let m = &mut self.members[who];
+        m.files = m.disk.process();
         m.life += 1;
         m.armed.clear();
         m.stopping = None;

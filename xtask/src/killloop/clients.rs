@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use anyhow::{Result, bail};
@@ -23,10 +23,8 @@ use super::ledger::{History, Ledger, Read, Written, digest};
 use crate::{raw::Raw, rng::Rng};
 
 /// An operation that takes longer counts as failed.
-const PATIENCE: Duration = Duration::from_secs(4);
+pub const PATIENCE: Duration = Duration::from_secs(4);
 const KEYS_EACH: u64 = 8;
-/// Of the leases that are kept alive, in seconds.
-const TTL: i64 = 30;
 
 /// What all clients share.
 #[derive(Debug)]
@@ -69,20 +67,20 @@ impl World {
 }
 
 /// Connections to the members, made when they are needed.
-struct Members {
+pub struct Members {
     world: Arc<World>,
     rng: Rng,
     open: BTreeMap<usize, Raw>,
 }
 
 impl Members {
-    fn new(world: &Arc<World>, seed: u64) -> Members {
+    pub fn new(world: &Arc<World>, seed: u64) -> Members {
         Members { world: Arc::clone(world), rng: Rng::new(seed), open: BTreeMap::new() }
     }
 
     /// A call on a random member.
-    async fn call<Req: Message, Resp: Message + Default>(&mut self, rpc: Rpc, request: &Req) -> Result<Resp> {
-        let at = self.rng.below(self.world.endpoints.len() as u64) as usize;
+    pub async fn call<Req: Message, Resp: Message + Default>(&mut self, rpc: Rpc, request: &Req) -> Result<Resp> {
+        let at = self.any();
         let answer = timeout(PATIENCE, async {
             let raw = self.member(at).await?;
             Ok::<Resp, anyhow::Error>(raw.call(rpc, request).await?)
@@ -101,7 +99,16 @@ impl Members {
         }
     }
 
-    async fn member(&mut self, at: usize) -> Result<Raw> {
+    pub fn any(&mut self) -> usize {
+        self.rng.below(self.world.endpoints.len() as u64) as usize
+    }
+
+    /// The next call to this member connects anew.
+    pub fn forget(&mut self, at: usize) {
+        self.open.remove(&at);
+    }
+
+    pub async fn member(&mut self, at: usize) -> Result<Raw> {
         if let Some(raw) = self.open.get(&at) {
             return Ok(raw.clone());
         }
@@ -115,14 +122,14 @@ fn key(writer: u64, n: u64) -> Bytes {
     format!("w/{writer}/{n}").into()
 }
 
-/// Puts, txns and deletes on its own keys, each value unique.
-pub async fn writer(world: Arc<World>, number: u64, seed: u64) {
+/// Puts, txns and deletes on its own keys, each value unique and at least `size` bytes long.
+pub async fn writer(world: Arc<World>, number: u64, seed: u64, size: usize) {
     let mut members = Members::new(&world, seed);
     for n in 0u64.. {
         let gate = world.gate.read().await;
         let one = key(number, members.rng.below(KEYS_EACH));
         let other = key(number, KEYS_EACH + members.rng.below(KEYS_EACH));
-        let value: Bytes = format!("{number}-{n}").into();
+        let value: Bytes = format!("{number}-{n:.<size$}").into();
         let second: Bytes = format!("{number}-{n}b").into();
         let put = |key: &Bytes, value: &Bytes| pb::PutRequest {
             key: key.clone(),
@@ -196,55 +203,6 @@ pub async fn reader(world: Arc<World>, writers: u64, seed: u64) {
         world.ledger().read(fresh, read);
         drop(gate);
         tokio::task::yield_now().await;
-    }
-}
-
-/// A lease kept alive on any member; its key must stay.
-pub async fn lease(world: Arc<World>, id: i64, seed: u64) {
-    let mut members = Members::new(&world, seed);
-    let grant = pb::LeaseGrantRequest { ttl: TTL, id };
-    while let Err(error) = members.call::<_, pb::LeaseGrantResponse>(Rpc::LeaseGrant, &grant).await {
-        if error.to_string().contains("already exists") {
-            break;
-        }
-    }
-    let put = pb::PutRequest { key: format!("l/{id}").into(), lease: id, ..Default::default() };
-    while members.call::<_, pb::PutResponse>(Rpc::Put, &put).await.is_err() {}
-    let mut held = Instant::now();
-    loop {
-        let gate = world.gate.read().await;
-        let sent = Instant::now();
-        let at = members.rng.below(world.endpoints.len() as u64) as usize;
-        let renewed = timeout(PATIENCE, renew(&mut members, at, id)).await;
-        drop(gate);
-        match renewed {
-            Ok(Ok(ttl)) if ttl > 0 => {
-                held = sent;
-                world.ledger().counts.renewals += 1;
-            }
-            Ok(Ok(_)) => {
-                // Nobody can hold a lease that was not renewed in its time.
-                if sent.duration_since(held) < Duration::from_secs(TTL as u64) {
-                    let what = format!("lease {id} is lost {:?} after it was renewed for {TTL} s", held.elapsed());
-                    world.ledger().problem(what);
-                }
-                return;
-            }
-            _ => {
-                members.open.remove(&at);
-            }
-        }
-        sleep(Duration::from_millis(700)).await;
-    }
-}
-
-async fn renew(members: &mut Members, at: usize, id: i64) -> Result<i64> {
-    let raw = members.member(at).await?;
-    let request = pb::LeaseKeepAliveRequest { id }.encode_to_vec();
-    let (answers, end) = raw.collect(Method::of(Rpc::LeaseKeepAlive).path, request.into()).await;
-    match (answers.into_iter().next(), end) {
-        (Some(answer), _) => Ok(pb::LeaseKeepAliveResponse::decode(answer)?.ttl),
-        (None, end) => bail!("no answer to a keep-alive: {end:?}"),
     }
 }
 

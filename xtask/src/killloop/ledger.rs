@@ -43,6 +43,8 @@ pub struct Counts {
     pub failed_reads: u64,
     pub resumes: u64,
     pub renewals: u64,
+    /// Leases that nobody renewed, and that ended in their time.
+    pub expired: u64,
 }
 
 impl Ledger {

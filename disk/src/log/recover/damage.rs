@@ -14,7 +14,7 @@ use super::super::{Span, Tail, Tip, Torn};
 use super::{Break, Replay, STRIDE};
 use crate::doubt::{self, Doubt, stricter};
 use crate::{Fault, PAGE, aside};
-use consensus::HardState;
+use consensus::{HardState, Position};
 use std::collections::VecDeque;
 
 /// What is known of a log with damage below its proven end.
@@ -24,7 +24,7 @@ pub(super) struct Lost {
     /// What was read before it; None: nothing.
     kept: Option<Kept>,
     /// (index, term) of the last entry that it is known to have held.
-    promise: Option<(u64, u64)>,
+    promise: Option<Position>,
     /// The newest term and vote that it is known to have held.
     hard: HardState,
     /// The newest batch that it is known to have held.
@@ -37,12 +37,12 @@ pub(super) struct Lost {
 
 /// The part of the log before the first damage.
 struct Kept {
-    boundary: (u64, u64),
-    last: (u64, u64),
+    boundary: Position,
+    last: Position,
     hard: HardState,
     tip: Tip,
     spans: VecDeque<Span>,
-    terms: Vec<(u64, u64)>,
+    terms: Vec<Position>,
     newest: Option<Header>,
     rewrite: usize,
     healed: usize,
@@ -155,7 +155,7 @@ impl Replay {
     ///
     /// # Errors
     /// The damage, if nothing is left that the log could begin with.
-    pub(super) fn judge_lost(&mut self, state: Option<(u64, u64)>) -> Result<(), Fault> {
+    pub(super) fn judge_lost(&mut self, state: Option<Position>) -> Result<(), Fault> {
         self.lose_what_does_not_reach(state)?;
         if let Some(lost) = self.lost.take_if(|lost| lost.kept.is_none() && state.is_none()) {
             return Err(lost.fault);
@@ -183,14 +183,16 @@ impl Replay {
     }
 
     /// A log that begins behind the state is of no use to it: what lies between is missing.
-    fn lose_what_does_not_reach(&mut self, state: Option<(u64, u64)>) -> Result<(), Fault> {
+    fn lose_what_does_not_reach(&mut self, state: Option<Position>) -> Result<(), Fault> {
         let boundary = self.lost.as_ref().map_or(Some(self.log.boundary), |lost| Some(lost.kept.as_ref()?.boundary));
-        let Some((boundary, state)) = boundary.zip(state).filter(|(boundary, state)| boundary.0 > state.0) else {
+        let Some((boundary, state)) = boundary.zip(state).filter(|(boundary, state)| boundary.index > state.index)
+        else {
             return Ok(());
         };
         if self.lost.is_none() {
             let file = self.log.segments.front().map_or(super::super::DIR, |first| &first.path);
-            let what = format!("the log begins behind entry {}, the checkpoint stands at {}", boundary.0, state.0);
+            let what =
+                format!("the log begins behind entry {}, the checkpoint stands at {}", boundary.index, state.index);
             self.lose(Fault::damaged(file, 0, what))?;
         }
         if let Some(lost) = &mut self.lost {
@@ -200,7 +202,7 @@ impl Replay {
     }
 
     /// Cuts the log at the damage: durably, and in an order that a crash may end anywhere.
-    pub(super) fn cut_lost(&mut self, state: Option<(u64, u64)>) -> Result<(), Fault> {
+    pub(super) fn cut_lost(&mut self, state: Option<Position>) -> Result<(), Fault> {
         let Some(lost) = self.lost.take() else { return Ok(()) };
         self.cut = true;
         let stays = lost.kept.as_ref().map_or(0, |kept| kept.tip.end.segment);
@@ -235,15 +237,15 @@ impl Replay {
     }
 
     /// Nothing of the log stays: another one begins behind the state.
-    fn begin_again(&mut self, state: (u64, u64), number: u64) -> Result<(), Fault> {
+    fn begin_again(&mut self, state: Position, number: u64) -> Result<(), Fault> {
         let log = &mut self.log;
         let hard = self.doubt.as_ref().map_or(HardState::default(), |doubt| doubt.hard);
-        let term = hard.term.max(state.1);
+        let term = hard.term.max(state.term);
         let vote = if term == hard.term { hard.vote } else { 0 };
         log.spans.clear();
         // No batch that is known from before has the number of a new one.
         log.tip = Tip { number, ..Tip::default() };
-        log.append(HardState { term, vote, commit: state.0 }, state, &[], true)?;
+        log.append(HardState { term, vote, commit: state.index }, state, &[], true)?;
         self.terms.clear();
         self.newest = None;
         self.rewrite.clear();
