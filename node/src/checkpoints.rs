@@ -40,6 +40,8 @@ pub(crate) struct Checkpoints {
     offered: Option<Snapshot>,
     /// Id of the segment that was open at the newest durable one.
     open_segment: u32,
+    /// Bytes of segments that the next checkpoints name no more, not told yet.
+    dropped: u64,
     /// Bytes of the files of the state, about: measured with each checkpoint, and what was written since.
     disk_bytes: u64,
     /// So often in a row one failed, and none begins before this tick.
@@ -74,6 +76,7 @@ impl Checkpoints {
             durable_compacted: -1,
             offered: None,
             open_segment,
+            dropped: 0,
             disk_bytes: 0,
             failed: 0,
             rests_until: 0,
@@ -110,6 +113,11 @@ impl Checkpoints {
     /// Bytes of the rows of the newest one, about.
     pub(crate) fn rows_bytes(&self) -> u64 {
         self.rows_bytes
+    }
+
+    /// Bytes of segments that were dropped since the last question because nothing lives in them.
+    pub(crate) fn take_dropped(&mut self) -> u64 {
+        std::mem::take(&mut self.dropped)
     }
 
     /// So many bytes more are in files of the state.
@@ -240,6 +248,9 @@ impl Checkpoints {
         if index == self.newest && self.offered.is_some() {
             return;
         }
+        // Segments without a living record are named by no later checkpoint; their files go with the last
+        // that does.
+        self.dropped += g.drop_dead_segments();
         let (head, cursor) = g.store.image();
         g.write_records();
         self.running = Some(Running {

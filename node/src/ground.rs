@@ -266,6 +266,15 @@ impl Ground {
         self.writing.written(segment, bytes, sealed);
     }
 
+    /// Forgets segments without a living record: their files are needed by kept checkpoints alone. No
+    /// checkpoint may be under way. Bytes of their files.
+    pub(crate) fn drop_dead_segments(&mut self) -> u64 {
+        let bytes = |store: &Store| store.segments().map(|segment| u64::from(segment.end)).sum::<u64>();
+        let before = bytes(&self.store);
+        let dropped = !self.store.drop_dead_segments().is_empty();
+        if dropped { before - bytes(&self.store) } else { 0 }
+    }
+
     /// Counts installed snapshots: what was asked of an earlier state is not mixed with this one.
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch

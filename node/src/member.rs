@@ -523,6 +523,7 @@ impl Node {
         self.reclaim.run(&mut self.ground, beside);
         let held = self.checkpoints_held();
         self.checkpoints.run(&mut self.ground, held, &self.transfer.pulled());
+        self.reclaim.dropped(&self.ground, self.checkpoints.take_dropped());
     }
 
     /// Ends leases that are due. None while apply lags: what grants a lease or ends it may wait there.

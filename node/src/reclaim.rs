@@ -179,7 +179,8 @@ impl Reclaim {
         if g.store.sweep_pending() {
             return;
         }
-        self.drop_dead(g);
+        let bytes = g.drop_dead_segments();
+        self.dropped(g, bytes);
         if g.store.close_dead_open() {
             // Its seal is written like any record; then it is a segment like others.
             g.write_seals();
@@ -187,20 +188,19 @@ impl Reclaim {
         self.spared.retain(|_, until| *until > g.now);
         let spared = self.spared.keys().copied().collect();
         match g.store.choose_run(&spared, beside.open_segment) {
-            Some(run) => self.read(g, Moves::new(run), Place::default()),
+            Some(run) => {
+                let moves = g.store.begin_run(run);
+                self.read(g, moves, Place::default());
+            }
             None => self.unnamed = g.store.choose_run(&spared, u32::MAX).is_some(),
         }
     }
 
-    /// Segments without a living record need no rewriting: no later checkpoint names them. Not while a
-    /// run is under way, which may read them.
-    fn drop_dead(&mut self, g: &mut Ground) {
-        let bytes = |g: &Ground| g.store.segments().map(|segment| u64::from(segment.end)).sum::<u64>();
-        let before = bytes(g);
-        if !g.store.drop_dead_segments().is_empty() {
-            let dropped = before - bytes(g);
-            self.figures.bytes += dropped;
-            self.files_wait(g, dropped);
+    /// Segments of so many bytes needed no rewriting: nothing in them lived any more.
+    pub(crate) fn dropped(&mut self, g: &Ground, bytes: u64) {
+        if bytes > 0 {
+            self.figures.bytes += bytes;
+            self.files_wait(g, bytes);
         }
     }
 
@@ -344,6 +344,7 @@ impl Reclaim {
     }
 
     fn give_up(&mut self, g: &mut Ground, moves: &Moves) {
+        g.store.leave_run();
         start(g, ReclaimJob::GiveUp { output: moves.run().output });
         self.stage = Stage::GivingUp;
     }

@@ -2,7 +2,7 @@
 //! records that the index still keeps.
 //!
 //! 1. [`Store::choose_run`] picks neighbours that are sealed and written.
-//! 2. Their records are read in order. [`Store::mark`] says of each whether it is kept; whoever reads
+//! 2. [`Store::begin_run`] holds them. Their records are read in order. [`Store::mark`] says of each whether it is kept; whoever reads
 //!    copies those, unchanged, one behind the other, into the new file.
 //! 3. [`Store::begin_moves`] makes the new segment known, [`Store::move_records`] turns the handles in
 //!    slices, [`Store::end_moves`] forgets the old segments. No image may begin in between: it would
@@ -66,10 +66,6 @@ struct Move {
 }
 
 impl Moves {
-    pub fn new(run: Run) -> Moves {
-        Moves { run, moves: Vec::new(), done: 0, end: FIRST_OFFSET, turned: FIRST_OFFSET }
-    }
-
     pub fn run(&self) -> &Run {
         &self.run
     }
@@ -144,6 +140,17 @@ impl Store {
         worth
     }
 
+    /// The run is about to be read: its segments stay until [`Store::end_moves`] or [`Store::leave_run`].
+    pub fn begin_run(&mut self, run: Run) -> Moves {
+        self.tail.hold(run.ids());
+        Moves { run, moves: Vec::new(), done: 0, end: FIRST_OFFSET, turned: FIRST_OFFSET }
+    }
+
+    /// The run is given up.
+    pub fn leave_run(&mut self) {
+        self.tail.hold(Vec::new());
+    }
+
     /// Whether the record `whole` at `handle` is kept. If it is, it is the next one in the new file.
     ///
     /// # Errors
@@ -199,6 +206,7 @@ impl Store {
     /// # Panics
     /// If a record in one of them is still needed.
     pub fn end_moves(&mut self, moves: Moves) -> u64 {
+        self.leave_run();
         self.tail.retire(&moves.run.ids())
     }
 }

@@ -73,6 +73,8 @@ pub struct Tail {
     /// Ids of segments that are gone. Whoever still has a handle there must not find another record,
     /// so none is given again in this life.
     spent: BTreeSet<u32>,
+    /// A run that is being rewritten: its segments stay, even if nothing in them lives any more.
+    held: Vec<u32>,
 }
 
 fn empty_segment(id: u32) -> SegmentUse {
@@ -87,7 +89,7 @@ impl Tail {
     /// Continues behind the segments of an image. None unless they are ascending and only the last is open.
     pub fn restore(segments: impl IntoIterator<Item = SegmentUse>) -> Option<Tail> {
         let (unwritten, spent) = (BTreeMap::new(), BTreeSet::new());
-        let mut tail = Tail { segments: BTreeMap::new(), unwritten, bytes: 0, spent };
+        let mut tail = Tail { segments: BTreeMap::new(), unwritten, bytes: 0, spent, held: Vec::new() };
         for segment in segments {
             if let Some((id, last)) = tail.segments.last_key_value()
                 && (*id >= segment.id || !last.sealed)
@@ -173,6 +175,11 @@ impl Tail {
         if !self.segments.contains_key(&id) {
             self.spent.insert(id);
         }
+    }
+
+    /// These are being rewritten; none: nothing is.
+    pub fn hold(&mut self, segments: Vec<u32>) {
+        self.held = segments;
     }
 
     /// A file that holds what is needed of others: they are forgotten by [`Tail::retire`].
@@ -269,8 +276,8 @@ impl Tail {
     }
 
     pub fn drop_dead(&mut self) -> Vec<u32> {
-        let unwritten = &self.unwritten;
-        let dead = |segment: &&SegmentUse| segment.sealed && segment.live == 0 && !unwritten.contains_key(&segment.id);
+        let dead =
+            |segment: &&SegmentUse| segment.live == 0 && self.is_settled(segment) && !self.held.contains(&segment.id);
         let dead: Vec<u32> = self.segments.values().filter(dead).map(|segment| segment.id).collect();
         self.retire(&dead);
         dead

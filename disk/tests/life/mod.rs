@@ -7,7 +7,7 @@ use bytes::Bytes;
 use disk::{Fault, Identity, checkpoint, reclaim, records, transfer};
 use std::collections::BTreeSet;
 use store::command::{PutRequest, encode_compaction, encode_put, seal};
-use store::{Config, Member, Moves, Origin, Outcome, Position, Run, Store};
+use store::{Config, Member, Origin, Outcome, Position, Run, Store};
 use testkit::files::MemFiles;
 
 pub const ID: Identity = Identity { cluster: 0xc1, member: 0xa1 };
@@ -97,7 +97,7 @@ impl Life {
         let manifest =
             checkpoint::load_newest(&self.files, self.id, CONFIG, 0)?.expect("there is a checkpoint").manifest;
         let Some(run) = self.store.choose_run(&BTreeSet::new(), manifest.open_segment()?) else { return Ok(None) };
-        let mut moves = Moves::new(run.clone());
+        let mut moves = self.store.begin_run(run.clone());
         let mut place = Some(reclaim::Place::default());
         while let Some(at) = place {
             let piece = reclaim::read(&self.files, self.id, &run.segments, at, 4, 3000)?;

@@ -37,6 +37,11 @@ impl Bench {
             }
             // A run in which nothing lives any more is not rewritten.
             self.rewriting = Some(rewriting).filter(|it| !it.left.is_empty() || !it.moves.is_empty());
+            if self.rewriting.is_none() {
+                self.store.leave_run();
+            }
+            // As a checkpoint does it, at any time.
+            self.store.drop_dead_segments();
             return;
         }
         if !self.store.move_records(&mut rewriting.moves, dice.below(4) as usize) {
@@ -60,7 +65,7 @@ impl Bench {
             assert_eq!(left.back().map(|(last, _)| last.offset + last.len), Some(*end));
         }
         assert!(!ids.contains(&run.output) && self.store.segments().all(|segment| segment.id != run.output));
-        Some(Rewriting { moves: Moves::new(run), left, moving: false })
+        Some(Rewriting { moves: self.store.begin_run(run), left, moving: false })
     }
 
     fn end_moves(&mut self, rewriting: Rewriting) {
@@ -78,6 +83,7 @@ impl Bench {
             while !self.store.move_records(&mut rewriting.moves, 3) {}
             self.end_moves(rewriting);
         } else {
+            self.store.leave_run();
             let output = rewriting.moves.run().output;
             self.files.retain(|handle, _| handle.segment != output);
         }
