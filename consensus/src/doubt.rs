@@ -28,6 +28,8 @@ pub(crate) struct Heard {
     leader: Leadership,
     /// The farthest place that each follower acknowledged while this member led.
     acknowledged: BTreeMap<u64, Position>,
+    /// What each peer last remembered of this member: acknowledged, and written.
+    remembered: BTreeMap<u64, (Option<Position>, Option<Position>)>,
 }
 
 impl Heard {
@@ -120,7 +122,10 @@ impl Consensus {
         if standing.doubt.is_some() {
             self.follower_lost(peer, standing.last.index);
         }
-        let beyond = |place: &Position| *place > self.durable_position() && *place > self.last_position();
+        let memory = (standing.acknowledged, standing.wrote);
+        // What was said before has begun its doubt, and what became of that is known.
+        let news = self.heard.remembered.insert(peer, memory) != Some(memory);
+        let beyond = |place: &Position| news && *place > self.durable_position() && *place > self.last_position();
         let (acknowledged, wrote) = (standing.acknowledged.filter(beyond), standing.wrote.filter(beyond));
         if let Some(promise) = acknowledged {
             self.raise_lost_data(self.config.id);

@@ -4,12 +4,13 @@
 //! (as *ready*). So a crash while founding is founded again, and a directory whose identity is
 //! missing is never overwritten.
 
-use crate::{Files, How, Identity, LEVEL};
+use crate::{Files, How, Identity, LEVEL, checkpoint};
 use sha1::{Digest, Sha1};
 use std::io;
 
 /// Its name in the data directory.
 pub const FILE: &str = "identity";
+const NEWER: &str = "written in format level";
 const FILE_NEW: &str = "identity.new";
 
 /// First 8 bytes, big-endian, of SHA-1 over the sorted peer URLs and the cluster token.
@@ -72,6 +73,26 @@ pub fn find(files: &dyn Files) -> Result<Found, String> {
     }
 }
 
+/// What the other files of a directory agree on, for one whose identity is damaged or missing: every
+/// manifest that can be read, and one at least. None: nothing says it, or they differ, or the identity was
+/// written by a later format.
+pub fn from_other_files(files: &dyn Files) -> Option<Identity> {
+    let newer = read_whole(files, FILE).is_ok_and(|text| decode(&text).is_err_and(|why| why.contains(NEWER)));
+    if newer {
+        return None;
+    }
+    let mut found = None;
+    for index in checkpoint::manifests(files).ok()? {
+        let path = crate::manifest::manifest_path(index);
+        match checkpoint::Manifest::read_unchecked(files, &path) {
+            Ok(manifest) if found.is_none_or(|id| id == manifest.id) => found = Some(manifest.id),
+            Err(fault) if fault.is_damage() => {}
+            _ => return None,
+        }
+    }
+    found
+}
+
 fn read_whole(files: &dyn Files, name: &str) -> io::Result<Vec<u8>> {
     const MOST: u64 = 4096;
     let file = files.open(name, How::Read)?;
@@ -111,7 +132,7 @@ fn decode(bytes: &[u8]) -> Result<Found, String> {
         _ => return Err("not an identity file of kvorum".into()),
     };
     if level > LEVEL {
-        return Err(format!("written in format level {level}, this program knows up to {LEVEL}"));
+        return Err(format!("{NEWER} {level}, this program knows up to {LEVEL}"));
     }
     let mut hex = |key: &str| match lines.next() {
         Some((found, value)) if found == key => {

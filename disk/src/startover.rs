@@ -40,7 +40,15 @@ pub struct Rebuilt {
     pub at: u64,
 }
 
+/// A state that differs again within so many entries is not rebuilt by itself: something else is wrong.
+pub const SOON: u64 = 64 * 4_096;
+
 impl Rebuilt {
+    /// May a member that differs at entry `index` start over, after what it did before?
+    pub fn allows(self, index: u64) -> bool {
+        self == Rebuilt::default() || index >= self.at.saturating_add(SOON)
+    }
+
     fn and(self, why: Why, at: u64) -> Rebuilt {
         let (damaged, differs) = (u64::from(why == Why::Damaged), u64::from(why == Why::Differs));
         Rebuilt { damaged: self.damaged + damaged, differs: self.differs + differs, at: self.at.max(at) }

@@ -2,7 +2,7 @@
 //! directory's `identity` file (`disk::identity`) when there is one; and the founding of a cluster.
 
 use crate::files::RealFiles;
-use crate::log::{self, hex};
+use crate::log::{self, hex, json};
 use crate::options::Options;
 use crate::peers::{Asking, Greeter, Outcome};
 use crate::signals::{Stops, die_of};
@@ -79,7 +79,10 @@ pub fn begin(start: &Start) -> Result<Begun, Failed> {
     let opened = RealFiles::open(&options.data_dir);
     let real = opened.map(Arc::new).map_err(|error| start.failed("cannot open the data directory", error))?;
     let files: Arc<dyn Files> = real.clone();
-    let found = identity::find(&*files).map_err(|why| start.failed(UNUSABLE, why))?;
+    let found = match identity::find(&*files) {
+        Ok(found) => found,
+        Err(why) => start.names_itself(&files, why)?,
+    };
     let member = match found {
         Found::Ready(identity) => start.goes_on(&files, identity),
         found => start.founds(&files, &found, created),
@@ -123,6 +126,17 @@ impl Start<'_> {
             kernel_boot: kernel_boot(),
             ..node::Config::new(identity.cluster, identity.member, self.boot, self.seed)
         }
+    }
+
+    /// The identity cannot be read, because of `why`. With peers it is written anew, if the flags and all other
+    /// files say the same.
+    fn names_itself(&self, files: &Arc<dyn Files>, why: String) -> Result<Found, Failed> {
+        let by_flags = members_of(self.options).ok().filter(|founding| founding.members.len() > 1);
+        let agreed = identity::from_other_files(&**files).filter(|id| by_flags.is_some_and(|by| by.identity == *id));
+        let Some(identity) = agreed else { return Err(self.failed(UNUSABLE, why)) };
+        log::error("the identity is written anew, as the flags and the other files say", &[("error", json!(why))]);
+        identity::write(&**files, identity, true).map_err(|error| self.failed(UNUSABLE, error))?;
+        Ok(Found::Ready(identity))
     }
 
     /// The members of the flags, if they are those that founded this cluster.
@@ -337,6 +351,40 @@ mod tests {
 
     fn begins(dir: &Path, stage: Stage) -> Result<Begun, Failed> {
         Three::new().begins(dir, stage)
+    }
+
+    /// With peers the name of a directory is not lost with its file.
+    #[test]
+    fn a_damaged_identity_is_written_anew_if_all_else_agrees() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let path = dir.path().join("a");
+        let three = Three::new();
+        let [options, other] = [three.options(0), three.options(1)].map(|o| Options { data_dir: path.clone(), ..o });
+        let identity = three.identity(0);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let begins = |options: &Options| {
+            let peers = [bound().0];
+            begin(&Start { options, boot: 1, seed: 1, peers: &peers, runtime: &runtime }).map(|begun| begun.identity)
+        };
+        let asked = Greeter::start(three.identity(1), Stage::Founding, &[three.theirs]).expect("greets");
+        assert_eq!(begins(&options).expect("founds"), identity);
+        drop(asked);
+        let file = path.join("identity");
+        let right = std::fs::read(&file).expect("reads");
+        for damage in [Some(&right[..9]), Some(&b"garbage"[..]), None] {
+            match damage {
+                Some(bytes) => std::fs::write(&file, bytes).expect("writes"),
+                None => std::fs::remove_file(&file).expect("removes"),
+            }
+            assert!(begins(&other).is_err(), "another member's flags");
+            assert_eq!(begins(&options).expect("begins"), identity);
+            assert_eq!(std::fs::read(&file).expect("reads"), right);
+        }
+        std::fs::write(&file, String::from_utf8_lossy(&right).replace("kvorum 1", "kvorum 9")).expect("writes");
+        assert!(begins(&options).is_err(), "a later format is not damage");
+        std::fs::write(&file, &right[..9]).expect("writes");
+        std::fs::remove_dir_all(path.join("state")).expect("removes");
+        assert!(begins(&options).is_err(), "nothing says whose it is");
     }
 
     fn beyond() -> Running {

@@ -15,7 +15,7 @@ use crate::progress::bar;
 use bytes::Bytes;
 use disk::checkpoint::{self, Manifest, SegmentFile};
 use disk::identity::{self, Found};
-use disk::{Fault, Files, HEADER, How, Identity, Log, OnDoubt, PAGE, Tail, records, transfer};
+use disk::{Fault, Files, HEADER, How, Identity, Log, OnDoubt, PAGE, Tail, records, startover, transfer};
 use indicatif::ProgressBar;
 use node::offline::{Offline, offline};
 use std::collections::{BTreeMap, BTreeSet};
@@ -155,7 +155,10 @@ impl Verify {
             }
             Err(why) => {
                 let what = why.trim_start_matches("identity at byte 0: ").trim_start_matches("damaged: ").to_string();
-                self.damage(identity::FILE, 0, what, None);
+                let remark = "a start with peers writes it anew, if --initial-cluster and the other files say the same";
+                let head = identity::from_other_files(&*self.files).map(|id| startover::known_head(&*self.files, id));
+                let peers = matches!(head, Some(Ok(Some(head))) if head.conf.voters.len() > 1);
+                self.damage(identity::FILE, 0, what, peers.then_some(remark));
                 Ok(None)
             }
         }
