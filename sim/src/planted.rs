@@ -50,7 +50,6 @@ pub enum Planted {
     OldFilesGone,
     LossForgotten,
     ProvenTooFar,
-    WroteForgotten,
     MendedByAnother,
     LastRecordUnseen,
 }
@@ -342,12 +341,6 @@ pub const BANK: &[Entry] = &[
         found_by: &["D-2", "R-2", "R-4", "R-5", "H-1", "panic"],
     },
     Entry {
-        bug: Planted::WroteForgotten,
-        name: "wrote-forgotten",
-        breaks: "a follower does not tell a leader that lost its end what that leader wrote",
-        found_by: &["R-2", "R-5", "D-1", "D-2", "D-3", "H-1", "V-4"],
-    },
-    Entry {
         bug: Planted::MendedByAnother,
         name: "mended-by-another",
         breaks: "a damaged record is mended with one of another revision",
@@ -357,7 +350,7 @@ pub const BANK: &[Entry] = &[
         bug: Planted::LastRecordUnseen,
         name: "last-record-unseen",
         breaks: "a look at a segment leaves out its last record",
-        found_by: &["D-7"],
+        found_by: &["D-7", "N-1"],
     },
 ];
 

@@ -12,6 +12,7 @@
 mod bench;
 mod ci;
 mod clients;
+mod coverage;
 mod differ;
 mod killloop;
 mod peers;
@@ -53,6 +54,8 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
+    /// Lines of floors 0 to 2 that the simulator reaches, and why it does not reach the others: docs/coverage.md.
+    Coverage(coverage::Args),
     /// kvorum and the real etcd under the same load, in turns: a table, JSON and a page.
     Bench(bench::Args),
     /// Keeps one CPU from halting; `bench --awake` starts it.
@@ -90,6 +93,7 @@ async fn run(task: Task) -> Result<()> {
         Task::Sweep(args) => sweep::sweep(&args).await,
         Task::Clients(args) => clients::clients(&args).await,
         Task::Sim { args } => ci::sim(&args),
+        Task::Coverage(args) => coverage::coverage(&args),
         Task::Bench(args) => bench::bench(&args).await,
         Task::Spin { cpu, parent } => bench::awake::spin(cpu, parent),
         Task::Ci(args) => ci::ci(&args).await,

@@ -7,17 +7,12 @@ impl Sim {
         self.members.iter().position(|m| m.id == id)
     }
 
-    pub(super) fn send(&mut self, who: usize, to: u64, mut frame: Frame) {
+    pub(super) fn send(&mut self, who: usize, to: u64, frame: Frame) {
         let Some(peer) = self.position(to) else {
             return self.fail("M-3", format!("m{} sends to {to}, which is nobody", who + 1));
         };
         if peer == who {
             return self.fail("M-3", format!("m{} sends to itself: {frame:?}", who + 1));
-        }
-        if self.is(Planted::WroteForgotten)
-            && let Frame::Standing { standing, .. } = &mut frame
-        {
-            standing.wrote = None;
         }
         let lane = node::frame::lane(&frame);
         let mut bytes = std::mem::take(&mut self.frame_buffer);
