@@ -193,7 +193,7 @@ impl Ground {
     }
 
     pub(crate) fn start(&mut self, task: Task, work: impl Into<Job>) -> JobId {
-        self.jobs.start(task, work, &mut self.out)
+        self.jobs.start(task, work, self.now, &mut self.out)
     }
 
     pub(crate) fn job_done(&mut self, job: JobId) -> Option<Task> {
@@ -225,6 +225,11 @@ impl Ground {
 
     pub(crate) fn task(&self, job: JobId) -> Option<&Task> {
         self.jobs.task(job)
+    }
+
+    /// How long the oldest piece of a snapshot for a follower has been read. Ticks.
+    pub(crate) fn piece_age(&self) -> u64 {
+        self.jobs.piece_age(self.now)
     }
 
     /// Bytes of records that are in no file and on the way to none.

@@ -92,6 +92,8 @@ struct Running {
     read: Option<Job>,
     /// How often it was begun.
     tries: u32,
+    /// The tick at which it was begun first.
+    since: u64,
 }
 
 struct Refused {
@@ -102,10 +104,10 @@ struct Refused {
 }
 
 impl Jobs {
-    pub(crate) fn start(&mut self, task: Task, work: impl Into<Job>, out: &mut Vec<Output>) -> JobId {
+    pub(crate) fn start(&mut self, task: Task, work: impl Into<Job>, now: u64, out: &mut Vec<Output>) -> JobId {
         self.last += 1;
         let work = work.into();
-        self.running.insert(self.last, Running { task, read: work.read_again(), tries: 1 });
+        self.running.insert(self.last, Running { task, read: work.read_again(), tries: 1, since: now });
         out.push(Output::Job { job: self.last, work });
         self.last
     }
@@ -117,6 +119,12 @@ impl Jobs {
 
     pub(crate) fn task(&self, job: JobId) -> Option<&Task> {
         self.running.get(&job).map(|running| &running.task)
+    }
+
+    /// How long the oldest piece for a follower has been read. Ticks.
+    pub(crate) fn piece_age(&self, now: u64) -> u64 {
+        let piece = |running: &&Running| matches!(running.task, Task::SendChunk { .. });
+        self.running.values().find(piece).map_or(0, |running| now - running.since)
     }
 
     /// True while nothing but the log works.

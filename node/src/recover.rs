@@ -69,6 +69,8 @@ impl Node {
 
     fn attempt(config: Config, files: &Arc<dyn Files>, out: &mut Vec<Output>) -> Result<(Node, Log), Stuck> {
         let id = Identity { cluster: config.cluster, member: config.member };
+        // A process that was killed may have renamed the identity and not flushed its name.
+        files.sync_dir("").map_err(|e| Fault::io("", 0, e))?;
         // The empty state of a member that starts over is put in place as an install is, and is none.
         let installed = transfer::finish(&**files, id)?.filter(|state| state.index > 0);
         // The checkpoint is read first: a refusal because of it must leave the log as it is.

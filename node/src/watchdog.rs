@@ -2,7 +2,7 @@
 //!
 //! Heartbeats only show that the core thread lives. A member whose disk or whose apply hangs would
 //! answer them for ever. So the oldest save, the oldest committed and unapplied entry, and the oldest
-//! unanswered read or keep-alive are watched.
+//! unanswered read or keep-alive are watched, and the oldest piece of a snapshot that a follower waits for.
 //!
 //! - A member that saves or applies nothing for an election timeout is *unable*. It tells the others.
 //!   It is no successor of a leader, and it does not campaign while another member may.
@@ -31,7 +31,12 @@ pub(crate) struct Ages {
     pub(crate) apply: u64,
     /// Reads and keep-alives, own ones and those of other members.
     pub(crate) read: u64,
+    /// Pieces of a snapshot for a follower.
+    pub(crate) piece: u64,
 }
+
+/// A piece of a snapshot may wait behind a long step of a checkpoint: it has so many times the patience.
+const PIECE: u64 = 5;
 
 impl Ages {
     /// The first kind that has waited for `limit`, in words.
@@ -40,6 +45,7 @@ impl Ages {
             (self.save, "the log's disk has not answered"),
             (self.apply, "committed entries have not been applied"),
             (self.read, "a read or a keep-alive has not been answered"),
+            (self.piece / PIECE, "a piece of a snapshot for a follower has not been read"),
         ];
         kinds.into_iter().find(|(age, _)| *age >= limit).map(|(_, words)| words)
     }
