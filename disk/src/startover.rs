@@ -22,6 +22,9 @@ const MAGIC: &[u8; 8] = b"kvrebilt";
 const LOG: &str = "log";
 const PATH: &str = "log/rebuilt";
 
+/// A state that differs again within so many entries is not rebuilt by itself: something else is wrong.
+const SOON: u64 = 64 * 4_096;
+
 /// Why a member starts over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
@@ -41,6 +44,11 @@ pub struct Rebuilt {
 }
 
 impl Rebuilt {
+    /// May a member that differs at entry `index` start over, after what it did before?
+    pub fn may_again(&self, index: u64) -> bool {
+        *self == Rebuilt::default() || index >= self.at.saturating_add(SOON)
+    }
+
     fn and(self, why: Why, at: u64) -> Rebuilt {
         let (damaged, differs) = (u64::from(why == Why::Damaged), u64::from(why == Why::Differs));
         Rebuilt { damaged: self.damaged + damaged, differs: self.differs + differs, at: self.at.max(at) }
@@ -144,6 +152,7 @@ mod tests {
             (once, twice),
             (Rebuilt { damaged: 1, differs: 0, at: 7 }, Rebuilt { damaged: 1, differs: 1, at: 7 })
         );
+        assert!(Rebuilt::default().may_again(0) && !twice.may_again(SOON + 6) && twice.may_again(SOON + 7));
         assert_eq!(decode(&[0; 24]), Some(Rebuilt::default()));
         assert_eq!(decode(&[0; 25]), None);
     }

@@ -8,7 +8,7 @@ use crate::checkpoints::log_bytes;
 use crate::config::Config;
 use crate::io::{Level, Output};
 use crate::member::{Found, Node};
-use crate::startover::{self, may_rebuild};
+use crate::startover;
 use bytes::Bytes;
 use consensus::{ConfChange, Consensus, Doubt, Entry, EntryKind, HardState, Position, Restored};
 use disk::{
@@ -78,7 +78,7 @@ impl Node {
         let (mut log, mut content) = Log::recover(Arc::clone(files), id, log_options(&config), state, doubt)?;
         let (rebuilt, corrupt) = (disk::startover::rebuilt(&**files, id)?, corrupt::marked(&**files, id)?);
         let known = content.last.index.max(loaded.store.applied().index);
-        if corrupt && installed.is_none() && doubt == OnDoubt::Peers && may_rebuild(rebuilt, known) {
+        if corrupt && installed.is_none() && doubt == OnDoubt::Peers && rebuilt.may_again(known) {
             return Err(Stuck::Differs { head: Box::new(loaded.store.image_head()), known });
         }
         // Of a log that does not join an empty state enough was said.

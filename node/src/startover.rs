@@ -6,17 +6,9 @@
 
 use crate::config::Config;
 use crate::io::{Level, Output};
-use disk::startover::{Rebuilt, Why, known_head, rebuilt, start_over};
+use disk::startover::{Why, known_head, rebuilt, start_over};
 use disk::{Fault, Files, Identity};
 use store::{ImageHead, Position, Store};
-
-/// A state that differs again within so many entries is not rebuilt by itself: something else is wrong.
-pub(crate) const SOON: u64 = 64 * 4_096;
-
-/// May a member that differs at entry `index` start over, after what it did before?
-pub(crate) fn may_rebuild(before: Rebuilt, index: u64) -> bool {
-    before == Rebuilt::default() || index >= before.at.saturating_add(SOON)
-}
 
 /// The state is given up, because of `fault`. `differs`: the head of a state that is whole and wrong, and
 /// the newest entry of the log.
