@@ -38,8 +38,8 @@ pub struct Finished {
     pub manifest: Bytes,
     /// The log may be cut below this index: the older of the two kept checkpoints covers the rest.
     pub cut: u64,
-    /// Bytes of all files in `state/`.
-    pub disk_bytes: u64,
+    /// It was written now; false: there was one at this index, and that one stays.
+    pub fresh: bool,
 }
 
 /// What a member starts from.
@@ -99,7 +99,7 @@ pub fn finish(files: &dyn Files, id: Identity, index: u64, head: &ImageHead) -> 
     match newest {
         Some(ref manifest) if manifest.index == index => {
             remove_if_there(files, &part_path(index))?;
-            return report(files, id, manifest.encode());
+            return report(files, id, manifest.encode(), false);
         }
         Some(ref manifest) => assert!(manifest.index < index, "checkpoints go forward: {} to {index}", manifest.index),
         None => {}
@@ -118,7 +118,7 @@ pub fn finish(files: &dyn Files, id: Identity, index: u64, head: &ImageHead) -> 
     files.sync_dir(DIR).map_err(|e| unflushed(DIR, e))?;
     let manifest = Manifest { id, index, segments, index_files: vec![base], tables, head: Bytes::from(head) };
     let bytes = manifest.write(files, DIR, &manifest_path(index))?;
-    report(files, id, bytes)
+    report(files, id, bytes, true)
 }
 
 /// The empty checkpoint a member begins with: `head` at `index`, no rows, no records.
@@ -206,7 +206,8 @@ fn named_last(files: &dyn Files, id: Identity, manifest: &Manifest) -> Result<BT
 }
 
 /// Removes all but the two newest checkpoints, and files older than the newest that no kept one names.
-/// `held`: indexes of checkpoints that a transfer is reading.
+/// `held`: indexes of checkpoints that a transfer is reading. To be called behind a fresh checkpoint
+/// alone: a file that was rewritten since the newest one is named by none yet.
 pub fn clean(files: &dyn Files, id: Identity, held: &[u64]) -> Result<(), Fault> {
     let indexes = manifests(files)?;
     let Some(&newest) = indexes.last() else { return Ok(()) };
@@ -217,8 +218,8 @@ pub fn clean(files: &dyn Files, id: Identity, held: &[u64]) -> Result<(), Fault>
         }
     }
     files.sync_dir(DIR).map_err(|e| Fault::io(DIR, 0, e))?;
-    // Segments above the newest checkpoint's are being written and will be named by the next one.
-    remove_unnamed(files, id, Reach::Below(newest.segments.last().map_or(0, |file| file.segment)))
+    // What was begun since the newest checkpoint will be named by the next one.
+    remove_unnamed(files, id, Reach::Below(newest.open_segment()?))
 }
 
 /// Every index with a manifest, ascending. Whether it is readable is another question.
@@ -228,9 +229,9 @@ pub fn manifests(files: &dyn Files) -> Result<Vec<u64>, Fault> {
     Ok(indexes)
 }
 
-/// Whether any checkpoint names a segment; and of the newest one its last segment and its compacted
-/// revision. None if there is no checkpoint: a snapshot is being put in place.
-pub(crate) fn naming(files: &dyn Files, segment: u32) -> Result<(bool, Option<(u32, i64)>), Fault> {
+/// Whether any checkpoint names a segment; and the newest one. None if there is no checkpoint: a
+/// snapshot is being put in place.
+pub(crate) fn naming(files: &dyn Files, segment: u32) -> Result<(bool, Option<Manifest>), Fault> {
     let (mut named, mut newest) = (false, None);
     for index in manifests(files)?.into_iter().rev() {
         let path = manifest_path(index);
@@ -240,12 +241,27 @@ pub(crate) fn naming(files: &dyn Files, segment: u32) -> Result<(bool, Option<(u
             other => other?,
         };
         named |= newest_segment(Some(&manifest), segment).is_some();
-        if newest.is_none() {
-            let last = manifest.segments.last().map_or(0, |file| file.segment);
-            newest = Some((last, manifest.image_head()?.compacted));
-        }
+        newest.get_or_insert(manifest);
     }
     Ok((named, newest))
+}
+
+/// Ids of the segments that hold the state, ascending: those of the newest readable checkpoint, and
+/// what was begun behind them. Any other file is of an older checkpoint, or was rewritten since the
+/// newest one and has the records of several that the newest names. Without a checkpoint: all.
+pub fn current(files: &dyn Files) -> Result<Vec<u32>, Fault> {
+    let all = records::list(files)?;
+    for index in manifests(files)?.into_iter().rev() {
+        let manifest = Manifest::read_unchecked(files, &manifest_path(index));
+        let (manifest, open) = match manifest.and_then(|manifest| manifest.open_segment().map(|open| (manifest, open)))
+        {
+            Err(fault) if fault.is_damage() => continue,
+            other => other?,
+        };
+        let named = manifest.segments.iter().map(|file| file.segment).filter(|segment| *segment < open);
+        return Ok(named.chain(all.into_iter().filter(|segment| *segment >= open)).collect());
+    }
+    Ok(all)
 }
 
 /// Segments that the newest readable checkpoint names, ascending.
@@ -452,15 +468,20 @@ pub(crate) fn frame_header(block: &[u8]) -> Vec<u8> {
     header
 }
 
-fn report(files: &dyn Files, id: Identity, manifest: Bytes) -> Result<Finished, Fault> {
+fn report(files: &dyn Files, id: Identity, manifest: Bytes, fresh: bool) -> Result<Finished, Fault> {
     let (newest, older) = newest_manifest(files, id)?;
     let kept = older.or(newest).expect("a checkpoint was just written");
-    let mut disk_bytes = 0;
+    Ok(Finished { manifest, cut: kept.index + 1, fresh })
+}
+
+/// Bytes of all files in `state/`.
+pub fn disk_bytes(files: &dyn Files) -> Result<u64, Fault> {
+    let mut bytes = 0;
     for name in names(files, DIR)? {
         let path = format!("{DIR}/{name}");
-        disk_bytes += files.open(&path, How::Read).and_then(|file| file.len()).map_err(|e| Fault::io(&path, 0, e))?;
+        bytes += files.open(&path, How::Read).and_then(|file| file.len()).map_err(|e| Fault::io(&path, 0, e))?;
     }
-    Ok(Finished { manifest, cut: kept.index + 1, disk_bytes })
+    Ok(bytes)
 }
 
 /// The newest readable manifest, and the newest readable one before it.

@@ -1,8 +1,9 @@
 //! Many records at once, for answers: few reads, and buffers that are used again.
 
+use crate::checkpoint::{self, Manifest};
 use crate::header::read_into;
-use crate::records::{path, verify};
-use crate::{Fault, File, Files, How, checkpoint};
+use crate::records::{self, path, verify};
+use crate::{Fault, File, Files, How};
 use bytes::Bytes;
 use std::io::ErrorKind;
 use store::{Handle, Rev, record};
@@ -130,8 +131,9 @@ impl Fetched {
 /// out and returned.
 ///
 /// The handles come from answers and may be older than a snapshot that was installed since,
-/// which may have put another record there: that is refused. A file that is not there is damage,
-/// but for records that a checkpoint dropped because they are compacted ([`Fetched::find`]).
+/// which may have put another record there: that is refused. The file may have been rewritten since:
+/// its records are found by their revisions. A record that is not there is damage, unless it is
+/// compacted ([`Fetched::find`]).
 pub fn fetch(files: &dyn Files, mut wanted: Vec<Wanted>, found: &mut Fetched) -> Result<Vec<Wanted>, Fault> {
     wanted.sort_unstable_by_key(|wanted| wanted.handle);
     let mut left_out = Vec::new();
@@ -140,7 +142,7 @@ pub fn fetch(files: &dyn Files, mut wanted: Vec<Wanted>, found: &mut Fetched) ->
         let path = path(first.segment);
         let file = match files.open(&path, How::Read) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                match absent(files, segment) {
+                match absent(files, segment, found) {
                     Err(fault) if would_wait(&fault) => left_out.extend_from_slice(segment),
                     other => other?,
                 }
@@ -165,28 +167,42 @@ fn would_wait(fault: &Fault) -> bool {
     matches!(fault, Fault::Io { error, .. } if error.kind() == ErrorKind::WouldBlock)
 }
 
-/// Why the file of a segment is not there. Without an error all of `wanted` is gone for good: no
-/// checkpoint names the segment, and the newest one stands above the revision at which each of
-/// these records was superseded. Only then does a checkpoint drop a segment.
-fn absent(files: &dyn Files, wanted: &[Wanted]) -> Result<(), Fault> {
+/// The file of a segment is not there. If no checkpoint names it, it was rewritten or dropped: its
+/// records lie where the newest checkpoint says. One that is not found there is gone for good if that
+/// checkpoint stands above the revision at which it was superseded, and damage otherwise.
+fn absent(files: &dyn Files, wanted: &[Wanted], found: &mut Fetched) -> Result<(), Fault> {
     let segment = wanted[0].handle.segment;
     let path = path(segment);
     let (named, newest) = checkpoint::naming(files, segment)?;
-    let Some((last, compacted)) = newest else {
+    let Some(newest) = newest else {
         return Err(Fault::Refused { file: path, what: "a snapshot is being installed".to_string() });
     };
     let offset = u64::from(wanted[0].handle.offset);
-    if named || segment > last {
+    if named || segment >= newest.open_segment()? {
         return Err(Fault::damaged(&path, offset, "this file holds records that are needed, and it is missing"));
     }
-    match wanted.iter().find(|wanted| wanted.superseded.is_none_or(|at| at > compacted)) {
-        None => Ok(()),
-        Some(needed) => {
-            let Rev { main, sub } = needed.rev;
+    let compacted = newest.image_head()?.compacted;
+    for wanted in wanted {
+        if let Some(record) = elsewhere(files, &newest, wanted.rev)? {
+            found.keep(wanted.place, record);
+        } else if wanted.superseded.is_none_or(|at| at > compacted) {
+            let Rev { main, sub } = wanted.rev;
             let what = format!("the file of revision {main}.{sub} is missing, and compaction did not remove it");
-            Err(Fault::damaged(&path, offset, what))
+            return Err(Fault::damaged(&path, u64::from(wanted.handle.offset), what));
         }
     }
+    Ok(())
+}
+
+/// The record of a revision in the segments of a checkpoint.
+fn elsewhere(files: &dyn Files, newest: &Manifest, rev: Rev) -> Result<Option<Bytes>, Fault> {
+    let begins = newest.segments.partition_point(|file| file.last < rev.main);
+    for file in newest.segments[begins..].iter().take_while(|file| file.first <= rev.main) {
+        if let Some(record) = records::find(files, file.segment, rev)? {
+            return Ok(Some(record));
+        }
+    }
+    Ok(None)
 }
 
 fn end_of(wanted: &Wanted) -> u64 {

@@ -11,7 +11,7 @@
 //! log/spare-%016x          written files waiting to become log files
 //! log/reached, log/tip     how far the log had come                             (mod log::marks)
 //! log/doubt                what a lost end of the log may have promised          (mod doubt)
-//! state/seg-%08x           records in revision order                             (mod records, fetch)
+//! state/seg-%08x           records in revision order                             (mod records, fetch, reclaim)
 //! state/index-%016x        the index at one applied index                        (mod checkpoint)
 //! state/tables-%016x       what of the state grows beside the index: leases and the like  (mod checkpoint)
 //! state/manifest-%016x     names the files of one checkpoint; two are kept
@@ -21,6 +21,9 @@
 //! incoming/                a checkpoint on its way from another member           (mod transfer, staging)
 //! aside/                   damaged files that were given up, until the peers have replaced them    (mod aside)
 //! ```
+//!
+//! What lies still is looked at slowly (mod scrub); damaged records are written again from what another
+//! member sent (mod mend).
 //!
 //! Refused, never guessed: bytes that were durable and are wrong ([`Fault::Damaged`], with file,
 //! offset and the entries concerned), files of a later format level, files of another member.
@@ -47,6 +50,7 @@ mod manifest;
 mod mark;
 mod measure;
 pub mod mend;
+pub mod reclaim;
 pub mod records;
 pub mod scrub;
 mod small;

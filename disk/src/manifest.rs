@@ -254,6 +254,16 @@ impl Manifest {
         Ok(head)
     }
 
+    /// Id of the segment that was open at this checkpoint. Whatever was begun since has this id or a
+    /// higher one; what was rewritten since has a lower one.
+    ///
+    /// # Errors
+    /// As [`Manifest::image_head`].
+    pub fn open_segment(&self) -> Result<u32, Fault> {
+        let head = self.image_head()?;
+        Ok(head.segments.last().expect("a head that decodes has an open segment").id)
+    }
+
     /// Writes it under `path`: a new name, a flush, a rename, a flush of the directory.
     pub(crate) fn write(&self, files: &dyn Files, dir: &str, path: &str) -> Result<Bytes, Fault> {
         let bytes = self.stage(files, path)?;

@@ -157,28 +157,18 @@ fn fault(path: &str, offset: u32, damage: Damage) -> Fault {
     Fault::damaged(path, u64::from(offset) + damage.offset, damage.what)
 }
 
-/// Visits every record with `from <= main revision < until` that is in a file, in order, until
-/// `visit` breaks.
+/// Visits every record of the state with `from <= main revision < until` that is in a file, in order,
+/// until `visit` breaks.
 pub fn scan(
     files: &dyn Files,
     from: i64,
     until: i64,
     mut visit: impl FnMut(Record, Bytes) -> ControlFlow<()>,
 ) -> Result<(), Fault> {
-    let segments = list(files)?;
-    let mut start = 0;
-    // Invariant: the segment before `start`, if any, begins below `from`.
-    let mut beyond = segments.len();
-    while start < beyond {
-        let middle = start + (beyond - start) / 2;
-        if first_revision(files, segments[middle])?.is_some_and(|first| first < from) {
-            start = middle + 1;
-        } else {
-            beyond = middle;
-        }
-    }
+    let segments = checkpoint::current(files)?;
+    let start = start_of(files, &segments, from)?;
     let mut before = None;
-    for &segment in &segments[start.saturating_sub(1)..] {
+    for &segment in &segments[start..] {
         let mut reader = open_at(files, segment, from)?;
         while let Some((offset, record, bytes)) = reader.next()? {
             if before.is_some_and(|before| before >= record.rev) {
@@ -201,7 +191,23 @@ pub fn scan(
     Ok(())
 }
 
-/// Where a scan in parts goes on. Stays valid while files are only appended to or removed.
+/// Number of the segment in which the first record with main revision >= `from` may be.
+fn start_of(files: &dyn Files, segments: &[u32], from: i64) -> Result<usize, Fault> {
+    let mut start = 0;
+    // Invariant: the segment before `start`, if any, begins below `from`.
+    let mut beyond = segments.len();
+    while start < beyond {
+        let middle = start + (beyond - start) / 2;
+        if first_revision(files, segments[middle])?.is_some_and(|first| first < from) {
+            start = middle + 1;
+        } else {
+            beyond = middle;
+        }
+    }
+    Ok(start.saturating_sub(1))
+}
+
+/// Where a scan in parts goes on. Stays valid while files are appended to, removed or rewritten.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
     segment: u32,
@@ -219,14 +225,24 @@ pub fn scan_on(
     mut visit: impl FnMut(&Record),
 ) -> Result<bool, Fault> {
     let mut bytes = 0u64;
-    let first = place.segment;
-    for segment in list(files)?.into_iter().filter(|segment| *segment >= first) {
-        let path = path(segment);
-        let file = files.open(&path, How::Read).map_err(|e| Fault::io(&path, 0, e))?;
-        let end = records_end(&*file, &path)?;
-        let start = if segment == place.segment { place.offset.max(PAGE as u32) } else { PAGE as u32 };
-        let mut reader = Reader::new(file, path, start, end);
+    let segments = checkpoint::current(files)?;
+    let known = segments.binary_search(&place.segment).ok();
+    // Rewritten since: its records lie elsewhere, and the revision tells where.
+    let after = place.before.filter(|_| known.is_none());
+    let start = match (known, after) {
+        (Some(known), _) => known,
+        (None, Some(after)) => start_of(files, &segments, after.main)?,
+        (None, None) => 0,
+    };
+    for &segment in &segments[start..] {
+        let mut reader = match after {
+            Some(after) => open_at(files, segment, after.main)?,
+            None => reader_of(files, segment, if segment == place.segment { place.offset } else { 0 })?,
+        };
         while let Some((offset, record, whole)) = reader.next()? {
+            if after.is_some_and(|after| record.rev <= after) {
+                continue;
+            }
             if place.before.is_some_and(|before| before >= record.rev) {
                 let what = "records are not in the order of revisions";
                 return Err(Fault::damaged(&reader.path, u64::from(offset), what));
@@ -245,6 +261,25 @@ pub fn scan_on(
         }
     }
     Ok(true)
+}
+
+/// A reader that stands at `from`, or at the first record.
+fn reader_of(files: &dyn Files, segment: u32, from: u32) -> Result<Reader, Fault> {
+    let path = path(segment);
+    let file = files.open(&path, How::Read).map_err(|e| Fault::io(&path, 0, e))?;
+    let end = records_end(&*file, &path)?;
+    Ok(Reader::new(file, path, from.max(PAGE as u32), end))
+}
+
+/// The whole record of revision `rev` in a segment, if it is there.
+pub(crate) fn find(files: &dyn Files, segment: u32, rev: Rev) -> Result<Option<Bytes>, Fault> {
+    let mut reader = open_at(files, segment, rev.main)?;
+    while let Some((_, record, whole)) = reader.next()? {
+        if record.rev >= rev {
+            return Ok((record.rev == rev).then_some(whole));
+        }
+    }
+    Ok(None)
 }
 
 /// Records from revision `from` on, below `until`: whole revisions, about `max_bytes` of them.
@@ -302,7 +337,7 @@ pub fn segment_of(path: &str) -> Option<u32> {
     parse_name(path.strip_prefix(DIR)?.strip_prefix('/')?)
 }
 
-/// Ids of the segment files, ascending.
+/// Ids of all segment files, ascending. Which of them hold the state: [`checkpoint::current`].
 pub fn list(files: &dyn Files) -> Result<Vec<u32>, Fault> {
     let mut ids: Vec<u32> = names(files, DIR)?.iter().filter_map(|name| parse_name(name)).collect();
     ids.sort_unstable();
@@ -421,7 +456,7 @@ fn seek_table(file: &dyn File, path: &str) -> Result<Option<SeekTable>, Fault> {
 }
 
 /// Reads records one after another.
-struct Reader {
+pub(crate) struct Reader {
     file: Arc<dyn File>,
     path: String,
     /// Where `buffer` begins in the file.
@@ -432,12 +467,12 @@ struct Reader {
 }
 
 impl Reader {
-    fn new(file: Arc<dyn File>, path: String, offset: u32, end: u32) -> Reader {
+    pub(crate) fn new(file: Arc<dyn File>, path: String, offset: u32, end: u32) -> Reader {
         Reader { file, path, offset, end, buffer: Bytes::new(), chunk: CHUNK }
     }
 
     /// Offset, record, and the record's bytes.
-    fn next(&mut self) -> Result<Option<(u32, Record, Bytes)>, Fault> {
+    pub(crate) fn next(&mut self) -> Result<Option<(u32, Record, Bytes)>, Fault> {
         if self.offset >= self.end {
             return Ok(None);
         }

@@ -198,7 +198,7 @@ fn a_crash_after_any_call_loses_nothing_acknowledged() {
     let mut tails: BTreeMap<&str, usize> = BTreeMap::new();
     for calls in 0..=files.calls() {
         let done = marks.iter().rposition(|(at, _)| *at <= calls);
-        for kept in KEPT {
+        for kept in KEPT.into_iter().chain([4, 5, 6].map(Kept::Some)) {
             let crashed = files.crash(calls, kept);
             let here = || format!("crash after call {calls} with {kept:?}");
             let Some(done) = done else {

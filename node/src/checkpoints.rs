@@ -38,6 +38,12 @@ pub(crate) struct Checkpoints {
     durable_compacted: i64,
     /// The newest durable one, as it is offered to followers.
     offered: Option<Snapshot>,
+    /// Id of the segment that was open at the newest durable one.
+    open_segment: u32,
+    /// Bytes of segments that the next checkpoints name no more, not told yet.
+    dropped: u64,
+    /// Bytes of the files of the state, about: measured with each checkpoint, and what was written since.
+    disk_bytes: u64,
     /// So often in a row one failed, and none begins before this tick.
     failed: u32,
     rests_until: u64,
@@ -57,8 +63,8 @@ struct Running {
 
 impl Checkpoints {
     /// `newest`: index of the newest durable checkpoint, with so many bytes of rows; so many bytes
-    /// of the log are beyond it.
-    pub(crate) fn new(newest: u64, rows_bytes: u64, log_bytes: u64) -> Checkpoints {
+    /// of the log are beyond it. `open_segment`: which was open then.
+    pub(crate) fn new(newest: u64, rows_bytes: u64, log_bytes: u64, open_segment: u32) -> Checkpoints {
         Checkpoints {
             running: None,
             wanted: BTreeSet::new(),
@@ -69,6 +75,9 @@ impl Checkpoints {
             physical: Vec::new(),
             durable_compacted: -1,
             offered: None,
+            open_segment,
+            dropped: 0,
+            disk_bytes: 0,
             failed: 0,
             rests_until: 0,
         }
@@ -86,9 +95,34 @@ impl Checkpoints {
         self.running.is_some() || !self.wanted.is_empty()
     }
 
+    /// One is being written.
+    pub(crate) fn running(&self) -> bool {
+        self.running.is_some()
+    }
+
     /// Index of the newest durable one.
     pub(crate) fn newest(&self) -> u64 {
         self.newest
+    }
+
+    /// Id of the segment that was open at the newest durable one.
+    pub(crate) fn open_segment(&self) -> u32 {
+        self.open_segment
+    }
+
+    /// Bytes of the rows of the newest one, about.
+    pub(crate) fn rows_bytes(&self) -> u64 {
+        self.rows_bytes
+    }
+
+    /// Bytes of segments that were dropped since the last question because nothing lives in them.
+    pub(crate) fn take_dropped(&mut self) -> u64 {
+        std::mem::take(&mut self.dropped)
+    }
+
+    /// So many bytes more are in files of the state.
+    pub(crate) fn files_grew(&mut self, bytes: u64) {
+        self.disk_bytes += bytes;
     }
 
     /// Bytes that went to the log since start.
@@ -110,9 +144,11 @@ impl Checkpoints {
     }
 
     /// The state was replaced: whatever was being written is of the old one.
-    pub(crate) fn restart(&mut self, newest: u64) {
+    pub(crate) fn restart(&mut self, g: &Ground, newest: u64) {
         let physical = std::mem::take(&mut self.physical);
-        *self = Checkpoints { physical, logged: self.logged, ..Checkpoints::new(newest, self.rows_bytes, 0) };
+        let open = g.store.segments().last().expect("one is open").id;
+        let new = Checkpoints::new(newest, self.rows_bytes, 0, open);
+        *self = Checkpoints { physical, logged: self.logged, disk_bytes: self.bytes(g), ..new };
     }
 
     /// The asker of a physical compaction went away or ran out of time. True: it was one.
@@ -126,10 +162,10 @@ impl Checkpoints {
         found
     }
 
-    /// A turn's share. `installing`: another state is on its way, so none begins. `pulled`: indexes of
-    /// the checkpoints that followers are still pulling, which are kept.
-    pub(crate) fn run(&mut self, g: &mut Ground, installing: bool, pulled: &[u64]) {
-        self.begin(g, installing);
+    /// A turn's share. `held`: another state is on its way, or segments are being replaced, so none begins.
+    /// `pulled`: indexes of the checkpoints that followers are still pulling, which are kept.
+    pub(crate) fn run(&mut self, g: &mut Ground, held: bool, pulled: &[u64]) {
+        self.begin(g, held);
         self.rows(g, pulled);
         self.answer_physical(g);
     }
@@ -174,9 +210,9 @@ impl Checkpoints {
         self.want(self.newest + 1);
     }
 
-    /// Bytes of segments, index files and log that this member holds, about.
-    pub(crate) fn disk_bytes(&self, g: &Ground) -> u64 {
-        self.bytes(g) + self.log_bytes
+    /// Bytes of the files of the state, about.
+    pub(crate) fn disk_bytes(&self) -> u64 {
+        self.disk_bytes
     }
 
     pub(crate) fn want(&mut self, index: u64) {
@@ -184,12 +220,12 @@ impl Checkpoints {
     }
 
     /// Consensus wants a snapshot for a follower far behind.
-    pub(crate) fn want_snapshot(&mut self, g: &mut Ground, index: u64, installing: bool) {
+    pub(crate) fn want_snapshot(&mut self, g: &mut Ground, index: u64, held: bool) {
         match &self.offered {
             Some(snapshot) if snapshot.index >= index => g.consensus.offer_snapshot(snapshot.clone()),
             _ => {
                 self.want(index);
-                self.begin(g, installing);
+                self.begin(g, held);
             }
         }
     }
@@ -201,10 +237,10 @@ impl Checkpoints {
         }
     }
 
-    fn begin(&mut self, g: &mut Ground, installing: bool) {
+    fn begin(&mut self, g: &mut Ground, held: bool) {
         let Some(wanted) = self.wanted.first().copied() else { return };
         let store::Position { index, term } = g.store.applied();
-        if self.running.is_some() || installing || index < wanted || g.now < self.rests_until {
+        if self.running.is_some() || held || index < wanted || g.now < self.rests_until {
             return;
         }
         // A demand beyond it stays: what applies nothing now must not hold up the others.
@@ -212,8 +248,9 @@ impl Checkpoints {
         if index == self.newest && self.offered.is_some() {
             return;
         }
-        // Segments without a live record are named by no later checkpoint; their files go with the last that does.
-        g.store.drop_dead_segments();
+        // Segments without a living record are named by no later checkpoint; their files go with the last
+        // that does.
+        self.dropped += g.drop_dead_segments();
         let (head, cursor) = g.store.image();
         g.write_records();
         self.running = Some(Running {
@@ -240,6 +277,7 @@ impl Checkpoints {
         running.rows_done = g.store.image_rows(&mut running.cursor, g.config.budgets.slice_keys, &mut rows);
         if !rows.is_empty() {
             running.bytes += rows.len() as u64;
+            self.disk_bytes += rows.len() as u64;
             running.in_flight += 1;
             let index = running.index;
             let work = BackgroundJob::CheckpointRows { index, rows: Bytes::from(rows) };
@@ -270,7 +308,13 @@ impl Checkpoints {
                 }
                 self.finish(g, pulled);
             }
-            JobResult::CheckpointDone { manifest, cut } => self.done(g, manifest, cut, pulled),
+            JobResult::CheckpointDone { fresh, manifest, cut, disk_bytes } => {
+                self.disk_bytes = disk_bytes;
+                if let Some(running) = self.running.as_ref().filter(|_| fresh) {
+                    self.open_segment = running.head.segments.last().expect("one is open").id;
+                }
+                self.done(g, manifest, cut, pulled);
+            }
             other => panic!("{other:?} does not answer a checkpoint step"),
         }
     }
@@ -327,7 +371,7 @@ mod tests {
     #[test]
     fn a_demand_beyond_what_is_applied_holds_up_no_other() {
         let mut g = Ground::alone(5);
-        let mut checkpoints = Checkpoints::new(3, 0, 0);
+        let mut checkpoints = Checkpoints::new(3, 0, 0, 1);
         checkpoints.want(9);
         checkpoints.run(&mut g, false, &[]);
         assert!(checkpoints.running.is_none() && checkpoints.busy(), "entry 9 is not applied");

@@ -22,6 +22,8 @@ pub struct Config {
     pub log_segment_bytes: u64,
     /// A checkpoint is taken when the log grew by max(this, 4 x the last checkpoint's rows). Bytes.
     pub checkpoint_bytes: u64,
+    /// Rewriting segments reads at most so many bytes of them in a second.
+    pub reclaim_bytes: u64,
     /// Everything at rest is read and compared with its checksums in about so many seconds; 0: never.
     pub scrub_seconds: u64,
     pub budgets: Budgets,
@@ -50,6 +52,7 @@ impl Config {
             segment_bytes: 64 << 20,
             log_segment_bytes: 64 << 20,
             checkpoint_bytes: 64 << 20,
+            reclaim_bytes: 64 << 20,
             scrub_seconds: 24 * 60 * 60,
             budgets: Budgets::default(),
             cluster_version: "3.7.0".to_string(),

@@ -91,12 +91,14 @@ pub enum Frame {
         end: bool,
         bytes: Bytes,
     },
-    /// Records between two revisions, which are not among them: the asker's copies are damaged.
+    /// Records between two revisions, which are not among them: the asker's copies are damaged. About `most`
+    /// bytes of them in one answer.
     RecordsWanted {
         boot: u64,
         token: u64,
         after: Rev,
         before: Rev,
+        most: u32,
     },
     /// Whole records, ascending: all that there are, or (`end` false) the first of them. `ok` false: they
     /// are not to be had here. `compacted`: the sender's compacted revision.
@@ -271,9 +273,10 @@ pub fn encode(frame: &Frame, out: &mut Vec<u8>) {
             put_numbers(out, CHUNK, &[*boot, *token, *ok as u64, *end as u64]);
             put_bytes(out, bytes);
         }
-        Frame::RecordsWanted { boot, token, after, before } => {
+        Frame::RecordsWanted { boot, token, after, before, most } => {
             let revs = [after.main, after.sub, before.main, before.sub].map(|number| number as u64);
             put_numbers(out, RECORDS_WANTED, &[*boot, *token, revs[0], revs[1], revs[2], revs[3]]);
+            out.put_u32_le(*most);
         }
         Frame::Records { boot, token, ok, end, compacted, records } => {
             put_numbers(out, RECORDS, &[*boot, *token, *ok as u64, *end as u64, *compacted as u64]);
@@ -324,7 +327,10 @@ pub fn decode(mut bytes: Bytes) -> Result<Frame, Malformed> {
         },
         CHUNK_REQUEST => r.chunk_request()?,
         CHUNK => Frame::Chunk { boot: r.u64()?, token: r.u64()?, ok: r.flag()?, end: r.flag()?, bytes: r.bytes()? },
-        RECORDS_WANTED => Frame::RecordsWanted { boot: r.u64()?, token: r.u64()?, after: r.rev()?, before: r.rev()? },
+        RECORDS_WANTED => {
+            let (boot, token, after, before) = (r.u64()?, r.u64()?, r.rev()?, r.rev()?);
+            Frame::RecordsWanted { boot, token, after, before, most: r.u32()? }
+        }
         RECORDS => r.records()?,
         TRANSFER_ENDED => Frame::TransferEnded { index: r.u64()?, ok: r.flag()? },
         STANDING => r.standing()?,

@@ -234,7 +234,14 @@ impl Ground {
 
     /// Hands every record that is in no file yet to the background thread, each once.
     pub(crate) fn write_records(&mut self) {
-        if self.swapping || self.unhanded_bytes() == 0 {
+        if self.unhanded_bytes() > 0 {
+            self.write_seals();
+        }
+    }
+
+    /// As [`Ground::write_records`], also if seals alone are left to be written.
+    pub(crate) fn write_seals(&mut self) {
+        if self.swapping {
             return;
         }
         for extent in self.store.unwritten(usize::MAX) {
@@ -257,6 +264,15 @@ impl Ground {
         }
         self.store.written(segment, upto, sealed);
         self.writing.written(segment, bytes, sealed);
+    }
+
+    /// Forgets segments without a living record: their files are needed by kept checkpoints alone. No
+    /// checkpoint may be under way. Bytes of their files.
+    pub(crate) fn drop_dead_segments(&mut self) -> u64 {
+        let bytes = |store: &Store| store.segments().map(|segment| u64::from(segment.end)).sum::<u64>();
+        let before = bytes(&self.store);
+        let dropped = !self.store.drop_dead_segments().is_empty();
+        if dropped { before - bytes(&self.store) } else { 0 }
     }
 
     /// Counts installed snapshots: what was asked of an earlier state is not mixed with this one.

@@ -239,7 +239,7 @@ impl Health {
 
     /// The member restarts and starts over, unless it did so just before.
     fn begin_rebuild(&mut self, g: &mut Ground, index: u64) {
-        if self.rebuilt.may_again(index) {
+        if self.rebuilt.allows(index) {
             self.rebuild = Some(Rebuild { index, since: g.now, marked: false });
         } else {
             g.note(Level::Error, stays(self.rebuilt, index));
@@ -278,7 +278,7 @@ impl Health {
                      installed"
                     .to_string()
             }
-            false if self.rebuilt.may_again(g.store.applied().index) => {
+            false if self.rebuilt.allows(g.store.applied().index) => {
                 "the state was found to differ from the other members': CORRUPT; nothing of it is answered".to_string()
             }
             false => stays(self.rebuilt, g.store.applied().index),

@@ -35,6 +35,9 @@ pub(crate) enum Task {
     HashKv {
         epoch: u64,
     },
+    Reclaim {
+        epoch: u64,
+    },
     SendChunk {
         to: Caller,
     },

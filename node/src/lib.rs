@@ -67,6 +67,7 @@ pub mod offline;
 mod placing;
 pub mod queue;
 mod reads;
+mod reclaim;
 mod recover;
 mod saves;
 mod scan;

@@ -9,7 +9,7 @@
 //!   apply        committed and saved entries change the store, in order; waiters are answered
 //!   reads        those whose index is applied are served
 //!   walks        slices of ranges, round robin; of lists of leases, backups, hashes
-//!   upkeep       sweep, lease expiry, records to files, checkpoint rows
+//!   upkeep       sweep, lease expiry, records to files, rewritten segments, checkpoint rows
 //! ```
 //!
 //! The parts do not know each other. What one of them needs to know of another is read here and
@@ -37,6 +37,7 @@ use crate::listings::Listings;
 use crate::mend::{Mends, Sent, Wanted};
 use crate::moves::Moves;
 use crate::reads::{Confirmed, Reads, Then};
+use crate::reclaim::{self, Reclaim};
 use crate::saves::Saves;
 use crate::scrub::Scrubs;
 use crate::transfer::{Piece, Stock, Transfer};
@@ -49,6 +50,9 @@ use store::Store;
 
 /// Keys that compaction left behind, taken out in one turn.
 const SWEPT_PER_TURN: usize = 1_000;
+
+/// A save that has waited for so many ticks: the disk is busy enough.
+const SLOW: u64 = 5;
 
 /// Apply lags when an entry has waited for so many heartbeats.
 const LAGS: u64 = 2;
@@ -67,6 +71,7 @@ pub struct Node {
     saves: Saves,
     lessor: Lessor,
     checkpoints: Checkpoints,
+    reclaim: Reclaim,
     transfer: Transfer,
     health: Health,
     watchdog: Watchdog,
@@ -84,6 +89,10 @@ pub(crate) struct Found {
     pub(crate) rows_bytes: u64,
     /// Bytes of the log beyond the checkpoint.
     pub(crate) log_bytes: u64,
+    /// Id of the segment that was open at that checkpoint.
+    pub(crate) open_segment: u32,
+    /// Bytes of the files of the state.
+    pub(crate) disk_bytes: u64,
     /// The state was found to differ from the other members' in an earlier life.
     pub(crate) corrupt: bool,
     /// What it promised may be lost.
@@ -112,7 +121,8 @@ impl Node {
             applier: Applier::new(store.applied().index),
             saves: Saves::default(),
             lessor: Lessor::default(),
-            checkpoints: Checkpoints::new(found.checkpoint, found.rows_bytes, found.log_bytes),
+            checkpoints: Checkpoints::new(found.checkpoint, found.rows_bytes, found.log_bytes, found.open_segment),
+            reclaim: Reclaim::default(),
             transfer: Transfer::new(found.staged),
             health: Health::new(found.rebuilt),
             watchdog: Watchdog::default(),
@@ -123,6 +133,7 @@ impl Node {
             turn: Turn::default(),
             ground: Ground::new(config, consensus, store),
         };
+        node.checkpoints.files_grew(found.disk_bytes);
         node.ground.swap_out(out);
         let empty = node.ground.store.applied().index == 0;
         if found.corrupt || empty {
@@ -166,6 +177,7 @@ impl Node {
                 && self.applier.idle(&self.ground)
                 && self.gate.idle()
                 && self.checkpoints.idle()
+                && self.reclaim.idle()
                 && !self.ground.store.sweep_pending())
     }
 
@@ -244,8 +256,41 @@ impl Node {
         self.checkpoints.tick(g);
         self.saves.tick(g);
         self.watches.tick(g);
-        self.mends.tick(g);
-        self.scrubs.tick(g, self.checkpoints.disk_bytes(g));
+        if !self.reclaim.holds_checkpoints() {
+            // What is mended must not be moved meanwhile.
+            self.mends.tick(g);
+        }
+        self.scrubs.tick(g, self.checkpoints.disk_bytes());
+        self.free_files();
+    }
+
+    /// What the other parts are at, for the one that rewrites segments.
+    fn beside_reclaim(&self) -> reclaim::Beside {
+        let (checkpoints, willing) = (&self.checkpoints, self.health.willing());
+        let slow = self.saves.age(self.ground.now) >= SLOW;
+        reclaim::Beside {
+            checkpointing: checkpoints.running(),
+            checkpoint_wanted: checkpoints.busy(),
+            installing: self.transfer.installing(),
+            hold: slow || self.mends.works() || willing.stopping || willing.corrupt || willing.disk_full,
+            newest: checkpoints.newest(),
+            open_segment: checkpoints.open_segment(),
+            rows_bytes: checkpoints.rows_bytes(),
+        }
+    }
+
+    /// Files that nothing needs any more go with the checkpoints that name them.
+    fn free_files(&mut self) {
+        match self.reclaim.wanted(&self.ground, self.beside_reclaim()) {
+            Some(reclaim::Wanted::Checkpoint) => self.want_checkpoint(true),
+            Some(reclaim::Wanted::Entry) => self.gate.propose_own(store::command::encode_lease_checkpoint(&[])),
+            None => {}
+        }
+    }
+
+    /// Why no checkpoint may begin now.
+    fn checkpoints_held(&self) -> bool {
+        self.transfer.installing() || self.reclaim.holds_checkpoints()
     }
 
     /// A record could not be read: damage comes again from another member.
@@ -312,9 +357,9 @@ impl Node {
             Frame::Chunk { boot, token, ok, end: _, bytes } => {
                 self.transfer.on_chunk(g, caller(boot, token), ok.then_some(bytes));
             }
-            Frame::RecordsWanted { boot, token, after, before } => {
+            Frame::RecordsWanted { boot, token, after, before, most } => {
                 let corrupt = self.health.willing().corrupt;
-                self.mends.on_wanted(g, caller(boot, token), &Wanted { after, before }, corrupt);
+                self.mends.on_wanted(g, caller(boot, token), &Wanted { after, before, most }, corrupt);
             }
             Frame::Records { boot, token, ok, end, compacted, records } => {
                 let sent = Sent { records, end, compacted };
@@ -390,7 +435,8 @@ impl Node {
                 g.start(Task::ReadLog { ticket: fetch.ticket }, job);
             }
             if let Some(index) = turn.want_snapshot.take() {
-                self.checkpoints.want_snapshot(g, index, self.transfer.installing());
+                let held = self.transfer.installing() || self.reclaim.holds_checkpoints();
+                self.checkpoints.want_snapshot(g, index, held);
             }
             if let Some((from, snapshot)) = turn.install.take() {
                 self.transfer.begin(g, from, snapshot);
@@ -473,7 +519,11 @@ impl Node {
         if g.unhanded_bytes() >= g.config.budgets.unwritten as u64 {
             g.write_records();
         }
-        self.checkpoints.run(g, self.transfer.installing(), &self.transfer.pulled());
+        let beside = self.beside_reclaim();
+        self.reclaim.run(&mut self.ground, beside);
+        let held = self.checkpoints_held();
+        self.checkpoints.run(&mut self.ground, held, &self.transfer.pulled());
+        self.reclaim.dropped(&self.ground, self.checkpoints.take_dropped());
     }
 
     /// Ends leases that are due. None while apply lags: what grants a lease or ends it may wait there.

@@ -21,24 +21,29 @@ use disk::scrub::{Finding, Scrub, Step, Stretch};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use store::Rev;
 
-/// Bytes of records in one answer.
-const PIECE: u64 = 1 << 20;
+/// Bytes of records in one answer: as many as the link carries in time.
+const PIECE: u32 = 1 << 20;
+const PIECE_FIRST: u32 = 128 << 10;
+const PIECE_LEAST: u32 = 16 << 10;
 /// Bytes of a segment that are read in one step.
 const STEP: u64 = 8 << 20;
-/// A member that has not answered for so long is not waited for. Ticks.
+/// After this another member is asked as well, for less. What comes later is taken all the same. Ticks.
 const PATIENCE: u64 = 2_000 / TICK_MS;
+/// What came within this may be more the next time. Ticks.
+const QUICK: u64 = 200 / TICK_MS;
 /// What could not be mended is tried again after this, then twice as long, and so on. Ticks.
 const REST: u64 = 1_000 / TICK_MS;
 const REST_MOST: u64 = 60_000 / TICK_MS;
 /// A look that the disk refused is tried again so often; then what cannot be read is damaged.
 const TRIES: u32 = 5;
 
-#[derive(Default)]
 pub(crate) struct Mends {
     /// Segments that are damaged, or may be.
     suspects: BTreeMap<u32, Suspect>,
     work: Option<Work>,
     token: u64,
+    /// Bytes that are asked for.
+    piece: u32,
     /// Members that records are read for.
     giving: BTreeSet<u64>,
     figures: MendFigures,
@@ -70,13 +75,14 @@ struct Work {
     /// Members that can still be asked for it.
     peers: Vec<u64>,
     asked: Option<Asked>,
+    /// Between which revisions records are asked for, and the name of that question.
+    question: Option<((Rev, Rev), u64)>,
     /// Something was written.
     wrote: bool,
 }
 
 struct Asked {
     peer: u64,
-    token: u64,
     since: u64,
 }
 
@@ -84,6 +90,8 @@ struct Asked {
 pub(crate) struct Wanted {
     pub(crate) after: Rev,
     pub(crate) before: Rev,
+    /// Bytes, about.
+    pub(crate) most: u32,
 }
 
 /// Records that another member sent. `compacted`: what its compaction had removed when it read them.
@@ -93,7 +101,19 @@ pub(crate) struct Sent {
     pub(crate) compacted: i64,
 }
 
+impl Default for Mends {
+    fn default() -> Mends {
+        let (suspects, giving, figures) = Default::default();
+        Mends { suspects, work: None, token: 0, piece: PIECE_FIRST, giving, figures }
+    }
+}
+
 impl Mends {
+    /// A segment is being looked at or mended: its records must stay where they are.
+    pub(crate) fn works(&self) -> bool {
+        self.work.is_some()
+    }
+
     pub(crate) fn figures(&self) -> MendFigures {
         let open = self.suspects.values().filter(|suspect| !suspect.told.is_empty()).count() as u64;
         MendFigures { open, ..self.figures }
@@ -156,6 +176,7 @@ impl Mends {
             && work.asked.as_ref().is_some_and(|asked| g.now - asked.since >= PATIENCE)
         {
             work.asked = None;
+            self.piece = (self.piece / 2).max(PIECE_LEAST);
             return self.ask(g);
         }
         if self.work.is_some() {
@@ -177,8 +198,16 @@ impl Mends {
         };
         let lenient = self.suspects.get(&segment).is_some_and(|suspect| suspect.refused >= TRIES);
         let scan = Box::new(Scrub::segment(&known, lenient));
-        let (stretches, peers) = (VecDeque::new(), Vec::new());
-        self.work = Some(Work { segment, stretches, unsealed: false, placing: None, peers, asked: None, wrote: false });
+        self.work = Some(Work {
+            segment,
+            stretches: VecDeque::new(),
+            unsealed: false,
+            placing: None,
+            peers: Vec::new(),
+            asked: None,
+            question: None,
+            wrote: false,
+        });
         g.start(Task::Look { epoch: g.epoch() }, BackgroundJob::Scrub { scan, bytes: STEP });
     }
 
@@ -291,23 +320,32 @@ impl Mends {
     }
 
     fn ask_member(&mut self, g: &mut Ground, peer: u64) {
-        self.token += 1;
         let work = self.work.as_mut().expect("under way");
-        let placing = work.placing.as_ref().expect("a stretch is under way");
-        let (after, before) = placing.missing();
-        work.asked = Some(Asked { peer, token: self.token, since: g.now });
-        g.send(peer, Frame::RecordsWanted { boot: g.config.boot, token: self.token, after, before });
+        let missing = work.placing.as_ref().expect("a stretch is under way").missing();
+        // Whoever answers this question, and however late: it is one answer.
+        let token = match work.question {
+            Some((asked, token)) if asked == missing => token,
+            _ => {
+                self.token += 1;
+                self.token
+            }
+        };
+        work.question = Some((missing, token));
+        work.asked = Some(Asked { peer, since: g.now });
+        let (after, before) = missing;
+        g.send(peer, Frame::RecordsWanted { boot: g.config.boot, token, after, before, most: self.piece });
     }
 
     /// `sent` None: it does not have them.
     pub(crate) fn on_records(&mut self, g: &mut Ground, from: Caller, sent: Option<Sent>) {
         let Some(work) = &mut self.work else { return };
-        let Some(asked) =
-            work.asked.take_if(|asked| from == Caller { member: asked.peer, boot: g.config.boot, token: asked.token })
-        else {
-            return;
-        };
+        let named = work.question.map(|(_, token)| (g.config.boot, token)) == Some((from.boot, from.token));
+        let peer = from.member;
+        let Some(asked) = work.asked.take_if(|asked| named && (sent.is_some() || peer == asked.peer)) else { return };
         let Some(Sent { records, end, compacted }) = sent else { return self.ask(g) };
+        if g.now - asked.since <= QUICK {
+            self.piece = (2 * self.piece).min(PIECE);
+        }
         let placing = work.placing.as_mut().expect("a stretch is under way");
         if records.is_empty() && !end {
             return self.ask(g);
@@ -319,22 +357,16 @@ impl Mends {
                 let (at, parts) = placing.placed();
                 work.wrote |= !parts.is_empty();
                 if parts.is_empty() {
-                    return self.written(g, asked.peer);
+                    return self.written(g, peer);
                 }
                 let segment = work.segment;
-                g.start(
-                    Task::MendFrom { epoch: g.epoch(), peer: asked.peer },
-                    BackgroundJob::Mend { segment, at, parts },
-                );
+                g.start(Task::MendFrom { epoch: g.epoch(), peer }, BackgroundJob::Mend { segment, at, parts });
             }
             // What it has and what this member has do not go together: another may have more.
             Err(Misfit::Later) => self.give_up_stretch(g),
             Err(Misfit::Wrong(why)) => {
-                let text = format!(
-                    "member {:x} sent records that do not fit {}: {why}",
-                    asked.peer,
-                    records::path(work.segment)
-                );
+                let text =
+                    format!("member {:x} sent records that do not fit {}: {why}", peer, records::path(work.segment));
                 g.note(Level::Warn, text);
                 work.placing = work.stretches.front().map(Placing::new);
                 self.ask(g);
@@ -392,7 +424,7 @@ impl Mends {
 
     /// Another member wants records. It gets them if this one surely has all that there are.
     pub(crate) fn on_wanted(&mut self, g: &mut Ground, to: Caller, wanted: &Wanted, corrupt: bool) {
-        let Wanted { after, before } = *wanted;
+        let Wanted { after, before, most } = *wanted;
         let upto = if before.sub <= 0 { before.main - 1 } else { before.main };
         let refused = corrupt || g.swapping() || g.store.revision() < upto || after >= before;
         if refused || !self.giving.insert(to.member) {
@@ -403,7 +435,7 @@ impl Mends {
         let holds =
             |known: &&store::SegmentUse| known.first > 0 && known.first <= before.main && known.last >= after.main;
         let segments = g.store.segments().filter(holds).map(|known| known.id).collect();
-        let work = BackgroundJob::ReadRecords { segments, after, before, max_bytes: PIECE };
+        let work = BackgroundJob::ReadRecords { segments, after, before, max_bytes: u64::from(most.min(PIECE)) };
         g.start(Task::GiveRecords { to, epoch: g.epoch() }, work);
     }
 
@@ -422,7 +454,7 @@ impl Mends {
     /// Another state took the place of the one with the damage.
     pub(crate) fn restart(&mut self) {
         let figures = self.figures;
-        *self = Mends { figures, token: self.token, ..Mends::default() };
+        *self = Mends { figures, token: self.token, piece: self.piece, ..Mends::default() };
     }
 }
 

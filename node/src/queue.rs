@@ -1,8 +1,8 @@
 //! The order of a lane's jobs: what somebody waits for goes ahead of what takes long.
 //!
 //! The background thread has two kinds of work. Records that are written, and the history that
-//! watches read back from them, are short and go *ahead*, in their order. Checkpoints, hashes and
-//! the files of snapshots are *long*: they come in bounded steps, in their order, and step aside
+//! watches read back from them, are short and go *ahead*, in their order. Checkpoints, hashes,
+//! rewritten segments and the files of snapshots are *long*: they come in bounded steps, in their order, and step aside
 //! between two of them. A long job never passes a write that was submitted before it (it may read
 //! what was written), and after `PATIENCE` jobs went ahead of it, it has its turn.
 //! The other lanes have one kind of work, so it is done in its order.
@@ -42,6 +42,7 @@ impl Queued for BackgroundJob {
             | BackgroundJob::CheckpointFinish { .. }
             | BackgroundJob::HashKv { .. }
             | BackgroundJob::ReadBackup { .. }
+            | BackgroundJob::Reclaim(_)
             | BackgroundJob::ReadChunk { .. }
             | BackgroundJob::InstallBegin { .. }
             | BackgroundJob::InstallChunk { .. }

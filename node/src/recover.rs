@@ -69,7 +69,8 @@ impl Node {
 
     fn attempt(config: Config, files: &Arc<dyn Files>, out: &mut Vec<Output>) -> Result<(Node, Log), Stuck> {
         let id = Identity { cluster: config.cluster, member: config.member };
-        let installed = transfer::finish(&**files, id)?;
+        // The empty state of a member that starts over is put in place as an install is, and is none.
+        let installed = transfer::finish(&**files, id)?.filter(|state| state.index > 0);
         // The checkpoint is read first: a refusal because of it must leave the log as it is.
         let loaded = checkpoint::load_newest(&**files, id, store_config(&config), 0)?
             .ok_or_else(|| Fault::damaged("state", 0, "there is no checkpoint"))?;
@@ -78,7 +79,7 @@ impl Node {
         let (mut log, mut content) = Log::recover(Arc::clone(files), id, log_options(&config), state, doubt)?;
         let (rebuilt, corrupt) = (disk::startover::rebuilt(&**files, id)?, corrupt::marked(&**files, id)?);
         let known = content.last.index.max(loaded.store.applied().index);
-        if corrupt && installed.is_none() && doubt == OnDoubt::Peers && rebuilt.may_again(known) {
+        if corrupt && installed.is_none() && doubt == OnDoubt::Peers && rebuilt.allows(known) {
             return Err(Stuck::Differs { head: Box::new(loaded.store.image_head()), known });
         }
         // Of a log that does not join an empty state enough was said.
@@ -102,6 +103,7 @@ impl Node {
         }
         checkpoint::settle(&**files, id, &loaded.manifest)?;
         let mut store = loaded.store;
+        records::list(&**files)?.into_iter().for_each(|segment| store.file_is_there(segment));
         let applied = applied_position(&store);
         if needs_restart(&content, applied) {
             restart_log(&mut log, &mut content, applied)?;
@@ -135,6 +137,8 @@ impl Node {
             checkpoint: loaded.manifest.index,
             rows_bytes: loaded.manifest.index_files.iter().map(|file| file.len).sum(),
             log_bytes: grown,
+            open_segment: loaded.manifest.open_segment()?,
+            disk_bytes: checkpoint::disk_bytes(&**files)?,
             corrupt: corrupt && installed.is_none(),
             doubtful,
             rebuilt,

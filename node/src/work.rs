@@ -1,9 +1,9 @@
 //! Carries a job out: blocking calls against `Files`, on whatever thread the driver chose.
 
-use crate::io::{BackgroundJob, Job, JobResult, LogJob, ReadJob};
+use crate::io::{BackgroundJob, Job, JobResult, LogJob, ReadJob, ReclaimJob, ReclaimResult};
 use crate::jobs::is_refused;
 use disk::transfer::Taken;
-use disk::{Fault, Files, Identity, Log, checkpoint, corrupt, mend, records, staging, transfer};
+use disk::{Fault, Files, Identity, Log, checkpoint, corrupt, mend, reclaim, records, staging, transfer};
 
 /// Bytes of records that one slice of a HashKV scan reads.
 const HASH_SLICE: u64 = 4 << 20;
@@ -107,9 +107,9 @@ pub fn run_background(files: &dyn Files, whose: Whose, mut job: BackgroundJob) -
 }
 
 /// A slice of a hash ends its scan when it fails. An install that is being put in place is resumed
-/// by a restart instead.
+/// by a restart instead. What rewrites segments gives its room back and comes again later.
 fn can_repeat(job: &BackgroundJob) -> bool {
-    !matches!(job, BackgroundJob::HashKv { .. } | BackgroundJob::InstallFinish)
+    !matches!(job, BackgroundJob::HashKv { .. } | BackgroundJob::Reclaim(_) | BackgroundJob::InstallFinish)
 }
 
 fn background_or_fault(files: &dyn Files, whose: Whose, job: &mut BackgroundJob) -> Result<JobResult, Fault> {
@@ -159,9 +159,14 @@ fn background_or_fault(files: &dyn Files, whose: Whose, job: &mut BackgroundJob)
         }
         BackgroundJob::CheckpointFinish { index, head, held } => {
             let finished = checkpoint::finish(files, id, *index, head)?;
-            checkpoint::clean(files, id, held)?;
-            JobResult::CheckpointDone { manifest: finished.manifest, cut: finished.cut }
+            if finished.fresh {
+                checkpoint::clean(files, id, held)?;
+            }
+            let disk_bytes = checkpoint::disk_bytes(files)?;
+            let checkpoint::Finished { manifest, cut, fresh } = finished;
+            JobResult::CheckpointDone { fresh, manifest, cut, disk_bytes }
         }
+        BackgroundJob::Reclaim(job) => JobResult::Reclaim(reclaim_step(files, id, job)?),
         BackgroundJob::ReadRecords { segments, after, before, max_bytes } => {
             let (records, end) = records::between(files, segments, *after, *before, *max_bytes)?;
             JobResult::Records { records, end }
@@ -201,6 +206,26 @@ fn background_or_fault(files: &dyn Files, whose: Whose, job: &mut BackgroundJob)
         BackgroundJob::InstallFinish => {
             let installed = transfer::install(files, id, config)?;
             JobResult::Installed { store: Box::new(installed.store) }
+        }
+    })
+}
+
+fn reclaim_step(files: &dyn Files, id: Identity, job: &ReclaimJob) -> Result<ReclaimResult, Fault> {
+    Ok(match job {
+        ReclaimJob::Read { run, place, most, max_bytes } => {
+            ReclaimResult::Read(reclaim::read(files, id, run, *place, *most, *max_bytes)?)
+        }
+        ReclaimJob::Write { output, offset, parts } => {
+            reclaim::write(files, id, *output, *offset, parts)?;
+            ReclaimResult::Written
+        }
+        ReclaimJob::Finish { output, end } => {
+            reclaim::finish(files, *output, *end)?;
+            ReclaimResult::Finished
+        }
+        ReclaimJob::GiveUp { output } => {
+            reclaim::give_up(files, *output)?;
+            ReclaimResult::GivenUp
         }
     })
 }

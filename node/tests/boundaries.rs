@@ -532,7 +532,9 @@ fn sweep(members: u64, must: &[&str]) {
         };
         for kept in ways {
             tried += 1;
-            match crashed(&lived, boundary, kept) {
+            // A panic is a finding like the others: which boundary it was must be told.
+            let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| crashed(&lived, boundary, kept)));
+            match found.unwrap_or_else(|_| Err("a panic, see above".into())) {
                 Ok(ends) => cut += ends,
                 Err(why) => {
                     wrong.push(format!("boundary {at} of {count}, during {}, {kept:?} kept: {why}", boundary.during));

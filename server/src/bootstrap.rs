@@ -366,7 +366,7 @@ mod tests {
             let peers = [bound().0];
             begin(&Start { options, boot: 1, seed: 1, peers: &peers, runtime: &runtime }).map(|begun| begun.identity)
         };
-        let asked = Greeter::start(three.identity(1), Standing::Founding, &[three.theirs]).expect("greets");
+        let asked = Greeter::start(three.identity(1), Stage::Founding, &[three.theirs]).expect("greets");
         assert_eq!(begins(&options).expect("founds"), identity);
         drop(asked);
         let file = path.join("identity");

@@ -17,7 +17,6 @@ pub mod accept;
 mod backup;
 pub mod call;
 pub mod cluster;
-pub mod codec;
 mod cork;
 pub mod frames;
 pub mod gateway;

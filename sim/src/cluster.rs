@@ -207,6 +207,8 @@ pub(crate) struct Life {
     checkpointing: bool,
     checkpoint_began: Time,
     installing: bool,
+    /// The run of segments that is being rewritten.
+    rewriting: Vec<u32>,
     pub status: Status,
     pub frozen_once: bool,
     /// It founded when others were beyond genesis, and had not caught up when it started.

@@ -45,6 +45,9 @@ pub enum Planted {
     RecordsSpoilt,
     TermForgotten,
     FailedSaveIsSaved,
+    RewriteSwaps,
+    RewriteLoses,
+    OldFilesGone,
     LossForgotten,
     ProvenTooFar,
     WroteForgotten,
@@ -309,6 +312,24 @@ pub const BANK: &[Entry] = &[
         found_by: &["D-1", "D-2", "recover", "panic", "R-4", "fatal"],
     },
     Entry {
+        bug: Planted::RewriteSwaps,
+        name: "rewrite-swaps",
+        breaks: "a rewritten segment holds a record with another value and a right checksum",
+        found_by: &["D-4", "KV-1", "KV-5", "W-1", "W-5", "W-13"],
+    },
+    Entry {
+        bug: Planted::RewriteLoses,
+        name: "rewrite-loses",
+        breaks: "a step of a rewrite leaves out its last record",
+        found_by: &["D-4", "D-5", "panic", "recover"],
+    },
+    Entry {
+        bug: Planted::OldFilesGone,
+        name: "old-files-gone",
+        breaks: "segments that were rewritten vanish before a checkpoint names the new one",
+        found_by: &["D-5", "D-4", "recover", "fatal", "panic", "KV-1", "W-5"],
+    },
+    Entry {
         bug: Planted::LossForgotten,
         name: "loss-forgotten",
         breaks: "a member that cut its damaged log, or started over, forgets what it had acknowledged",
@@ -336,7 +357,7 @@ pub const BANK: &[Entry] = &[
         bug: Planted::LastRecordUnseen,
         name: "last-record-unseen",
         breaks: "a look at a segment leaves out its last record",
-        found_by: &["D-7"],
+        found_by: &["D-7", "N-1"],
     },
 ];
 

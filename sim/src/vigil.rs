@@ -6,6 +6,7 @@
 use crate::client::Ask;
 use crate::clients::Reader;
 use crate::cluster::{Event, Sim};
+use crate::model::Model;
 use crate::ops::{Command, Put};
 use crate::plan::{MS, SECOND};
 use crate::planted::Planted;
@@ -15,6 +16,7 @@ use crate::trace::{Time, fold};
 use bytes::Bytes;
 use node::{Answer, BackgroundJob, Input, Job, LogJob, Waiter};
 use std::collections::{BTreeMap, BTreeSet};
+use store::Rev;
 
 /// Election timeouts within which a healthy majority serves.
 const PATIENCE: u64 = 10;
@@ -410,7 +412,8 @@ impl Sim {
         true
     }
 
-    /// Every record in every member's files is the one that the model has.
+    /// Every record in every member's files is the one that the model has, and none is missing that
+    /// compaction has not taken.
     pub(crate) fn check_records(&mut self) {
         if !self.plan.sights.has(Sight::Records) {
             return;
@@ -422,9 +425,9 @@ impl Sim {
             let model = &self.oracle.model;
             let last = model.last().revision;
             let mut wrong = None;
-            let mut seen = 0;
+            let mut seen = BTreeSet::new();
             let scanned = disk::records::scan(&*disk.files(), 0, last + 1, |record, whole| {
-                seen += 1;
+                seen.insert(record.rev);
                 let (main, sub) = (record.rev.main, record.rev.sub);
                 let right = model.events(main).iter().find(|e| e.sub == sub);
                 let same = right.is_some_and(|right| {
@@ -439,7 +442,12 @@ impl Sim {
                 std::ops::ControlFlow::Break(())
             });
             disk.end();
-            *self.stats.entry("records compared").or_default() += seen;
+            *self.stats.entry("records compared").or_default() += seen.len() as u64;
+            if let (Ok(()), None, Some(last)) = (&scanned, &wrong, seen.last()) {
+                // What came later may be in memory alone.
+                let missing = needed(model).into_iter().find(|rev| rev < last && !seen.contains(rev));
+                wrong = missing.map(|rev| format!("record {}.{} is missing", rev.main, rev.sub));
+            }
             match (scanned, wrong) {
                 (_, Some(text)) => return self.fail("D-4", format!("m{}: {text}", who + 1)),
                 (Err(fault), None) => return self.met_damage(who, format!("m{}: {fault}", who + 1)),
@@ -447,4 +455,22 @@ impl Sim {
             }
         }
     }
+}
+
+/// Revisions of the records that no member may have dropped: those above the newest compacted revision,
+/// and what it keeps of each key, a delete exactly at it included.
+fn needed(model: &Model) -> Vec<Rev> {
+    let last = model.last();
+    let (mut kept, mut above) = (BTreeMap::new(), Vec::new());
+    for event in (1..=last.revision).flat_map(|main| model.events(main)) {
+        let rev = Rev { main: event.revision, sub: event.sub };
+        if event.revision > last.compacted {
+            above.push(rev);
+        } else if event.tombstone && event.revision < last.compacted {
+            kept.remove(&event.kv.key);
+        } else {
+            kept.insert(&event.kv.key, rev);
+        }
+    }
+    kept.into_values().chain(above).collect()
 }

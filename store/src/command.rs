@@ -10,9 +10,9 @@ pub use crate::check::{check_delete, check_put, check_range, check_txn};
 pub use crate::protobuf::Malformed;
 pub use crate::request::{Compare, DeleteRangeRequest, Operand, PutRequest, RangeRequest, RequestOp, TxnRequest};
 
-use crate::Member;
 use crate::protobuf::{Fields, Value, nested, write_bool, write_bytes, write_message, write_varint};
 use crate::request::{int, int32, text, wrong};
+use crate::{Error, Member};
 use bytes::Bytes;
 
 /// Field numbers of the envelope.
@@ -274,23 +274,105 @@ fn body_of(number: u32, encode: impl FnOnce(&mut Vec<u8>)) -> Bytes {
     body(number, &out)
 }
 
-/// Body of an entry for the bytes of a `PutRequest` as they came from the client.
+/// A client's write: read once, checked, and made the body of an entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Write {
+    pub body: Bytes,
+    /// What it takes of the quota, in bytes; 0 = nothing.
+    pub cost: u64,
+}
+
+/// As [`Write`], for a transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TxnWrite {
+    pub write: Write,
+    /// It holds ranges alone: it needs no entry.
+    pub read_only: bool,
+    /// Of a read-only one: all its ranges are serialisable.
+    pub serializable: bool,
+}
+
+/// Why a client's write goes no further.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Rejected {
+    Malformed(Malformed),
+    Wrong(Error),
+}
+
+impl From<Malformed> for Rejected {
+    fn from(malformed: Malformed) -> Rejected {
+        Rejected::Malformed(malformed)
+    }
+}
+
+impl From<Error> for Rejected {
+    fn from(error: Error) -> Rejected {
+        Rejected::Wrong(error)
+    }
+}
+
+/// A write of the bytes of a `PutRequest` as they came from the client.
+///
+/// # Errors
+/// The bytes are no `PutRequest`, or one that etcd refuses.
+pub fn put(request: &[u8]) -> Result<Write, Rejected> {
+    let read = PutRequest::read(request)?;
+    check_put(&read.0)?;
+    Ok(Write { cost: put_cost(&read.0), body: put_body(request, read) })
+}
+
+/// As [`put`], for a `DeleteRangeRequest`.
+///
+/// # Errors
+/// As [`put`].
+pub fn delete_range(request: &[u8]) -> Result<Write, Rejected> {
+    let read = DeleteRangeRequest::read(request)?;
+    check_delete(&read.0)?;
+    Ok(Write { cost: 0, body: delete_range_body(request, read) })
+}
+
+/// As [`put`], for a `TxnRequest`. `max_ops`: operations that the member allows in one transaction.
+///
+/// # Errors
+/// As [`put`].
+pub fn txn(request: &[u8], max_ops: i64) -> Result<TxnWrite, Rejected> {
+    let read = TxnRequest::read(request, 0)?;
+    let txn = &read.0;
+    check_txn(txn, max_ops)?;
+    let (cost, read_only, serializable) = (txn_cost(txn), txn.is_read_only(), txn.is_serializable());
+    Ok(TxnWrite { write: Write { cost, body: txn_body(request, read) }, read_only, serializable })
+}
+
+/// Body of an entry for the bytes of a `PutRequest`, unchecked.
 pub fn encode_put(request: &[u8]) -> Result<Bytes, Malformed> {
-    let (put, plain) = PutRequest::read(request)?;
-    Ok(if plain { body(field::PUT, request) } else { body_of(field::PUT, |out| put.encode(out)) })
+    Ok(put_body(request, PutRequest::read(request)?))
 }
 
-/// Body of an entry for the bytes of a `DeleteRangeRequest`.
+/// Body of an entry for the bytes of a `DeleteRangeRequest`, unchecked.
 pub fn encode_delete_range(request: &[u8]) -> Result<Bytes, Malformed> {
-    let (delete, plain) = DeleteRangeRequest::read(request)?;
-    let number = field::DELETE_RANGE;
-    Ok(if plain { body(number, request) } else { body_of(number, |out| delete.encode(out)) })
+    Ok(delete_range_body(request, DeleteRangeRequest::read(request)?))
 }
 
-/// Body of an entry for the bytes of a `TxnRequest`.
+/// Body of an entry for the bytes of a `TxnRequest`, unchecked.
 pub fn encode_txn(request: &[u8]) -> Result<Bytes, Malformed> {
-    let (txn, plain) = TxnRequest::read(request, 0)?;
-    Ok(if plain { body(field::TXN, request) } else { body_of(field::TXN, |out| txn.encode(out)) })
+    Ok(txn_body(request, TxnRequest::read(request, 0)?))
+}
+
+/// `read`: the request, and whether its bytes can go into the log as they are.
+fn put_body(request: &[u8], read: (PutRequest<'_>, bool)) -> Bytes {
+    let (put, plain) = read;
+    if plain { body(field::PUT, request) } else { body_of(field::PUT, |out| put.encode(out)) }
+}
+
+fn delete_range_body(request: &[u8], read: (DeleteRangeRequest<'_>, bool)) -> Bytes {
+    let (delete, plain) = read;
+    let number = field::DELETE_RANGE;
+    if plain { body(number, request) } else { body_of(number, |out| delete.encode(out)) }
+}
+
+fn txn_body(request: &[u8], read: (TxnRequest<'_>, bool)) -> Bytes {
+    let (txn, plain) = read;
+    if plain { body(field::TXN, request) } else { body_of(field::TXN, |out| txn.encode(out)) }
 }
 
 pub fn encode_compaction(revision: i64, physical: bool) -> Bytes {
@@ -596,6 +678,22 @@ mod tests {
         // inside a transaction too: success { put { key k, field 10 } }
         let nested = b"\x12\x09\x12\x07\x0a\x01k\x52\x02ab";
         assert_eq!(&encode_txn(nested).unwrap()[2..], b"\x12\x05\x12\x03\x0a\x01k");
+    }
+
+    #[test]
+    fn a_write_is_read_checked_priced_and_spliced_at_once() {
+        let plain = b"\x0a\x01k\x12\x01v";
+        assert_eq!(put(plain), Ok(Write { body: encode_put(plain).unwrap(), cost: 258 }));
+        assert_eq!(put(b"\x12\x01v"), Err(Rejected::Wrong(Error::EmptyKey)));
+        assert!(matches!(put(b"\x0a\x05k"), Err(Rejected::Malformed(_))));
+        assert_eq!(delete_range(b"\x0a\x01k").unwrap().cost, 0);
+        assert_eq!(delete_range(b""), Err(Rejected::Wrong(Error::EmptyKey)));
+        let writes = super::txn(b"\x12\x09\x12\x07\x0a\x01k\x12\x02ab", 1).unwrap();
+        assert_eq!((writes.write.cost, writes.read_only), (259, false));
+        assert_eq!(writes.write.body, encode_txn(b"\x12\x09\x12\x07\x0a\x01k\x12\x02ab").unwrap());
+        assert_eq!(super::txn(b"\x12\x09\x12\x07\x0a\x01k\x12\x02ab", 0), Err(Rejected::Wrong(Error::TooManyOps)));
+        let reads = super::txn(b"\x12\x05\x0a\x03\x0a\x01k", 1).unwrap();
+        assert_eq!((reads.write.cost, reads.read_only, reads.serializable), (0, true, false));
     }
 
     #[test]

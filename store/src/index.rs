@@ -134,6 +134,13 @@ impl Entry {
         self.older().get(n).unwrap_or(&self.latest)
     }
 
+    /// The number of the kept version of revision `rev`, as for [`Entry::nth`].
+    fn position(&self, rev: Rev) -> Option<usize> {
+        let upto = self.upto(rev.main);
+        let same = (0..upto).rev().take_while(|n| self.nth(*n).main() == rev.main);
+        same.into_iter().find(|n| self.nth(*n).get().rev() == rev)
+    }
+
     fn supersede(&mut self, key_len: usize, version: Version) {
         let before = std::mem::replace(&mut self.latest, Packed::new(version));
         match &mut self.older {
@@ -310,6 +317,31 @@ impl Keys {
         }
         entry.supersede(key.len(), version);
         self.superseded.push_back((version.main, number));
+    }
+
+    /// The entry of `key`, if it keeps the version of revision `rev` whose record lies at `handle`.
+    pub fn keeps(&self, key: &[u8], rev: Rev, handle: Handle) -> Option<Found> {
+        let found = self.find(key)?;
+        let entry = self.entry(found);
+        let version = entry.nth(entry.position(rev)?).get();
+        (version.handle == handle).then_some(found)
+    }
+
+    /// A record lies elsewhere now. False, and nothing changes, if the entry does not keep the
+    /// version any more: it was swept, and the number may be another key's.
+    pub fn relocate(&mut self, Found(number): Found, rev: Rev, from: Handle, to: Handle) -> bool {
+        let Some(entry) = self.slab.slot(number).as_mut() else { return false };
+        let Some(n) = entry.position(rev) else { return false };
+        let version = entry.nth(n).get();
+        if version.handle != from {
+            return false;
+        }
+        let moved = Packed::new(Version { handle: to, ..version });
+        match entry.older.as_mut().and_then(|older| older.versions.get_mut(n)) {
+            Some(older) => *older = moved,
+            None => entry.latest = moved,
+        }
+        true
     }
 
     /// Takes in all versions of the next key of an image, oldest first. Keys come in order; `shared`:

@@ -13,8 +13,9 @@
 //! before the entry ([`Outcome::Park`]) with nothing changed.
 //!
 //! A reader starts at [`types`], then [`apply`] and [`txn`] (how an entry changes the state),
-//! [`index`] and [`compact`] (which versions exist), [`tail`] (where records go), [`walk`] and
-//! [`order`] (how ranges are read), [`image`] (how the state is written and loaded).
+//! [`index`] and [`compact`] (which versions exist), [`tail`] (where records go), [`reclaim`] (how
+//! their space comes back), [`walk`] and [`order`] (how ranges are read), [`image`] (how the state
+//! is written and loaded).
 
 mod apply;
 mod check;
@@ -29,8 +30,9 @@ mod index;
 mod lease;
 pub mod order;
 mod packed;
-mod protobuf;
+pub mod protobuf;
 mod range;
+mod reclaim;
 pub mod record;
 mod request;
 mod rows;
@@ -48,6 +50,7 @@ pub use command::{MemberChange, MemberChangeKind, Origin};
 pub use compact::PinId;
 pub use image::{ImageCursor, ImageHead, Loader};
 pub use lease::Lease;
+pub use reclaim::{Moves, Run};
 pub use record::Damage;
 pub use rows::RowsCheck;
 pub use state::{Conf, Config, Store};

@@ -43,25 +43,38 @@ impl<const N: usize> Short<N> {
     }
 }
 
-/// A handle: up to 2^24 segments, records below 16 MiB.
+/// A handle in ten bytes: 31 bits of the segment (ids have gaps between them), 27 of the offset
+/// (segments up to 128 MiB), 22 of the length (records below 4 MiB).
 #[derive(Clone, Copy, Debug)]
-struct Place {
-    segment: Short<3>,
-    offset: Short<4>,
-    len: Short<3>,
-}
+struct Place([u8; 10]);
+
+const SEGMENT_BITS: u32 = 31;
+const OFFSET_BITS: u32 = 27;
+const LEN_BITS: u32 = 22;
+const _: () = assert!(SEGMENT_BITS + OFFSET_BITS + LEN_BITS == 80);
 
 impl Place {
     fn new(handle: Handle) -> Option<Place> {
-        Some(Place {
-            segment: Short::new(handle.segment.into())?,
-            offset: Short::new(handle.offset.into())?,
-            len: Short::new(handle.len.into())?,
-        })
+        let Handle { segment, offset, len } = handle;
+        if segment >> SEGMENT_BITS != 0 || offset >> OFFSET_BITS != 0 || len >> LEN_BITS != 0 {
+            return None;
+        }
+        let above = u128::from(segment) << OFFSET_BITS | u128::from(offset);
+        let bytes = (above << LEN_BITS | u128::from(len)).to_le_bytes();
+        let (low, _) = bytes.split_first_chunk().expect("16 bytes");
+        Some(Place(*low))
     }
 
     fn handle(self) -> Handle {
-        Handle { segment: self.segment.get_u32(), offset: self.offset.get_u32(), len: self.len.get_u32() }
+        let mut bytes = [0; 16];
+        bytes[..10].copy_from_slice(&self.0);
+        let bits = u128::from_le_bytes(bytes);
+        let field = |at: u32, width: u32| (bits >> at) as u32 & ((1 << width) - 1);
+        Handle {
+            segment: field(OFFSET_BITS + LEN_BITS, SEGMENT_BITS),
+            offset: field(LEN_BITS, OFFSET_BITS),
+            len: field(0, LEN_BITS),
+        }
     }
 }
 
@@ -221,8 +234,9 @@ mod tests {
             Version { version: 1 << 24, ..first },
             Version { version: 2, lease: 7, ..first },
             Version { version: 2, sub: 1, ..first },
-            Version { handle: Handle { segment: 1 << 24, ..handle }, ..first },
-            Version { handle: Handle { len: 1 << 24, ..handle }, ..first },
+            Version { handle: Handle { segment: 1 << 31, ..handle }, ..first },
+            Version { handle: Handle { offset: 1 << 27, ..handle }, ..first },
+            Version { handle: Handle { len: 1 << 22, ..handle }, ..first },
         ];
         for version in rare {
             let packed = Packed::new(version);

@@ -1,5 +1,8 @@
-//! The protobuf wire format, as much of it as commands and records need: borrowed reading
-//! with strict bounds, and canonical proto3 writing.
+//! The protobuf wire format, as much of it as commands, records and the server's edge need:
+//! borrowed reading with strict bounds, and canonical proto3 writing.
+//!
+//! Reading follows the rules of the format: fields in any order, the last one wins, unknown fields
+//! are passed over, input that is cut short is an error.
 
 /// Bytes that do not decode, and where it was noticed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +28,38 @@ pub enum Value<'a> {
     Fixed64(u64),
     Bytes(&'a [u8]),
     Fixed32(u32),
+}
+
+/// A value of another wire type than the one that is asked for counts as absent: zero, or empty.
+impl<'a> Value<'a> {
+    /// As `uint64`.
+    pub fn uint(self) -> u64 {
+        match self {
+            Value::Varint(v) => v,
+            Value::Fixed64(_) | Value::Fixed32(_) | Value::Bytes(_) => 0,
+        }
+    }
+
+    /// As `int64`.
+    pub fn int(self) -> i64 {
+        self.uint().cast_signed()
+    }
+
+    /// As `int32` or an enum: the low 32 bits, as protobuf reads them.
+    pub fn int32(self) -> i32 {
+        (self.uint() as u32).cast_signed()
+    }
+
+    pub fn flag(self) -> bool {
+        self.uint() != 0
+    }
+
+    pub fn bytes(self) -> &'a [u8] {
+        match self {
+            Value::Bytes(bytes) => bytes,
+            Value::Varint(_) | Value::Fixed64(_) | Value::Fixed32(_) => &[],
+        }
+    }
 }
 
 /// The fields of one message in the order they stand. Groups are refused.
@@ -78,6 +113,20 @@ impl<'a> Fields<'a> {
     }
 }
 
+/// Numbers of a packed repeated field.
+///
+/// # Errors
+/// The last one is cut short, or one has more than 64 bits.
+pub fn packed(mut bytes: &[u8]) -> Result<Vec<u64>, Malformed> {
+    let mut numbers = Vec::new();
+    while !bytes.is_empty() {
+        let (number, used) = read_varint(bytes)?;
+        numbers.push(number);
+        bytes = &bytes[used..];
+    }
+    Ok(numbers)
+}
+
 /// A varint at the front of `bytes`, and how many bytes it takes.
 #[inline]
 pub fn read_varint(bytes: &[u8]) -> Result<(u64, usize), Malformed> {
@@ -101,8 +150,19 @@ fn read_long(bytes: &[u8]) -> Result<(u64, usize), Malformed> {
     Err(Malformed::new(if bytes.len() < 10 { "varint is cut short" } else { "varint above 64 bits" }))
 }
 
+/// Bytes that a varint takes.
 pub fn varint_len(value: u64) -> usize {
     (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
+}
+
+/// Bytes of a field with a length: tag, length and `len` bytes.
+pub fn field_len(number: u32, len: usize) -> usize {
+    varint_len(u64::from(number) << 3) + varint_len(len as u64) + len
+}
+
+/// Bytes of an `int64` field; none when zero.
+pub fn int_len(number: u32, value: i64) -> usize {
+    if value == 0 { 0 } else { varint_len(u64::from(number) << 3) + varint_len(value.cast_unsigned()) }
 }
 
 pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
@@ -113,7 +173,7 @@ pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// A varint field; left out when zero.
+/// A `uint64` field (and `uint32`, enums); left out when zero.
 pub fn write_varint(out: &mut Vec<u8>, number: u32, value: u64) {
     if value != 0 {
         put_varint(out, u64::from(number) << 3);
@@ -121,21 +181,31 @@ pub fn write_varint(out: &mut Vec<u8>, number: u32, value: u64) {
     }
 }
 
+/// An `int64` field; left out when zero.
+pub fn write_int(out: &mut Vec<u8>, number: u32, value: i64) {
+    write_varint(out, number, value.cast_unsigned());
+}
+
 pub fn write_bool(out: &mut Vec<u8>, number: u32, value: bool) {
     write_varint(out, number, u64::from(value));
 }
 
-/// A bytes field; left out when empty.
+/// A `bytes` or `string` field; left out when empty.
 pub fn write_bytes(out: &mut Vec<u8>, number: u32, value: &[u8]) {
     if !value.is_empty() {
         write_message(out, number, value);
     }
 }
 
+/// Tag and length of a field whose `len` bytes follow.
+pub fn write_head(out: &mut Vec<u8>, number: u32, len: usize) {
+    put_varint(out, u64::from(number) << 3 | 2);
+    put_varint(out, len as u64);
+}
+
 /// A message field; written also when empty (presence counts).
 pub fn write_message(out: &mut Vec<u8>, number: u32, value: &[u8]) {
-    put_varint(out, u64::from(number) << 3 | 2);
-    put_varint(out, value.len() as u64);
+    write_head(out, number, value.len());
     out.extend_from_slice(value);
 }
 
@@ -160,6 +230,53 @@ mod tests {
             assert!(read_varint(&out[..out.len() - 1]).is_err());
         }
         assert!(read_varint(&[0xff; 10]).is_err());
+    }
+
+    fn all(bytes: &[u8]) -> Result<Vec<(u32, Value<'_>)>, Malformed> {
+        let mut fields = Fields::new(bytes);
+        std::iter::from_fn(|| fields.next().transpose()).collect()
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let mut out = Vec::new();
+        write_int(&mut out, 1, -1);
+        write_bytes(&mut out, 2, b"key");
+        write_bool(&mut out, 3, true);
+        write_int(&mut out, 64, 300);
+        write_bytes(&mut out, 5, b"");
+        let fields = all(&out).unwrap();
+        assert_eq!(fields.len(), 4);
+        assert_eq!((fields[0].1.int(), fields[0].1.bytes()), (-1, &b""[..]));
+        assert_eq!((fields[1], fields[1].1.int()), ((2, Value::Bytes(b"key")), 0));
+        assert!(fields[2].1.flag());
+        assert_eq!((fields[3].0, fields[3].1.int32()), (64, 300));
+    }
+
+    #[test]
+    fn lengths_are_exact() {
+        for value in [0i64, 5, -1, i64::MAX, i64::MIN] {
+            let mut out = Vec::new();
+            write_int(&mut out, 17, value);
+            assert_eq!(out.len(), int_len(17, value), "{value}");
+        }
+        let mut out = Vec::new();
+        [1, 300, u64::MAX].into_iter().for_each(|number| put_varint(&mut out, number));
+        assert_eq!(packed(&out), Ok(vec![1, 300, u64::MAX]));
+        assert!(packed(&out[..2]).is_err());
+    }
+
+    #[test]
+    fn every_truncation_is_an_error_or_a_shorter_message() {
+        let mut out = Vec::new();
+        write_bytes(&mut out, 1, &[7; 200]);
+        write_varint(&mut out, 2, 1 << 40);
+        for cut in 1..out.len() {
+            assert_eq!(all(&out[..cut]).is_ok(), cut == field_len(1, 200), "cut at {cut}");
+        }
+        for hostile in [&[0x0a, 0xff, 0xff, 0xff, 0xff, 0x7f][..], &[0x00, 0x01], &[0x0b], &[0xff; 11]] {
+            assert!(all(hostile).is_err(), "{hostile:?}");
+        }
     }
 
     #[test]

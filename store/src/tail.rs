@@ -7,12 +7,15 @@
 use crate::record::{self, KeyValueRef};
 use crate::{Handle, Rev};
 use bytes::Bytes;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Records of a segment file start behind one header page.
 pub const FIRST_OFFSET: u32 = 4096;
 /// No segment grows beyond this, whatever one revision holds.
 pub const HARD_LIMIT: u32 = 1 << 31;
+/// From the id of one segment to that of the next one that is begun. The ids between are for files
+/// that take the place of their neighbours (`reclaim`): ids ascend as revisions do.
+pub const ID_STEP: u32 = 64;
 
 /// A run of records for one segment file, to be written at `offset`.
 #[derive(Clone, Debug)]
@@ -67,6 +70,11 @@ pub struct Tail {
     /// Segments with something to write: records, or a seal.
     unwritten: BTreeMap<u32, Unwritten>,
     bytes: u64,
+    /// Ids of segments that are gone. Whoever still has a handle there must not find another record,
+    /// so none is given again in this life.
+    spent: BTreeSet<u32>,
+    /// A run that is being rewritten: its segments stay, even if nothing in them lives any more.
+    held: Vec<u32>,
 }
 
 fn empty_segment(id: u32) -> SegmentUse {
@@ -80,7 +88,8 @@ impl Tail {
 
     /// Continues behind the segments of an image. None unless they are ascending and only the last is open.
     pub fn restore(segments: impl IntoIterator<Item = SegmentUse>) -> Option<Tail> {
-        let mut tail = Tail { segments: BTreeMap::new(), unwritten: BTreeMap::new(), bytes: 0 };
+        let (unwritten, spent) = (BTreeMap::new(), BTreeSet::new());
+        let mut tail = Tail { segments: BTreeMap::new(), unwritten, bytes: 0, spent, held: Vec::new() };
         for segment in segments {
             if let Some((id, last)) = tail.segments.last_key_value()
                 && (*id >= segment.id || !last.sealed)
@@ -118,12 +127,80 @@ impl Tail {
         let (end, limit) = (u64::from(open.end) + u64::from(len), u64::from(segment_bytes));
         let over = if open.last == main { end > u64::from(HARD_LIMIT) } else { end > limit };
         if begun && over {
-            self.segments.get_mut(&id).expect("looked at just now").sealed = true;
-            // a seal is written even if every record of the segment already is
-            self.unwritten.entry(id).or_default();
-            id = id.checked_add(1).expect("fewer than 2^32 segments");
+            id = self.seal_open();
         }
-        self.segments.entry(id).or_insert(empty_segment(id))
+        self.segments.get_mut(&id).expect("the open one")
+    }
+
+    /// Nothing more goes to the open segment. The id of the new one.
+    fn seal_open(&mut self) -> u32 {
+        let mut last = self.segments.last_entry().expect("there is an open segment");
+        let id = *last.key();
+        last.get_mut().sealed = true;
+        // A seal is written even if every record of the segment already is.
+        self.unwritten.entry(id).or_default();
+        let next = id.checked_add(ID_STEP).expect("fewer than 2^32 / ID_STEP segments");
+        self.segments.insert(next, empty_segment(next));
+        next
+    }
+
+    /// Closes the open segment so that it can be rewritten, unless it is empty.
+    pub fn close_open(&mut self) {
+        if self.open().end > FIRST_OFFSET {
+            self.seal_open();
+        }
+    }
+
+    pub fn open(&self) -> &SegmentUse {
+        self.segments.last_key_value().expect("there is an open segment").1
+    }
+
+    /// Files hold all of it, and it gets no more.
+    pub fn is_settled(&self, segment: &SegmentUse) -> bool {
+        segment.sealed && !self.unwritten.contains_key(&segment.id)
+    }
+
+    /// An id between those of two segments that was never used: the one nearest to their middle.
+    /// None: there is none left.
+    pub fn free_between(&self, before: u32, behind: u32) -> Option<u32> {
+        let room = behind.saturating_sub(before);
+        let middle = before + room / 2;
+        let nearest = (0..room).flat_map(|far| [middle.checked_sub(far), middle.checked_add(far)]);
+        let used = |id: &u32| self.segments.contains_key(id) || self.spent.contains(id);
+        nearest.flatten().filter(|id| before < *id && *id < behind).find(|id| !used(id))
+    }
+
+    /// A file of this id is on the disk, though the state does not know the segment.
+    pub fn spend(&mut self, id: u32) {
+        if !self.segments.contains_key(&id) {
+            self.spent.insert(id);
+        }
+    }
+
+    /// These are being rewritten; none: nothing is.
+    pub fn hold(&mut self, segments: Vec<u32>) {
+        self.held = segments;
+    }
+
+    /// A file that holds what is needed of others: they are forgotten by [`Tail::retire`].
+    pub fn add(&mut self, segment: SegmentUse) {
+        assert!(segment.sealed, "only the newest segment is open");
+        assert!(self.segments.insert(segment.id, segment).is_none(), "a segment is added once");
+    }
+
+    /// Forgets segments that others took the place of. Bytes of their files, about.
+    ///
+    /// # Panics
+    /// If a record in one of them is still needed.
+    pub fn retire(&mut self, segments: &[u32]) -> u64 {
+        let mut bytes = 0;
+        for id in segments {
+            let gone = self.segments.remove(id).expect("it was there");
+            assert!(gone.live == 0, "a record of segment {id} was not moved");
+            self.spent.insert(*id);
+            bytes += u64::from(gone.end);
+        }
+        bytes
     }
 
     /// The bytes of a record that no file holds yet.
@@ -199,12 +276,10 @@ impl Tail {
     }
 
     pub fn drop_dead(&mut self) -> Vec<u32> {
-        let unwritten = &self.unwritten;
-        let dead = |segment: &&SegmentUse| segment.sealed && segment.live == 0 && !unwritten.contains_key(&segment.id);
+        let dead =
+            |segment: &&SegmentUse| segment.live == 0 && self.is_settled(segment) && !self.held.contains(&segment.id);
         let dead: Vec<u32> = self.segments.values().filter(dead).map(|segment| segment.id).collect();
-        for id in &dead {
-            self.segments.remove(id);
-        }
+        self.retire(&dead);
         dead
     }
 }
@@ -257,7 +332,7 @@ mod tests {
         assert_eq!((a.segment, a.offset), (1, FIRST_OFFSET));
         assert_eq!((b.segment, b.offset), (1, FIRST_OFFSET + a.len));
         assert_eq!(c.segment, 1, "the same revision runs over the limit");
-        assert_eq!((d.segment, d.offset), (2, FIRST_OFFSET));
+        assert_eq!((d.segment, d.offset), (1 + ID_STEP, FIRST_OFFSET));
 
         let extents = tail.unwritten(usize::MAX);
         assert_eq!(extents.len(), 2);
@@ -272,7 +347,7 @@ mod tests {
         assert!(tail.get(b).is_some());
         tail.written(1, extents[0].end(), true);
         assert_eq!(tail.unwritten(usize::MAX).len(), 1);
-        tail.written(2, extents[1].end(), false);
+        tail.written(d.segment, extents[1].end(), false);
         assert_eq!(tail.bytes(), 0);
         assert!(tail.unwritten(usize::MAX).is_empty());
     }
@@ -300,5 +375,35 @@ mod tests {
         tail.written(1, a.offset + a.len, true);
         assert_eq!(tail.drop_dead(), vec![1]);
         assert!(tail.drop_dead().is_empty());
+    }
+
+    #[test]
+    fn an_id_between_two_segments_is_given_once() {
+        let mut tail = Tail::new();
+        let a = put(&mut tail, 2, 0, 4000);
+        put(&mut tail, 3, 0, 200);
+        assert_eq!(tail.free_between(1, 1 + ID_STEP), Some(1 + ID_STEP / 2));
+        assert_eq!(tail.free_between(0, 2), None, "1 is in use");
+        tail.written(1, a.offset + a.len, true);
+        tail.freed(a);
+        assert_eq!(tail.drop_dead(), [1]);
+        assert_eq!(tail.free_between(0, 2), None, "1 was used");
+        assert_eq!(tail.free_between(0, 3), Some(2));
+        assert_eq!(tail.free_between(7, 8), None);
+        assert_eq!(tail.free_between(7, 9), Some(8));
+    }
+
+    #[test]
+    fn the_open_segment_is_closed_on_demand_unless_it_is_empty() {
+        let mut tail = Tail::new();
+        tail.close_open();
+        assert_eq!(tail.segments().count(), 1);
+        let a = put(&mut tail, 2, 0, 100);
+        tail.close_open();
+        tail.close_open();
+        let b = put(&mut tail, 3, 0, 100);
+        assert_eq!((a.segment, b.segment), (1, 1 + ID_STEP));
+        let seals: Vec<bool> = tail.unwritten(usize::MAX).iter().map(|extent| extent.seals).collect();
+        assert_eq!(seals, [true, false]);
     }
 }

@@ -42,8 +42,9 @@ pub fn files(folder: impl AsRef<Path>) -> Vec<PathBuf> {
 /// # Panics
 /// If a file tells another story, with the first place where it does.
 pub fn folder(folder: impl AsRef<Path>, mut play: impl FnMut(&str) -> String) {
-    let only = std::env::var("ONLY").unwrap_or_default();
-    let wanted = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().contains(&only));
+    let only = std::env::var("ONLY").ok();
+    let wanted =
+        |path: &PathBuf| only.as_ref().is_none_or(|only| path.file_stem().is_some_and(|name| name == &only[..]));
     for path in files(folder).into_iter().filter(wanted) {
         file(&path, &mut play);
     }

@@ -169,7 +169,7 @@ const NODE_GROUND: [&str; 9] = ["config", "frame", "ground", "io", "jobs", "queu
 const NODE_WHOLE: [&str; 5] = ["lib", "member", "offline", "recover", "watch"];
 
 /// A part that has a second file for itself.
-const NODE_INNER: [(&str, &str); 2] = [("watches", "history"), ("gate", "forwards")];
+const NODE_INNER: [(&str, &str); 3] = [("watches", "history"), ("gate", "forwards"), ("mend", "placing")];
 
 /// The modules of its own crate that a file names. Names that the crate exports count by themselves.
 fn own_modules(text: &str) -> BTreeSet<String> {

@@ -85,18 +85,13 @@ pub(super) fn below_state(chain: &Chain, state: Position, hard: HardState) -> Do
     Doubt { hard, ..doubt_of(chain, None, what) }
 }
 
-/// The last entry of a batch. Without its table no term is known but the member's own, which no entry
-/// exceeds.
+/// The last entry of a batch. Without its table no term is known but the member's own, which no entry exceeds.
 pub(super) fn last_of(header: &Header, rows: Option<&[Row]>) -> Position {
     if header.count == 0 {
         return header.base;
     }
     let term = rows.and_then(<[Row]>::last).map_or(header.hard.term, |row| row.id.term);
     Position { index: header.range().last, term }
-}
-
-pub(super) fn further(known: Option<Position>, other: Position) -> Position {
-    known.filter(|known| *known > other).unwrap_or(other)
 }
 
 fn doubt_of(chain: &Chain, end: Option<&End>, what: String) -> Doubt {

@@ -4,9 +4,10 @@
 #![allow(dead_code)]
 
 use bytes::Bytes;
-use disk::{Fault, Identity, checkpoint, records, transfer};
+use disk::{Fault, Identity, checkpoint, reclaim, records, transfer};
+use std::collections::BTreeSet;
 use store::command::{PutRequest, encode_compaction, encode_put, seal};
-use store::{Config, Member, Origin, Outcome, Position, Store};
+use store::{Config, Member, Origin, Outcome, Position, Run, Store};
 use testkit::files::MemFiles;
 
 pub const ID: Identity = Identity { cluster: 0xc1, member: 0xa1 };
@@ -40,9 +41,14 @@ impl Life {
 
     /// Applies entry `index`, which is the same on every replay.
     pub fn apply(&mut self, index: u64) {
-        let (key, value) = (key(index * 3), value(index));
+        self.put(index, &key(index * 3));
+    }
+
+    /// Applies entry `index`, a put of its value under `key`.
+    pub fn put(&mut self, index: u64, key: &[u8]) {
+        let value = value(index);
         let mut request = Vec::new();
-        PutRequest { key: &key, value: &value, ..PutRequest::default() }.encode(&mut request);
+        PutRequest { key, value: &value, ..PutRequest::default() }.encode(&mut request);
         let origin = Origin { member: 1, boot: 1, seq: index };
         let entry = seal(&encode_put(&request).unwrap(), origin, None);
         match self.store.apply(Position { index, term: 1 }, &entry, None).unwrap() {
@@ -82,6 +88,38 @@ impl Life {
         }
     }
 
+    /// Sweeps, and rewrites the run that is worth it most; None: there is none.
+    pub fn rewrite(&mut self) -> Result<Option<Run>, Fault> {
+        while !self.store.sweep(1_000) {}
+        self.store.close_dead_open();
+        self.write();
+        self.store.drop_dead_segments();
+        let manifest =
+            checkpoint::load_newest(&self.files, self.id, CONFIG, 0)?.expect("there is a checkpoint").manifest;
+        let Some(run) = self.store.choose_run(&BTreeSet::new(), manifest.open_segment()?) else { return Ok(None) };
+        let mut moves = self.store.begin_run(run.clone());
+        let mut place = Some(reclaim::Place::default());
+        while let Some(at) = place {
+            let piece = reclaim::read(&self.files, self.id, &run.segments, at, 4, 3000)?;
+            let (offset, mut parts) = (moves.end(), Vec::new());
+            for (handle, whole) in piece.records {
+                if self.store.mark(&mut moves, handle, &whole).unwrap() {
+                    parts.push(whole);
+                }
+            }
+            if !parts.is_empty() {
+                reclaim::write(&self.files, self.id, run.output, offset, &parts)?;
+            }
+            place = piece.next;
+        }
+        assert!(!moves.is_empty(), "a segment without a living record is dropped");
+        reclaim::finish(&self.files, run.output, moves.end())?;
+        self.store.begin_moves(&moves);
+        while !self.store.move_records(&mut moves, 5) {}
+        self.store.end_moves(moves);
+        Ok(Some(run))
+    }
+
     pub fn checkpoint(&mut self) -> checkpoint::Finished {
         self.checkpoint_beside(&[])
     }
@@ -102,7 +140,9 @@ impl Life {
         }
         self.store.end_image(cursor);
         let finished = checkpoint::finish(&self.files, self.id, index, &head).unwrap();
-        checkpoint::clean(&self.files, self.id, held).unwrap();
+        if finished.fresh {
+            checkpoint::clean(&self.files, self.id, held).unwrap();
+        }
         finished
     }
 
@@ -112,7 +152,9 @@ impl Life {
         let loaded = checkpoint::load_newest(&files, id, CONFIG, log_boundary)?.expect("there is a checkpoint");
         assert_eq!(loaded.manifest.index, loaded.store.applied().index);
         checkpoint::settle(&files, id, &loaded.manifest)?;
-        Ok((Life { files, id, store: loaded.store }, loaded.passed_over))
+        let mut store = loaded.store;
+        records::list(&files)?.into_iter().for_each(|segment| store.file_is_there(segment));
+        Ok((Life { files, id, store }, loaded.passed_over))
     }
 
     pub fn check_against(&self, model: &Store) {

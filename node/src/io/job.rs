@@ -91,6 +91,8 @@ pub enum BackgroundJob {
     HashKv {
         scan: Box<HashScan>,
     },
+    /// A step of rewriting segments.
+    Reclaim(ReclaimJob),
     /// The next step of a look at files that lie still.
     Scrub {
         scan: Box<Scrub>,
@@ -142,6 +144,29 @@ pub enum BackgroundJob {
     MarkCorrupt,
     /// Verify all, rename the manifest, load the state.
     InstallFinish,
+}
+
+/// Steps of rewriting a run of segments (`disk::reclaim`).
+#[derive(Debug)]
+pub enum ReclaimJob {
+    /// `run`: id of each segment, and the offset behind its last record. At most so many records, and
+    /// about so many bytes of them.
+    Read { run: Vec<(u32, u32)>, place: disk::reclaim::Place, most: usize, max_bytes: u64 },
+    /// Appends records to the new file.
+    Write { output: u32, offset: u32, parts: Vec<Bytes> },
+    /// The new file ends there, and gets its name.
+    Finish { output: u32, end: u32 },
+    /// What was written of the new file goes.
+    GiveUp { output: u32 },
+}
+
+/// Answers of [`ReclaimJob`]s.
+#[derive(Debug)]
+pub enum ReclaimResult {
+    Read(disk::reclaim::Piece),
+    Written,
+    Finished,
+    GivenUp,
 }
 
 impl From<LogJob> for Job {
@@ -240,10 +265,14 @@ pub enum JobResult {
     CheckpointBegun,
     RowsWritten,
     /// Durable. `manifest` is the encoded manifest (for snapshots), `cut`: the log may be cut below.
+    /// `fresh`: it was written now. `disk_bytes`: of all files of the state.
     CheckpointDone {
+        fresh: bool,
         manifest: Bytes,
         cut: u64,
+        disk_bytes: u64,
     },
+    Reclaim(ReclaimResult),
     /// Goes on at `place`; `end`: there is nothing more.
     Backup {
         records: Vec<Record>,

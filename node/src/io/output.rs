@@ -272,6 +272,15 @@ pub struct Held {
     pub forwarded_again: u64,
 }
 
+/// What rewriting segments has brought since start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reclaimed {
+    /// Runs of segments that were rewritten.
+    pub runs: u64,
+    /// Bytes of segments that nothing needs any more.
+    pub bytes: u64,
+}
+
 /// A follower as its leader sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Followed {
@@ -298,8 +307,9 @@ pub struct Status {
     pub compacted: i64,
     pub keys: u64,
     pub live_bytes: u64,
-    /// Bytes of all segments, checkpoints and log files this member holds.
+    /// Bytes of the files of the state: segments, index files, tables, manifests. Not the log's.
     pub disk_bytes: u64,
+    pub reclaimed: Reclaimed,
     pub quota: u64,
     pub leases: u64,
     pub watches: u64,

@@ -49,6 +49,7 @@ impl Node {
             (Task::RestartLog, JobResult::LogRestarted) => self.installed(),
             (Task::ReadLog { .. }, JobResult::Log { ticket, entries }) => g.consensus.fetched(ticket, entries),
             (Task::Write { epoch, bytes }, JobResult::Written { segment, upto, sealed, damage }) => {
+                self.checkpoints.files_grew(bytes);
                 g.written(epoch, bytes, segment, upto, sealed);
                 if let Some(fault) = damage {
                     self.unreadable(&fault);
@@ -62,7 +63,15 @@ impl Node {
                 self.backups.read(g, backup, records, place, end);
             }
             (Task::Checkpoint { index }, result) => {
+                let before = self.checkpoints.newest();
                 self.checkpoints.step_done(g, index, result, &self.transfer.pulled());
+                if self.checkpoints.newest() != before {
+                    self.reclaim.checkpoint_done();
+                }
+            }
+            (Task::Reclaim { epoch }, JobResult::Reclaim(result)) => {
+                let written = self.reclaim.done(g, epoch, result);
+                self.checkpoints.files_grew(written);
             }
             (Task::HashKv { epoch }, JobResult::HashKv { scan, done }) => self.hashes.scanned(g, epoch, *scan, done),
             (Task::HashKv { epoch }, JobResult::HashKvUnread { scan, fault }) => {
@@ -147,6 +156,7 @@ impl Node {
             Task::HashKv { epoch } => self.hashes.failed(g, epoch, &fault),
             Task::History => self.watches.history_failed(g, &fault),
             Task::Install { run } => self.transfer.failed(g, run, &fault),
+            Task::Reclaim { epoch } if self.reclaim.failed(g, epoch, &fault) => self.unreadable(&fault),
             Task::ReadLog { ticket } => {
                 // The follower gets a snapshot instead.
                 g.note(Level::Error, format!("old log entries could not be read: {fault}"));
@@ -178,7 +188,8 @@ impl Node {
         self.hashes.end_all(g);
         g.replace_state(*store);
         self.applier.restart(index);
-        self.checkpoints.restart(index);
+        self.checkpoints.restart(g, index);
+        self.reclaim.restart();
         g.consensus.installed(&snapshot);
         self.saves.release(g, index);
         self.watches.reset(g);

@@ -696,6 +696,18 @@ impl Village {
                 let _ = writeln!(self.told, "{id}: segments {closed:?} have a seek table, {open:?} have none");
                 return;
             }
+            ["space"] => {
+                let house = &self.houses[&id];
+                let status = house.node.status();
+                let files = house.files.shared();
+                let there = disk::checkpoint::disk_bytes(&*files).expect("readable") >> 10;
+                let (segments, says) = (disk::records::list(&*files).expect("readable").len(), status.disk_bytes >> 10);
+                let live = status.live_bytes >> 10;
+                let _ =
+                    writeln!(self.told, "{id}: {segments} segments, {there} KiB in files, says {says}, {live} live");
+                return;
+            }
+            ["thin", every] => return self.thin(id, every.parse().expect("count")),
             ["fill", count, size] => return self.fill(id, count.parse().expect("count"), size.parse().expect("size")),
             ["watch", key, next] => {
                 let spec = WatchSpec { range: key_range(key, None), no_put: false, no_delete: false, prev_kv: true };
@@ -722,6 +734,19 @@ impl Village {
         let answered = self.told.matches("put ok").count();
         self.told = before;
         let _ = writeln!(self.told, "{id}: {answered} of {count} puts answered");
+    }
+
+    /// Deletes the keys of a fill, but for one of `every`.
+    fn thin(&mut self, id: u64, every: usize) {
+        let before = std::mem::take(&mut self.told);
+        for at in (0..500).filter(|at| at % every != 0) {
+            self.next += 1;
+            let request = propose_delete(&format!("fill-{at:04}"));
+            self.input(id, Input::Request { waiter: self.next, request });
+        }
+        let deleted = self.told.matches("deleted 1").count();
+        self.told = before;
+        let _ = writeln!(self.told, "{id}: deleted {deleted}");
     }
 
     fn tell(&self, id: u64, answer: &Answer) -> String {

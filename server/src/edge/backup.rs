@@ -7,7 +7,6 @@
 //! (and 16 bytes for each row that the last compaction left). The client's window sets the pace.
 
 use super::call::Call;
-use super::codec;
 use super::maintenance::storage_version;
 use super::status::Status;
 use crate::core::Core;
@@ -17,6 +16,7 @@ use node::{Answer, Request};
 use sha2::{Digest, Sha256};
 use std::time::{Duration, Instant};
 use store::export::{Export, RECORDS, Rows};
+use store::protobuf;
 use store::record::Record;
 use wire::Code;
 
@@ -195,9 +195,9 @@ impl Out<'_> {
 
     fn encode(&self, blob: &[u8]) -> Vec<u8> {
         let mut message = Vec::with_capacity(blob.len() + 32);
-        codec::put_uint(&mut message, 2, self.left);
-        codec::put_bytes(&mut message, 3, blob);
-        codec::put_bytes(&mut message, 4, self.version.as_bytes());
+        protobuf::write_varint(&mut message, 2, self.left);
+        protobuf::write_bytes(&mut message, 3, blob);
+        protobuf::write_bytes(&mut message, 4, self.version.as_bytes());
         message
     }
 }

@@ -1,6 +1,5 @@
 //! One call: who asks, what was sent along, the requests coming in, the reply going out.
 
-use super::codec;
 use super::frames::Unframer;
 use super::methods::{Method, Methods};
 use super::metrics::{Calls, Metrics};
@@ -15,6 +14,7 @@ use node::{Answer, Request};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use store::protobuf;
 use tokio::time::Instant;
 use wire::Code;
 
@@ -97,11 +97,11 @@ impl Edge {
     /// `ResponseHeader` as field 1 of an answer. `revision` 0 is left out.
     pub fn put_header(&self, out: &mut Vec<u8>, revision: i64, term: u64) {
         let mut header = Vec::with_capacity(40);
-        codec::put_uint(&mut header, 1, self.core.cluster());
-        codec::put_uint(&mut header, 2, self.core.member());
-        codec::put_int(&mut header, 3, revision);
-        codec::put_uint(&mut header, 4, term);
-        codec::put_message(out, 1, &header);
+        protobuf::write_varint(&mut header, 1, self.core.cluster());
+        protobuf::write_varint(&mut header, 2, self.core.member());
+        protobuf::write_int(&mut header, 3, revision);
+        protobuf::write_varint(&mut header, 4, term);
+        protobuf::write_message(out, 1, &header);
     }
 }
 

@@ -1,32 +1,33 @@
 //! Who belongs to the cluster.
 
 use super::call::Call;
-use super::codec::{self, Fields};
 use super::status::Status;
 use node::{Answer, Request};
 use store::Member;
+use store::protobuf::{self, Fields};
 
 /// `etcdserverpb.Member`.
 fn put_member(out: &mut Vec<u8>, number: u32, member: &Member, learner: bool) {
     let mut message = Vec::new();
-    codec::put_uint(&mut message, 1, member.id);
-    codec::put_bytes(&mut message, 2, member.name.as_bytes());
+    protobuf::write_varint(&mut message, 1, member.id);
+    protobuf::write_bytes(&mut message, 2, member.name.as_bytes());
     for url in &member.peer_urls {
-        codec::put_message(&mut message, 3, url.as_bytes());
+        protobuf::write_message(&mut message, 3, url.as_bytes());
     }
     for url in &member.client_urls {
-        codec::put_message(&mut message, 4, url.as_bytes());
+        protobuf::write_message(&mut message, 4, url.as_bytes());
     }
-    codec::put_flag(&mut message, 5, learner);
-    codec::put_message(out, number, &message);
+    protobuf::write_bool(&mut message, 5, learner);
+    protobuf::write_message(out, number, &message);
 }
 
 /// Headers of the Cluster service carry no revision.
 pub async fn member_list(call: &mut Call) -> Result<(), Status> {
     let request = call.request().await?;
     let mut linearizable = false;
-    for field in Fields::new(&request) {
-        if let (1, value) = field? {
+    let mut fields = Fields::new(&request);
+    while let Some(field) = fields.next()? {
+        if let (1, value) = field {
             linearizable = value.flag();
         }
     }

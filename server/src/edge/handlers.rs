@@ -30,18 +30,17 @@ pub fn handle(method: &Method, metadata: &HeaderMap, mut call: Call, queue: &Que
     if !method.is_unary() {
         call.reply.open();
     }
-    let rpc = method.wire.rpc;
-    match rpc {
-        Rpc::Range | Rpc::Put | Rpc::Txn => Work::Driven(Box::pin(async move {
-            let result = match rpc {
-                Rpc::Range => range::range(&mut call).await,
-                Rpc::Put => kv::put(&mut call).await,
-                _ => kv::txn(&mut call).await,
+    match route(method.wire.rpc) {
+        Route::Busy(busy) => Work::Driven(Box::pin(async move {
+            let result = match busy {
+                Busy::Range => range::range(&mut call).await,
+                Busy::Put => kv::put(&mut call).await,
+                Busy::Txn => kv::txn(&mut call).await,
             };
             call.tally.end(&result);
             result
         })),
-        Rpc::Watch => {
+        Route::Watch => {
             let queue = queue.clone();
             let task = tokio::spawn(async move {
                 let result = watch::watch(&mut call).await;
@@ -50,10 +49,15 @@ pub fn handle(method: &Method, metadata: &HeaderMap, mut call: Call, queue: &Que
             });
             Work::Task(task.abort_handle())
         }
-        _ => {
+        Route::Rare(serve) => Work::Driven(Box::pin(async move {
+            let result = serve(&mut call).await;
+            call.tally.end(&result);
+            result
+        })),
+        Route::NotServed => {
             let path = method.wire.path;
             Work::Driven(Box::pin(async move {
-                let result = serve(rpc, path, &mut call).await;
+                let result = Err(Status::not_served(path));
                 call.tally.end(&result);
                 result
             }))
@@ -63,28 +67,71 @@ pub fn handle(method: &Method, metadata: &HeaderMap, mut call: Call, queue: &Que
 
 type Serving<'a> = Pin<Box<dyn Future<Output = Result<(), Status>> + Send + 'a>>;
 
-fn serve<'a>(rpc: Rpc, path: &str, call: &'a mut Call) -> Serving<'a> {
+/// Which way a method goes.
+enum Route {
+    Busy(Busy),
+    Watch,
+    Rare(for<'a> fn(&'a mut Call) -> Serving<'a>),
+    /// etcd has it, and this version does not serve it.
+    NotServed,
+}
+
+#[derive(Clone, Copy)]
+enum Busy {
+    Range,
+    Put,
+    Txn,
+}
+
+/// Every method of etcd's surface stands here, those that are not served too.
+fn route(rpc: Rpc) -> Route {
     match rpc {
-        Rpc::RangeStream => Box::pin(range::range_stream(call)),
-        Rpc::DeleteRange => Box::pin(kv::delete_range(call)),
-        Rpc::Compact => Box::pin(kv::compact(call)),
-        Rpc::LeaseGrant => Box::pin(lease::grant(call)),
-        Rpc::LeaseRevoke => Box::pin(lease::revoke(call)),
-        Rpc::LeaseKeepAlive => Box::pin(lease::keep_alive(call)),
-        Rpc::LeaseTimeToLive => Box::pin(lease::time_to_live(call)),
-        Rpc::LeaseLeases => Box::pin(lease::leases(call)),
-        Rpc::MemberList => Box::pin(cluster::member_list(call)),
-        Rpc::Alarm => Box::pin(maintenance::alarm(call)),
-        Rpc::Status => Box::pin(maintenance::status(call)),
-        Rpc::Defragment => Box::pin(maintenance::defragment(call)),
-        Rpc::Hash => Box::pin(maintenance::hash(call)),
-        Rpc::HashKV => Box::pin(maintenance::hash_kv(call)),
-        Rpc::Snapshot => Box::pin(backup::snapshot(call)),
-        Rpc::MoveLeader => Box::pin(maintenance::move_leader(call)),
-        Rpc::HealthCheck => Box::pin(health::check(call)),
-        Rpc::HealthList => Box::pin(health::list(call)),
-        Rpc::HealthWatch => Box::pin(health::watch(call)),
-        _ => Box::pin(std::future::ready(Err(Status::not_served(path)))),
+        Rpc::Range => Route::Busy(Busy::Range),
+        Rpc::Put => Route::Busy(Busy::Put),
+        Rpc::Txn => Route::Busy(Busy::Txn),
+        Rpc::Watch => Route::Watch,
+        Rpc::RangeStream => Route::Rare(|call| Box::pin(range::range_stream(call))),
+        Rpc::DeleteRange => Route::Rare(|call| Box::pin(kv::delete_range(call))),
+        Rpc::Compact => Route::Rare(|call| Box::pin(kv::compact(call))),
+        Rpc::LeaseGrant => Route::Rare(|call| Box::pin(lease::grant(call))),
+        Rpc::LeaseRevoke => Route::Rare(|call| Box::pin(lease::revoke(call))),
+        Rpc::LeaseKeepAlive => Route::Rare(|call| Box::pin(lease::keep_alive(call))),
+        Rpc::LeaseTimeToLive => Route::Rare(|call| Box::pin(lease::time_to_live(call))),
+        Rpc::LeaseLeases => Route::Rare(|call| Box::pin(lease::leases(call))),
+        Rpc::MemberList => Route::Rare(|call| Box::pin(cluster::member_list(call))),
+        Rpc::Alarm => Route::Rare(|call| Box::pin(maintenance::alarm(call))),
+        Rpc::Status => Route::Rare(|call| Box::pin(maintenance::status(call))),
+        Rpc::Defragment => Route::Rare(|call| Box::pin(maintenance::defragment(call))),
+        Rpc::Hash => Route::Rare(|call| Box::pin(maintenance::hash(call))),
+        Rpc::HashKV => Route::Rare(|call| Box::pin(maintenance::hash_kv(call))),
+        Rpc::Snapshot => Route::Rare(|call| Box::pin(backup::snapshot(call))),
+        Rpc::MoveLeader => Route::Rare(|call| Box::pin(maintenance::move_leader(call))),
+        Rpc::HealthCheck => Route::Rare(|call| Box::pin(health::check(call))),
+        Rpc::HealthList => Route::Rare(|call| Box::pin(health::list(call))),
+        Rpc::HealthWatch => Route::Rare(|call| Box::pin(health::watch(call))),
+        Rpc::MemberAdd | Rpc::MemberRemove | Rpc::MemberUpdate | Rpc::MemberPromote | Rpc::Downgrade => {
+            Route::NotServed
+        }
+        Rpc::AuthEnable
+        | Rpc::AuthDisable
+        | Rpc::AuthStatus
+        | Rpc::Authenticate
+        | Rpc::UserAdd
+        | Rpc::UserGet
+        | Rpc::UserList
+        | Rpc::UserDelete
+        | Rpc::UserChangePassword
+        | Rpc::UserGrantRole
+        | Rpc::UserRevokeRole
+        | Rpc::RoleAdd
+        | Rpc::RoleGet
+        | Rpc::RoleList
+        | Rpc::RoleDelete
+        | Rpc::RoleGrantPermission
+        | Rpc::RoleRevokePermission => Route::NotServed,
+        Rpc::Campaign | Rpc::Proclaim | Rpc::Leader | Rpc::Observe | Rpc::Resign | Rpc::Lock | Rpc::Unlock => {
+            Route::NotServed
+        }
     }
 }
 

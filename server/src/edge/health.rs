@@ -1,8 +1,8 @@
 //! The health protocol of gRPC: one service, the empty name, serving once the member serves.
 
 use super::call::Call;
-use super::codec::{self, Fields};
 use super::status::{self, Status};
+use store::protobuf::{self, Fields};
 use wire::Code;
 
 const SERVING: u64 = 1;
@@ -11,18 +11,19 @@ const SERVICE_UNKNOWN: u64 = 3;
 
 async fn known(call: &mut Call) -> Result<bool, Status> {
     let request = call.request().await?;
-    let mut service = bytes::Bytes::new();
-    for field in Fields::new(&request) {
-        if let (1, value) = field? {
-            service = value.bytes();
+    let mut served = true;
+    let mut fields = Fields::new(&request);
+    while let Some(field) = fields.next()? {
+        if let (1, value) = field {
+            served = value.bytes().is_empty();
         }
     }
-    Ok(service.is_empty())
+    Ok(served)
 }
 
 fn say(call: &mut Call, state: u64) -> Result<(), Status> {
     let mut message = Vec::new();
-    codec::put_uint(&mut message, 1, state);
+    protobuf::write_varint(&mut message, 1, state);
     call.reply.message_now(&message)
 }
 
@@ -36,11 +37,11 @@ pub async fn check(call: &mut Call) -> Result<(), Status> {
 pub async fn list(call: &mut Call) -> Result<(), Status> {
     call.request().await?;
     let mut state = Vec::new();
-    codec::put_uint(&mut state, 1, SERVING);
+    protobuf::write_varint(&mut state, 1, SERVING);
     let mut entry = Vec::new();
-    codec::put_message(&mut entry, 2, &state);
+    protobuf::write_message(&mut entry, 2, &state);
     let mut message = Vec::new();
-    codec::put_message(&mut message, 1, &entry);
+    protobuf::write_message(&mut message, 1, &entry);
     call.reply.message_now(&message)
 }
 

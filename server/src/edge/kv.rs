@@ -1,7 +1,6 @@
 //! Put, DeleteRange, Txn, Compact. Ranges have a page of their own ([`super::range`]).
 
 use super::call::Call;
-use super::codec::Fields;
 use super::plan::{self, Plan};
 use super::status::{self, Status};
 use crate::core::Asked;
@@ -9,16 +8,11 @@ use crate::ledger::What;
 use bytes::Bytes;
 use node::{Answer, Request};
 use store::Reply;
-use store::command::{self, DeleteRangeRequest, PutRequest, TxnRequest};
+use store::command::{self, TxnWrite, Write};
+use store::protobuf::Fields;
 
 /// What the envelope of an entry adds to a request, as etcd counts it: the header with an id.
 const ENVELOPE: u64 = 14;
-
-impl From<command::Malformed> for Status {
-    fn from(_: command::Malformed) -> Status {
-        super::codec::Malformed.into()
-    }
-}
 
 /// Refuses what would be too large for the log.
 pub fn fits(call: &Call, body: &Bytes) -> Result<(), Status> {
@@ -53,20 +47,16 @@ async fn respond(call: &mut Call, revision: i64, term: u64, reply: Reply) -> Res
 
 pub async fn put(call: &mut Call) -> Result<(), Status> {
     let request = call.request().await?;
-    let cost = {
-        let put = PutRequest::decode(&request)?;
-        command::check_put(&put)?;
-        command::put_cost(&put)
-    };
-    let (revision, term, reply) = propose(call, command::encode_put(&request)?, cost).await?;
+    let Write { body, cost } = command::put(&request)?;
+    let (revision, term, reply) = propose(call, body, cost).await?;
     call.edge.metrics().put_total.inc();
     respond(call, revision, term, reply).await
 }
 
 pub async fn delete_range(call: &mut Call) -> Result<(), Status> {
     let request = call.request().await?;
-    command::check_delete(&DeleteRangeRequest::decode(&request)?)?;
-    let (revision, term, reply) = propose(call, command::encode_delete_range(&request)?, 0).await?;
+    let Write { body, cost } = command::delete_range(&request)?;
+    let (revision, term, reply) = propose(call, body, cost).await?;
     call.edge.metrics().delete_total.inc();
     respond(call, revision, term, reply).await
 }
@@ -74,12 +64,7 @@ pub async fn delete_range(call: &mut Call) -> Result<(), Status> {
 pub async fn txn(call: &mut Call) -> Result<(), Status> {
     let request = call.request().await?;
     let max_ops = i64::try_from(call.core().settings().max_txn_ops).unwrap_or(i64::MAX);
-    let (cost, read_only, serializable) = {
-        let txn = TxnRequest::decode(&request)?;
-        command::check_txn(&txn, max_ops)?;
-        (command::txn_cost(&txn), txn.is_read_only(), txn.is_serializable())
-    };
-    let body = command::encode_txn(&request)?;
+    let TxnWrite { write: Write { body, cost }, read_only, serializable } = command::txn(&request, max_ops)?;
     let (revision, term, reply) = match read_only {
         true => {
             call.patiently(call.edge.account().ask()).await?;
@@ -94,8 +79,9 @@ pub async fn txn(call: &mut Call) -> Result<(), Status> {
 pub async fn compact(call: &mut Call) -> Result<(), Status> {
     let request = call.request().await?;
     let (mut revision, mut physical) = (0, false);
-    for field in Fields::new(&request) {
-        match field? {
+    let mut fields = Fields::new(&request);
+    while let Some(field) = fields.next()? {
+        match field {
             (1, value) => revision = value.int(),
             (2, value) => physical = value.flag(),
             _ => {}

@@ -1,19 +1,20 @@
 //! Leases: grant, revoke, keep alive, time to live, list.
 
 use super::call::Call;
-use super::codec::{self, Fields};
 use super::kv::propose;
 use super::status::Status;
 use bytes::Bytes;
 use node::{Answer, Request};
 use std::time::Duration;
 use store::command;
+use store::protobuf::{self, Fields};
 
 /// Two `int64` fields, 1 and 2, of a request.
 fn two_ints(request: &Bytes) -> Result<(i64, i64), Status> {
     let (mut first, mut second) = (0, 0);
-    for field in Fields::new(request) {
-        match field? {
+    let mut fields = Fields::new(request);
+    while let Some(field) = fields.next()? {
+        match field {
             (1, value) => first = value.int(),
             (2, value) => second = value.int(),
             _ => {}
@@ -40,8 +41,8 @@ pub async fn grant(call: &mut Call) -> Result<(), Status> {
     let store::Reply::LeaseGrant { id, ttl } = reply else { return Err(Status::unexpected("a grant")) };
     call.edge.metrics().lease_granted.inc();
     let mut rest = Vec::new();
-    codec::put_int(&mut rest, 2, id);
-    codec::put_int(&mut rest, 3, ttl);
+    protobuf::write_int(&mut rest, 2, id);
+    protobuf::write_int(&mut rest, 3, ttl);
     call.answer(revision, term, &rest)
 }
 
@@ -64,8 +65,8 @@ pub async fn keep_alive(call: &mut Call) -> Result<(), Status> {
             call.edge.metrics().lease_renewed.inc();
         }
         let mut rest = Vec::new();
-        codec::put_int(&mut rest, 2, id);
-        codec::put_int(&mut rest, 3, ttl);
+        protobuf::write_int(&mut rest, 2, id);
+        protobuf::write_int(&mut rest, 3, ttl);
         call.answer(revision, asked.term, &rest)?;
         call.reply.room().await;
     }
@@ -80,11 +81,11 @@ pub async fn time_to_live(call: &mut Call) -> Result<(), Status> {
         return Err(Status::unexpected("a time to live"));
     };
     let mut rest = Vec::new();
-    codec::put_int(&mut rest, 2, id);
-    codec::put_int(&mut rest, 3, ttl);
-    codec::put_int(&mut rest, 4, granted);
+    protobuf::write_int(&mut rest, 2, id);
+    protobuf::write_int(&mut rest, 3, ttl);
+    protobuf::write_int(&mut rest, 4, granted);
     for key in &keys {
-        codec::put_message(&mut rest, 5, key);
+        protobuf::write_message(&mut rest, 5, key);
     }
     call.answer(asked.revision, asked.term, &rest)
 }
@@ -96,8 +97,8 @@ pub async fn leases(call: &mut Call) -> Result<(), Status> {
     let mut rest = Vec::new();
     for id in ids {
         let mut lease = Vec::new();
-        codec::put_int(&mut lease, 1, id);
-        codec::put_message(&mut rest, 2, &lease);
+        protobuf::write_int(&mut lease, 1, id);
+        protobuf::write_message(&mut rest, 2, &lease);
     }
     call.answer(asked.revision, asked.term, &rest)
 }

@@ -1,7 +1,6 @@
 //! Status, alarms, hashes, leadership.
 
 use super::call::Call;
-use super::codec::{self, Fields};
 use super::kv::propose;
 use super::metrics::alarm_name;
 use super::plan;
@@ -9,6 +8,7 @@ use super::status::{self, Status};
 use bytes::Bytes;
 use node::{Answer, Request};
 use store::command::{self, AlarmAction};
+use store::protobuf::{self, Fields};
 use wire::Code;
 
 /// What etcd reports as its quota when none is set.
@@ -16,8 +16,9 @@ const DEFAULT_QUOTA: i64 = 2 << 30;
 
 fn first_int(request: &Bytes) -> Result<u64, Status> {
     let mut first = 0;
-    for field in Fields::new(request) {
-        if let (1, value) = field? {
+    let mut fields = Fields::new(request);
+    while let Some(field) = fields.next()? {
+        if let (1, value) = field {
             first = value.uint();
         }
     }
@@ -31,20 +32,20 @@ pub async fn status(call: &mut Call) -> Result<(), Status> {
     let settings = call.core().settings();
     let quota = if settings.quota_bytes == 0 { DEFAULT_QUOTA } else { settings.quota_bytes };
     let mut rest = Vec::new();
-    codec::put_bytes(&mut rest, 2, settings.etcd_level.as_bytes());
-    codec::put_uint(&mut rest, 3, db_size(&now));
-    codec::put_uint(&mut rest, 4, now.leader);
-    codec::put_uint(&mut rest, 5, now.committed);
-    codec::put_uint(&mut rest, 6, now.term);
-    codec::put_uint(&mut rest, 7, now.applied);
+    protobuf::write_bytes(&mut rest, 2, settings.etcd_level.as_bytes());
+    protobuf::write_varint(&mut rest, 3, db_size(&now));
+    protobuf::write_varint(&mut rest, 4, now.leader);
+    protobuf::write_varint(&mut rest, 5, now.committed);
+    protobuf::write_varint(&mut rest, 6, now.term);
+    protobuf::write_varint(&mut rest, 7, now.applied);
     for error in errors(&now) {
-        codec::put_bytes(&mut rest, 8, error.as_bytes());
+        protobuf::write_bytes(&mut rest, 8, error.as_bytes());
     }
-    codec::put_uint(&mut rest, 9, now.live_bytes);
-    codec::put_flag(&mut rest, 10, now.is_learner);
-    codec::put_bytes(&mut rest, 11, storage_version(&now.cluster_version).as_bytes());
-    codec::put_int(&mut rest, 12, quota);
-    codec::put_message(&mut rest, 13, &[]);
+    protobuf::write_varint(&mut rest, 9, now.live_bytes);
+    protobuf::write_bool(&mut rest, 10, now.is_learner);
+    protobuf::write_bytes(&mut rest, 11, storage_version(&now.cluster_version).as_bytes());
+    protobuf::write_int(&mut rest, 12, quota);
+    protobuf::write_message(&mut rest, 13, &[]);
     call.answer(now.revision, now.term, &rest)
 }
 
@@ -73,8 +74,9 @@ fn errors(now: &node::Status) -> Vec<String> {
 pub async fn alarm(call: &mut Call) -> Result<(), Status> {
     let request = call.request().await?;
     let (mut action, mut member, mut kind) = (0, 0, 0);
-    for field in Fields::new(&request) {
-        match field? {
+    let mut fields = Fields::new(&request);
+    while let Some(field) = fields.next()? {
+        match field {
             (1, value) => action = value.int32(),
             (2, value) => member = value.uint(),
             (3, value) => kind = value.int32(),
@@ -116,7 +118,7 @@ pub async fn hash(call: &mut Call) -> Result<(), Status> {
     let asked = call.read(Request::Hash).await?;
     let Answer::Hash { hash } = asked.answer else { return Err(Status::unexpected("a hash")) };
     let mut rest = Vec::new();
-    codec::put_uint(&mut rest, 2, u64::from(hash));
+    protobuf::write_varint(&mut rest, 2, u64::from(hash));
     call.answer(asked.revision, asked.term, &rest)
 }
 
@@ -128,9 +130,9 @@ pub async fn hash_kv(call: &mut Call) -> Result<(), Status> {
         return Err(Status::unexpected("a hash"));
     };
     let mut rest = Vec::new();
-    codec::put_uint(&mut rest, 2, u64::from(hash));
-    codec::put_int(&mut rest, 3, compacted);
-    codec::put_int(&mut rest, 4, hash_revision);
+    protobuf::write_varint(&mut rest, 2, u64::from(hash));
+    protobuf::write_int(&mut rest, 3, compacted);
+    protobuf::write_int(&mut rest, 4, hash_revision);
     call.answer(asked.revision, asked.term, &rest)
 }
 

@@ -57,6 +57,8 @@ pub struct Metrics {
     pub read_indexes_failed: IntCounter,
     pub db_total_bytes: IntGauge,
     pub db_in_use_bytes: IntGauge,
+    pub reclaim_runs: IntGauge,
+    pub reclaimed_bytes: IntGauge,
     pub keys: IntGauge,
     pub watchers: IntGauge,
     pub watch_streams: IntGauge,
@@ -94,13 +96,13 @@ pub struct Metrics {
     peer_lost: IntCounterVec,
     queue_depth: IntGaugeVec,
     failed_reads: IntCounter,
-    rebuilds: IntCounterVec,
     scrub_bytes: IntCounter,
     scrub_passes: IntCounter,
     scrub_age: IntGauge,
     damage_found: IntCounterVec,
     damage_mended: IntCounter,
     damaged_segments: IntGauge,
+    rebuilds: IntCounterVec,
 
     seen: Mutex<Seen>,
 }
@@ -199,6 +201,8 @@ impl Metrics {
             read_indexes_failed: m.counter("etcd_server_read_indexes_failed_total", "Read index rounds that failed."),
             db_total_bytes: m.gauge("etcd_mvcc_db_total_size_in_bytes", "Bytes on disk."),
             db_in_use_bytes: m.gauge("etcd_mvcc_db_total_size_in_use_in_bytes", "Bytes of records in use."),
+            reclaim_runs: m.gauge("kvorum_reclaim_runs_total", "Runs of segments that were rewritten."),
+            reclaimed_bytes: m.gauge("kvorum_reclaimed_bytes_total", "Bytes of segments that came back."),
             keys: m.gauge("etcd_debugging_mvcc_keys_total", "Keys."),
             watchers: m.gauge("etcd_debugging_mvcc_watcher_total", "Watches."),
             watch_streams: m.gauge("etcd_debugging_mvcc_watch_stream_total", "Watch streams."),
@@ -267,11 +271,6 @@ impl Metrics {
                 "kvorum_record_reads_failed_total",
                 "Reads of records that failed: damaged bytes, or a disk that refused.",
             ),
-            rebuilds: m.counters(
-                "kvorum_rebuilds_total",
-                "Times that this member gave its state up and started over, since it was founded.",
-                &["reason"],
-            ),
             scrub_bytes: m.counter("kvorum_scrub_bytes_total", "Bytes at rest that were verified."),
             scrub_passes: m.counter("kvorum_scrub_passes_total", "Whole passes over everything at rest."),
             scrub_age: m.gauge(
@@ -285,6 +284,11 @@ impl Metrics {
             ),
             damage_mended: m.counter("kvorum_damage_mended_total", "Damaged places in records that are whole again."),
             damaged_segments: m.gauge("kvorum_damaged_segments", "Segment files with damaged records now."),
+            rebuilds: m.counters(
+                "kvorum_rebuilds_total",
+                "Times that this member gave its state up and started over, since it was founded.",
+                &["reason"],
+            ),
             seen: Mutex::new(Seen::default()),
         }
     }
@@ -302,6 +306,8 @@ impl Metrics {
         big(&self.quota_bytes, status.quota);
         big(&self.db_total_bytes, super::maintenance::db_size(status));
         big(&self.db_in_use_bytes, status.live_bytes);
+        big(&self.reclaim_runs, status.reclaimed.runs);
+        big(&self.reclaimed_bytes, status.reclaimed.bytes);
         big(&self.keys, status.keys);
         big(&self.watchers, status.watches);
         self.current_revision.set(status.revision);
@@ -311,10 +317,10 @@ impl Metrics {
             let name = alarm_name(alarm.alarm);
             self.alarms.with_label_values(&[format!("{:x}", alarm.member).as_str(), name.as_ref()]).set(1);
         }
+        self.refresh_damage(status);
         for (reason, count) in [("damaged", status.rebuilt.damaged), ("differs", status.rebuilt.differs)] {
             self.follow(&self.rebuilds.with_label_values(&[reason]), count);
         }
-        self.refresh_damage(status);
         let mut seen = self.seen.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         self.leader_changes.inc_by(status.leader_changes.saturating_sub(seen.leader_changes));
         self.proposals_failed.inc_by(status.proposals_failed.saturating_sub(seen.proposals_failed));

@@ -3,14 +3,15 @@
 //! The exact size is known from the index alone, so the length of a message goes out first and
 //! records are fetched piece by piece while the client takes them. Nothing is held whole.
 
+use super::frames;
 use super::reply::Reply;
 use super::status::Status;
-use super::{codec, frames};
 use crate::core::Core;
 use bytes::Bytes;
 use disk::fetch::{ALONE, Fetched};
 use node::Found;
 use std::collections::HashMap;
+use store::protobuf;
 use store::{Handle, Item, Located, OpReply, Query, RangeReply, SortTarget, order, record};
 use wire::Code;
 
@@ -90,12 +91,12 @@ impl Show {
 
 /// A `KeyValue` without its value.
 fn put_bare(out: &mut Vec<u8>, item: &Item, lease: bool) {
-    codec::put_bytes(out, 1, &item.key);
-    codec::put_int(out, 2, item.create);
-    codec::put_int(out, 3, item.modified);
-    codec::put_int(out, 4, item.version);
+    protobuf::write_bytes(out, 1, &item.key);
+    protobuf::write_int(out, 2, item.create);
+    protobuf::write_int(out, 3, item.modified);
+    protobuf::write_int(out, 4, item.version);
     if lease {
-        codec::put_int(out, 6, item.lease);
+        protobuf::write_int(out, 6, item.lease);
     }
 }
 
@@ -117,7 +118,7 @@ impl Plan {
     /// A nested message.
     pub fn message(&mut self, number: u32, child: Plan) -> Result<(), Status> {
         let len = usize::try_from(child.len()).map_err(|_| damaged("an answer is too large"))?;
-        codec::put_head(&mut self.raw, number, len);
+        protobuf::write_head(&mut self.raw, number, len);
         let base = self.raw.len();
         self.raw.extend_from_slice(&child.raw);
         self.cuts.extend(child.cuts.into_iter().map(|at| base + at));
@@ -132,7 +133,7 @@ impl Plan {
             Show::Keys { lease } => {
                 let mut bare = Vec::with_capacity(item.key.len() + 32);
                 put_bare(&mut bare, item, lease);
-                codec::put_message(&mut self.raw, number, &bare);
+                protobuf::write_message(&mut self.raw, number, &bare);
             }
             Show::Whole => self.record(number, item.at.clone())?,
         }
@@ -142,7 +143,7 @@ impl Plan {
     /// The `KeyValue` of a whole record as field `number`.
     pub fn record(&mut self, number: u32, at: Located) -> Result<(), Status> {
         let len = body_len(&at.handle)?;
-        codec::put_head(&mut self.raw, number, len);
+        protobuf::write_head(&mut self.raw, number, len);
         self.cuts.push(self.raw.len());
         self.records.push(at);
         self.bodies += len as u64;
@@ -376,8 +377,8 @@ pub fn put_range(plan: &mut Plan, range: &RangeReply) -> Result<(), Status> {
 
 /// What follows the keys of a `RangeResponse`.
 pub fn put_range_end(out: &mut Vec<u8>, more: bool, count: i64) {
-    codec::put_flag(out, 3, more);
-    codec::put_int(out, 4, count);
+    protobuf::write_bool(out, 3, more);
+    protobuf::write_int(out, 4, count);
 }
 
 /// What an applied command answers, less the header of the whole.
@@ -385,17 +386,17 @@ pub fn put_reply(plan: &mut Plan, reply: store::Reply, values: &Values) -> Resul
     match reply {
         store::Reply::Put { prev } => prev.iter().try_for_each(|item| plan.item(2, item, Show::Whole)),
         store::Reply::Delete { deleted, prevs } => {
-            codec::put_int(plan.raw(), 2, deleted);
+            protobuf::write_int(plan.raw(), 2, deleted);
             prevs.iter().try_for_each(|item| plan.item(3, item, Show::Whole))
         }
         store::Reply::Range(range) => put_range(plan, &finished(range, values)),
         store::Reply::Txn { succeeded, responses } => {
-            codec::put_flag(plan.raw(), 2, succeeded);
+            protobuf::write_bool(plan.raw(), 2, succeeded);
             responses.into_iter().try_for_each(|op| put_op(plan, op, values))
         }
         store::Reply::LeaseGrant { id, ttl } => {
-            codec::put_int(plan.raw(), 2, id);
-            codec::put_int(plan.raw(), 3, ttl);
+            protobuf::write_int(plan.raw(), 2, id);
+            protobuf::write_int(plan.raw(), 3, ttl);
             Ok(())
         }
         store::Reply::Alarm { alarms } => {
@@ -416,9 +417,9 @@ fn put_op(plan: &mut Plan, op: OpReply, values: &Values) -> Result<(), Status> {
         _ => return Err(Status::unexpected("an operation of a transaction")),
     };
     let mut header = Vec::new();
-    codec::put_int(&mut header, 3, op.revision);
+    protobuf::write_int(&mut header, 3, op.revision);
     let mut answer = Plan::default();
-    codec::put_message(answer.raw(), 1, &header);
+    protobuf::write_message(answer.raw(), 1, &header);
     put_reply(&mut answer, op.reply, values)?;
     let mut union = Plan::default();
     union.message(kind, answer)?;
@@ -429,9 +430,9 @@ fn put_op(plan: &mut Plan, op: OpReply, values: &Values) -> Result<(), Status> {
 pub fn put_alarms(out: &mut Vec<u8>, alarms: &[store::AlarmMember]) {
     for alarm in alarms {
         let mut member = Vec::new();
-        codec::put_uint(&mut member, 1, alarm.member);
-        codec::put_int(&mut member, 2, i64::from(alarm.alarm));
-        codec::put_message(out, 2, &member);
+        protobuf::write_varint(&mut member, 1, alarm.member);
+        protobuf::write_int(&mut member, 2, i64::from(alarm.alarm));
+        protobuf::write_message(out, 2, &member);
     }
 }
 

@@ -4,6 +4,8 @@
 use node::Refusal;
 use std::borrow::Cow;
 use std::fmt;
+use store::command::Rejected;
+use store::protobuf::Malformed;
 
 pub use wire::Code;
 
@@ -43,7 +45,7 @@ impl fmt::Display for Status {
 impl Status {
     /// As a stream reports the same failure: go-grpc words a bad message there in another way.
     pub fn on_stream(self) -> Status {
-        match self == Status::from(super::codec::Malformed) {
+        match self == MALFORMED {
             true => Status::new(
                 Code::Internal,
                 "grpc: failed to unmarshal the received message: proto: cannot parse invalid wire-format data",
@@ -53,12 +55,24 @@ impl Status {
     }
 }
 
-impl From<super::codec::Malformed> for Status {
-    fn from(_: super::codec::Malformed) -> Status {
-        Status::new(Code::Internal, "grpc: error unmarshalling request: proto: cannot parse invalid wire-format data")
+impl From<Malformed> for Status {
+    fn from(_: Malformed) -> Status {
+        MALFORMED
     }
 }
 
+impl From<Rejected> for Status {
+    fn from(rejected: Rejected) -> Status {
+        match rejected {
+            Rejected::Malformed(malformed) => malformed.into(),
+            Rejected::Wrong(error) => error.into(),
+        }
+    }
+}
+
+/// As go-grpc words it.
+const MALFORMED: Status =
+    Status::new(Code::Internal, "grpc: error unmarshalling request: proto: cannot parse invalid wire-format data");
 pub const NO_LEADER: Status = Status::new(Code::Unavailable, "etcdserver: no leader");
 pub const STOPPED: Status = Status::new(Code::Unavailable, "etcdserver: server stopped");
 pub const REQUEST_TOO_LARGE: Status = Status::new(Code::InvalidArgument, "etcdserver: request is too large");

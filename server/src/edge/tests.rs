@@ -2,7 +2,7 @@
 
 mod joined;
 
-use super::{Edge, codec, frames, serve};
+use super::{Edge, frames, serve};
 use crate::core::{Asked, Core, Delivery, Shared, hand_out};
 use crate::intake::{Batch, ToCore};
 use crate::settings::Settings;
@@ -19,6 +19,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
+use store::protobuf;
 use store::{Event, Handle, Item, Located, Reply, Rev, RevisionEvents, record};
 use wire::etcdserverpb as pb;
 
@@ -240,7 +241,7 @@ fn walk(items: Vec<Item>, given: usize, slice: usize) -> impl FnMut(&Ask) -> Opt
     move |ask| match ask {
         Ask::Range { query, .. } => {
             let sizes = items.iter().map(|item| item.at.handle.len as usize - record::HEADER);
-            let delimited = sizes.clone().map(|len| (codec::varint_len(len as u64) + len) as u64).sum();
+            let delimited = sizes.clone().map(|len| (protobuf::varint_len(len as u64) + len) as u64).sum();
             Some(Answer::Range(RangeStart {
                 query: query.clone(),
                 found: Found::none(query),

@@ -3,7 +3,6 @@
 //! Everything a watch means is decided there; here are the clock, the transport and the bytes.
 
 use super::call::Call;
-use super::codec::{self, Fields, Value};
 use super::frames::HEAD;
 use super::status::{self, Status};
 use crate::core::{Core, Stream};
@@ -15,6 +14,7 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
+use store::protobuf::{self, Fields, Value};
 use store::{Located, record};
 use tokio::time::{Instant, Sleep};
 use wire::Code;
@@ -258,13 +258,15 @@ async fn carry_out(call: &mut Call, session: &mut Session, out: Vec<StreamOut>) 
 /// A `WatchRequest`; None for one that asks nothing we know.
 fn read_request(request: &Bytes) -> Result<Option<FromClient>, Status> {
     let mut from = None;
-    for field in Fields::new(request) {
-        from = match field? {
-            (1, Value::Bytes(create)) => Some(FromClient::Create(read_create(&create)?)),
+    let mut fields = Fields::new(request);
+    while let Some(field) = fields.next()? {
+        from = match field {
+            (1, Value::Bytes(create)) => Some(FromClient::Create(read_create(create)?)),
             (2, Value::Bytes(cancel)) => {
                 let mut id = 0;
-                for field in Fields::new(&cancel) {
-                    if let (1, value) = field? {
+                let mut fields = Fields::new(cancel);
+                while let Some(field) = fields.next()? {
+                    if let (1, value) = field {
                         id = value.int();
                     }
                 }
@@ -278,16 +280,17 @@ fn read_request(request: &Bytes) -> Result<Option<FromClient>, Status> {
 }
 
 /// Keys are copied: they live as long as the watch, and must not keep the buffer of a connection.
-fn read_create(create: &Bytes) -> Result<CreateRequest, Status> {
+fn read_create(create: &[u8]) -> Result<CreateRequest, Status> {
     let mut request = CreateRequest::default();
-    for field in Fields::new(create) {
-        match field? {
-            (1, value) => request.key = Bytes::copy_from_slice(&value.bytes()),
-            (2, value) => request.range_end = Bytes::copy_from_slice(&value.bytes()),
+    let mut fields = Fields::new(create);
+    while let Some(field) = fields.next()? {
+        match field {
+            (1, value) => request.key = Bytes::copy_from_slice(value.bytes()),
+            (2, value) => request.range_end = Bytes::copy_from_slice(value.bytes()),
             (3, value) => request.start_revision = value.int(),
             (4, value) => request.progress_notify = value.flag(),
             (5, Value::Bytes(filters)) => {
-                for filter in codec::packed(&filters)? {
+                for filter in protobuf::packed(filters)? {
                     add_filter(&mut request, filter);
                 }
             }
@@ -326,12 +329,12 @@ fn encode(call: &Call, response: &Response, prevs: &Fetched) -> Result<Vec<u8>, 
     let mut out = Vec::with_capacity(HEAD + response.bytes);
     out.extend_from_slice(&[0; HEAD]);
     call.edge.put_header(&mut out, response.header_revision, call.core().term());
-    codec::put_int(&mut out, 2, response.watch_id);
-    codec::put_flag(&mut out, 3, response.created);
-    codec::put_flag(&mut out, 4, response.canceled);
-    codec::put_int(&mut out, 5, response.compact_revision);
-    codec::put_bytes(&mut out, 6, response.cancel_reason.as_bytes());
-    codec::put_flag(&mut out, 7, response.fragment);
+    protobuf::write_int(&mut out, 2, response.watch_id);
+    protobuf::write_bool(&mut out, 3, response.created);
+    protobuf::write_bool(&mut out, 4, response.canceled);
+    protobuf::write_int(&mut out, 5, response.compact_revision);
+    protobuf::write_bytes(&mut out, 6, response.cancel_reason.as_bytes());
+    protobuf::write_bool(&mut out, 7, response.fragment);
     for event in &response.events {
         let prev = event.prev.as_ref().and_then(|_| numbers.next()).and_then(|n| prevs.find(n));
         put_event(&mut out, event, prev)?;
@@ -352,16 +355,16 @@ fn put_event(out: &mut Vec<u8>, event: &OutEvent, prev: Option<&[u8]>) -> Result
     let prev = prev.map(body).transpose()?;
     // A tombstone's record holds the key alone.
     let modified = if event.tombstone { event.revision.main } else { 0 };
-    let kv_len = kv.len() + codec::int_len(3, modified);
+    let kv_len = kv.len() + protobuf::int_len(3, modified);
     let kind_len = if event.tombstone { 2 } else { 0 };
-    let prev_len = prev.map_or(0, |prev| codec::field_len(3, prev.len()));
-    codec::put_head(out, 11, kind_len + codec::field_len(2, kv_len) + prev_len);
-    codec::put_flag(out, 1, event.tombstone);
-    codec::put_head(out, 2, kv_len);
+    let prev_len = prev.map_or(0, |prev| protobuf::field_len(3, prev.len()));
+    protobuf::write_head(out, 11, kind_len + protobuf::field_len(2, kv_len) + prev_len);
+    protobuf::write_bool(out, 1, event.tombstone);
+    protobuf::write_head(out, 2, kv_len);
     out.extend_from_slice(kv);
-    codec::put_int(out, 3, modified);
+    protobuf::write_int(out, 3, modified);
     if let Some(prev) = prev {
-        codec::put_message(out, 3, prev);
+        protobuf::write_message(out, 3, prev);
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use super::*;
 use consensus::Entry;
 use disk::scrub::Finding;
 use node::work::{self, FULL_AGAIN_MS, Ran, Whose};
-use node::{LogJob, ReadJob};
+use node::{LogJob, ReadJob, ReclaimJob, ReclaimResult};
 
 impl Sim {
     pub(super) fn submit(&mut self, who: usize, job: JobId, work: Job) {
@@ -35,7 +35,18 @@ impl Sim {
             }
             Job::Background(BackgroundJob::InstallBegin { .. }) => life.installing = true,
             Job::Read(ReadJob::ReadRecord { .. }) => self.marks.hit("apply waited for a value"),
-            Job::Background(BackgroundJob::ReadHistory { .. }) => self.marks.hit("watch fed from history"),
+            Job::Background(BackgroundJob::ReadHistory { .. }) => {
+                self.marks.hit("watch fed from history");
+                if !life.rewriting.is_empty() {
+                    self.marks.hit("watch fed from history while segments are rewritten");
+                }
+            }
+            Job::Background(BackgroundJob::ReadChunk { .. }) if !life.rewriting.is_empty() => {
+                self.marks.hit("snapshot read while segments are rewritten");
+            }
+            Job::Background(BackgroundJob::Reclaim(ReclaimJob::Read { run, .. })) => {
+                life.rewriting = run.iter().map(|(segment, _)| *segment).collect();
+            }
             _ => {}
         }
         self.members[who].up.as_mut().expect("up").lanes[lane].waiting.push(job, work);
@@ -119,6 +130,13 @@ impl Sim {
             self.members[who].up.as_mut().expect("up").faulted = true;
             self.tell(Some(who), "disk", 1, 0, || "a call failed".to_string());
         }
+        if let JobResult::Scrubbed { step: Ok(step), .. } = &result
+            && let Some(finding) = step.found.iter().find(|finding| is_damage(finding))
+            && !self.is_hurt(who)
+            && self.members[who].up.as_ref().is_some_and(|life| !life.faulted)
+        {
+            return self.fail("D-5", format!("m{} finds damage where there is none: {finding:?}", who + 1));
+        }
         if let JobResult::Failed { fault } = &result {
             let text = fault.to_string();
             // What a failed write left half done is not damage.
@@ -191,6 +209,19 @@ impl Sim {
             }
             JobResult::RecordsMended => self.marks.hit("damaged records came again from another member"),
             JobResult::LogCut => self.marks.hit("log cut"),
+            JobResult::Reclaim(ReclaimResult::Finished) => {
+                let run = std::mem::take(&mut life.rewriting);
+                self.marks.hit("segments rewritten");
+                if self.is(Planted::OldFilesGone) {
+                    let disk = self.members[who].disk.clone();
+                    disk.begin(self.now, None);
+                    for segment in run {
+                        drop(disk.files().remove(&disk::records::path(segment)));
+                    }
+                    disk.end();
+                }
+            }
+            JobResult::Reclaim(ReclaimResult::GivenUp) => life.rewriting.clear(),
             JobResult::Installed { .. } => {
                 life.installing = false;
                 self.marks.hit("snapshot installed");
@@ -241,10 +272,18 @@ impl Sim {
             Job::Background(BackgroundJob::WriteRecords { parts, .. }) if bug == Some(Planted::RecordSwapped) => {
                 parts.iter_mut().for_each(|part| *part = swapped(part));
             }
-            Job::Log(LogJob::Prove { commit }) if bug == Some(Planted::ProvenTooFar) => *commit = u64::MAX,
+            Job::Background(BackgroundJob::Reclaim(ReclaimJob::Write { parts, .. })) => {
+                if bug == Some(Planted::RewriteSwaps) {
+                    parts.iter_mut().for_each(|part| *part = swapped(part));
+                }
+                if bug == Some(Planted::RewriteLoses) {
+                    parts.pop();
+                }
+            }
             Job::Background(BackgroundJob::Mend { parts, .. }) if bug == Some(Planted::MendedByAnother) => {
                 parts.iter_mut().for_each(|part| *part = of_another_revision(part));
             }
+            Job::Log(LogJob::Prove { commit }) if bug == Some(Planted::ProvenTooFar) => *commit = u64::MAX,
             Job::Log(LogJob::CutLog { below }) if bug == Some(Planted::LogCutEarly) => {
                 *below = self.members[who].up.as_ref().map_or(*below, |l| l.status.applied);
             }
@@ -259,6 +298,16 @@ pub(super) fn skewed(data: &Bytes) -> Bytes {
         bytes[at] = b'S';
     }
     Bytes::from(bytes)
+}
+
+/// What a look finds on a harmed disk alone. A crash may leave a segment without its seek table, and
+/// fillers without their names.
+fn is_damage(finding: &Finding) -> bool {
+    match finding {
+        Finding::Seal { .. } | Finding::Beyond { .. } | Finding::Checksum { mended: true, .. } => false,
+        Finding::Stretch(_) | Finding::Checksum { .. } | Finding::Checkpoint(_) | Finding::Log(_) => true,
+        Finding::Unreadable(_) => false,
+    }
 }
 
 /// The same record, but of the next sub-revision.
@@ -297,6 +346,7 @@ fn job_text(job: &Job) -> String {
         }
         BackgroundJob::CheckpointRows { index, rows } => format!("{kind} {index} {} bytes", rows.len()),
         BackgroundJob::CheckpointFinish { index, .. } => format!("{kind} {index}"),
+        BackgroundJob::Reclaim(ReclaimJob::Write { output, offset, .. }) => format!("{kind} {output}+{offset}"),
         BackgroundJob::HashKv { .. } | BackgroundJob::Scrub { .. } | BackgroundJob::Mend { .. } => kind.to_string(),
         job if is_install(job) => kind.to_string(),
         job => format!("{job:?}"),
@@ -338,6 +388,10 @@ fn background_name(job: &BackgroundJob) -> &'static str {
         BackgroundJob::CheckpointRows { .. } => "checkpoint rows",
         BackgroundJob::CheckpointFinish { .. } => "finish checkpoint",
         BackgroundJob::HashKv { .. } => "hash",
+        BackgroundJob::Reclaim(ReclaimJob::Read { .. }) => "read for reclaim",
+        BackgroundJob::Reclaim(ReclaimJob::Write { .. }) => "rewrite records",
+        BackgroundJob::Reclaim(ReclaimJob::Finish { .. }) => "finish reclaim",
+        BackgroundJob::Reclaim(ReclaimJob::GiveUp { .. }) => "give up reclaim",
         BackgroundJob::ReadChunk { .. } => "read chunk",
         BackgroundJob::InstallBegin { .. } => "begin install",
         BackgroundJob::InstallChunk { .. } => "install chunk",

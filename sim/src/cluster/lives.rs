@@ -98,6 +98,7 @@ impl Sim {
             checkpointing: false,
             checkpoint_began: 0,
             installing: false,
+            rewriting: Vec::new(),
             status: Status::default(),
             frozen_once: false,
             late,
@@ -256,6 +257,9 @@ impl Sim {
         }
         if life.checkpointing {
             self.marks.hit("crash while a checkpoint is written");
+        }
+        if !life.rewriting.is_empty() {
+            self.marks.hit("crash while segments are rewritten");
         }
         if life.installing {
             self.marks.hit("snapshot interrupted by a crash");

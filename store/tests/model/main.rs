@@ -3,9 +3,11 @@
 //! sweeps and was never loaded from an image: both must say the same.
 
 mod dumb;
+mod rewriting;
 
 use bytes::Bytes;
 use dumb::{Model, Row, Said, Version};
+use rewriting::Rewriting;
 use std::collections::BTreeMap;
 use store::command::{self, Compare, DeleteRangeRequest, Operand, PutRequest, RangeRequest, RequestOp, TxnRequest};
 use store::{Config, Error, Handle, Item, Origin, Outcome, Position, Reply, Store};
@@ -24,6 +26,9 @@ struct Bench {
     files: BTreeMap<Handle, Bytes>,
     parks: u64,
     index: u64,
+    rewriting: Option<Rewriting>,
+    /// Runs of segments that were rewritten.
+    runs: u64,
 }
 
 impl Bench {
@@ -37,6 +42,8 @@ impl Bench {
             files: BTreeMap::new(),
             parks: 0,
             index: 0,
+            rewriting: None,
+            runs: 0,
         }
     }
 
@@ -162,6 +169,7 @@ impl Bench {
     /// Image, encoded and decoded, loaded; compared with what went in.
     fn reload(&mut self, dice: &mut Dice) {
         self.write_out(usize::MAX);
+        self.end_rewriting();
         let (head, mut cursor) = self.store.image();
         let head = store::ImageHead::decode(&head.encode()).unwrap();
         let mut rows = Vec::new();
@@ -334,7 +342,8 @@ fn one_step(bench: &mut Bench, model: &mut Model, dice: &mut Dice) -> bool {
     true
 }
 
-fn history(seed: u64, steps: usize) -> u64 {
+/// Values that were read from files, and runs of segments that were rewritten.
+fn history(seed: u64, steps: usize) -> (u64, u64) {
     let (mut dice, mut bench, mut model) = (Dice::new(seed), Bench::new(), Model::new());
     // accepted walks: whatever happens, they give what was there when they began
     let mut walks: Vec<(store::PinId, store::Walk, Said)> = Vec::new();
@@ -357,6 +366,9 @@ fn history(seed: u64, steps: usize) -> u64 {
             bench.write_out(dice.below(300) as usize);
         }
         bench.store.sweep(dice.below(4) as usize);
+        if dice.one_in(2) {
+            bench.rewrite(&mut dice);
+        }
         for _ in 0..4 {
             let range = random_range(&mut dice, model.revision);
             let most = 1 + dice.below(5) as usize;
@@ -371,7 +383,8 @@ fn history(seed: u64, steps: usize) -> u64 {
     }
     walks.into_iter().for_each(|(pin, _, _)| bench.store.unpin(pin));
     finish(&mut bench, &model);
-    bench.parks
+    bench.check_files(&model);
+    (bench.parks, bench.runs)
 }
 
 /// Equal to the twin, which was never swept, and to etcd's rule over all versions.
@@ -414,8 +427,10 @@ fn finish(bench: &mut Bench, model: &Model) {
 
 #[test]
 fn random_histories_agree_with_the_model() {
-    let parks: u64 = (0..120).map(|seed| history(seed, 150)).sum();
+    let counts = (0..120).map(|seed| history(seed, 150));
+    let (parks, runs) = counts.fold((0, 0), |(parks, runs), (p, r)| (parks + p, runs + r));
     assert!(parks > 50, "values outside of memory were asked for ({parks})");
+    assert!(runs > 200, "runs of segments were rewritten ({runs})");
 }
 
 #[test]
@@ -448,6 +463,7 @@ fn an_image_shows_its_moment_though_the_state_moves_on() {
         one_step(&mut bench, &mut model, &mut dice);
     }
     bench.write_out(usize::MAX);
+    bench.end_rewriting();
     let (head, mut cursor) = bench.store.image();
     let (frozen, digest) = (model.clone(), bench.store.digest());
     let mut rows = Vec::new();

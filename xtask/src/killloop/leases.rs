@@ -37,7 +37,10 @@ pub async fn kept(world: Arc<World>, number: i64, seed: u64) {
                 Err(_) => {}
             }
         };
-        while attached {
+        if !attached {
+            continue;
+        }
+        loop {
             let sent = Instant::now();
             let at = members.any();
             match timeout(PATIENCE, renew(&mut members, at, id)).await {

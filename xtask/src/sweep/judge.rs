@@ -404,7 +404,7 @@ impl<'a> Stage<'a> {
             (false, true, false) => Verdict::Harmless,
             (false, false, true) => Verdict::Detected,
             // It answers errors that say so, though its log does not.
-            (false, false, false) if sight.error.as_deref().is_some_and(|error| accuses(error)) => Verdict::Detected,
+            (false, false, false) if sight.error.as_deref().is_some_and(accuses) => Verdict::Detected,
             (false, false, false) if sight.difference.is_some() => Verdict::Served,
             (false, false, false) => Verdict::Stuck,
         }

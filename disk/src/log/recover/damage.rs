@@ -9,7 +9,7 @@
 
 use super::super::batch::{Header, Place, Row};
 use super::super::space::Segment;
-use super::super::tail::{further, last_of};
+use super::super::tail::last_of;
 use super::super::{Span, Tail, Tip, Torn};
 use super::{Break, Replay, STRIDE};
 use crate::doubt::{self, Doubt, stricter};
@@ -23,7 +23,7 @@ pub(super) struct Lost {
     fault: Fault,
     /// What was read before it; None: nothing.
     kept: Option<Kept>,
-    /// (index, term) of the last entry that it is known to have held.
+    /// The last entry that it is known to have held.
     promise: Option<Position>,
     /// The newest term and vote that it is known to have held.
     hard: HardState,
@@ -32,7 +32,14 @@ pub(super) struct Lost {
     /// Nothing tells where it ended.
     endless: bool,
     /// A file that is shorter than it was made, and its length then.
-    length: Option<(u64, u64)>,
+    length: Option<Length>,
+}
+
+/// The bytes that a file was made with.
+#[derive(Clone, Copy)]
+struct Length {
+    segment: u64,
+    made: u64,
 }
 
 /// The part of the log before the first damage.
@@ -89,7 +96,7 @@ impl Replay {
     /// A batch of the lost part, or what is left of one.
     pub(super) fn note_batch(&mut self, header: &Header, rows: Option<&[Row]>) {
         if let Some(lost) = &mut self.lost {
-            lost.promise = Some(further(lost.promise, last_of(header, rows)));
+            lost.promise = lost.promise.max(Some(last_of(header, rows)));
             lost.hard = stricter(lost.hard, header.hard);
             lost.number = lost.number.max(header.number);
         }
@@ -106,7 +113,7 @@ impl Replay {
     pub(super) fn lost_length(&mut self, made: u64) {
         let id = self.current().id;
         if let Some(lost) = &mut self.lost {
-            lost.length.get_or_insert((id, made));
+            lost.length.get_or_insert(Length { segment: id, made });
         }
     }
 
@@ -162,7 +169,7 @@ impl Replay {
         }
         let Some(lost) = &mut self.lost else { return Ok(()) };
         if let Some(state) = state {
-            lost.promise = lost.promise.map(|promise| further(Some(promise), state));
+            lost.promise = lost.promise.map(|promise| promise.max(state));
         }
         let (file, offset) = (lost.fault.file().to_string(), lost.fault.offset().unwrap_or_default());
         let found = Doubt {
@@ -216,11 +223,11 @@ impl Replay {
     }
 
     /// What was read before the damage is the log, and nothing lies behind it.
-    fn blank(&mut self, kept: Kept, length: Option<(u64, u64)>) -> Result<(), Fault> {
+    fn blank(&mut self, kept: Kept, length: Option<Length>) -> Result<(), Fault> {
         let segment = self.log.segments.back_mut().expect("the kept part ends there");
         aside::copy(&*self.log.files, &segment.path)?;
         let io = |e| Fault::io(&segment.path, kept.tip.end.offset, e);
-        if let Some((_, made)) = length.filter(|(id, _)| *id == segment.id) {
+        if let Some(Length { made, .. }) = length.filter(|length| length.segment == segment.id) {
             segment.file.allocate(made).map_err(io)?;
             segment.len = made;
         }
