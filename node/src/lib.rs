@@ -72,7 +72,6 @@ mod recover;
 mod saves;
 mod scan;
 mod scrub;
-mod startover;
 mod transfer;
 mod walks;
 pub mod watch;

@@ -3,12 +3,13 @@
 //! The newest whole checkpoint, then the log from there, applied up to the durable commit;
 //! only then consensus exists (`design`: recovery applies before the raft node is built).
 
+mod startover;
+
 use crate::apply::{change_members, conf_state};
 use crate::checkpoints::log_bytes;
 use crate::config::Config;
 use crate::io::{Level, Output};
 use crate::member::{Found, Node};
-use crate::startover;
 use bytes::Bytes;
 use consensus::{ConfChange, Consensus, Doubt, Entry, EntryKind, HardState, Position, Restored};
 use disk::{

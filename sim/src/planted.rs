@@ -51,7 +51,6 @@ pub enum Planted {
     LossForgotten,
     ProvenTooFar,
     MendedByAnother,
-    LastRecordUnseen,
 }
 
 #[derive(Debug)]
@@ -345,12 +344,6 @@ pub const BANK: &[Entry] = &[
         name: "mended-by-another",
         breaks: "a damaged record is mended with one of another revision",
         found_by: &["D-4", "D-5", "D-7", "H-2", "W-5", "KV-1", "V-1"],
-    },
-    Entry {
-        bug: Planted::LastRecordUnseen,
-        name: "last-record-unseen",
-        breaks: "a look at a segment leaves out its last record",
-        found_by: &["D-7", "N-1"],
     },
 ];
 

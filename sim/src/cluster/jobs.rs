@@ -101,11 +101,6 @@ impl Sim {
             Err(panic) => return self.fail("panic", format!("m{} in a job: {panic}", who + 1)),
         };
         let result = match result {
-            Ran::Done(JobResult::Scrubbed { scan, step: Ok(mut step) }) if self.is(Planted::LastRecordUnseen) => {
-                let unseen = |found: &Finding| matches!(found, Finding::Stretch(at) if at.before.main > at.last);
-                step.found.retain(|found| !unseen(found));
-                JobResult::Scrubbed { scan, step: Ok(step) }
-            }
             Ran::Done(JobResult::Failed { .. }) if durable.is_some() && self.is(Planted::FailedSaveIsSaved) => {
                 JobResult::Saved
             }
