@@ -39,15 +39,15 @@ pub(crate) struct Ages {
 const PIECE: u64 = 5;
 
 impl Ages {
-    /// The first kind that has waited for `limit`, in words.
-    fn overdue(&self, limit: u64) -> Option<&'static str> {
+    /// The first kind that has waited too long, in words, and for how many times `limit`.
+    fn overdue(&self, limit: u64) -> Option<(&'static str, u64)> {
         let kinds = [
-            (self.save, "the log's disk has not answered"),
-            (self.apply, "committed entries have not been applied"),
-            (self.read, "a read or a keep-alive has not been answered"),
-            (self.piece / PIECE, "a piece of a snapshot for a follower has not been read"),
+            (self.save, 1, "the log's disk has not answered"),
+            (self.apply, 1, "committed entries have not been applied"),
+            (self.read, 1, "a read or a keep-alive has not been answered"),
+            (self.piece, PIECE, "a piece of a snapshot for a follower has not been read"),
         ];
-        kinds.into_iter().find(|(age, _)| *age >= limit).map(|(_, words)| words)
+        kinds.into_iter().find(|(age, times, _)| *age >= limit * times).map(|(_, times, words)| (words, times))
     }
 }
 
@@ -114,13 +114,13 @@ impl Watchdog {
         // What waited under another leader is not this one's fault.
         let led = g.now - self.leads_since;
         let found = ages.overdue(timeout).filter(|_| g.is_leader() && led >= timeout);
-        let Some(words) = found else {
+        let Some((words, times)) = found else {
             self.overdue = None;
             return;
         };
         let successor = g.successor();
         let overdue = self.overdue.get_or_insert_with(|| {
-            let ms = g.config.election_ms;
+            let ms = times * g.config.election_ms;
             let then = match successor {
                 Some(_) => "giving up leadership",
                 None => "no other member is able to lead now",
