@@ -490,7 +490,7 @@ impl Consensus {
                 continue;
             }
             let free = self.outstanding.is_empty() || self.leaves_at_once(&m);
-            let m = self.stand_right(m);
+            let m = self.realign(m);
             let queue = match self.outstanding.back_mut() {
                 Some(newest) if !free => &mut newest.messages,
                 _ => &mut self.out.messages,
@@ -501,7 +501,7 @@ impl Consensus {
 
     /// The crate batches entries into an append of the same turn that has none yet, even when the
     /// follower's next index was set back meanwhile: the append must stand where its entries begin.
-    fn stand_right(&self, mut m: eraftpb::Message) -> eraftpb::Message {
+    fn realign(&self, mut m: eraftpb::Message) -> eraftpb::Message {
         let first = m.entries.first().map_or(m.index + 1, |entry| entry.index);
         if m.get_msg_type() != MessageType::MsgAppend || first == m.index + 1 {
             return m;

@@ -25,7 +25,7 @@ const SAMPLE: usize = 60;
 /// Until the members serve again. An election takes ten to twenty.
 const PATIENCE: u32 = 4_000;
 
-struct House {
+struct Machine {
     id: u64,
     /// None: the process does not run.
     life: Option<(Node, Log)>,
@@ -57,7 +57,7 @@ struct Boundary {
 
 #[derive(Default)]
 struct Deck {
-    houses: Vec<House>,
+    machines: Vec<Machine>,
     jobs: VecDeque<(usize, JobId, Job)>,
     wires: VecDeque<(u64, u64, Frame)>,
     /// A member that nothing reaches.
@@ -119,20 +119,20 @@ impl Deck {
             |id| Member { id, name: format!("m{id}"), peer_urls: vec![format!("http://m{id}")], client_urls: vec![] };
         for (at, files) in disks.into_iter().enumerate() {
             let id = at as u64 + 1;
-            deck.houses.push(House { id, life: None, files });
+            deck.machines.push(Machine { id, life: None, files });
         }
-        for at in 0..deck.houses.len() {
-            let (id, files) = (deck.houses[at].id, deck.houses[at].files.shared());
+        for at in 0..deck.machines.len() {
+            let (id, files) = (deck.machines[at].id, deck.machines[at].files.shared());
             if !exists(&files).expect("readable") {
                 let before = deck.calls();
                 let identity = Identity { cluster: CLUSTER, member: id };
                 // Half a founding is begun anew by whoever starts the member (`disk::founding`).
-                deck.houses[at].files = if deck.houses[at].files.files().is_empty() {
-                    deck.houses[at].files.clone()
+                deck.machines[at].files = if deck.machines[at].files.files().is_empty() {
+                    deck.machines[at].files.clone()
                 } else {
                     MemFiles::new()
                 };
-                let files = deck.houses[at].files.shared();
+                let files = deck.machines[at].files.shared();
                 genesis(&files, identity, &config(id, 1, machine), (1..=count).map(member).collect())
                     .expect("an empty disk");
                 deck.mark(at, &before, "founding");
@@ -143,12 +143,12 @@ impl Deck {
     }
 
     fn calls(&self) -> Vec<usize> {
-        self.houses.iter().map(|house| house.files.calls()).collect()
+        self.machines.iter().map(|machine| machine.files.calls()).collect()
     }
 
     /// Every call of this member since `before` was made while the others stood still.
     fn mark(&mut self, at: usize, before: &[usize], during: &'static str) {
-        let after = self.houses[at].files.calls();
+        let after = self.machines[at].files.calls();
         self.done.insert(during);
         for calls in before[at] + 1..=after {
             let mut all = before.to_vec();
@@ -160,12 +160,12 @@ impl Deck {
 
     fn start(&mut self, at: usize, machine: u8) {
         self.boots += 1;
-        let (id, files) = (self.houses[at].id, self.houses[at].files.shared());
+        let (id, files) = (self.machines[at].id, self.machines[at].files.shared());
         let before = self.calls();
         let mut out = Vec::new();
         match Node::recover(config(id, self.boots, machine), &files, &mut out) {
-            Ok(life) => self.houses[at].life = Some(life),
-            Err(Fault::Doubtful { .. }) if self.houses.len() == 1 && self.cut == 0 => {
+            Ok(life) => self.machines[at].life = Some(life),
+            Err(Fault::Doubtful { .. }) if self.machines.len() == 1 && self.cut == 0 => {
                 // A lone member cuts no end of its log whose tear is not proven; its operator does.
                 let config = config(id, self.boots, machine);
                 let options = LogOptions { segment_bytes: config.log_segment_bytes, boot: config.kernel_boot };
@@ -182,22 +182,22 @@ impl Deck {
 
     /// Other bytes come to lie on the disk of a member that does not run, in each of its files that are called so.
     fn spoil(&mut self, at: usize, prefix: &str, offset: u64) {
-        let house = &self.houses[at];
-        for path in house.files.files().into_iter().filter(|path| path.starts_with(prefix)) {
+        let machine = &self.machines[at];
+        for path in machine.files.files().into_iter().filter(|path| path.starts_with(prefix)) {
             // By way of calls, so that a later crash has them too.
-            let file = house.files.shared().open(&path, How::Write).expect("a file");
+            let file = machine.files.shared().open(&path, How::Write).expect("a file");
             file.write_at(offset, &[&[0x5a; 64]]).and_then(|()| file.sync()).expect("a disk in memory");
         }
     }
 
     /// As a process that is killed: what it wrote stays.
     fn kill(&mut self, at: usize) {
-        self.houses[at].life = None;
+        self.machines[at].life = None;
         self.jobs.retain(|(of, _, _)| *of != at);
     }
 
     fn take(&mut self, at: usize, out: Vec<Output>) {
-        let id = self.houses[at].id;
+        let id = self.machines[at].id;
         for output in out {
             match output {
                 Output::Job { job, work } => self.jobs.push_back((at, job, work)),
@@ -214,7 +214,7 @@ impl Deck {
 
     fn input(&mut self, at: usize, input: Input) {
         let mut out = Vec::new();
-        if let Some((node, _)) = &mut self.houses[at].life {
+        if let Some((node, _)) = &mut self.machines[at].life {
             node.step(input, &mut out);
         }
         self.take(at, out);
@@ -222,9 +222,9 @@ impl Deck {
 
     /// One job, with a boundary behind each of its calls.
     fn work(&mut self, at: usize, job: JobId, work: Job) {
-        let (id, files, before) = (self.houses[at].id, self.houses[at].files.shared(), self.calls());
+        let (id, files, before) = (self.machines[at].id, self.machines[at].files.shared(), self.calls());
         let during = name(&work);
-        let Some((_, log)) = &mut self.houses[at].life else { return };
+        let Some((_, log)) = &mut self.machines[at].life else { return };
         let id = Identity { cluster: CLUSTER, member: id };
         let config = store::Config { segment_bytes: config(id.member, 1, 1).segment_bytes };
         let ran = work::run(log, &*files, work::Whose { id, config }, work);
@@ -239,9 +239,9 @@ impl Deck {
     fn settle(&mut self) {
         loop {
             let mut busy = false;
-            for at in 0..self.houses.len() {
+            for at in 0..self.machines.len() {
                 let mut out = Vec::new();
-                if let Some((node, _)) = &mut self.houses[at].life {
+                if let Some((node, _)) = &mut self.machines[at].life {
                     node.flush(&mut out);
                     busy |= !node.idle();
                 }
@@ -267,7 +267,7 @@ impl Deck {
 
     fn ticks(&mut self, count: u32) {
         for _ in 0..count {
-            (0..self.houses.len()).for_each(|at| self.input(at, Input::Tick));
+            (0..self.machines.len()).for_each(|at| self.input(at, Input::Tick));
             self.settle();
         }
     }
@@ -346,8 +346,8 @@ impl Deck {
 
     fn leader(&mut self) -> usize {
         for _ in 0..PATIENCE {
-            let leads = |house: &House| house.life.as_ref().is_some_and(|(node, _)| node.status().is_leader);
-            if let Some(at) = self.houses.iter().position(leads) {
+            let leads = |machine: &Machine| machine.life.as_ref().is_some_and(|(node, _)| node.status().is_leader);
+            if let Some(at) = self.machines.iter().position(leads) {
                 return at;
             }
             self.ticks(1);
@@ -371,14 +371,14 @@ impl Deck {
             max_create: 0,
         };
         let mut seen: Option<State> = None;
-        for at in 0..self.houses.len() {
+        for at in 0..self.machines.len() {
             let request = Request::Range { query: query.clone(), linearizable: true, stream: false, keep: u64::MAX };
             let answer = self.ask(at, request);
             let Some(Answer::Range(start)) = answer else {
                 return Err(format!("member {}: {answer:?} instead of a range; {:?}", at + 1, self.fatal));
             };
             let keys = start.found.places().map(|place| self.pair(at, place)).collect::<Result<_, String>>()?;
-            let (node, _) = self.houses[at].life.as_ref().expect("it answered");
+            let (node, _) = self.machines[at].life.as_ref().expect("it answered");
             let status = node.status();
             let state = State { keys, leases: status.leases, compacted: status.compacted, revision: status.revision };
             if seen.as_ref().is_some_and(|seen| *seen != state) {
@@ -390,7 +390,7 @@ impl Deck {
     }
 
     fn pair(&self, at: usize, place: &store::Located) -> Result<(String, String), String> {
-        let files = self.houses[at].files.shared();
+        let files = self.machines[at].files.shared();
         let record = match &place.bytes {
             Some(bytes) => bytes.clone(),
             None => {
@@ -428,12 +428,12 @@ fn life(members: u64) -> Deck {
     }
     let at = deck.leader();
     deck.grant(at, 12);
-    for at in 0..deck.houses.len() {
+    for at in 0..deck.machines.len() {
         deck.input(at, Input::Stop);
         deck.ticks(60);
         deck.kill(at);
     }
-    for at in 0..deck.houses.len() {
+    for at in 0..deck.machines.len() {
         deck.start(at, 1);
     }
     let at = deck.leader();
@@ -445,8 +445,8 @@ fn life(members: u64) -> Deck {
 /// A member is cut off until the others' logs no longer reach back to where it stands.
 fn far_behind(deck: &mut Deck) {
     let leader = deck.leader();
-    let last = (0..deck.houses.len()).rfind(|at| *at != leader).expect("three");
-    deck.alone = Some(deck.houses[last].id);
+    let last = (0..deck.machines.len()).rfind(|at| *at != leader).expect("three");
+    deck.alone = Some(deck.machines[last].id);
     for round in 5..8 {
         deck.load(leader, round, 25);
         deck.compact(leader, 5);
@@ -461,7 +461,7 @@ fn far_behind(deck: &mut Deck) {
 fn damaged(deck: &mut Deck) {
     for (path, offset) in [("state/index-", 0), ("log/0", 4096)] {
         let leader = deck.leader();
-        let follower = (0..deck.houses.len()).rfind(|at| *at != leader).expect("three");
+        let follower = (0..deck.machines.len()).rfind(|at| *at != leader).expect("three");
         deck.kill(follower);
         deck.spoil(follower, path, offset);
         deck.told.clear();
@@ -475,8 +475,8 @@ fn damaged(deck: &mut Deck) {
 
 /// The power goes at a boundary. What is wrong afterwards?
 fn crashed(lived: &Deck, boundary: &Boundary, kept: Kept) -> Result<usize, String> {
-    let disks = lived.houses.iter().zip(&boundary.calls);
-    let disks = disks.map(|(house, calls)| house.files.crash(*calls, kept)).collect();
+    let disks = lived.machines.iter().zip(&boundary.calls);
+    let disks = disks.map(|(machine, calls)| machine.files.crash(*calls, kept)).collect();
     // With everything kept it was the processes that ended, all of them at once.
     let machine = if matches!(kept, Kept::Everything) { 1 } else { 2 };
     let mut deck = Deck::new(disks, machine, 1_000);

@@ -16,7 +16,7 @@ use store::command::{self, DeleteRangeRequest, PutRequest};
 use store::{KeyRange, Member, Query, Reply, SortOrder, SortTarget};
 use testkit::files::MemFiles;
 
-struct House {
+struct Machine {
     node: Node,
     log: Log,
     files: MemFiles,
@@ -68,7 +68,7 @@ struct Leads {
     leader: u64,
 }
 
-impl House {
+impl Machine {
     fn paused(&self, now: u64) -> bool {
         let Throttle { stopped, of } = self.throttle;
         now < self.paused_until || of > 0 && now % of < stopped
@@ -76,8 +76,8 @@ impl House {
 }
 
 #[derive(Default)]
-pub struct Village {
-    houses: BTreeMap<u64, House>,
+pub struct Cluster {
+    machines: BTreeMap<u64, Machine>,
     wires: VecDeque<(Wire, Frame)>,
     cut: BTreeSet<Wire>,
     /// Frames on these wires take so many ticks.
@@ -120,7 +120,7 @@ pub struct Village {
 
 const CLUSTER: u64 = 0xc1;
 
-impl Village {
+impl Cluster {
     pub fn command(&mut self, line: &str) -> String {
         self.told.clear();
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -156,45 +156,45 @@ impl Village {
             ["again"] => self.again(),
             ["mend"] => self.cut.clear(),
             // As a process that is killed: what it wrote stays.
-            ["crash", id] => self.houses.get_mut(&id.parse().expect("id")).expect("member").down = true,
+            ["crash", id] => self.machines.get_mut(&id.parse().expect("id")).expect("member").down = true,
             ["restart", id] => self.restart(id.parse().expect("id")),
-            ["hang", id] => self.houses.get_mut(&id.parse().expect("id")).expect("member").hung = true,
+            ["hang", id] => self.machines.get_mut(&id.parse().expect("id")).expect("member").hung = true,
             ["queue", id] => {
-                self.houses.get_mut(&id.parse().expect("id")).expect("member").queue = Some(JobQueue::default())
+                self.machines.get_mut(&id.parse().expect("id")).expect("member").queue = Some(JobQueue::default())
             }
             ["unqueue", id] => {
                 let id = id.parse().expect("id");
                 self.do_queued(id, usize::MAX, "");
-                self.houses.get_mut(&id).expect("member").queue = None;
+                self.machines.get_mut(&id).expect("member").queue = None;
             }
             ["pause", id, ticks] => {
                 let until = self.now + 1 + ticks.parse::<u64>().expect("ticks");
-                self.houses.get_mut(&id.parse().expect("id")).expect("member").paused_until = until;
+                self.machines.get_mut(&id.parse().expect("id")).expect("member").paused_until = until;
             }
             ["throttle", id, stopped, of] => {
                 let throttle = Throttle { stopped: stopped.parse().expect("ticks"), of: of.parse().expect("ticks") };
-                self.houses.get_mut(&id.parse().expect("id")).expect("member").throttle = throttle;
+                self.machines.get_mut(&id.parse().expect("id")).expect("member").throttle = throttle;
             }
-            ["proofs", id] => self.houses.get_mut(&id.parse().expect("id")).expect("member").proofs = true,
+            ["proofs", id] => self.machines.get_mut(&id.parse().expect("id")).expect("member").proofs = true,
             ["differ", id, index] => self.differ(id.parse().expect("id"), index.parse().expect("index")),
             ["flip", id, path, offset] => {
                 let offset: usize = offset.parse().expect("offset");
-                self.houses[&id.parse().expect("id")].files.edit(path, |bytes| bytes[offset] ^= 1);
+                self.machines[&id.parse().expect("id")].files.edit(path, |bytes| bytes[offset] ^= 1);
             }
             ["blank", id, path, from, until] => {
                 let (from, until): (usize, usize) = (from.parse().expect("offset"), until.parse().expect("offset"));
-                let files = &self.houses[&id.parse().expect("id")].files;
+                let files = &self.machines[&id.parse().expect("id")].files;
                 files.edit(&named(files, path), |bytes| bytes[from..until].fill(0));
             }
             ["truncate", id, path, len] => {
                 let len = len.parse().expect("length");
-                self.houses[&id.parse().expect("id")].files.edit(path, |bytes| bytes.truncate(len));
+                self.machines[&id.parse().expect("id")].files.edit(path, |bytes| bytes.truncate(len));
             }
             // Whether the files of two members hold the same records.
             ["same", a, b, segment] => {
                 let path = disk::records::path(segment.parse().expect("segment"));
                 let records = |id: &str| {
-                    let files = &self.houses[&id.parse().expect("id")].files;
+                    let files = &self.machines[&id.parse().expect("id")].files;
                     files.files().contains(&path).then(|| files.bytes(&path)[4096..].to_vec())
                 };
                 let (a, b) = (records(a), records(b));
@@ -202,33 +202,33 @@ impl Village {
                     writeln!(self.told, "records of {path} are {}", if a == b { "the same" } else { "not the same" });
             }
             ["failreads", id, count] => {
-                self.houses[&id.parse().expect("id")].files.fail_reads(count.parse().expect("count"));
+                self.machines[&id.parse().expect("id")].files.fail_reads(count.parse().expect("count"));
             }
             ["flip", id, path, "first", word] => self.flip_first(id.parse().expect("id"), path, word),
             ["lose", id, path] => {
-                let files = &self.houses[&id.parse().expect("id")].files;
+                let files = &self.machines[&id.parse().expect("id")].files;
                 for path in files.files().into_iter().filter(|name| name.starts_with(path)) {
                     Files::remove(files, &path).expect("it is there");
                 }
             }
             ["files", id, dir] => {
-                let files = self.houses[&id.parse().expect("id")].files.files();
+                let files = self.machines[&id.parse().expect("id")].files.files();
                 let count = files.into_iter().filter(|name| name.starts_with(&format!("{dir}/"))).count();
                 let _ = writeln!(self.told, "{id}: {count} files in {dir}");
             }
             ["fliplast", id, word] => self.flip_last(id.parse().expect("id"), word),
             ["remember", id] => {
                 let id = id.parse().expect("id");
-                self.images.insert(id, self.houses[&id].files.copy());
+                self.images.insert(id, self.machines[&id].files.copy());
             }
             ["rollback", id] => {
                 let id = id.parse().expect("id");
-                self.houses.get_mut(&id).expect("member").files = self.images[&id].copy();
+                self.machines.get_mut(&id).expect("member").files = self.images[&id].copy();
             }
-            ["full", id] => self.houses[&id.parse().expect("id")].files.set_full(true),
+            ["full", id] => self.machines[&id.parse().expect("id")].files.set_full(true),
             ["room", id] => {
                 let id = id.parse().expect("id");
-                self.houses[&id].files.set_full(false);
+                self.machines[&id].files.set_full(false);
                 self.free(id);
             }
             ["ring", bytes] => self.ring = bytes.parse().expect("bytes"),
@@ -236,7 +236,7 @@ impl Village {
             ["do", id, count, "until", last] => {
                 self.do_queued(id.parse().expect("id"), count.parse().expect("count"), last);
             }
-            ["slow", id] => self.houses.get_mut(&id.parse().expect("id")).expect("member").slow = true,
+            ["slow", id] => self.machines.get_mut(&id.parse().expect("id")).expect("member").slow = true,
             ["flush", id, count] => self.flush(id.parse().expect("id"), count.parse().expect("count")),
             ["free", id] => self.free(id.parse().expect("id")),
             ["stop", id] => {
@@ -312,8 +312,8 @@ impl Village {
                 return;
             }
         };
-        let slow = self.houses.remove(&id).is_some_and(|before| before.slow);
-        let house = House {
+        let slow = self.machines.remove(&id).is_some_and(|before| before.slow);
+        let machine = Machine {
             node,
             log,
             files,
@@ -330,24 +330,24 @@ impl Village {
             missed: 0,
             inbox: Vec::new(),
         };
-        self.houses.insert(id, house);
+        self.machines.insert(id, machine);
         self.carry_out(id, out);
         self.settle(id);
     }
 
     fn restart(&mut self, id: u64) {
-        let files = self.houses[&id].files.clone();
+        let files = self.machines[&id].files.clone();
         let config = self.config(id);
         self.open(id, files, config);
-        if !self.houses[&id].down {
-            let revision = self.houses[&id].node.status().revision;
+        if !self.machines[&id].down {
+            let revision = self.machines[&id].node.status().revision;
             let _ = writeln!(self.told, "{id}: back at revision {revision}");
         }
     }
 
     /// One bit changes in the first place that says `word`, of the first file whose name begins with `path`.
     fn flip_first(&mut self, id: u64, path: &str, word: &str) {
-        let files = &self.houses[&id].files;
+        let files = &self.machines[&id].files;
         let found = |path: &String| files.bytes(path).windows(word.len()).position(|window| window == word.as_bytes());
         let place = files.files().into_iter().filter(|name| name.starts_with(path)).find_map(|path| {
             let at = found(&path)?;
@@ -359,7 +359,7 @@ impl Village {
 
     /// One bit changes in the newest log file, in the last place that says `word`.
     fn flip_last(&mut self, id: u64, word: &str) {
-        let files = &self.houses[&id].files;
+        let files = &self.machines[&id].files;
         let path = files.files().into_iter().rfind(|path| path.starts_with("log/") && path.ends_with(".log"));
         files.edit(&path.expect("a log file"), |bytes| {
             let at = bytes.windows(word.len()).rposition(|window| window == word.as_bytes());
@@ -370,7 +370,7 @@ impl Village {
     /// A hung disk does its next jobs, and hangs again.
     fn flush(&mut self, id: u64, count: usize) {
         for _ in 0..count {
-            let kept = &mut self.houses.get_mut(&id).expect("member").kept;
+            let kept = &mut self.machines.get_mut(&id).expect("member").kept;
             if kept.is_empty() {
                 break;
             }
@@ -381,10 +381,10 @@ impl Village {
     }
 
     fn free(&mut self, id: u64) {
-        let house = self.houses.get_mut(&id).expect("member");
-        (house.hung, house.slow) = (false, false);
-        house.stalled.clear();
-        let kept = std::mem::take(&mut house.kept);
+        let machine = self.machines.get_mut(&id).expect("member");
+        (machine.hung, machine.slow) = (false, false);
+        machine.stalled.clear();
+        let kept = std::mem::take(&mut machine.kept);
         let _ = writeln!(self.told, "{id}: the disk does {} waiting jobs", kept.len());
         for (job, work) in kept {
             self.work(id, job, work);
@@ -396,7 +396,7 @@ impl Village {
     fn do_queued(&mut self, id: u64, count: usize, last: &str) {
         let mut writes = 0;
         for _ in 0..count {
-            let queue = self.houses.get_mut(&id).expect("member").queue.as_mut().expect("jobs are queued");
+            let queue = self.machines.get_mut(&id).expect("member").queue.as_mut().expect("jobs are queued");
             let Some((job, work)) = queue.pop() else { break };
             let name = format!("{work:?}");
             let name = name.split(|letter: char| !letter.is_alphanumeric()).next().expect("a word").to_string();
@@ -418,7 +418,7 @@ impl Village {
 
     /// All others tell this member of another state at `index` than its own.
     fn differ(&mut self, id: u64, index: u64) {
-        let others: Vec<u64> = self.houses.keys().copied().filter(|other| *other != id).collect();
+        let others: Vec<u64> = self.machines.keys().copied().filter(|other| *other != id).collect();
         for from in others {
             self.input(id, Input::Frame { from, frame: Frame::Digest { index, digest: 7 } });
         }
@@ -445,12 +445,12 @@ impl Village {
             self.arrive(wire, frame);
         }
         self.deliver();
-        let ids: Vec<u64> = self.houses.keys().copied().collect();
+        let ids: Vec<u64> = self.machines.keys().copied().collect();
         for id in ids {
-            let house = self.houses.get_mut(&id).expect("member");
-            let missed = std::mem::take(&mut house.missed);
-            if !house.down && house.paused(self.now) {
-                house.missed = missed + 1;
+            let machine = self.machines.get_mut(&id).expect("member");
+            let missed = std::mem::take(&mut machine.missed);
+            if !machine.down && machine.paused(self.now) {
+                machine.missed = missed + 1;
             } else if missed > 0 {
                 self.go_on(id, missed + 1);
             } else {
@@ -462,15 +462,15 @@ impl Village {
     /// A process that was stopped goes on, as the driver does it: first what came, then the time
     /// that went by, all in one turn.
     fn go_on(&mut self, id: u64, due: u64) {
-        let house = self.houses.get_mut(&id).expect("member");
+        let machine = self.machines.get_mut(&id).expect("member");
         let mut out = Vec::new();
-        for input in std::mem::take(&mut house.inbox) {
-            house.node.step(input, &mut out);
+        for input in std::mem::take(&mut machine.inbox) {
+            machine.node.step(input, &mut out);
         }
         let lived = due.min(6);
-        (0..lived).for_each(|_| house.node.step(Input::Tick, &mut out));
+        (0..lived).for_each(|_| machine.node.step(Input::Tick, &mut out));
         if due > lived {
-            house.node.step(Input::Away { ticks: due - lived }, &mut out);
+            machine.node.step(Input::Away { ticks: due - lived }, &mut out);
         }
         self.carry_out(id, out);
         self.settle(id);
@@ -479,15 +479,15 @@ impl Village {
 
     fn input(&mut self, id: u64, input: Input) {
         let now = self.now;
-        let house = self.houses.get_mut(&id).expect("member");
-        if house.down {
+        let machine = self.machines.get_mut(&id).expect("member");
+        if machine.down {
             return;
         }
-        if house.paused(now) {
-            return house.inbox.push(input);
+        if machine.paused(now) {
+            return machine.inbox.push(input);
         }
         let mut out = Vec::new();
-        house.node.step(input, &mut out);
+        machine.node.step(input, &mut out);
         self.carry_out(id, out);
         self.settle(id);
         self.deliver();
@@ -495,10 +495,10 @@ impl Village {
 
     fn settle(&mut self, id: u64) {
         loop {
-            let house = self.houses.get_mut(&id).expect("member");
+            let machine = self.machines.get_mut(&id).expect("member");
             let mut out = Vec::new();
-            house.node.flush(&mut out);
-            let done = out.is_empty() && house.node.idle();
+            machine.node.flush(&mut out);
+            let done = out.is_empty() && machine.node.idle();
             self.carry_out(id, out);
             if done {
                 return;
@@ -522,36 +522,36 @@ impl Village {
 
     fn arrive(&mut self, wire: Wire, frame: Frame) {
         let Wire { from, to } = wire;
-        if self.cut.contains(&wire) || self.houses.get(&to).is_none_or(|house| house.down) {
+        if self.cut.contains(&wire) || self.machines.get(&to).is_none_or(|machine| machine.down) {
             return;
         }
         let mut bytes = Vec::new();
         node::frame::encode(&frame, &mut bytes);
         let frame = node::frame::decode(Bytes::from(bytes)).expect("own frames are readable");
         let now = self.now;
-        let house = self.houses.get_mut(&to).expect("member");
-        if house.paused(now) {
-            return house.inbox.push(Input::Frame { from, frame });
+        let machine = self.machines.get_mut(&to).expect("member");
+        if machine.paused(now) {
+            return machine.inbox.push(Input::Frame { from, frame });
         }
         let mut out = Vec::new();
-        house.node.step(Input::Frame { from, frame }, &mut out);
+        machine.node.step(Input::Frame { from, frame }, &mut out);
         self.carry_out(to, out);
         self.settle(to);
     }
 
     fn work(&mut self, id: u64, job: JobId, work: Job) {
-        let house = self.houses.get_mut(&id).expect("member");
-        let files: Arc<dyn Files> = house.files.shared();
-        let config = store::Config { segment_bytes: house.config.segment_bytes };
+        let machine = self.machines.get_mut(&id).expect("member");
+        let files: Arc<dyn Files> = machine.files.shared();
+        let config = store::Config { segment_bytes: machine.config.segment_bytes };
         let whose = work::Whose { id: Identity { cluster: CLUSTER, member: id }, config };
-        let ran = work::run(&mut house.log, &*files, whose, work);
+        let ran = work::run(&mut machine.log, &*files, whose, work);
         let mut out = Vec::new();
         match ran {
-            work::Ran::Done(result) => house.node.step(Input::Done { job, result }, &mut out),
+            work::Ran::Done(result) => machine.node.step(Input::Done { job, result }, &mut out),
             work::Ran::Full { job: work, fault } => {
-                house.stalled.push(discriminant(&work));
-                house.kept.push((job, work));
-                house.node.step(Input::Stalled { job, fault }, &mut out);
+                machine.stalled.push(discriminant(&work));
+                machine.kept.push((job, work));
+                machine.node.step(Input::Stalled { job, fault }, &mut out);
             }
         }
         self.carry_out(id, out);
@@ -565,25 +565,25 @@ impl Village {
         for output in out {
             match output {
                 Output::Job { job, work } => {
-                    let house = self.houses.get_mut(&id).expect("member");
-                    let late = house.hung && matches!(work, Job::Log(LogJob::Save { .. }))
-                        || house.slow && matches!(work, Job::Log(LogJob::RestartLog { .. }));
+                    let machine = self.machines.get_mut(&id).expect("member");
+                    let late = machine.hung && matches!(work, Job::Log(LogJob::Save { .. }))
+                        || machine.slow && matches!(work, Job::Log(LogJob::RestartLog { .. }));
                     if let Job::Log(LogJob::Prove { commit }) = work
-                        && house.proofs
+                        && machine.proofs
                     {
                         let _ = writeln!(self.told, "{id}: proves its log, committed up to {commit}");
                     }
                     let background = matches!(work, Job::Background(_));
-                    if late || house.stalled.contains(&discriminant(&work)) {
-                        house.kept.push((job, work));
-                    } else if let Some(queue) = house.queue.as_mut().filter(|_| background) {
+                    if late || machine.stalled.contains(&discriminant(&work)) {
+                        machine.kept.push((job, work));
+                    } else if let Some(queue) = machine.queue.as_mut().filter(|_| background) {
                         queue.push(job, work);
                     } else {
                         self.work(id, job, work);
                     }
                 }
                 Output::Send { to, frame } => {
-                    assert!(to != id && self.houses.contains_key(&to), "{id} speaks to nobody: {frame:?}");
+                    assert!(to != id && self.machines.contains_key(&to), "{id} speaks to nobody: {frame:?}");
                     let wire = Wire { from: id, to };
                     if self.links.takes(wire, &frame) {
                         self.wires.push_back((wire, frame));
@@ -618,7 +618,7 @@ impl Village {
                 }
                 Output::Restart { reason } => {
                     let _ = writeln!(self.told, "{id}: restarts: {reason}");
-                    self.houses.get_mut(&id).expect("member").down = true;
+                    self.machines.get_mut(&id).expect("member").down = true;
                     self.restarts.push(id);
                 }
             }
@@ -660,12 +660,12 @@ impl Village {
             }
             ["backup-end", backup] => Request::BackupEnd { backup: backup.parse().expect("backup") },
             ["weight"] => {
-                let weight = self.houses[&id].node.status().live_bytes;
+                let weight = self.machines[&id].node.status().live_bytes;
                 let _ = writeln!(self.told, "{id}: versions weigh {weight}");
                 return;
             }
             ["figures"] => {
-                let Status { scrub, mend, .. } = self.houses[&id].node.status();
+                let Status { scrub, mend, .. } = self.machines[&id].node.status();
                 let _ = writeln!(
                     self.told,
                     "{id}: {} passes; {} found elsewhere; {} stretches found, {} mended, {} segments damaged",
@@ -674,7 +674,7 @@ impl Village {
                 return;
             }
             ["cached"] => {
-                let kib = self.houses[&id].node.status().held.entry_cache >> 10;
+                let kib = self.machines[&id].node.status().held.entry_cache >> 10;
                 let _ = writeln!(self.told, "{id}: {kib} KiB of entries cached");
                 return;
             }
@@ -683,13 +683,13 @@ impl Village {
             ["alarms"] => Request::Alarms { kind: 0 },
             ["status"] => Request::Status,
             ["checkpoints"] => {
-                let held = disk::checkpoint::manifests(&*self.houses[&id].files.shared()).expect("readable");
-                let cut = self.houses[&id].log.boundary().index;
+                let held = disk::checkpoint::manifests(&*self.machines[&id].files.shared()).expect("readable");
+                let cut = self.machines[&id].log.boundary().index;
                 let _ = writeln!(self.told, "{id}: checkpoints at {held:?}, the log begins behind {cut}");
                 return;
             }
             ["segments"] => {
-                let files = self.houses[&id].files.shared();
+                let files = self.machines[&id].files.shared();
                 let ids = disk::records::list(&*files).expect("readable");
                 let sealed = |segment: &u32| disk::records::sealed(&*files, *segment).expect("readable").is_some();
                 let (closed, open): (Vec<u32>, Vec<u32>) = ids.into_iter().partition(sealed);
@@ -697,9 +697,9 @@ impl Village {
                 return;
             }
             ["space"] => {
-                let house = &self.houses[&id];
-                let status = house.node.status();
-                let files = house.files.shared();
+                let machine = &self.machines[&id];
+                let status = machine.node.status();
+                let files = machine.files.shared();
                 let there = disk::checkpoint::disk_bytes(&*files).expect("readable") >> 10;
                 let (segments, says) = (disk::records::list(&*files).expect("readable").len(), status.disk_bytes >> 10);
                 let live = status.live_bytes >> 10;
@@ -804,7 +804,7 @@ impl Village {
 
     fn value(&self, id: u64, at: &store::Located) -> String {
         let record = at.bytes.clone().unwrap_or_else(|| {
-            let files = self.houses[&id].files.shared();
+            let files = self.machines[&id].files.shared();
             disk::records::read(&*files, at.handle).expect("a record")
         });
         let opened = store::record::open(&record).expect("whole");

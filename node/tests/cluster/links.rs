@@ -1,6 +1,6 @@
 //! Wires that are slow, narrow or drop frames, clients that keep a member busy, and what crossed.
 
-use super::{Village, Wire, propose_put};
+use super::{Cluster, Wire, propose_put};
 use node::frame::Frame;
 use node::{Answer, Input, Request, Waiter};
 use std::collections::{BTreeMap, BTreeSet};
@@ -92,7 +92,7 @@ impl Links {
     }
 }
 
-impl Village {
+impl Cluster {
     /// Commands about links and load. False: it is none of them.
     pub fn link_command(&mut self, words: &[&str]) -> bool {
         let number = |word: &str| word.parse::<u64>().expect("a number");
