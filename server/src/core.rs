@@ -4,8 +4,8 @@
 //! ([`crate::driver`]) answers in batches, and the batch is handed out on the runtime of the
 //! connection that asked, so that a thousand answers cost one wake-up.
 
+use crate::budgets::Budgets;
 use crate::intake::{Batch, Depths, Intake, NotTaken};
-use crate::ledger::Ledger;
 use crate::posts::{self, Inbox, Post};
 use crate::readers::Readers;
 use crate::settings::Settings;
@@ -36,7 +36,7 @@ pub struct Shared {
     pub(crate) cluster: u64,
     pub(crate) member: u64,
     pub(crate) intake: Intake,
-    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) budgets: Arc<Budgets>,
     pub(crate) settings: Settings,
     pub(crate) registry: prometheus::Registry,
     pub(crate) revision: AtomicI64,
@@ -102,12 +102,12 @@ impl Core {
         readers: Option<Readers>,
         runtimes: usize,
     ) -> (Core, CoreEnd, Vec<mpsc::UnboundedReceiver<Vec<Delivery>>>) {
-        let ledger = Ledger::new(settings.budgets.clone());
+        let budgets = Budgets::new(settings.budgets.clone());
         let shared = Arc::new(Shared {
             cluster,
             member,
-            intake: Intake::new(ledger.clone()),
-            ledger,
+            intake: Intake::new(budgets.clone()),
+            budgets,
             settings,
             registry,
             revision: AtomicI64::new(1),
@@ -158,8 +158,8 @@ impl Core {
         &self.shared.settings
     }
 
-    pub fn ledger(&self) -> &Arc<Ledger> {
-        &self.shared.ledger
+    pub fn budgets(&self) -> &Arc<Budgets> {
+        &self.shared.budgets
     }
 
     /// Turns true once when the member begins to stop.
@@ -211,7 +211,7 @@ impl Core {
     /// queue, it waits, `timeout` at most.
     pub async fn ask_read(&self, request: Request, timeout: Duration) -> Asked {
         if !self.shared.intake.has_room(&request) {
-            let room = self.shared.ledger.queue_room(|| self.shared.intake.has_room(&request));
+            let room = self.shared.budgets.queue_room(|| self.shared.intake.has_room(&request));
             if tokio::time::timeout(timeout, room).await.is_err() {
                 return self.refused(Refusal::TooManyRequests);
             }
@@ -235,14 +235,14 @@ impl Core {
         let Depths { urgent, normal } = self.shared.intake.depths();
         let reads = self.shared.readers.as_ref().map_or(0, Readers::depth);
         let mut depths = vec![("core_urgent", urgent), ("core_normal", normal), ("record_reads", reads)];
-        depths.extend(self.shared.ledger.depths());
+        depths.extend(self.shared.budgets.depths());
         depths
     }
 
     /// A new watch stream; dropping it closes it in the core.
     pub fn open_stream(&self) -> Stream {
         let id = self.shared.streams.fetch_add(1, Ordering::Relaxed);
-        let (post, inbox) = posts::queue(&self.shared.ledger);
+        let (post, inbox) = posts::queue(&self.shared.budgets);
         self.shared.intake.open(id, self.runtime, post);
         Stream { id, core: self.clone(), inbox }
     }

@@ -5,8 +5,8 @@
 //! peers waits on its connection; reports of the disk are always taken, because the core
 //! asked for them.
 
+use crate::budgets::Budgets;
 use crate::core::Asked;
-use crate::ledger::Ledger;
 use crate::posts::Post;
 use node::frame::Frame;
 use node::{JobId, JobResult, Request, StreamId, Waiter, WatchOp};
@@ -80,7 +80,7 @@ struct Lanes {
 pub struct Intake {
     lanes: Mutex<Lanes>,
     ready: Condvar,
-    ledger: Arc<Ledger>,
+    budgets: Arc<Budgets>,
 }
 
 /// Everything that was queued, urgent first; both ascending in time.
@@ -97,8 +97,8 @@ pub struct Depths {
 }
 
 impl Intake {
-    pub fn new(ledger: Arc<Ledger>) -> Intake {
-        Intake { lanes: Mutex::default(), ready: Condvar::new(), ledger }
+    pub fn new(budgets: Arc<Budgets>) -> Intake {
+        Intake { lanes: Mutex::default(), ready: Condvar::new(), budgets }
     }
 
     pub fn depths(&self) -> Depths {
@@ -109,7 +109,7 @@ impl Intake {
     /// Whether a question of this kind fits now. What ends something always fits; what keeps a
     /// promise (keep-alives, health, revokes) has as much room again as all others.
     fn fits(&self, request: &Request, cost: u64) -> bool {
-        let queue = &self.ledger.queue;
+        let queue = &self.budgets.queue;
         let limit = match reserve(request) {
             Reserve::None => queue.limit(),
             Reserve::Half => queue.limit().saturating_mul(2),
@@ -157,13 +157,13 @@ impl Intake {
         let cost = request_cost(&request);
         let urgent = is_urgent(&request);
         if !self.fits(&request, cost) {
-            self.ledger.queue.count_full();
+            self.budgets.queue.count_full();
             return Err(NotTaken::Full);
         }
-        self.ledger.queue.take(cost);
+        self.budgets.queue.take(cost);
         let asked = self.push(urgent, ToCore::Ask { waiter, runtime, request, cost, answer });
         if asked.is_err() {
-            self.ledger.queue.give(cost);
+            self.budgets.queue.give(cost);
         }
         asked
     }
@@ -183,17 +183,17 @@ impl Intake {
     /// A frame of `bytes` on the wire. The caller looks at [`Intake::peers_full`] first.
     pub fn frame(&self, from: u64, frame: Frame, bytes: u64, urgent: bool) -> Result<(), NotTaken> {
         let cost = bytes + OVERHEAD;
-        self.ledger.peer_frames.take(cost);
+        self.budgets.peer_frames.take(cost);
         let taken = self.push(urgent, ToCore::Frame { from, frame, cost });
         if taken.is_err() {
-            self.ledger.peer_frames.give(cost);
+            self.budgets.peer_frames.give(cost);
         }
         taken
     }
 
     /// True while a peer's connection shall not be read.
     pub fn peers_full(&self) -> bool {
-        self.ledger.peer_frames.used() > self.ledger.peer_frames.limit()
+        self.budgets.peer_frames.used() > self.budgets.peer_frames.limit()
     }
 
     /// Behind the frames of the broken connection, so it takes their lane.
@@ -259,11 +259,11 @@ impl Intake {
             }
         }
         if clients > 0 {
-            self.ledger.queue.give(clients);
-            self.ledger.queue_drained();
+            self.budgets.queue.give(clients);
+            self.budgets.queue_drained();
         }
         if peers > 0 {
-            self.ledger.peer_frames.give(peers);
+            self.budgets.peer_frames.give(peers);
         }
     }
 }
@@ -310,13 +310,13 @@ mod tests {
     }
 
     fn intake() -> Intake {
-        Intake::new(Ledger::new(crate::ledger::Limits::default()))
+        Intake::new(Budgets::new(crate::budgets::Limits::default()))
     }
 
     #[test]
     fn a_full_budget_refuses_writes_and_lets_health_through() {
         let intake = intake();
-        let full = (intake.ledger.queue.limit() - OVERHEAD) as usize;
+        let full = (intake.budgets.queue.limit() - OVERHEAD) as usize;
         let ask = |request| intake.ask(1, 0, request, oneshot::channel().0);
         assert_eq!(ask(propose(full)), Ok(()));
         assert_eq!(ask(propose(1)), Err(NotTaken::Full));
@@ -325,12 +325,12 @@ mod tests {
         let revoke = store::command::encode_lease_revoke(7);
         assert_eq!(ask(Request::Propose { body: revoke, cost: 0 }), Ok(()), "revokes have a reserve");
         assert_eq!(ask(Request::WalkEnd { walk: 3 }), Ok(()));
-        assert_eq!(intake.ledger.queue.times_full(), 1);
+        assert_eq!(intake.budgets.queue.times_full(), 1);
         let mut batch = Batch::default();
         intake.take(None, &mut batch);
         assert!(matches!(batch.urgent[..], [ToCore::Ask { request: Request::Status, .. }]));
         assert_eq!(batch.normal.len(), 3);
-        assert_eq!(intake.ledger.queue.used(), 0);
+        assert_eq!(intake.budgets.queue.used(), 0);
         assert_eq!(ask(propose(1)), Ok(()));
     }
 
@@ -350,6 +350,6 @@ mod tests {
         pusher.join().expect("the pusher ends");
         intake.close();
         assert_eq!(intake.ask(1, 0, Request::Status, oneshot::channel().0), Err(NotTaken::Closed));
-        assert_eq!(intake.ledger.queue.used(), 0);
+        assert_eq!(intake.budgets.queue.used(), 0);
     }
 }

@@ -16,7 +16,7 @@
 //! | `signals` | what asks the process to stop |
 //! | `core`, `intake`, `driver` | the handle on the core thread, its queue, its loop |
 //! | `posts` | what the core tells one watch stream |
-//! | `ledger` | every byte budget by name |
+//! | `budgets` | every byte budget by name |
 //! | `workers`, `readers`, `files` | threads for the disk, and the real disk |
 //! | `peers` | connections to the other members |
 //! | `compactor` | automatic compaction |
@@ -25,6 +25,7 @@
 //! | `dev` | a cluster on loopback with one command |
 
 pub mod bootstrap;
+pub mod budgets;
 mod compactor;
 pub mod core;
 pub mod dev;
@@ -33,7 +34,6 @@ pub mod edge;
 mod files;
 pub mod flags;
 pub mod intake;
-pub mod ledger;
 mod listeners;
 pub mod log;
 pub mod options;

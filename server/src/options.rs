@@ -1,7 +1,7 @@
 //! What the flags mean: checked, typed, with etcd's texts for what does not fit together.
 
+use crate::budgets::{Limits, memory_of_this_process, parse_bytes};
 use crate::flags::{Effect, Given, Rejected, parse_duration};
-use crate::ledger::{Limits, memory_of_this_process, parse_bytes};
 use crate::listeners;
 use crate::log::{Format, Level};
 use crate::settings::Settings;

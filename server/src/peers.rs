@@ -116,8 +116,8 @@ impl Peers {
         deliveries: mpsc::UnboundedReceiver<Vec<crate::core::Delivery>>,
     ) -> io::Result<Peers> {
         let max_frame = max_frame(setup.max_request_bytes);
-        let ledger = edge.core().ledger().clone();
-        let queue = || Arc::new(Queue::new(&ledger));
+        let budgets = edge.core().budgets().clone();
+        let queue = || Arc::new(Queue::new(&budgets));
         let others = setup.members.iter().filter(|member| member.id != setup.identity.member);
         let links: BTreeMap<u64, Link> =
             others.map(|member| (member.id, Link { log: queue(), bulk: queue() })).collect();

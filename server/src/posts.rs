@@ -1,10 +1,10 @@
-//! What the core tells one watch stream: a queue without bound of its own, charged to the ledger.
+//! What the core tells one watch stream: a queue without bound of its own, charged to the budgets.
 //!
 //! A stream at rest shall cost next to nothing, and most messages are taken one by one: one has its
 //! place in the queue itself, the list for more is there only while it is needed. (A channel of
 //! the runtime keeps room for 32 messages, two thousand bytes a stream.)
 
-use crate::ledger::Ledger;
+use crate::budgets::Budgets;
 use node::ToStream;
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -39,7 +39,7 @@ struct Shared {
     /// Charged and not taken.
     weight: AtomicU64,
     posts: AtomicU32,
-    ledger: Arc<Ledger>,
+    budgets: Arc<Budgets>,
 }
 
 impl Shared {
@@ -50,14 +50,18 @@ impl Shared {
     fn give(&self, message: &ToStream) {
         let weight = weight(message);
         self.weight.fetch_sub(weight, Ordering::Relaxed);
-        self.ledger.posts.give(weight);
+        self.budgets.posts.give(weight);
     }
 }
 
 /// A new queue: the core's end and the stream's.
-pub fn queue(ledger: &Arc<Ledger>) -> (Post, Inbox) {
-    let shared =
-        Shared { queue: Mutex::default(), weight: AtomicU64::new(0), posts: AtomicU32::new(1), ledger: ledger.clone() };
+pub fn queue(budgets: &Arc<Budgets>) -> (Post, Inbox) {
+    let shared = Shared {
+        queue: Mutex::default(),
+        weight: AtomicU64::new(0),
+        posts: AtomicU32::new(1),
+        budgets: budgets.clone(),
+    };
     let shared = Arc::new(shared);
     (Post(shared.clone()), Inbox(shared))
 }
@@ -72,7 +76,7 @@ impl Post {
     #[must_use]
     pub fn charge(&self, message: &ToStream) -> bool {
         let weight = weight(message);
-        let posts = &self.0.ledger.posts;
+        let posts = &self.0.budgets.posts;
         let free = posts.limit().saturating_sub(posts.used());
         if self.0.weight.load(Ordering::Relaxed).saturating_add(weight) > free {
             posts.count_full();
@@ -124,7 +128,7 @@ impl Drop for Post {
     }
 }
 
-/// The stream's end. What is not taken when it goes is given back to the ledger.
+/// The stream's end. What is not taken when it goes is given back to the budgets.
 pub struct Inbox(Arc<Shared>);
 
 impl Inbox {
@@ -179,7 +183,7 @@ impl Drop for Inbox {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::Limits;
+    use crate::budgets::Limits;
 
     fn progress(token: u64) -> ToStream {
         ToStream::Progress { token, revision: 1 }
@@ -201,26 +205,26 @@ mod tests {
 
     #[tokio::test]
     async fn messages_come_in_order_and_nothing_is_kept_behind_them() {
-        let ledger = Ledger::new(Limits::default());
-        let (to, mut inbox) = queue(&ledger);
+        let budgets = Budgets::new(Limits::default());
+        let (to, mut inbox) = queue(&budgets);
         for round in 0..3 {
             for n in 0..5 {
                 post(&to, round * 5 + n);
             }
-            assert_eq!(ledger.posts.used(), 5 * 1024);
+            assert_eq!(budgets.posts.used(), 5 * 1024);
             assert_eq!(token(inbox.recv().await), Some(round * 5));
             for n in 1..5 {
                 assert_eq!(token(inbox.try_recv()), Some(round * 5 + n));
             }
             assert!(inbox.try_recv().is_none());
-            assert_eq!((ledger.posts.used(), inbox.0.lock().more.capacity()), (0, 0));
+            assert_eq!((budgets.posts.used(), inbox.0.lock().more.capacity()), (0, 0));
         }
     }
 
     #[tokio::test]
     async fn a_waiting_stream_is_woken_by_a_message_and_by_the_end() {
-        let ledger = Ledger::new(Limits::default());
-        let (to, mut inbox) = queue(&ledger);
+        let budgets = Budgets::new(Limits::default());
+        let (to, mut inbox) = queue(&budgets);
         let stream = tokio::spawn(async move { (token(inbox.recv().await), token(inbox.recv().await)) });
         tokio::task::yield_now().await;
         post(&to, 7);
@@ -231,26 +235,26 @@ mod tests {
 
     #[test]
     fn what_no_stream_takes_is_given_back() {
-        let ledger = Ledger::new(Limits::default());
-        let (to, inbox) = queue(&ledger);
+        let budgets = Budgets::new(Limits::default());
+        let (to, inbox) = queue(&budgets);
         post(&to, 1);
         post(&to, 2);
         let late = progress(3);
         assert!(to.charge(&late));
         drop(inbox);
         to.send(late);
-        assert_eq!(ledger.posts.used(), 0);
+        assert_eq!(budgets.posts.used(), 0);
     }
 
     #[test]
     fn one_stream_may_hold_what_is_free() {
-        let ledger = Ledger::new(Limits { posts: 4 * 1024, ..Limits::default() });
-        let ((hung, inbox), (other, _other)) = (queue(&ledger), queue(&ledger));
+        let budgets = Budgets::new(Limits { posts: 4 * 1024, ..Limits::default() });
+        let ((hung, inbox), (other, _other)) = (queue(&budgets), queue(&budgets));
         post(&hung, 1);
         post(&hung, 2);
         assert!(!hung.charge(&progress(3)), "two of four are free, and it holds two");
         post(&other, 1);
         drop(inbox);
-        assert_eq!(ledger.posts.used(), 1024);
+        assert_eq!(budgets.posts.used(), 1024);
     }
 }

@@ -247,7 +247,7 @@ fn start(args: &[String], given: &Given, options: Options) -> Result<(), Failed>
     std::thread::Builder::new().name("core".into()).spawn(move || drop(ended.send(driver.run(first)))).map_err(io)?;
     runtime.block_on(async move {
         tokio::spawn(core::hand_out(to_clients));
-        tokio::spawn(edge.core().ledger().clone().cut_stalled());
+        tokio::spawn(edge.core().budgets().clone().cut_stalled());
         live(edge, &options, (bound.client, bound.metrics), core_ended, stops).await
     });
     Ok(())

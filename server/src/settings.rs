@@ -37,7 +37,7 @@ pub struct Settings {
     /// `--enable-grpc-gateway`.
     pub gateway: bool,
     /// Every bound in bytes.
-    pub budgets: crate::ledger::Limits,
+    pub budgets: crate::budgets::Limits,
     /// Seed of what the edge draws (lease ids): new for every start.
     pub seed: u64,
     pub etcd_level: &'static str,
@@ -71,7 +71,7 @@ impl Default for Settings {
             host_whitelist: vec!["*".into()],
             warn_unary_after: Duration::from_millis(300),
             gateway: true,
-            budgets: crate::ledger::Limits::default(),
+            budgets: crate::budgets::Limits::default(),
             seed: 1,
             etcd_level: ETCD_LEVEL,
         }

@@ -2,10 +2,10 @@
 //! values that apply waits for. Each does its jobs in the order of `node::queue` and reports to
 //! the core.
 
+use crate::budgets::{Budgets, Depth};
 use crate::core::CoreEnd;
 use crate::edge::Edge;
 use crate::intake::Intake;
-use crate::ledger::{Depth, Ledger};
 use crate::log;
 use disk::{Files, Log};
 use node::queue::{JobQueue, Queued};
@@ -55,7 +55,7 @@ pub struct Workers {
     log: Worker<LogJob>,
     reader: Worker<ReadJob>,
     background: Worker<BackgroundJob>,
-    ledger: Arc<Ledger>,
+    budgets: Arc<Budgets>,
 }
 
 impl Workers {
@@ -63,7 +63,7 @@ impl Workers {
         let shared = end.shared.clone();
         let flushes = edge.metrics().wal_fsync.clone();
         let wal = Worker::start("log", move |jobs| {
-            carry_out(&shared.intake, &shared.ledger.jobs_log, jobs, |job| {
+            carry_out(&shared.intake, &shared.budgets.jobs_log, jobs, |job| {
                 let saved = matches!(job, LogJob::Save { .. }).then(Instant::now);
                 let ran = work::run_log(&mut log, job);
                 if let Some(since) = saved {
@@ -75,22 +75,22 @@ impl Workers {
         })?;
         let (shared, reading) = (end.shared.clone(), files.clone());
         let reader = Worker::start("reader-apply", move |jobs| {
-            carry_out(&shared.intake, &shared.ledger.jobs_reader, jobs, |job| work::run_read(&*reading, job));
+            carry_out(&shared.intake, &shared.budgets.jobs_reader, jobs, |job| work::run_read(&*reading, job));
         })?;
         let shared = end.shared.clone();
         let background = Worker::start("background", move |jobs| {
             stand_back();
             let run = |job| work::run_background(&*files, whose, job);
-            carry_out(&shared.intake, &shared.ledger.jobs_background, jobs, run);
+            carry_out(&shared.intake, &shared.budgets.jobs_background, jobs, run);
         })?;
-        Ok(Workers { log: wal, reader, background, ledger: end.shared.ledger.clone() })
+        Ok(Workers { log: wal, reader, background, budgets: end.shared.budgets.clone() })
     }
 
     pub fn submit(&self, job: JobId, work: Job) {
         match work {
-            Job::Log(work) => self.log.submit(&self.ledger.jobs_log, job, work),
-            Job::Read(work) => self.reader.submit(&self.ledger.jobs_reader, job, work),
-            Job::Background(work) => self.background.submit(&self.ledger.jobs_background, job, work),
+            Job::Log(work) => self.log.submit(&self.budgets.jobs_log, job, work),
+            Job::Read(work) => self.reader.submit(&self.budgets.jobs_reader, job, work),
+            Job::Background(work) => self.background.submit(&self.budgets.jobs_background, job, work),
         }
     }
 

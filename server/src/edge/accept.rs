@@ -98,7 +98,7 @@ impl Drop for Open {
 
 fn admit(socket: TcpStream, spares: &Spares, edge: &Edge, door: Door) {
     let metrics = edge.metrics();
-    let most = i64::try_from(edge.core().ledger().limits.connections).unwrap_or(i64::MAX);
+    let most = i64::try_from(edge.core().budgets().limits.connections).unwrap_or(i64::MAX);
     if metrics.connections.get() >= most {
         metrics.connections_refused.inc();
         return;

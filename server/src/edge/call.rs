@@ -5,8 +5,8 @@ use super::methods::{Method, Methods};
 use super::metrics::{Calls, Metrics};
 use super::reply::Reply;
 use super::status::{self, Status};
+use crate::budgets::{Account, Budget};
 use crate::core::{Asked, Core};
-use crate::ledger::{Account, Budget};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -42,7 +42,7 @@ impl Edge {
         let methods = Methods::new();
         let metrics = Metrics::new(core.metrics(), &methods, core.settings(), core.member());
         let leases = AtomicU64::new(core.settings().seed);
-        let account = Account::new(core.ledger());
+        let account = Account::new(core.budgets());
         Edge { core, shared: Arc::new(Shared { methods, metrics, leases }), account }
     }
 
@@ -53,7 +53,7 @@ impl Edge {
 
     /// The same edge for one more connection.
     pub fn for_connection(&self) -> Edge {
-        Edge { account: Account::new(self.core.ledger()), ..self.clone() }
+        Edge { account: Account::new(self.core.budgets()), ..self.clone() }
     }
 
     pub fn account(&self) -> &Arc<Account> {
@@ -156,8 +156,8 @@ struct Held {
 
 impl Held {
     fn budget(&self) -> &Budget {
-        let ledger = self.edge.core.ledger();
-        if self.json { &ledger.json_requests } else { &ledger.inbound }
+        let budgets = self.edge.core.budgets();
+        if self.json { &budgets.json_requests } else { &budgets.inbound }
     }
 
     fn set(&mut self, bytes: usize) -> Result<(), Status> {

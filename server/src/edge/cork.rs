@@ -8,7 +8,7 @@
 //! A wake-up of the client's machine costs more than a copy: the frames of a large answer (16 KiB is
 //! what clients allow) are gathered, too. What a full socket leaves here is charged to the connection.
 
-use crate::ledger::{Account, Hold, What};
+use crate::budgets::{Account, Hold, What};
 use std::future::Future;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -132,7 +132,7 @@ impl<S: AsyncWrite + Unpin> Inner<S> {
         if len >= LARGE {
             return self.poll_through(cx, parts);
         }
-        let most = if self.account.ledger().is_pressed() { PRESSED } else { MOST };
+        let most = if self.account.budgets().is_pressed() { PRESSED } else { MOST };
         if self.waiting() + len > most {
             std::task::ready!(self.poll_out(cx))?;
         }
@@ -249,7 +249,7 @@ mod tests {
     }
 
     fn account() -> Arc<Account> {
-        Account::new(&crate::ledger::Ledger::new(crate::ledger::Limits::default()))
+        Account::new(&crate::budgets::Budgets::new(crate::budgets::Limits::default()))
     }
 
     fn writes(cork: &Cork<Socket>) -> Vec<usize> {
@@ -291,7 +291,7 @@ mod tests {
     #[test]
     fn order_is_kept_through_large_writes_and_a_full_socket() {
         let (mut cork, _) = Cork::new(Socket::default(), &Spares::default(), &account());
-        let held = |cork: &Cork<Socket>| lock(&cork.0).account.ledger().unsent.used();
+        let held = |cork: &Cork<Socket>| lock(&cork.0).account.budgets().unsent.used();
         assert!(matches!(write(&mut cork, &[1; 100]), Poll::Ready(Ok(100))));
         assert_eq!(held(&cork), 0, "not charged while the socket takes it");
         assert!(write(&mut cork, &[2; LARGE]).is_pending(), "what came first must go first");
@@ -319,7 +319,7 @@ mod tests {
     fn little_is_gathered_while_all_connections_hold_much() {
         let account = account();
         let (mut cork, _) = Cork::new(Socket::default(), &Spares::default(), &account);
-        let others = account.hold(What::Unsent, crate::ledger::Limits::default().unsent);
+        let others = account.hold(What::Unsent, crate::budgets::Limits::default().unsent);
         for _ in 0..PRESSED / 1024 {
             assert!(write(&mut cork, &[1; 1024]).is_ready());
         }

@@ -3,8 +3,8 @@
 use super::call::Call;
 use super::plan::{self, Plan};
 use super::status::{self, Status};
+use crate::budgets::What;
 use crate::core::Asked;
-use crate::ledger::What;
 use bytes::Bytes;
 use node::{Answer, Request};
 use store::Reply;

@@ -341,14 +341,14 @@ impl Metrics {
         self.damaged_segments.set(signed(mend.open));
     }
 
-    /// Copies the ledger. `held`: what is inside the core.
+    /// Copies the budgets. `held`: what is inside the core.
     pub fn refresh_budgets(&self, core: &crate::core::Core, held: &Held) {
-        let limits = &core.ledger().limits;
-        for budget in core.ledger().budgets() {
+        let limits = &core.budgets().limits;
+        for budget in core.budgets().all() {
             self.budget(budget.name, budget.used(), budget.limit(), Some(budget.times_full()));
         }
-        self.follow(&self.budget_cut.with_label_values(&["unsent"]), core.ledger().times_cut());
-        let lost = core.ledger().lost_frames();
+        self.follow(&self.budget_cut.with_label_values(&["unsent"]), core.budgets().times_cut());
+        let lost = core.budgets().lost_frames();
         for (reason, frames) in [("full", lost.full), ("closed", lost.closed)] {
             for (lane, count) in [("urgent", frames.urgent), ("log", frames.log), ("forward", frames.forward)] {
                 self.follow(&self.peer_lost.with_label_values(&[lane, reason]), count);

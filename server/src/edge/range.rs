@@ -7,7 +7,7 @@
 use super::call::{Asker, Call};
 use super::plan::{self, Plan, Show, Values};
 use super::status::{self, Status};
-use crate::ledger::{Hold, Share, What};
+use crate::budgets::{Hold, Share, What};
 use disk::fetch::Fetched;
 use node::{Answer, Found, RangeStart, Refusal, Request, Slice};
 use std::collections::VecDeque;
@@ -65,11 +65,11 @@ async fn ask(call: &Call, query: Query, serializable: bool, stream: bool, keep: 
 /// A sorted range: a small one at once; a large one is weighed, waits until what it needs is
 /// free, and is asked for again. It keeps its share until it is sent.
 async fn ask_sorted(call: &Call, query: Query, serializable: bool) -> Result<(Begun, Share), Status> {
-    let ledger = call.core().ledger();
+    let budgets = call.core().budgets();
     let mut needs = SMALL_SORT;
     loop {
         call.patiently(call.edge.account().ask()).await?;
-        let share = call.patiently(ledger.sort(needs)).await?.ok_or(status::TOO_MANY_REQUESTS)?;
+        let share = call.patiently(budgets.sort(needs)).await?.ok_or(status::TOO_MANY_REQUESTS)?;
         let request = Request::Range { query: query.clone(), linearizable: !serializable, stream: false, keep: needs };
         let asked = call.asked(request).await?;
         match asked.answer {

@@ -7,7 +7,7 @@
 
 use super::frames;
 use super::status::{Code, Status};
-use crate::ledger::{Account, Kept, Share, What};
+use crate::budgets::{Account, Kept, Share, What};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 use http_body::{Frame, SizeHint};
@@ -191,9 +191,9 @@ impl Reply {
         if self.speech != Speech::Grpc && len <= LARGEST {
             // A stream's earlier message has gone out as text.
             self.queue.lock().json = None;
-            let ledger = self.account().ledger().clone();
-            let Some(share) = ledger.json_answer(len * JSON_FACTOR).await else {
-                let most = ledger.json_answers.limit() / JSON_FACTOR;
+            let budgets = self.account().budgets().clone();
+            let Some(share) = budgets.json_answer(len * JSON_FACTOR).await else {
+                let most = budgets.json_answers.limit() / JSON_FACTOR;
                 let text = format!(
                     "kvorum: an answer of {len} bytes is more than JSON answers may hold here ({most}): \
                      ask for less, or over gRPC"

@@ -46,7 +46,7 @@ struct Session {
     /// What the transport holds: (place in its stream where it ends, bytes charged).
     on_the_way: VecDeque<(u64, usize)>,
     clock: Clock,
-    /// As last told to the ledger.
+    /// As last told to the budgets.
     held: u64,
 }
 
@@ -108,7 +108,7 @@ impl Session {
         let interval = spread(settings.watch_progress_interval, link.id());
         let fragment = settings.max_request_bytes.saturating_add(FRAGMENT_OVERHEAD);
         let limits = Limits {
-            buffer_bytes: usize::try_from(core.ledger().limits.watch_each).unwrap_or(usize::MAX),
+            buffer_bytes: usize::try_from(core.budgets().limits.watch_each).unwrap_or(usize::MAX),
             fragment_bytes: usize::try_from(fragment).unwrap_or(usize::MAX),
             progress_interval_ticks: ticks(interval),
         };
@@ -137,20 +137,20 @@ impl Session {
         }
     }
 
-    /// Tells the ledger what is held. While all streams together hold too much, each may hold
+    /// Tells the budgets what is held. While all streams together hold too much, each may hold
     /// an equal part of what is left.
     fn settle(&mut self) {
-        let ledger = self.core.ledger();
+        let budgets = self.core.budgets();
         let now = self.stream.held() as u64;
         match now.checked_sub(self.held) {
-            Some(more) => ledger.watch.take(more),
-            None => ledger.watch.give(self.held - now),
+            Some(more) => budgets.watch.take(more),
+            None => budgets.watch.give(self.held - now),
         }
         self.held = now;
-        let free = ledger.watch.limit().saturating_sub(ledger.watch.used());
-        let buffer = usize::try_from(free.min(ledger.limits.watch_each)).unwrap_or(usize::MAX).max(LEAST_BUFFER);
-        if self.stream.set_buffer(buffer) && free < ledger.limits.watch_each {
-            ledger.watch.count_full();
+        let free = budgets.watch.limit().saturating_sub(budgets.watch.used());
+        let buffer = usize::try_from(free.min(budgets.limits.watch_each)).unwrap_or(usize::MAX).max(LEAST_BUFFER);
+        if self.stream.set_buffer(buffer) && free < budgets.limits.watch_each {
+            budgets.watch.count_full();
         }
     }
 
@@ -169,7 +169,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.core.ledger().watch.give(self.held);
+        self.core.budgets().watch.give(self.held);
     }
 }
 

@@ -1,7 +1,7 @@
 //! What waits to be sent on one connection: the lanes of `node::lanes` behind a lock, charged to
-//! the ledger.
+//! the budgets.
 
-use crate::ledger::Ledger;
+use crate::budgets::Budgets;
 use node::frame::Lane;
 use node::lanes::{Bounds, Lanes, Pushed};
 use std::collections::VecDeque;
@@ -9,34 +9,34 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::Notify;
 
 pub struct Queue {
-    ledger: Arc<Ledger>,
+    budgets: Arc<Budgets>,
     lanes: Mutex<Lanes<Vec<u8>>>,
     ready: Notify,
 }
 
 impl Queue {
-    pub fn new(ledger: &Arc<Ledger>) -> Queue {
-        let bounds = Bounds { raft: ledger.limits.peer_send, forward: ledger.limits.peer_forwards };
-        Queue { ledger: ledger.clone(), lanes: Mutex::new(Lanes::new(bounds)), ready: Notify::new() }
+    pub fn new(budgets: &Arc<Budgets>) -> Queue {
+        let bounds = Bounds { raft: budgets.limits.peer_send, forward: budgets.limits.peer_forwards };
+        Queue { budgets: budgets.clone(), lanes: Mutex::new(Lanes::new(bounds)), ready: Notify::new() }
     }
 
-    /// Changes the lanes, and brings the ledger up to it. Both under the lock: nothing is given back
+    /// Changes the lanes, and brings the budgets up to it. Both under the lock: nothing is given back
     /// before it was taken.
     fn change<T>(&self, change: impl FnOnce(&mut Lanes<Vec<u8>>) -> T) -> T {
         let mut lanes = self.lanes.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let (before, lost_before) = (lanes.waiting(), lanes.lost());
         let done = change(&mut lanes);
         let (after, lost) = (lanes.waiting(), lanes.lost().since(lost_before));
-        let ledger = &self.ledger;
-        ledger.peer_send.take(after.raft.saturating_sub(before.raft));
-        ledger.peer_send.give(before.raft.saturating_sub(after.raft));
-        ledger.peer_forwards.take(after.forward.saturating_sub(before.forward));
-        ledger.peer_forwards.give(before.forward.saturating_sub(after.forward));
-        ledger.peer_send_frames.moved(before.frames.sum(), after.frames.sum());
+        let budgets = &self.budgets;
+        budgets.peer_send.take(after.raft.saturating_sub(before.raft));
+        budgets.peer_send.give(before.raft.saturating_sub(after.raft));
+        budgets.peer_forwards.take(after.forward.saturating_sub(before.forward));
+        budgets.peer_forwards.give(before.forward.saturating_sub(after.forward));
+        budgets.peer_send_frames.moved(before.frames.sum(), after.frames.sum());
         if lost.full.sum() + lost.closed.sum() > 0 {
-            (0..lost.full.urgent + lost.full.log).for_each(|_| ledger.peer_send.count_full());
-            (0..lost.full.forward).for_each(|_| ledger.peer_forwards.count_full());
-            ledger.lose_frames(lost);
+            (0..lost.full.urgent + lost.full.log).for_each(|_| budgets.peer_send.count_full());
+            (0..lost.full.forward).for_each(|_| budgets.peer_forwards.count_full());
+            budgets.lose_frames(lost);
         }
         done
     }
@@ -82,9 +82,9 @@ mod tests {
     use node::lanes::PerLane;
 
     #[test]
-    fn the_ledger_follows_what_waits_and_what_is_lost() {
-        let ledger = Ledger::new(crate::ledger::Limits::default());
-        let queue = Queue::new(&ledger);
+    fn the_budgets_follow_what_waits_and_what_is_lost() {
+        let budgets = Budgets::new(crate::budgets::Limits::default());
+        let queue = Queue::new(&budgets);
         assert_eq!(queue.push(Lane::Urgent, vec![0]), Pushed::Closed);
         assert!(queue.take_refused() && !queue.take_refused());
         queue.open();
@@ -95,9 +95,9 @@ mod tests {
         }
         assert_eq!(queue.push(Lane::Urgent, vec![99]), Pushed::Queued);
         // 15 appends and the urgent byte fit; appends 0 to 4 were the oldest.
-        assert_eq!((ledger.peer_send.used(), ledger.peer_send.times_full()), ((15 << 20) + 1, 5));
-        assert_eq!((ledger.peer_forwards.used(), ledger.peer_forwards.times_full()), (8 << 20, 12));
-        assert_eq!(ledger.peer_send_frames.get(), 24);
+        assert_eq!((budgets.peer_send.used(), budgets.peer_send.times_full()), ((15 << 20) + 1, 5));
+        assert_eq!((budgets.peer_forwards.used(), budgets.peer_forwards.times_full()), (8 << 20, 12));
+        assert_eq!(budgets.peer_send_frames.get(), 24);
         let mut out = VecDeque::new();
         queue.take(3 << 20, &mut out);
         let first: Vec<u8> = out.iter().map(|frame| frame[0]).collect();
@@ -107,8 +107,8 @@ mod tests {
         out.clear();
         queue.take(usize::MAX, &mut out);
         assert!(out.is_empty(), "a broken connection's frames are gone");
-        assert_eq!((ledger.peer_send.used(), ledger.peer_forwards.used(), ledger.peer_send_frames.get()), (0, 0, 0));
-        let lost = ledger.lost_frames();
+        assert_eq!((budgets.peer_send.used(), budgets.peer_forwards.used(), budgets.peer_send_frames.get()), (0, 0, 0));
+        let lost = budgets.lost_frames();
         assert_eq!(lost.full, PerLane { urgent: 0, log: 5, forward: 12 });
         assert_eq!(lost.closed, PerLane { urgent: 1, log: 13, forward: 7 });
     }

@@ -1,7 +1,7 @@
 use super::*;
 
-fn small() -> Arc<Ledger> {
-    Ledger::new(Limits { unsent: 1000, unsent_each: 400, sorts: 10 * 1024, ..Limits::default() })
+fn small() -> Arc<Budgets> {
+    Budgets::new(Limits { unsent: 1000, unsent_each: 400, sorts: 10 * 1024, ..Limits::default() })
 }
 
 #[test]
@@ -78,12 +78,12 @@ fn sizes_are_read_as_people_write_them() {
 
 #[test]
 fn a_connection_holds_its_share_of_what_is_free() {
-    let ledger = small();
-    let (a, b) = (Account::new(&ledger), Account::new(&ledger));
+    let budgets = small();
+    let (a, b) = (Account::new(&budgets), Account::new(&budgets));
     let held = a.hold(What::Unsent, 400);
     assert!(!a.may_ask(), "over its own bound");
     assert!(b.may_ask());
-    let more: Vec<Arc<Account>> = (0..5).map(|_| Account::new(&ledger)).collect();
+    let more: Vec<Arc<Account>> = (0..5).map(|_| Account::new(&budgets)).collect();
     let _holds: Vec<Hold> = more.iter().map(|account| account.hold(What::Unsent, 100)).collect();
     // 900 of 1000 are held.
     assert!(b.may_read(5000), "one that holds nothing may always go on");
@@ -95,8 +95,8 @@ fn a_connection_holds_its_share_of_what_is_free() {
 
 #[test]
 fn pieces_are_small_when_half_is_held() {
-    let ledger = small();
-    let (a, b) = (Account::new(&ledger), Account::new(&ledger));
+    let budgets = small();
+    let (a, b) = (Account::new(&budgets), Account::new(&budgets));
     let held = a.hold(What::Places, 499);
     assert_eq!(b.piece(256 << 10), 256 << 10);
     let more = a.hold(What::Unsent, 1);
@@ -107,8 +107,8 @@ fn pieces_are_small_when_half_is_held() {
 
 #[tokio::test]
 async fn a_read_waits_until_the_client_takes_what_it_asked_for() {
-    let ledger = small();
-    let account = Account::new(&ledger);
+    let budgets = small();
+    let account = Account::new(&budgets);
     let places = account.hold(What::Places, 390);
     let first = tokio::time::timeout(std::time::Duration::from_secs(60), account.read(300)).await;
     let mut first = first.expect("what handlers hold does not stop them");
@@ -124,22 +124,22 @@ async fn a_read_waits_until_the_client_takes_what_it_asked_for() {
     drop(first);
     let second = waits.await.unwrap();
     drop((second, places));
-    assert_eq!((ledger.unsent.used(), ledger.unsent.times_full()), (0, 1));
+    assert_eq!((budgets.unsent.used(), budgets.unsent.times_full()), (0, 1));
 }
 
 #[tokio::test]
 async fn sorts_wait_in_line_and_too_large_ones_are_told() {
-    let ledger = small();
-    assert!(ledger.sort(10 * 1024 + 1).await.is_none());
-    let mut large = ledger.sort(9 * 1024).await.unwrap();
+    let budgets = small();
+    assert!(budgets.sort(10 * 1024 + 1).await.is_none());
+    let mut large = budgets.sort(9 * 1024).await.unwrap();
     let waits = tokio::spawn({
-        let ledger = ledger.clone();
-        async move { ledger.sort(4096).await }
+        let budgets = budgets.clone();
+        async move { budgets.sort(4096).await }
     });
     tokio::task::yield_now().await;
     assert!(!waits.is_finished());
     large.shrink(1000);
     assert!(waits.await.unwrap().is_some());
     drop(large);
-    assert_eq!((ledger.sorts.used(), ledger.sorts.times_full()), (0, 2));
+    assert_eq!((budgets.sorts.used(), budgets.sorts.times_full()), (0, 2));
 }

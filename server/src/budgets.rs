@@ -1,8 +1,8 @@
-//! The ledger of byte budgets: everything that may grow with what clients do, by name.
+//! The byte budgets: everything that may grow with what clients do, by name.
 //!
 //! Each budget has an owner, a bound, a gauge, a counter of how often it was full, and one
 //! answer to "what when full": reads wait, writes are told "too many requests", watches are
-//! fed from history. The table for operators is in `docs/operations.md`; [`Limits`] says how
+//! fed from history. The table for operators is in `docs/operations/memory.md`; [`Limits`] says how
 //! the bounds follow from the memory of the machine.
 
 use crate::log::json;
@@ -260,7 +260,7 @@ impl Depth {
 
 /// Every budget outside the core thread; those inside are told by `node::Status`.
 #[derive(Debug)]
-pub struct Ledger {
+pub struct Budgets {
     pub limits: Limits,
     /// Requests of clients on their way to the core thread.
     pub queue: Budget,
@@ -300,10 +300,10 @@ pub struct Ledger {
     queue_waiting: AtomicU64,
 }
 
-impl Ledger {
-    pub fn new(limits: Limits) -> Arc<Ledger> {
+impl Budgets {
+    pub fn new(limits: Limits) -> Arc<Budgets> {
         let kib = |bytes: u64| Arc::new(Semaphore::new(usize::try_from(bytes / 1024).unwrap_or(usize::MAX >> 4)));
-        Arc::new(Ledger {
+        Arc::new(Budgets {
             queue: Budget::new("queue", limits.queue),
             peer_frames: Budget::new("peer_frames", limits.peer_frames),
             inbound: Budget::new("inbound", limits.inbound),
@@ -386,7 +386,7 @@ impl Ledger {
         *self.peer_lost.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn budgets(&self) -> [&Budget; 11] {
+    pub fn all(&self) -> [&Budget; 11] {
         [
             &self.queue,
             &self.peer_frames,
@@ -413,12 +413,12 @@ impl Ledger {
 
     /// Room for sorting `bytes`; waits its turn. None: more than there will ever be.
     pub async fn sort(self: &Arc<Self>, bytes: u64) -> Option<Share> {
-        Share::wait(self, &self.sort_room, |ledger| &ledger.sorts, bytes).await
+        Share::wait(self, &self.sort_room, |budgets| &budgets.sorts, bytes).await
     }
 
     /// Room for an answer of `bytes` in JSON; waits its turn. None: more than there will ever be.
     pub async fn json_answer(self: &Arc<Self>, bytes: u64) -> Option<Share> {
-        Share::wait(self, &self.json_room, |ledger| &ledger.json_answers, bytes).await
+        Share::wait(self, &self.json_room, |budgets| &budgets.json_answers, bytes).await
     }
 
     /// The core took what was queued.
@@ -446,20 +446,20 @@ impl Ledger {
 /// A share of a budget whose askers wait in line, so that a large one is not starved.
 #[derive(Debug)]
 pub struct Share {
-    ledger: Arc<Ledger>,
-    of: fn(&Ledger) -> &Budget,
+    budgets: Arc<Budgets>,
+    of: fn(&Budgets) -> &Budget,
     permit: OwnedSemaphorePermit,
     bytes: u64,
 }
 
 impl Share {
     async fn wait(
-        ledger: &Arc<Ledger>,
+        budgets: &Arc<Budgets>,
         room: &Arc<Semaphore>,
-        of: fn(&Ledger) -> &Budget,
+        of: fn(&Budgets) -> &Budget,
         bytes: u64,
     ) -> Option<Share> {
-        let budget = of(ledger);
+        let budget = of(budgets);
         let kib = u32::try_from(bytes.div_ceil(1024)).ok().filter(|_| bytes <= budget.limit());
         let Some(kib) = kib else {
             budget.count_full();
@@ -473,7 +473,7 @@ impl Share {
             }
         };
         budget.take(bytes);
-        Some(Share { ledger: ledger.clone(), of, permit, bytes })
+        Some(Share { budgets: budgets.clone(), of, permit, bytes })
     }
 
     /// Gives back what is above `bytes`.
@@ -483,14 +483,14 @@ impl Share {
         }
         let keep = usize::try_from(bytes.div_ceil(1024)).unwrap_or(usize::MAX);
         drop(self.permit.split(self.permit.num_permits().saturating_sub(keep)));
-        (self.of)(&self.ledger).give(self.bytes - bytes);
+        (self.of)(&self.budgets).give(self.bytes - bytes);
         self.bytes = bytes;
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        (self.of)(&self.ledger).give(self.bytes);
+        (self.of)(&self.budgets).give(self.bytes);
     }
 }
 
@@ -501,7 +501,7 @@ impl Drop for Share {
 /// connection that holds nothing may always hold one piece: nobody is starved.
 #[derive(Debug)]
 pub struct Account {
-    ledger: Arc<Ledger>,
+    budgets: Arc<Budgets>,
     /// In queues, and read for them: goes away as the client reads.
     unsent: AtomicU64,
     /// Held by handlers: the places of records that are still to be read.
@@ -519,15 +519,15 @@ pub enum What {
 }
 
 impl Account {
-    pub fn new(ledger: &Arc<Ledger>) -> Arc<Account> {
+    pub fn new(budgets: &Arc<Budgets>) -> Arc<Account> {
         let account = Arc::new(Account {
-            ledger: ledger.clone(),
+            budgets: budgets.clone(),
             unsent: AtomicU64::new(0),
             places: AtomicU64::new(0),
-            progress: AtomicU64::new(ledger.millis()),
+            progress: AtomicU64::new(budgets.millis()),
             cut: Notify::new(),
         });
-        let mut accounts = ledger.accounts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut accounts = budgets.accounts.lock().unwrap_or_else(PoisonError::into_inner);
         if accounts.len() == accounts.capacity() {
             accounts.retain(|account| account.strong_count() > 0);
         }
@@ -535,7 +535,7 @@ impl Account {
         account
     }
 
-    /// Waits until this connection is to be cut: see [`Ledger::cut_stalled`].
+    /// Waits until this connection is to be cut: see [`Budgets::cut_stalled`].
     pub async fn cut(&self) {
         self.cut.notified().await;
     }
@@ -545,8 +545,8 @@ impl Account {
         self.unsent.load(Ordering::Relaxed) > 0 && u128::from(since) >= STALL.as_millis()
     }
 
-    pub fn ledger(&self) -> &Arc<Ledger> {
-        &self.ledger
+    pub fn budgets(&self) -> &Arc<Budgets> {
+        &self.budgets
     }
 
     fn of(&self, what: What) -> &AtomicU64 {
@@ -561,8 +561,8 @@ impl Account {
     }
 
     fn share(&self) -> u64 {
-        let free = self.ledger.limits.unsent.saturating_sub(self.ledger.unsent.used());
-        free.min(self.ledger.limits.unsent_each)
+        let free = self.budgets.limits.unsent.saturating_sub(self.budgets.unsent.used());
+        free.min(self.budgets.limits.unsent_each)
     }
 
     /// Whether a read may be asked for now.
@@ -580,15 +580,15 @@ impl Account {
     /// How many bytes to read at once where `usual` is right when there is room: little once
     /// half of the budget is held, because every connection may always hold one piece.
     pub fn piece(&self, usual: u64) -> u64 {
-        if self.ledger.is_pressed() { usual.min(PRESSED_PIECE) } else { usual }
+        if self.budgets.is_pressed() { usual.min(PRESSED_PIECE) } else { usual }
     }
 
     async fn until(&self, enough: impl Fn() -> bool) {
         if enough() {
             return;
         }
-        self.ledger.unsent.count_full();
-        wait_until(&self.ledger.room, &self.ledger.waiting, enough).await;
+        self.budgets.unsent.count_full();
+        wait_until(&self.budgets.room, &self.budgets.waiting, enough).await;
     }
 
     /// Waits until a read may be asked for.
@@ -616,19 +616,19 @@ impl Account {
     pub fn take(&self, what: What, bytes: u64) {
         let before = self.of(what).fetch_add(bytes, Ordering::Relaxed);
         if what == What::Unsent && before == 0 {
-            self.progress.store(self.ledger.millis(), Ordering::Relaxed);
+            self.progress.store(self.budgets.millis(), Ordering::Relaxed);
         }
-        self.ledger.unsent.take(bytes);
+        self.budgets.unsent.take(bytes);
     }
 
     pub fn give(&self, what: What, bytes: u64) {
         let before = self.of(what).fetch_sub(bytes, Ordering::Relaxed);
         debug_assert!(before >= bytes, "a connection gave back more than it held");
         if what == What::Unsent && bytes > 0 {
-            self.progress.store(self.ledger.millis(), Ordering::Relaxed);
+            self.progress.store(self.budgets.millis(), Ordering::Relaxed);
         }
-        self.ledger.unsent.give(bytes);
-        self.ledger.wake();
+        self.budgets.unsent.give(bytes);
+        self.budgets.wake();
     }
 }
 
