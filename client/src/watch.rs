@@ -83,7 +83,7 @@ impl Watcher {
             let open = self.stream.as_mut().expect("ready has opened it");
             let taken = match open.responses.next().await {
                 Ok(Some(response)) => {
-                    self.header = response.header.clone().unwrap_or_default();
+                    self.header = response.header.unwrap_or_default();
                     self.resume.take(response)
                 }
                 Ok(None) => Err(closed(open)),
@@ -124,7 +124,7 @@ impl Watcher {
         let responses = self.client.open(Rpc::Watch, queued).await?;
         let mut open = Open { requests, responses };
         let created = open.responses.next().await?.ok_or_else(|| closed(&open))?;
-        self.header = created.header.clone().unwrap_or_default();
+        self.header = created.header.unwrap_or_default();
         self.resume.take(created)?;
         self.stream = Some(open);
         Ok(())

@@ -432,7 +432,7 @@ fn files_beside_the_log_are_nobodys_weak_spot() {
             let crc = crc32c::crc32c(&bytes[..len]);
             bytes[len..len + 4].copy_from_slice(&crc.to_le_bytes());
         });
-        let fault = recover(&newer, BOOT, OnDoubt::Keep).err().expect("refused").to_string();
+        let fault = recover(&newer, BOOT, OnDoubt::Keep).expect_err("refused").to_string();
         assert_eq!(fault, format!("{path} at byte 0: written in format level 9, this program knows up to 1"));
         assert_eq!(newer.calls(), 0);
         let gone = files.copy();

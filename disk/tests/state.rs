@@ -239,7 +239,7 @@ fn records_fetched_together_are_those_fetched_alone() {
         let chosen: Vec<usize> = (0..dice.roll() % 30).map(|_| (dice.roll() % wanted.len() as u64) as usize).collect();
         let asked = numbered(&chosen, &wanted);
         found.begin(asked.len());
-        let (kept, asked): (Vec<Wanted>, Vec<Wanted>) = asked.into_iter().partition(|_| dice.roll() % 4 == 0);
+        let (kept, asked): (Vec<Wanted>, Vec<Wanted>) = asked.into_iter().partition(|_| dice.roll().is_multiple_of(4));
         kept.iter().for_each(|kept| found.keep(kept.place, expected[chosen[kept.place]].clone()));
         assert_eq!(fetch(&life.files, asked, &mut found).unwrap(), []);
         assert_eq!(found.len(), chosen.len());

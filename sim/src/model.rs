@@ -294,8 +294,7 @@ impl Model {
     }
 
     fn check_put(&self, put: &Put, exists: impl Fn(&Model, &[u8]) -> bool) -> Result<(), Error> {
-        if put.lease != 0 && !self.leases.get(&put.lease).and_then(|l| l.last()).is_some_and(|l| l.ended_at == u64::MAX)
-        {
+        if put.lease != 0 && self.leases.get(&put.lease).and_then(|l| l.last()).is_none_or(|l| l.ended_at != u64::MAX) {
             return Err(Error::LeaseNotFound);
         }
         if (put.ignore_value || put.ignore_lease) && !exists(self, &put.key) {

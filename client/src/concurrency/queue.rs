@@ -204,11 +204,11 @@ impl Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        if let Some(place) = self.0.take() {
-            if place.session.give_place(&place.key) {
-                let session = place.session.clone();
-                session.beside(async move { place.leave_surely().await });
-            }
+        if let Some(place) = self.0.take()
+            && place.session.give_place(&place.key)
+        {
+            let session = place.session.clone();
+            session.beside(async move { place.leave_surely().await });
         }
     }
 }

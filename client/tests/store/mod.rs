@@ -90,7 +90,7 @@ impl Store {
         };
         self.writes += usize::from(call.method() == "Txn");
         match self.loses_each {
-            Some(each) if call.method() == "Txn" && self.writes % each == 0 => Reply::default().ends(End::Cut),
+            Some(each) if call.method() == "Txn" && self.writes.is_multiple_of(each) => Reply::default().ends(End::Cut),
             _ => reply,
         }
     }

@@ -165,7 +165,7 @@ impl Mirror {
             let page = self.here.range(request.clone()).await?;
             // All pages are of the first one's revision.
             if request.revision == 0 {
-                request.revision = page.header.clone().unwrap_or_default().revision;
+                request.revision = page.header.unwrap_or_default().revision;
                 self.bar.set_length(u64::try_from(page.count).unwrap_or(0));
             }
             for kv in &page.kvs {

@@ -130,7 +130,7 @@ async fn follow(
         };
         match next {
             Ok(batch) => {
-                let header = watcher.header().clone();
+                let header = *watcher.header();
                 if batch.events.is_empty() {
                     crate::say(&format!("progress notify: {}\n", header.revision))?;
                 }
@@ -145,7 +145,7 @@ async fn follow(
                     other => (error_text(other), 0),
                 };
                 complain!("watch was canceled ({reason})");
-                let header = ResponseHeader { revision: 0, ..watcher.header().clone() };
+                let header = ResponseHeader { revision: 0, ..*watcher.header() };
                 return form.print(&Seen { header, events: Vec::new(), end: Some((oldest, reason)) });
             }
         }
@@ -294,7 +294,7 @@ impl Answer for Seen {
 
     fn protobuf(&self) -> Outcome<Vec<u8>> {
         Ok(protobuf::bytes(&WatchResponse {
-            header: Some(self.header.clone()),
+            header: Some(self.header),
             events: self.events.clone(),
             canceled: self.end.is_some(),
             compact_revision: self.end.as_ref().map_or(0, |(oldest, _)| *oldest),

@@ -54,7 +54,7 @@ pub fn parse_boot(text: &str) -> Option<Boot> {
     let digits: Vec<char> = text.trim_end().chars().filter(|digit| *digit != '-').collect();
     let hex: Option<Vec<u8>> = digits
         .chunks(2)
-        .map(|pair| Some(u8::try_from(pair.first()?.to_digit(16)? << 4 | pair.get(1)?.to_digit(16)?).ok()?))
+        .map(|pair| u8::try_from(pair.first()?.to_digit(16)? << 4 | pair.get(1)?.to_digit(16)?).ok())
         .collect();
     Boot::try_from(hex?).ok()
 }

@@ -113,7 +113,7 @@ fn remove(call: &Call) -> Outcome {
     let id = id(call, call.args.len() == 1)?;
     let client = call.connect()?;
     let response: MemberRemoveResponse = call.timed(client.member_remove(id))?;
-    let header = response.header.clone();
+    let header = response.header;
     print(call, done(id, "removed from cluster", header.as_ref()), header.as_ref(), &response.members, &response)
 }
 
@@ -123,7 +123,7 @@ fn update(call: &Call) -> Outcome {
     let client = call.connect()?;
     check_urls(&urls)?;
     let response: MemberUpdateResponse = call.timed(client.member_update(id, urls))?;
-    let header = response.header.clone();
+    let header = response.header;
     print(call, done(id, "updated in cluster", header.as_ref()), header.as_ref(), &response.members, &response)
 }
 
@@ -131,7 +131,7 @@ fn promote(call: &Call) -> Outcome {
     let id = id(call, call.args.len() == 1)?;
     let client = call.connect()?;
     let response: MemberPromoteResponse = call.timed(client.member_promote(id))?;
-    let header = response.header.clone();
+    let header = response.header;
     print(call, done(id, "promoted in cluster", header.as_ref()), header.as_ref(), &response.members, &response)
 }
 
