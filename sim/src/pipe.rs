@@ -10,7 +10,7 @@ use node::lanes::{Bounds, Lanes, Pushed};
 use std::collections::VecDeque;
 use std::fmt;
 
-/// As `server/src/ledger.rs` gives it to a small machine with two peers.
+/// As `server/src/budgets.rs` gives it to a small machine with two peers.
 const BOUNDS: Bounds = Bounds { raft: 16 << 20, forward: 8 << 20 };
 
 pub struct Pipe {
