@@ -62,6 +62,10 @@ pub const ALL: &[&str] = &[
     "a member without a state was asked",
     "a frame was dropped inside a connection",
     "a frame was too long for a peer",
+    "backup taken",
+    "NOSPACE refused a write",
+    "backup ended by a snapshot",
+    "a sorted range was too large",
 ];
 
 #[derive(Clone, Debug, Default)]

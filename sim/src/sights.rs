@@ -37,6 +37,7 @@ pub enum Sight {
     Bandwidth,
     MaxFrame,
     DroppedFrames,
+    SpaceAlarm,
 }
 
 /// A switch as people name it.
@@ -85,6 +86,7 @@ pub const ALL: &[Entry] = &[
     entry(Sight::TickCap, "tick-cap", "after a pause a member lives through at most six of the missed ticks"),
     entry(Sight::Bandwidth, "bandwidth", "links have bandwidth, and frames queue in bounded lanes"),
     entry(Sight::MaxFrame, "max-frame", "a frame that is longer than a peer takes is dropped"),
+    entry(Sight::SpaceAlarm, "space-alarm", "the members' quota is small, and clients raise and take back NOSPACE"),
     entry(Sight::DroppedFrames, "dropped-frames", "appends and pieces are dropped inside a live connection"),
 ];
 
