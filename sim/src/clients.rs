@@ -58,6 +58,8 @@ pub(crate) struct Pending {
     pub serial: i64,
     /// What its member had applied when it was sent.
     applied: u64,
+    /// Its client waits no longer than this.
+    until: Time,
     walk: Option<Walking>,
     pub pulling: Option<crate::backups::Pulling>,
 }
@@ -127,21 +129,21 @@ impl Sim {
         let waiter = self.waiter(who, Reader::Client { client, tag });
         let request = self.request(&ask, tag);
         let floor = self.oracle.floor;
-        if let Ask::KeepAlive { lease } = &ask {
-            self.tried_to_renew(*lease);
-        }
-        let (serial, applied) = (self.oracle.serial(who), self.oracle.applied(who));
-        let sent = self.now;
-        let op = Pending { tag, ask, who, sent, floor, serial, applied, walk: None, pulling: None };
-        self.clients[client].op = Some(op);
-        self.give(who, Input::Request { waiter, request });
         // Some have no patience at all.
         let patience = match self.work_rng.below(25) {
             0 => *self.work_rng.pick(&[1, 30, MS, 30 * MS]),
             _ => self.plan.workload.deadline,
         };
-        let deadline = self.now + patience;
-        self.at(deadline, Event::Deadline { client, tag });
+        let until = self.now + patience;
+        if let Ask::KeepAlive { lease } = &ask {
+            self.tried_to_renew(*lease);
+        }
+        let (serial, applied) = (self.oracle.serial(who), self.oracle.applied(who));
+        let sent = self.now;
+        let op = Pending { tag, ask, who, sent, floor, serial, applied, until, walk: None, pulling: None };
+        self.clients[client].op = Some(op);
+        self.give(who, Input::Request { waiter, request });
+        self.at(until, Event::Deadline { client, tag });
         if self.is(Planted::RenewalWithoutLeader)
             && let Some(Pending { ask: Ask::KeepAlive { lease }, .. }) = &self.clients[client].op
             && self.oracle.model.lease_lives(*lease, self.oracle.last())
@@ -234,6 +236,15 @@ impl Sim {
         }
         self.marks.hit("outcome unknown");
         self.next_op(client);
+    }
+
+    /// What the edge says when its client has gone.
+    fn lose_interest(&mut self, who: usize, next: &Request) {
+        match *next {
+            Request::WalkNext { walk } => self.tell_member(who, Request::WalkEnd { walk }),
+            Request::BackupNext { backup, .. } => self.tell_member(who, Request::BackupEnd { backup }),
+            _ => {}
+        }
     }
 
     /// The member that would have answered is dead.
@@ -329,6 +340,11 @@ impl Sim {
             }
         };
         match next {
+            // Its cancellation met an answer that was on its way: it asks for no more.
+            Some((request, op)) if self.now >= op.until => {
+                self.lose_interest(who, &request);
+                self.next_op(client);
+            }
             Some((request, op)) => {
                 let waiter = self.waiter(who, Reader::Client { client, tag: op.tag });
                 self.clients[client].op = Some(op);
@@ -531,6 +547,10 @@ impl Sim {
     fn check_status(&mut self, who: usize, op: &Pending, status: &node::Status) {
         let mark = self.oracle.model.mark(status.applied);
         let right = mark.is_some_and(|mark| (mark.revision, mark.compacted) == (status.revision, status.compacted));
+        // It gave up a damaged state, and has nothing until the leader gives it another.
+        if status.applied == 0 && self.is_hurt(who) {
+            return self.marks.hit("a member without a state was asked");
+        }
         if status.member != self.members[who].id || status.applied < op.applied || !right {
             self.fail("KV-2", format!("m{} says {status:?}, which had applied {}: {mark:?}", who + 1, op.applied));
         }

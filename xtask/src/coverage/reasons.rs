@@ -41,8 +41,6 @@ const FLAGS: &str = "founding from the server's flags; members have numbers here
 const EDGE: &str = "for the server's edge, which is not simulated; its tests hold it";
 const SEALED: &str = "refusals behind a checksum that held: bytes of another program; unit tests hold them";
 const FOREIGN: &str = "refusals of files that this program did not write; the tests of `bolt` hold them";
-const LONE: &str =
-    "the proof of a tear, for a member alone on a machine that stayed up; `disk/tests/log_tail.rs` holds it";
 
 pub const REASONS: &[Reason] = &[
     some("", &["fmt"], "texts for people; unit tests hold the words"),
@@ -80,11 +78,6 @@ pub const REASONS: &[Reason] = &[
     some("node/src/watch/outbox.rs", &["set_budget", "is_over", "is_pressed"], EDGE),
     some("node/src/io/output.rs", &["is_empty", "places"], EDGE),
     some("store/src/command.rs", &["encode_put", "encode_delete_range", "encode_txn"], EDGE),
-    some(
-        "disk/src/log/tail.rs",
-        &["copy", "bodies", "is_prefix", "misses_a_write", "is_blank", "holds_an_earlier_batch"],
-        LONE,
-    ),
     some("consensus/src/message.rs", &["decode", "entries"], SEALED),
     some("disk/src/manifest.rs", &["decode_fields"], SEALED),
     some("disk/src/log/batch.rs", &["decode_table"], SEALED),
