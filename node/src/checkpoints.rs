@@ -293,7 +293,8 @@ impl Checkpoints {
         }
         running.finishing = true;
         let index = running.index;
-        let work = BackgroundJob::CheckpointFinish { index, head: running.head.clone(), held: pulled.to_vec() };
+        let work =
+            BackgroundJob::CheckpointFinish { index, head: Box::new(running.head.clone()), held: pulled.to_vec() };
         g.start(Task::Checkpoint { index }, work);
     }
 

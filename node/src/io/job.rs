@@ -77,7 +77,7 @@ pub enum BackgroundJob {
     /// `held`: checkpoints that a follower is still pulling.
     CheckpointFinish {
         index: u64,
-        head: store::ImageHead,
+        head: Box<store::ImageHead>,
         held: Vec<u64>,
     },
     /// The next records of a backup.
