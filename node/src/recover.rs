@@ -104,13 +104,14 @@ impl Node {
             let text = format!("the newest checkpoint is passed over for an older one: {fault}");
             out.push(Output::Note { level: Level::Error, text });
         }
-        checkpoint::settle(&**files, id, &loaded.manifest)?;
         let mut store = loaded.store;
-        records::list(&**files)?.into_iter().for_each(|segment| store.file_is_there(segment));
         let applied = applied_position(&store);
         if needs_restart(&content, applied) {
             restart_log(&mut log, &mut content, applied)?;
         }
+        transfer::followed(&**files, id)?;
+        checkpoint::settle(&**files, id, &loaded.manifest)?;
+        records::list(&**files)?.into_iter().for_each(|segment| store.file_is_there(segment));
         let unwritten = Unwritten { id, most: config.budgets.unwritten as u64 };
         let replayed = replay(&mut store, &log, &content, &**files, Some(unwritten))?;
         let mut entries = Vec::new();

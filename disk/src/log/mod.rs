@@ -409,7 +409,8 @@ impl Log {
     }
 
     /// The log begins again behind the entry `at`, which an installed checkpoint stands for. A crash
-    /// leaves the log from before or the one from after.
+    /// leaves the log from before or the one from after; the install is over behind it
+    /// ([`crate::transfer::followed`]).
     pub fn restart_at(&mut self, hard: HardState, at: Position) -> Result<(), Fault> {
         self.check_running()?;
         self.assert_forward(hard);
@@ -423,7 +424,7 @@ impl Log {
         while self.segments.len() > 1 {
             self.retire_first()?;
         }
-        Ok(())
+        crate::transfer::followed(&*self.files, self.id)
     }
 
     /// The last entry.

@@ -204,6 +204,10 @@ impl Cluster {
             ["failreads", id, count] => {
                 self.machines[&id.parse().expect("id")].files.fail_reads(count.parse().expect("count"));
             }
+            ["badpage", id, path, page] => {
+                let files = &self.machines[&id.parse().expect("id")].files;
+                files.spoil_page(&named(files, path), page.parse().expect("page"));
+            }
             ["flip", id, path, "first", word] => self.flip_first(id.parse().expect("id"), path, word),
             ["lose", id, path] => {
                 let files = &self.machines[&id.parse().expect("id")].files;
