@@ -3,6 +3,7 @@
 //! an operator must look. A file is there under its name in the directory, with `-` for `/`.
 
 use crate::header::read_full;
+use crate::holes::Holes;
 use crate::{Fault, Files, How};
 use std::io::ErrorKind;
 
@@ -50,7 +51,7 @@ pub(crate) fn copy(files: &dyn Files, path: &str) -> Result<(), Fault> {
 }
 
 fn copy_to(files: &dyn Files, path: &str, to: &str) -> Result<(), Fault> {
-    let from = files.open(path, How::Read).map_err(|e| Fault::io(path, 0, e))?;
+    let from = Holes::blank(files.open(path, How::Read).map_err(|e| Fault::io(path, 0, e))?);
     let into = files.open(to, How::Create).map_err(|e| Fault::io(to, 0, e))?;
     let (mut buffer, mut offset) = (vec![0; CHUNK], 0);
     loop {

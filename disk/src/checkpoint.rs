@@ -614,8 +614,14 @@ fn cut_segment(files: &dyn Files, named: &SegmentFile) -> Result<(), Fault> {
     let io = |e| Fault::io(&path, u64::from(named.len), e);
     let file = open_named(files, &path, How::Write)?;
     // Never made longer: the bytes would be zeros.
-    if file.len().map_err(io)? <= u64::from(named.len) || records::sealed_end(&*file, &path)? == Some(named.len) {
+    if file.len().map_err(io)? <= u64::from(named.len) {
         return Ok(());
+    }
+    match records::sealed_end(&*file, &path) {
+        Ok(Some(end)) if end == named.len => return Ok(()),
+        // A seek table that cannot be read is none, and a scan does without it.
+        Err(fault) if !fault.is_damage() => return Err(fault),
+        _ => {}
     }
     file.set_len(u64::from(named.len)).and_then(|()| file.sync()).map_err(io)
 }

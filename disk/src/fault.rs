@@ -1,5 +1,6 @@
 //! Why the disk said no: always with the file, where known the offset, and the reason.
 
+use crate::holes::Unreadable;
 use consensus::Position;
 use std::fmt;
 use std::io;
@@ -41,8 +42,11 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// A call on `file` failed.
+    /// A call on `file` failed. A place that the disk cannot read, in a start, is damaged ([`crate::Patient`]).
     pub fn io(file: &str, offset: u64, error: io::Error) -> Fault {
+        if let Some(place) = Unreadable::of(&error) {
+            return Fault::damaged(file, place.offset, place.to_string());
+        }
         Fault::Io { file: file.to_string(), offset, error }
     }
 
@@ -50,7 +54,7 @@ impl Fault {
         Fault::Damaged { file: file.to_string(), offset, what: what.into(), entries: Vec::new() }
     }
 
-    /// True if bytes were read but are wrong (a peer may have them right).
+    /// True if bytes were read and are wrong, or cannot be read in a start (a peer may have them right).
     pub fn is_damage(&self) -> bool {
         matches!(self, Fault::Damaged { .. })
     }

@@ -13,8 +13,8 @@ use crate::member::{Found, Node};
 use bytes::Bytes;
 use consensus::{ConfChange, Consensus, Doubt, Entry, EntryKind, HardState, Position, Restored};
 use disk::{
-    Fault, Files, Identity, Log, LogContent, LogOptions, OnDoubt, Reader, Tail, checkpoint, corrupt, records, staging,
-    transfer,
+    Fault, Files, Identity, Log, LogContent, LogOptions, OnDoubt, Patient, Reader, Tail, checkpoint, corrupt, records,
+    staging, transfer,
 };
 use std::sync::Arc;
 use store::{Member, Store};
@@ -55,9 +55,11 @@ impl Node {
     /// program wrote ([`Fault::NotUnderstood`]): with file, offset, reason.
     /// Of a lone member also an end of the log that may have been acknowledged ([`Fault::Doubtful`]).
     pub fn recover(config: Config, files: &Arc<dyn Files>, out: &mut Vec<Output>) -> Result<(Node, Log), Fault> {
+        // A start believes that a place cannot be read only after it has tried often.
+        let (served, files) = (files, &Patient::before(files));
         let said = out.len();
         let (fault, differs) = match Node::attempt(config.clone(), files, out) {
-            Ok(recovered) => return Ok(recovered),
+            Ok(recovered) => return serve(recovered, served),
             Err(Stuck::Fault(fault)) if fault.is_damage() => (fault, None),
             Err(Stuck::Fault(fault)) => return Err(fault),
             Err(Stuck::Differs { head, known }) => {
@@ -67,7 +69,7 @@ impl Node {
         };
         out.truncate(said);
         startover::begin(&**files, &config, fault, differs, out)?;
-        Node::attempt(config, files, out).map_err(Stuck::into_fault)
+        serve(Node::attempt(config, files, out).map_err(Stuck::into_fault)?, served)
     }
 
     fn attempt(config: Config, files: &Arc<dyn Files>, out: &mut Vec<Output>) -> Result<(Node, Log), Stuck> {
@@ -154,6 +156,11 @@ impl Node {
         let node = Node::assemble(config, consensus, store, &found, out);
         Ok((node, log))
     }
+}
+
+fn serve((node, mut log): (Node, Log), files: &Arc<dyn Files>) -> Result<(Node, Log), Fault> {
+    log.serve(Arc::clone(files))?;
+    Ok((node, log))
 }
 
 /// Why a member does not start as it is.

@@ -23,7 +23,7 @@ mod space;
 mod tail;
 
 use crate::doubt::Doubt;
-use crate::{Fault, Files, Identity};
+use crate::{Fault, Files, How, Identity};
 use batch::{Frame, Header, Indexes, Place, decode_bodies, decode_table, encode_table};
 use bytes::Bytes;
 use consensus::{Entry, HardState, Position};
@@ -252,6 +252,21 @@ impl Log {
         doubt: OnDoubt,
     ) -> Result<(Log, LogContent), Fault> {
         recover::recover(files, id, options, state, doubt, Reader::NONE)
+    }
+
+    /// Uses `files` from now on: the recovery is over, through whatever files it went.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn serve(&mut self, files: Arc<dyn Files>) -> Result<(), Fault> {
+        for segment in &mut self.segments {
+            segment.file = files.open(&segment.path, How::Write).map_err(|e| Fault::io(&segment.path, 0, e))?;
+        }
+        if self.tip_file.is_some() {
+            self.tip_file = marks::open_tip(&*files)?;
+        }
+        self.files = files;
+        Ok(())
     }
 
     /// As [`recover`](Log::recover), for whoever applies entries.

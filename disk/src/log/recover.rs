@@ -13,6 +13,7 @@ use super::{Log, LogContent, LogOptions, OnDoubt, Tail, Tip, Torn};
 use crate::ahead::Ahead;
 use crate::doubt::{self, Doubt, stricter};
 use crate::header::{check_identity, read_exact, read_full};
+use crate::holes::Holes;
 use crate::{EntryId, Fault, Files, How, Identity, PAGE};
 use consensus::{HardState, Position};
 use damage::Lost;
@@ -90,6 +91,7 @@ fn read(
     for (number, path) in named {
         let file = replay.log.files.open(&path, How::Write).map_err(|e| Fault::io(&path, 0, e))?;
         let len = file.len().map_err(|e| Fault::io(&path, 0, e))?;
+        let file = if goes_on { Holes::marked(file) } else { file };
         segments.push_back(Segment { id: number, path, file, len });
     }
     let count = segments.len();
