@@ -23,6 +23,8 @@ pub enum Harm {
     TailRot(Spot),
     /// Any file; `draw` says where.
     Rot(Spot, u64),
+    /// A page of the log or of an index cannot be read until it is written; the number says which.
+    BadSector(u64),
     /// Flushes between the beginning of the story and the power loss only seemed to happen.
     LostWrites,
     /// The last flushed write of the log lies a page away.
@@ -42,7 +44,10 @@ impl Harm {
     /// No trace of what is missing is left on the disk: only others can tell. While such a disk is
     /// not whole again, no other fault strikes, so that those who can tell are there.
     pub fn is_silent(self) -> bool {
-        !matches!(self, Harm::TailRot(_) | Harm::Rot(..) | Harm::LogHole(..) | Harm::StateGone | Harm::Emptied)
+        !matches!(
+            self,
+            Harm::TailRot(_) | Harm::Rot(..) | Harm::LogHole(..) | Harm::BadSector(_) | Harm::StateGone | Harm::Emptied
+        )
     }
 
     pub fn name(self) -> &'static str {
@@ -55,6 +60,7 @@ impl Harm {
             Harm::StateGone => "no checkpoint left",
             Harm::TailRot(_) => "rot of the last batch",
             Harm::Rot(..) => "rot while down",
+            Harm::BadSector(_) => "bad sector",
             Harm::LostWrites => "lost writes",
             Harm::Misdirected => "misdirected write",
         }
@@ -97,6 +103,7 @@ fn harm_of(sight: Sight, rng: &mut Rng) -> Option<Harm> {
         Sight::StateGone => Harm::StateGone,
         Sight::TailRot => Harm::TailRot(spot(rng)),
         Sight::Rot => Harm::Rot(spot(rng), rng.draw()),
+        Sight::BadSector => Harm::BadSector(rng.draw()),
         Sight::LostWrite => Harm::LostWrites,
         Sight::MisdirectedWrite => Harm::Misdirected,
         _ => return None,

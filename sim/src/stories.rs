@@ -209,6 +209,10 @@ impl Sim {
                 hurt.rotten.extend(disk.rot_anywhere(spot, draw));
                 !hurt.rotten.is_empty()
             }
+            Harm::BadSector(draw) => {
+                hurt.rotten.extend(disk.lose_sector(draw));
+                !hurt.rotten.is_empty()
+            }
             Harm::LostWrites => true,
             Harm::Misdirected => disk.misdirect(&hurt.older),
         };
@@ -300,9 +304,9 @@ impl Sim {
         let disk = self.members[who].disk.clone();
         match &hurt.right {
             Some(image)
-                if hurt
-                    .story
-                    .is_some_and(|s| !matches!(s.harm, Harm::TailRot(_) | Harm::Rot(..) | Harm::LogHole(..))) =>
+                if hurt.story.is_some_and(|s| {
+                    !matches!(s.harm, Harm::TailRot(_) | Harm::Rot(..) | Harm::LogHole(..) | Harm::BadSector(_))
+                }) =>
             {
                 disk.restore(image)
             }

@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// What a drive answers that cannot read.
+const EIO: i32 = 5;
+
 impl Files for Disk {
     fn open(&self, path: &str, how: How) -> io::Result<Arc<dyn File>> {
         let mut inner = self.lock();
@@ -143,6 +146,9 @@ impl File for Handle {
         let Some(data) = inner.files.get(&self.file) else { return Err(broken()) };
         let from = usize::try_from(offset).unwrap_or(usize::MAX).min(data.view.len());
         let len = into.len().min(data.view.len() - from);
+        if data.unreadable.range(from / PAGE..(from + len).div_ceil(PAGE)).next().is_some() {
+            return Err(io::Error::from_raw_os_error(EIO));
+        }
         into[..len].copy_from_slice(&data.view[from..from + len]);
         Ok(len)
     }
