@@ -325,9 +325,11 @@ impl Log {
     pub fn keep_doubt(&mut self, doubt: Option<consensus::Doubt>, hard: HardState) -> Result<(), Fault> {
         self.check_running()?;
         let Some(consensus::Doubt { promise, vote, sure }) = doubt else {
+            // The doubt last: as long as it is there, a start ends it again, and all of this with it.
+            crate::aside::clear(&*self.files)?;
             crate::late::clear(&*self.files)?;
             crate::doubt::clear(&*self.files)?;
-            return crate::aside::clear(&*self.files);
+            return Ok(());
         };
         // As long as a vote may be forgotten, nothing less is remembered than "everything".
         let promise = promise.filter(|_| !vote);
