@@ -63,7 +63,7 @@ pub use doubt::Doubt;
 pub use fault::{EntryId, Fault};
 pub use files::{File, Files, How, Identity};
 pub use header::HEADER;
-pub use log::{Boot, Log, LogContent, LogOptions, OnDoubt, Tail, Torn, parse_boot};
+pub use log::{Boot, Log, LogContent, LogOptions, OnDoubt, Reader, Tail, Torn, Understands, parse_boot};
 
 /// Highest format level that this program reads, and the one it writes.
 pub const LEVEL: u32 = 1;

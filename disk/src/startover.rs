@@ -11,6 +11,7 @@
 
 use crate::checkpoint::{INDEX_MAGIC, IndexFile, Manifest, frame_header, no_rows};
 use crate::header::{Fields, page, put_u64};
+use crate::manifest::manifest_path;
 use crate::records::names;
 use crate::staging::discard;
 use crate::transfer::{self, DIR, READY};
@@ -91,8 +92,9 @@ pub fn start_over(files: &dyn Files, id: Identity, head: &ImageHead, why: Why, a
 /// # Errors
 /// What the operating system says; files of a later level or of another member.
 pub fn known_head(files: &dyn Files, id: Identity) -> Result<Option<ImageHead>, Fault> {
-    for index in checkpoint::manifests(files)?.into_iter().rev() {
-        let path = format!("state/manifest-{index:016x}");
+    let installed = transfer::unfinished(files)?.then(|| READY.to_string());
+    let kept = checkpoint::manifests(files)?.into_iter().rev().map(manifest_path);
+    for path in installed.into_iter().chain(kept) {
         let head = Manifest::read(files, &path, id.cluster, Some(id.member)).and_then(|found| found.image_head());
         match head {
             Ok(head) if !head.members.is_empty() => return Ok(Some(head)),

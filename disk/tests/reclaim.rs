@@ -271,6 +271,7 @@ fn a_member_that_installs_what_was_rewritten_says_the_same() {
     let files = MemFiles::new();
     life::receive(&sender, &manifest, &files, |_, _, _| {});
     let installed = transfer::install(&files, ID, life::CONFIG).unwrap();
+    transfer::followed(&files, ID).unwrap();
     let mut installed = Life { files, id: ID, store: installed.store };
     same(&installed, &untouched(60), "installed");
     // And goes on as any other.

@@ -3,11 +3,14 @@
 
 use crate::Dice;
 use disk::{File, Files, How};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 const SECTOR: usize = 512;
+const PAGE: usize = 4096;
+/// What a drive answers that cannot read.
+const EIO: i32 = 5;
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -57,10 +60,10 @@ struct Disk {
     full: bool,
     /// Reads that fail next.
     unread: usize,
-    /// Pages that the disk cannot read: node and number. A write makes them readable.
-    bad: std::collections::BTreeSet<(usize, usize)>,
+    /// Pages that the disk cannot read: file and number. Writing one makes it readable, as a drive does.
+    bad: BTreeSet<(usize, usize)>,
     /// Pages that it cannot write either.
-    stuck: std::collections::BTreeSet<(usize, usize)>,
+    stuck: BTreeSet<(usize, usize)>,
 }
 
 /// What of the calls that no flush covers is on the disk after a crash.
@@ -80,6 +83,11 @@ pub struct MemFiles(Arc<Mutex<Disk>>);
 struct MemFile {
     disk: MemFiles,
     node: usize,
+}
+
+/// Numbers of the pages that these bytes lie on.
+fn pages(offset: usize, len: usize) -> std::ops::Range<usize> {
+    offset / PAGE..(offset + len).div_ceil(PAGE)
 }
 
 fn dir_of(path: &str) -> &str {
@@ -318,8 +326,8 @@ impl Disk {
                     target.resize(offset + bytes.len(), 0);
                 }
                 target[*offset..offset + bytes.len()].copy_from_slice(bytes);
-                let (first, last) = (offset / 4096, (offset + bytes.len().max(1) - 1) / 4096);
-                self.bad.retain(|(bad, page)| bad != node || *page < first || *page > last);
+                let written = pages(*offset, bytes.len());
+                self.bad.retain(|(bad, page)| bad != node || !written.contains(page));
             }
             Op::SetLen { node, len } => self.nodes[*node].resize(*len, 0),
             Op::Sync { .. } | Op::FailedSync { .. } | Op::SyncDir { .. } => {}
@@ -395,9 +403,8 @@ impl File for MemFile {
         }
         let bytes = disk.nodes[self.node].get(offset as usize..).unwrap_or(&[]);
         let len = bytes.len().min(into.len());
-        let (first, last) = (offset as usize / 4096, (offset as usize + len.max(1) - 1) / 4096);
-        if disk.bad.range((self.node, first)..=(self.node, last)).next().is_some() {
-            return Err(io::Error::from_raw_os_error(5));
+        if pages(offset as usize, len).any(|page| disk.bad.contains(&(self.node, page))) {
+            return Err(io::Error::from_raw_os_error(EIO));
         }
         into[..len].copy_from_slice(&bytes[..len]);
         Ok(len)

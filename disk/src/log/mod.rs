@@ -27,6 +27,7 @@ use crate::{Fault, Files, Identity};
 use batch::{Frame, Header, Indexes, Place, decode_bodies, decode_table, encode_table};
 use bytes::Bytes;
 use consensus::{Entry, HardState, Position};
+pub use recover::{Reader, Understands};
 use space::{Segment, Spares};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -250,7 +251,22 @@ impl Log {
         state: Option<Position>,
         doubt: OnDoubt,
     ) -> Result<(Log, LogContent), Fault> {
-        recover::recover(files, id, options, state, doubt)
+        recover::recover(files, id, options, state, doubt, Reader::NONE)
+    }
+
+    /// As [`recover`](Log::recover), for whoever applies entries.
+    ///
+    /// # Errors
+    /// Also [`Fault::NotUnderstood`]: a committed entry that `reader` is to apply. Nothing was changed.
+    pub fn recover_for(
+        reader: Reader,
+        files: Arc<dyn Files>,
+        id: Identity,
+        options: LogOptions,
+        state: Option<Position>,
+        doubt: OnDoubt,
+    ) -> Result<(Log, LogContent), Fault> {
+        recover::recover(files, id, options, state, doubt, reader)
     }
 
     /// Makes `hard` and `entries` durable: one batch, one flush. Entries at or below the last index
@@ -412,7 +428,8 @@ impl Log {
     }
 
     /// The log begins again behind the entry `at`, which an installed checkpoint stands for. A crash
-    /// leaves the log from before or the one from after.
+    /// leaves the log from before or the one from after; the install is over behind it
+    /// ([`crate::transfer::followed`]).
     pub fn restart_at(&mut self, hard: HardState, at: Position) -> Result<(), Fault> {
         self.check_running()?;
         self.assert_forward(hard);
@@ -426,7 +443,7 @@ impl Log {
         while self.segments.len() > 1 {
             self.retire_first()?;
         }
-        Ok(())
+        crate::transfer::followed(&*self.files, self.id)
     }
 
     /// The last entry.

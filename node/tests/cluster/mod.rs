@@ -226,16 +226,15 @@ impl Cluster {
             ["failreads", id, count] => {
                 self.machines[&id.parse().expect("id")].files.fail_reads(count.parse().expect("count"));
             }
-            // The disk cannot read this page of the first file whose name begins so.
-            ["badpage", id, path, page] => {
-                let files = &self.machines[&id.parse().expect("id")].files;
-                let found = files.files().into_iter().find(|name| name.starts_with(path)).expect("a file");
-                files.spoil_page(&found, page.parse().expect("page"));
-            }
+            // Nor can it write it.
             ["stuckpage", id, path, page] => {
                 let files = &self.machines[&id.parse().expect("id")].files;
-                let found = files.files().into_iter().find(|name| name.starts_with(path)).expect("a file");
-                files.stick_page(&found, page.parse().expect("page"));
+                files.stick_page(&named(files, path), page.parse().expect("page"));
+            }
+            // The disk cannot read this page until it is written.
+            ["badpage", id, path, page] => {
+                let files = &self.machines[&id.parse().expect("id")].files;
+                files.spoil_page(&named(files, path), page.parse().expect("page"));
             }
             ["flip", id, path, "first", word] => self.flip_first(id.parse().expect("id"), path, word),
             ["lose", id, path] => {

@@ -158,6 +158,14 @@ impl Replay {
         Ok(next)
     }
 
+    /// The last entry and the commit index of the part of the log that stays.
+    pub(super) fn stays(&self) -> (u64, u64) {
+        match &self.lost {
+            None => (self.log.last.index, self.log.hard.commit),
+            Some(lost) => lost.kept.as_ref().map_or((0, 0), |kept| (kept.last.index, kept.hard.commit)),
+        }
+    }
+
     /// What the damage comes to, with the end of the log behind it.
     ///
     /// # Errors
