@@ -257,6 +257,37 @@ fn damaged_files_stay_aside_until_nothing_is_missing() {
     assert_eq!(doubt::find(&files, ID).expect("reads"), None);
 }
 
+/// A log that begins again numbers its files anew. Spare files hold batches of the log before, some under
+/// the same numbers: none of them may ever stand for a batch of the new log.
+#[test]
+fn a_log_that_begins_again_does_not_take_old_batches_for_its_own() {
+    let options = LogOptions { segment_bytes: 64 << 10, boot: BOOT };
+    let of_bytes = |index, len| Entry { index, term: 1, kind: EntryKind::Normal, data: Bytes::from(vec![7; len]) };
+    let hard = |commit| HardState { term: 1, vote: 0, commit };
+    for newest in 3..9 {
+        let files = MemFiles::new();
+        let mut log = Log::create(files.shared(), ID, options, Position::default()).expect("an empty disk");
+        let mut last = 0;
+        while logs(&files).last().is_none_or(|path| *path < format!("log/{newest:016x}.log")) {
+            last += 1;
+            log.save(hard(last), &[of_bytes(last, 100)]).expect("saves");
+            log.cut_below(last).expect("cuts");
+        }
+        drop(log);
+        logs(&files).iter().for_each(|path| Files::remove(&files, path).expect("there"));
+        // One batch in each file, which leaves the end of the file as it was.
+        for next in last + 1..last + 12 {
+            let state = Some(Position { index: next - 1, term: 1 });
+            let (mut log, content) =
+                Log::recover(files.shared(), ID, options, state, OnDoubt::Peers).expect("has a state");
+            let right = next == last + 1 || content.tail == Tail::Whole;
+            assert!(right, "entry {next}, files up to {newest}: {:?}", content.tail);
+            log.save(hard(next - 1), &[of_bytes(next, 36 << 10)]).expect("saves");
+            log.cut_below(next).expect("cuts");
+        }
+    }
+}
+
 /// With nothing that it could begin with, the log is refused.
 #[test]
 fn without_a_state_a_log_that_is_gone_is_refused() {

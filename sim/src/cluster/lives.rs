@@ -50,7 +50,13 @@ impl Sim {
         let late = disk::late::marked(&*files, self.identity(who)).unwrap_or(true);
         let config = node::Config { late_founder: late, ..config };
         let mut out = Vec::new();
+        if self.is(Planted::RootUnflushed) {
+            disk.set_lies(Lies { ignores_root: true, ..Lies::default() });
+        }
         let recovered = guarded(|| Node::recover(config.clone(), &files, &mut out));
+        if self.is(Planted::RootUnflushed) {
+            disk.set_lies(Lies::default());
+        }
         let recovered = match recovered {
             Ok(Ok(both))
                 if self.is(Planted::LossForgotten)
@@ -101,6 +107,7 @@ impl Sim {
             rewriting: Vec::new(),
             status: Status::default(),
             frozen_once: false,
+            corrupt: false,
             late,
             publishing: None,
             published_urls: false,
