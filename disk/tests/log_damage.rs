@@ -6,7 +6,7 @@ use consensus::{Entry, EntryKind, HardState, Position};
 use disk::{Boot, Doubt, Fault, Files, How, Identity, Log, LogContent, LogOptions, OnDoubt, Tail, doubt};
 use std::collections::BTreeMap;
 use testkit::Dice;
-use testkit::files::{KEPT, MemFiles};
+use testkit::files::{KEPT, Kept, MemFiles};
 
 const ID: Identity = Identity { cluster: 0xc1, member: 0xa1 };
 const BOOT: Option<Boot> = Some([1; 16]);
@@ -286,6 +286,34 @@ fn a_log_that_begins_again_does_not_take_old_batches_for_its_own() {
             log.cut_below(next).expect("cuts");
         }
     }
+}
+
+/// A start that is killed leaves changes that its successor sees, and that are not on the disk. A cut that
+/// is finished then has all of them there.
+#[test]
+fn a_power_loss_behind_a_killed_start_takes_nothing_that_the_next_one_relied_on() {
+    let whole = written(true);
+    let damaged = logs(&whole)[1].clone();
+    whole.edit(&damaged, |bytes| bytes[5000] ^= 1);
+    let place = format!("aside/{}", damaged.replace('/', "-"));
+    let mut killed = 0;
+    for calls in 0.. {
+        let files = recorded(&whole);
+        files.fail_after(calls, std::io::ErrorKind::Other);
+        let first = open(&files, BOOT, OnDoubt::Peers).map(drop);
+        files.heal();
+        drop(open(&files, BOOT, OnDoubt::Peers).unwrap_or_else(|fault| panic!("after call {calls}: {fault}")));
+        let crashed = files.crash(files.calls(), Kept::Nothing);
+        let kept = crashed.contents().get(&place) == Some(&whole.bytes(&damaged));
+        assert!(kept, "killed after call {calls}: the damaged file is not aside");
+        let (log, content) = open(&crashed, NEXT_BOOT, OnDoubt::Peers).expect("opens");
+        check(&log, &content, &crashed, &format!("killed after call {calls}"));
+        if first.is_ok() {
+            break;
+        }
+        killed += 1;
+    }
+    assert!(killed > 20, "{killed}");
 }
 
 /// With nothing that it could begin with, the log is refused.

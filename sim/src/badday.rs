@@ -211,6 +211,11 @@ fn settings(plan: &mut Plan, sight: Sight, rng: &mut Rng) {
             let who = Who::Nth(rng.below(plan.members as u64) as usize);
             plan.faults.push((3 * SECOND, Fault::Crash { who, power: false, down: 11 * SECOND }));
         }
+        Sight::KilledThenPower => {
+            plan.killed_then_power = rng.between(40, 90);
+            // What is lost then must still be unflushed.
+            plan.flush = 5_000;
+        }
         Sight::Differs => {
             plan.digest_every = *rng.pick(&[8, 32, 64]);
             plan.until += 10 * SECOND;

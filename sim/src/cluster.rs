@@ -259,6 +259,8 @@ pub(crate) struct Member {
     pub busy_until: Time,
     /// The next record that is written is spoilt.
     pub spoil_record: bool,
+    /// Its process was killed, and behind its next start the power goes.
+    pub then_power: bool,
 }
 
 impl Member {
@@ -286,6 +288,7 @@ pub struct Sim {
     pub(crate) clients: Vec<Client>,
     pub(crate) rng: Rng,
     pub(crate) work_rng: Rng,
+    twice_rng: Rng,
     pub fault_counts: BTreeMap<&'static str, u64>,
     pub(crate) next_waiter: Waiter,
     pub(crate) next_tag: u64,
@@ -344,6 +347,7 @@ impl Sim {
                     slow: (0, 0),
                     busy_until: 0,
                     spoil_record: false,
+                    then_power: false,
                 }
             })
             .collect();
@@ -361,6 +365,7 @@ impl Sim {
             clients,
             rng: Rng::new(seed, "driver"),
             work_rng: Rng::new(seed, "workload"),
+            twice_rng: Rng::new(seed, "killed, then power"),
             fault_counts: BTreeMap::new(),
             next_waiter: 1,
             next_tag: 1,
@@ -664,10 +669,12 @@ impl Sim {
                 self.crash(who, false, Some(down));
             }
             Output::Fatal { reason } => self.fatal(who, reason),
-            Output::Restart { .. } if self.is(Planted::RebuildForgotten) => {}
             Output::Restart { reason } => {
                 self.tell(Some(who), "restarts", fold(reason.as_bytes()), 0, || reason.clone());
                 self.crash(who, false, Some(10 * MS));
+                if self.is(Planted::RebuildForgotten) {
+                    self.members[who].disk.lose_file("log/corrupt");
+                }
             }
         }
     }

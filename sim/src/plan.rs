@@ -235,6 +235,8 @@ pub struct Plan {
     pub log_segment_bytes: u64,
     pub checkpoint_bytes: u64,
     pub small_budgets: bool,
+    /// Percent of the kills behind whose next start the power goes.
+    pub killed_then_power: u64,
     /// Entries between two comparisons of digests.
     pub digest_every: u64,
     /// Mean one-way delay.
@@ -284,6 +286,7 @@ impl Plan {
             log_segment_bytes: *rng.pick(&[16 << 10, 32 << 10, 64 << 10, 256 << 10]),
             checkpoint_bytes: *rng.pick(&[1 << 10, 4 << 10, 4 << 10, 16 << 10, 1 << 20]),
             small_budgets: rng.percent(50),
+            killed_then_power: 0,
             digest_every: 4_096,
             delay: *rng.pick(&[200, 500, 2_000, 10_000]),
             breaks: *rng.pick(&[0, 0, 1, 5, 20]),

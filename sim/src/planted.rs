@@ -362,14 +362,14 @@ pub const BANK: &[Entry] = &[
     Entry {
         bug: Planted::RebuildForgotten,
         name: "rebuild-forgotten",
-        breaks: "a member whose state differs says so and never starts over",
+        breaks: "a member whose state differs restarts, and does not start over",
         found_by: &["H-3"],
     },
     Entry {
         bug: Planted::RootUnflushed,
         name: "root-unflushed",
         breaks: "names in the data directory are not flushed at a start",
-        found_by: &["D-1", "D-2", "recover"],
+        found_by: &["D-1", "D-2", "recover", "V-4"],
     },
     Entry {
         bug: Planted::PiecesUncounted,

@@ -38,6 +38,7 @@ pub enum Sight {
     MaxFrame,
     DroppedFrames,
     Differs,
+    KilledThenPower,
 }
 
 /// A switch as people name it.
@@ -88,6 +89,7 @@ pub const ALL: &[Entry] = &[
     entry(Sight::MaxFrame, "max-frame", "a frame that is longer than a peer takes is dropped"),
     entry(Sight::DroppedFrames, "dropped-frames", "appends and pieces are dropped inside a live connection"),
     entry(Sight::Differs, "differs", "the state of a member differs from the others', with all its checksums right"),
+    entry(Sight::KilledThenPower, "killed-then-power", "the power goes soon after a killed process was started again"),
 ];
 
 /// A sight that the product does not survive today, the number of the fault that it shows, and what is seen.
