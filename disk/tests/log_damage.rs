@@ -252,7 +252,7 @@ fn damaged_files_stay_aside_until_nothing_is_missing() {
     assert_eq!(aside.len(), all.len() - 1, "{aside:?}");
     let place = format!("aside/{}", all[1].replace('/', "-"));
     assert_eq!(files.bytes(&place)[5001..], damaged[5001..]);
-    log.keep_doubt(None).expect("clears");
+    log.keep_doubt(None, log.hard()).expect("clears");
     assert!(!files.files().iter().any(|path| path.starts_with("aside/")));
     assert_eq!(doubt::find(&files, ID).expect("reads"), None);
 }

@@ -173,7 +173,7 @@ fn old_files_go_with_the_last_checkpoint_that_names_them_and_old_handles_find_wh
     life.checkpoint();
     // Nothing is swept yet: some of these are dead soon.
     let early: Vec<(Located, Bytes)> = (2..=39)
-        .flat_map(|revision| (0..LAST).filter_map(move |number| Some((revision, number))))
+        .flat_map(|revision| (0..LAST).map(move |number| (revision, number)))
         .filter_map(|(revision, number)| life.store.get_at(&key(number), revision))
         .map(|item| (item.at.clone(), read(&life.files, &item.at)))
         .collect();

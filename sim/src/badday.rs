@@ -99,10 +99,10 @@ fn harm_of(sight: Sight, rng: &mut Rng) -> Option<Harm> {
         Sight::OlderDisk => Harm::Older,
         Sight::OlderLog => Harm::OlderLog,
         Sight::LogGone => Harm::LogGone,
-        Sight::LogHole => Harm::LogHole(spot(rng), rng.next()),
+        Sight::LogHole => Harm::LogHole(spot(rng), rng.draw()),
         Sight::StateGone => Harm::StateGone,
         Sight::TailRot => Harm::TailRot(spot(rng)),
-        Sight::Rot => Harm::Rot(spot(rng), rng.next()),
+        Sight::Rot => Harm::Rot(spot(rng), rng.draw()),
         Sight::LostWrite => Harm::LostWrites,
         Sight::MisdirectedWrite => Harm::Misdirected,
         Sight::Differs => Harm::Differs { leads: rng.percent(50) },
@@ -135,7 +135,7 @@ fn fault(plan: &Plan, sight: Sight, rng: &mut Rng) -> Option<Fault> {
     let who = if rng.percent(60) { Who::Leader } else { Who::Nth(rng.below(plan.members as u64) as usize) };
     let lasts = rng.between(1, 8) * SECOND;
     Some(match sight {
-        Sight::RotAwake => Fault::RotAwake { who, spot: spot(rng), draw: rng.next() },
+        Sight::RotAwake => Fault::RotAwake { who, spot: spot(rng), draw: rng.draw() },
         Sight::RecordRot => Fault::RecordRot { who },
         Sight::ReadsFail => Fault::ReadsFail { who, lasts: lasts / 4, percent: *rng.pick(&[5, 50, 100]) },
         Sight::NoRoomInside => Fault::NoRoom { who, lasts, quota: false },

@@ -64,6 +64,8 @@ struct Walking {
     id: u64,
     start: RangeStart,
     revision: i64,
+    /// No revision below this may be shown.
+    floor: u64,
     found: Found,
 }
 
@@ -270,7 +272,7 @@ impl Sim {
                     Some(id) => {
                         self.marks.hit("walk in slices");
                         let found = Found::none(&start.query);
-                        op.walk = Some(Walking { id, start, revision, found });
+                        op.walk = Some(Walking { id, start, revision, floor: op.floor, found });
                         Some((id, op))
                     }
                     None => {
@@ -287,7 +289,7 @@ impl Sim {
                     None => Some((walk.id, op)),
                     Some((count, more)) => {
                         let walk = op.walk.take().expect("there");
-                        self.walk_done(who, &range, stream, op.floor, walk, count, more);
+                        self.walk_done(who, &range, stream, walk, count, more);
                         None
                     }
                 }
@@ -311,16 +313,7 @@ impl Sim {
         }
     }
 
-    fn walk_done(
-        &mut self,
-        who: usize,
-        range: &Range,
-        stream: bool,
-        floor: u64,
-        walk: Walking,
-        count: i64,
-        more: bool,
-    ) {
+    fn walk_done(&mut self, who: usize, range: &Range, stream: bool, walk: Walking, count: i64, more: bool) {
         let mut start = walk.start;
         if !stream {
             let kvs = walk.found.len() as u64;
@@ -335,7 +328,7 @@ impl Sim {
         let measured = start.bytes;
         (start.found, start.count, start.more) = (walk.found, count, more);
         let found = start.found.clone();
-        self.range_done(who, range, floor, walk.revision, start);
+        self.range_done(who, range, walk.floor, walk.revision, start);
         if !stream
             && !self.oracle.failed()
             && let Ok(kvs) = self.found_kvs(who, &found, range.keys_only, range.target == 4)

@@ -555,7 +555,7 @@ impl Sim {
         }
         let passed = clock.pass(self.now);
         self.at(passed.next, Event::Tick { who, life, due: passed.next });
-        if !(self.is(Planted::ClockTooSlow) && !self.rng.percent(33)) {
+        if !self.is(Planted::ClockTooSlow) || self.rng.percent(33) {
             for _ in 0..passed.ticks {
                 self.give(who, Input::Tick);
             }
@@ -633,7 +633,7 @@ impl Sim {
                 });
                 self.answered(who, waiter, revision, answer);
             }
-            Output::Watch { stream, message } => self.to_stream(who, stream, message),
+            Output::Watch { stream, message } => self.tell_stream(who, stream, message),
             Output::Leader { term, leader, role } => {
                 self.tell(Some(who), "leader", term, leader, || format!("term {term}: {leader} ({role:?})"));
                 if leader != 0 && leader != self.members[who].last_leader {

@@ -189,7 +189,7 @@ impl Sim {
         let disk = self.members[who].disk.clone();
         disk.trouble(|t| t.loses_log = false);
         hurt.right.get_or_insert_with(|| disk.durable_image(self.now));
-        let draw = self.rng.next();
+        let draw = self.rng.draw();
         let done = match story.harm {
             Harm::Emptied => {
                 disk.empty();

@@ -57,6 +57,10 @@ struct Disk {
     full: bool,
     /// Reads that fail next.
     unread: usize,
+    /// Pages that the disk cannot read: node and number. A write makes them readable.
+    bad: std::collections::BTreeSet<(usize, usize)>,
+    /// Pages that it cannot write either.
+    stuck: std::collections::BTreeSet<(usize, usize)>,
 }
 
 /// What of the calls that no flush covers is on the disk after a crash.
@@ -118,6 +122,21 @@ impl MemFiles {
     /// The next `count` reads fail.
     pub fn fail_reads(&self, count: usize) {
         self.lock().unread = count;
+    }
+
+    /// The disk cannot read this page of a file any more, until it is written.
+    pub fn spoil_page(&self, path: &str, page: usize) {
+        let mut disk = self.lock();
+        let node = disk.names[path];
+        disk.bad.insert((node, page));
+    }
+
+    /// Nor can it write the page.
+    pub fn stick_page(&self, path: &str, page: usize) {
+        self.spoil_page(path, page);
+        let mut disk = self.lock();
+        let node = disk.names[path];
+        disk.stuck.insert((node, page));
     }
 
     pub fn heal(&self) {
@@ -257,6 +276,12 @@ impl Disk {
     }
 
     fn change(&mut self, op: Op) -> io::Result<()> {
+        if let Op::Write { node, offset, bytes } = &op {
+            let (first, last) = (offset / 4096, (offset + bytes.len().max(1) - 1) / 4096);
+            if self.stuck.range((*node, first)..=(*node, last)).next().is_some() {
+                return Err(io::Error::from_raw_os_error(5));
+            }
+        }
         if self.full && self.needs_room(&op) {
             if let Op::Write { node, offset, bytes } = op {
                 let bytes = bytes[..bytes.len() / 2].to_vec();
@@ -293,6 +318,8 @@ impl Disk {
                     target.resize(offset + bytes.len(), 0);
                 }
                 target[*offset..offset + bytes.len()].copy_from_slice(bytes);
+                let (first, last) = (offset / 4096, (offset + bytes.len().max(1) - 1) / 4096);
+                self.bad.retain(|(bad, page)| bad != node || *page < first || *page > last);
             }
             Op::SetLen { node, len } => self.nodes[*node].resize(*len, 0),
             Op::Sync { .. } | Op::FailedSync { .. } | Op::SyncDir { .. } => {}
@@ -368,6 +395,10 @@ impl File for MemFile {
         }
         let bytes = disk.nodes[self.node].get(offset as usize..).unwrap_or(&[]);
         let len = bytes.len().min(into.len());
+        let (first, last) = (offset as usize / 4096, (offset as usize + len.max(1) - 1) / 4096);
+        if disk.bad.range((self.node, first)..=(self.node, last)).next().is_some() {
+            return Err(io::Error::from_raw_os_error(5));
+        }
         into[..len].copy_from_slice(&bytes[..len]);
         Ok(len)
     }

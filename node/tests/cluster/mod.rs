@@ -105,6 +105,8 @@ pub struct Cluster {
     /// Seconds of one pass over everything at rest; 0: none.
     scrub: u64,
     founders: Vec<Member>,
+    /// All ends of processes are kills: the machine goes on.
+    same_boot: bool,
     /// Disks hang from the first start on.
     hung: bool,
     next: Waiter,
@@ -143,6 +145,19 @@ impl Cluster {
                 self.hung = true;
                 self.found(count.parse().expect("a number"));
             }
+            ["ballot", id] => {
+                let machine = &self.machines[&id.parse().expect("id")];
+                let whose = Identity { cluster: CLUSTER, member: id.parse().expect("id") };
+                let doubt = disk::doubt::find(&*machine.files.shared(), whose).expect("readable");
+                let doubt = doubt.map(|doubt| (doubt.promise, doubt.hard.term, doubt.hard.vote));
+                let _ = writeln!(
+                    self.told,
+                    "{id}: on disk {:?}, doubt {doubt:?}, in memory term {}",
+                    machine.log.hard(),
+                    machine.node.status().term
+                );
+            }
+            ["machine", "stays"] => self.same_boot = true,
             ["ticks", count] => (0..count.parse().expect("a number")).for_each(|_| self.tick()),
             ["cut", a, b] => self.cut_wire(a, b),
             ["long", a, b, ticks] => {
@@ -186,6 +201,12 @@ impl Cluster {
                 let files = &self.machines[&id.parse().expect("id")].files;
                 files.edit(&named(files, path), |bytes| bytes[from..until].fill(0));
             }
+            // A page written to another place as well.
+            ["misdirect", id, path, from, to] => {
+                let (from, to): (usize, usize) = (from.parse().expect("offset"), to.parse().expect("offset"));
+                let files = &self.machines[&id.parse().expect("id")].files;
+                files.edit(&named(files, path), |bytes| bytes.copy_within(from..from + 4096, to));
+            }
             ["truncate", id, path, len] => {
                 let len = len.parse().expect("length");
                 self.machines[&id.parse().expect("id")].files.edit(path, |bytes| bytes.truncate(len));
@@ -198,11 +219,23 @@ impl Cluster {
                     files.files().contains(&path).then(|| files.bytes(&path)[4096..].to_vec())
                 };
                 let (a, b) = (records(a), records(b));
+                assert!(a.is_some() || b.is_some(), "nobody has a file {path}");
                 let _ =
                     writeln!(self.told, "records of {path} are {}", if a == b { "the same" } else { "not the same" });
             }
             ["failreads", id, count] => {
                 self.machines[&id.parse().expect("id")].files.fail_reads(count.parse().expect("count"));
+            }
+            // The disk cannot read this page of the first file whose name begins so.
+            ["badpage", id, path, page] => {
+                let files = &self.machines[&id.parse().expect("id")].files;
+                let found = files.files().into_iter().find(|name| name.starts_with(path)).expect("a file");
+                files.spoil_page(&found, page.parse().expect("page"));
+            }
+            ["stuckpage", id, path, page] => {
+                let files = &self.machines[&id.parse().expect("id")].files;
+                let found = files.files().into_iter().find(|name| name.starts_with(path)).expect("a file");
+                files.stick_page(&found, page.parse().expect("page"));
             }
             ["flip", id, path, "first", word] => self.flip_first(id.parse().expect("id"), path, word),
             ["lose", id, path] => {
@@ -276,6 +309,7 @@ impl Cluster {
         self.boots += 1;
         let mut config = Config::new(CLUSTER, id, self.boots, 7 + id);
         config.founders = self.founders.clone();
+        config.kernel_boot = self.same_boot.then_some([1; 16]);
         config.segment_bytes = 64 << 10;
         config.log_segment_bytes = 256 << 10;
         config.checkpoint_bytes = 16 << 10;

@@ -141,7 +141,8 @@ impl Sim {
             // What cannot wait for space may end the member.
             life.faulted |= full;
             let faulted = life.faulted;
-            if !faulted && fault.is_damage() && !self.is_hurt(who) && !(installs && self.any_hurt()) {
+            let known = self.is_hurt(who) || (installs && self.any_hurt());
+            if !faulted && fault.is_damage() && !known {
                 return self.fail("D-5", format!("m{}: {text}", who + 1));
             }
             self.tell(Some(who), "disk", 2, 0, || text);

@@ -99,7 +99,7 @@ impl Inner {
         let wrong = match spot {
             Spot::Bit => vec![view[0] ^ (1 << (draw % 8))],
             Spot::ZeroPage => vec![0; size],
-            _ => (0..size).map(|_| draws.next() as u8).collect(),
+            _ => (0..size).map(|_| draws.draw() as u8).collect(),
         };
         self.replace(path, from, wrong)
     }
