@@ -47,7 +47,8 @@ pub(crate) fn copy(files: &dyn Files, path: &str) -> Result<(), Fault> {
     make(files)?;
     let to = place(path);
     if files.open(&to, How::Read).is_ok() {
-        return Ok(());
+        // A process that was killed may have named it and not flushed the name.
+        return files.sync_dir(DIR).map_err(|e| Fault::io(DIR, 0, e));
     }
     match copy_to(files, path, &format!("{to}.part")) {
         Err(fault) if fault.is_full() => {

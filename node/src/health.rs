@@ -9,8 +9,6 @@ use crate::jobs::Task;
 use disk::startover::Rebuilt;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The logical digest is exchanged at indexes divisible by this.
-const DIGEST_EVERY: u64 = 4_096;
 /// Digest marks remembered.
 const MARKS: u64 = 64;
 /// A clean stop waits at most this long for a successor. Ticks.
@@ -114,9 +112,10 @@ impl Health {
         }
     }
 
-    fn mark(&mut self, index: u64, digest: u128) {
+    /// `every`: entries between two marks.
+    fn mark(&mut self, every: u64, index: u64, digest: u128) {
         self.marks.insert(index, digest);
-        let floor = index.saturating_sub(MARKS * DIGEST_EVERY);
+        let floor = index.saturating_sub(MARKS * every);
         self.marks.retain(|mark, _| *mark > floor);
         self.peers.retain(|mark, _| *mark > floor);
     }
@@ -221,9 +220,10 @@ impl Health {
     /// A peer's digest at a mark. True: everyone else agrees and we differ, so this member is corrupt.
     #[must_use]
     pub(crate) fn on_digest(&mut self, g: &mut Ground, from: u64, index: u64, digest: u128) -> bool {
-        let floor = g.store.applied().index.saturating_sub(MARKS * DIGEST_EVERY);
-        let ceiling = g.store.applied().index + MARKS * DIGEST_EVERY;
-        if !index.is_multiple_of(DIGEST_EVERY) || index <= floor || index > ceiling {
+        let (every, applied) = (g.config.digest_every, g.store.applied().index);
+        let floor = applied.saturating_sub(MARKS * every);
+        let ceiling = applied + MARKS * every;
+        if !index.is_multiple_of(every) || index <= floor || index > ceiling {
             return false;
         }
         self.peers.entry(index).or_default().insert(from, digest);
@@ -375,11 +375,11 @@ impl Health {
     /// The result as for `on_digest`.
     #[must_use]
     pub(crate) fn applied(&mut self, g: &mut Ground, index: u64) -> bool {
-        if !index.is_multiple_of(DIGEST_EVERY) {
+        if !index.is_multiple_of(g.config.digest_every) {
             return false;
         }
         let digest = g.store.digest();
-        self.mark(index, digest);
+        self.mark(g.config.digest_every, index, digest);
         for to in g.peers() {
             g.send(to, Frame::Digest { index, digest });
         }

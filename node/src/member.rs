@@ -505,7 +505,8 @@ impl Node {
         for events in &applied.events {
             self.watches.publish(g, events);
         }
-        if let Some((waiter, revision)) = self.gate.applied(g, applied) {
+        let corrupt = self.health.willing().corrupt;
+        if let Some((waiter, revision)) = self.gate.applied(g, applied, corrupt) {
             self.checkpoints.wait_for_physical(g, waiter, revision);
         }
     }
