@@ -1,6 +1,7 @@
 //! The place `aside/`: files that a member with peers gave up because they are damaged. Nothing reads
 //! them. They stay until the member has again what it lost, for the case that no other member has it and
-//! an operator must look. A file is there under its name in the directory, with `-` for `/`.
+//! an operator must look. A file is there under its name in the directory, with `-` for `/`, and a number
+//! behind it if an earlier one has that name.
 
 use crate::header::read_full;
 use crate::holes::Holes;
@@ -22,10 +23,20 @@ fn make(files: &dyn Files) -> Result<(), Fault> {
     files.make_dir(DIR).and_then(|()| files.sync_dir("")).map_err(|e| Fault::io(DIR, 0, e))
 }
 
+/// Where a further file of that name goes: what is there already may be the only copy.
+fn free_place(files: &dyn Files, path: &str) -> String {
+    let first = place(path);
+    let numbered = (1..).map(|number| format!("{first}.{number}"));
+    std::iter::once(first.clone())
+        .chain(numbered)
+        .find(|name| matches!(files.open(name, How::Read), Err(error) if error.kind() == ErrorKind::NotFound))
+        .expect("numbers do not end")
+}
+
 /// The file at `path` goes there, durably. It is no error if it went before.
 pub(crate) fn take(files: &dyn Files, path: &str) -> Result<(), Fault> {
     make(files)?;
-    match files.rename(path, &place(path)) {
+    match files.rename(path, &free_place(files, path)) {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         other => other.map_err(|e| Fault::io(path, 0, e))?,
     }
@@ -37,7 +48,8 @@ pub(crate) fn copy(files: &dyn Files, path: &str) -> Result<(), Fault> {
     make(files)?;
     let to = place(path);
     if files.open(&to, How::Read).is_ok() {
-        return Ok(());
+        // A process that was killed may have named it and not flushed the name.
+        return files.sync_dir(DIR).map_err(|e| Fault::io(DIR, 0, e));
     }
     match copy_to(files, path, &format!("{to}.part")) {
         Err(fault) if fault.is_full() => {

@@ -20,7 +20,7 @@ use store::{Rev, SegmentUse};
 
 /// Bytes of a file of the index that are read at a time.
 const CHUNK: usize = 256 << 10;
-/// Damaged stretches of one segment that are told of at once; those behind them are found by the next look.
+/// Damaged stretches of one segment that are told of at once.
 const STRETCHES: u32 = 256;
 
 /// Bytes of a segment that are not what was written, from the first damaged record to the next whole one.
@@ -477,7 +477,12 @@ impl Walk {
     fn close(&mut self, before: Rev, step: &mut Step) {
         let Some((from, what)) = self.open.take() else { return };
         self.stretches += 1;
-        let (segment, until, last) = (self.segment, self.offset, self.last);
+        let (segment, last) = (self.segment, self.last);
+        // The last that is told of covers the rest, whatever it holds.
+        let (until, before) = match self.stretches {
+            STRETCHES => (self.until, Rev { main: last + 1, sub: 0 }),
+            _ => (self.offset, before),
+        };
         let what = format!("{} at byte {from}: {what}", records::path(segment));
         step.found.push(Finding::Stretch(Stretch { segment, from, until, after: self.before, before, last, what }));
     }

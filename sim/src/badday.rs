@@ -29,6 +29,11 @@ pub enum Harm {
     LostWrites,
     /// The last flushed write of the log lies a page away.
     Misdirected,
+    /// The state is another than that of the other members, and all checksums are right. `leads`: the
+    /// member is asked to lead before that is found.
+    Differs {
+        leads: bool,
+    },
 }
 
 /// How much changes.
@@ -63,6 +68,7 @@ impl Harm {
             Harm::BadSector(_) => "bad sector",
             Harm::LostWrites => "lost writes",
             Harm::Misdirected => "misdirected write",
+            Harm::Differs { .. } => "state that differs",
         }
     }
 }
@@ -106,6 +112,7 @@ fn harm_of(sight: Sight, rng: &mut Rng) -> Option<Harm> {
         Sight::BadSector => Harm::BadSector(rng.draw()),
         Sight::LostWrite => Harm::LostWrites,
         Sight::MisdirectedWrite => Harm::Misdirected,
+        Sight::Differs => Harm::Differs { leads: rng.percent(50) },
         _ => return None,
     })
 }
@@ -116,13 +123,18 @@ fn story(sight: Sight, rng: &mut Rng) -> Option<Fault> {
         Harm::LostWrites | Harm::Misdirected => End::Power,
         _ => *rng.pick(&[End::Kill, End::Power, End::Power, End::Clean]),
     };
-    Some(Fault::Hurt(Story {
+    let story = Story {
         harm,
         who: if rng.percent(50) { Who::Leader } else { Who::Nth(rng.below(7) as usize) },
         behind: if rng.percent(70) { rng.between(500, 4_000) * MS } else { 0 },
         end,
         all: end != End::Clean && rng.percent(40),
         down: rng.between(20, 2_000) * MS,
+    };
+    Some(Fault::Hurt(match harm {
+        // Nobody may need a snapshot of a state that is wrong.
+        Harm::Differs { .. } => Story { behind: 0, all: false, ..story },
+        _ => story,
     }))
 }
 
@@ -153,6 +165,7 @@ fn share(sight: Sight) -> u64 {
     match sight {
         Sight::BigValues => 10,
         Sight::ManyLeases => 2,
+        Sight::Differs => 8,
         Sight::Bandwidth => 20,
         _ => 15,
     }
@@ -204,6 +217,15 @@ fn settings(plan: &mut Plan, sight: Sight, rng: &mut Rng) {
             // One is away while they are granted, and needs a snapshot when it is back.
             let who = Who::Nth(rng.below(plan.members as u64) as usize);
             plan.faults.push((3 * SECOND, Fault::Crash { who, power: false, down: 11 * SECOND }));
+        }
+        Sight::KilledThenPower => {
+            plan.killed_then_power = rng.between(40, 90);
+            // What is lost then must still be unflushed.
+            plan.flush = 5_000;
+        }
+        Sight::Differs => {
+            plan.digest_every = *rng.pick(&[8, 32, 64]);
+            plan.until += 10 * SECOND;
         }
         Sight::LaneHung => {
             plan.small_budgets = true;

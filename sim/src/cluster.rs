@@ -37,6 +37,7 @@ pub fn genesis_index(members: usize) -> u64 {
 }
 pub const MIN_TTL: i64 = 2;
 const LOG: usize = 0;
+const BACKGROUND: usize = 2;
 const PROBE: Waiter = u64::MAX;
 
 /// What happens next, and when. `life` tells a member's lives apart.
@@ -211,6 +212,8 @@ pub(crate) struct Life {
     rewriting: Vec<u32>,
     pub status: Status,
     pub frozen_once: bool,
+    /// It said CORRUPT before the turn that is carried out.
+    pub corrupt: bool,
     /// It founded when others were beyond genesis, and had not caught up when it started.
     late: bool,
     /// It tells the others its client URLs.
@@ -256,6 +259,8 @@ pub(crate) struct Member {
     pub busy_until: Time,
     /// The next record that is written is spoilt.
     pub spoil_record: bool,
+    /// Its process was killed, and behind its next start the power goes.
+    pub then_power: bool,
 }
 
 impl Member {
@@ -283,6 +288,7 @@ pub struct Sim {
     pub(crate) clients: Vec<Client>,
     pub(crate) rng: Rng,
     pub(crate) work_rng: Rng,
+    twice_rng: Rng,
     pub fault_counts: BTreeMap<&'static str, u64>,
     pub(crate) next_waiter: Waiter,
     pub(crate) next_tag: u64,
@@ -305,7 +311,7 @@ fn lane_number(job: &Job) -> usize {
     match job {
         Job::Log(_) => LOG,
         Job::Read(_) => 1,
-        Job::Background(_) => 2,
+        Job::Background(_) => BACKGROUND,
     }
 }
 
@@ -319,6 +325,7 @@ impl Sim {
                 disk.set_lies(Lies {
                     ignores_sync: planted == Some(Planted::FlushLies),
                     ignores_sync_dir: planted == Some(Planted::DirFlushLies),
+                    ignores_root: false,
                 });
                 Member {
                     id: i as u64 + 1,
@@ -340,6 +347,7 @@ impl Sim {
                     slow: (0, 0),
                     busy_until: 0,
                     spoil_record: false,
+                    then_power: false,
                 }
             })
             .collect();
@@ -357,6 +365,7 @@ impl Sim {
             clients,
             rng: Rng::new(seed, "driver"),
             work_rng: Rng::new(seed, "workload"),
+            twice_rng: Rng::new(seed, "killed, then power"),
             fault_counts: BTreeMap::new(),
             next_waiter: 1,
             next_tag: 1,
@@ -435,6 +444,7 @@ impl Sim {
         config.log_segment_bytes = self.plan.log_segment_bytes;
         config.checkpoint_bytes = self.plan.checkpoint_bytes;
         config.quota_bytes = -1;
+        config.digest_every = self.plan.digest_every;
         config.scrub_seconds = 20;
         config.founders = self.founders();
         if self.plan.small_budgets {
@@ -573,6 +583,7 @@ impl Sim {
         self.tick(who, number, self.members[who].clock.due());
         let Some(life) = self.members[who].up.as_mut() else { return };
         life.turn_set = false;
+        life.corrupt = crate::differs::is_corrupt(&life.status);
         let inputs = std::mem::take(&mut life.inbox);
         let count = inputs.len() as u64;
         let mut out = Vec::new();
@@ -647,7 +658,7 @@ impl Sim {
             }
             Output::Note { level, text } => {
                 if level == Level::Error || text.contains("disk") {
-                    self.marks_of_note(&text);
+                    self.marks_of_note(who, &text);
                 }
                 self.tell(Some(who), "note", fold(text.as_bytes()), 0, || format!("{level:?}: {text}"));
                 self.hear_note(who, &text);
@@ -661,11 +672,17 @@ impl Sim {
             Output::Restart { reason } => {
                 self.tell(Some(who), "restarts", fold(reason.as_bytes()), 0, || reason.clone());
                 self.crash(who, false, Some(10 * MS));
+                if self.is(Planted::RebuildForgotten) {
+                    self.members[who].disk.lose_file("log/corrupt");
+                }
             }
         }
     }
 
-    fn marks_of_note(&mut self, text: &str) {
+    fn marks_of_note(&mut self, who: usize, text: &str) {
+        if text.contains("differs from what the other members agree on: CORRUPT") {
+            self.found_to_differ(who);
+        }
         if text.contains("giving up leadership") {
             self.marks.hit("leader gave way with a hung disk");
         }

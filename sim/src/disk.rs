@@ -104,6 +104,8 @@ pub struct CallFault {
 pub struct Lies {
     pub ignores_sync: bool,
     pub ignores_sync_dir: bool,
+    /// Of the directory of all files alone.
+    pub ignores_root: bool,
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -62,6 +62,10 @@ pub const ALL: &[&str] = &[
     "a member without a state was asked",
     "a frame was dropped inside a connection",
     "a frame was too long for a peer",
+    "the power went behind a kill",
+    "a state that differs was found on a follower",
+    "a state that differs was found on a leader",
+    "a state that differed is equal again",
 ];
 
 #[derive(Clone, Debug, Default)]

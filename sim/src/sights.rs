@@ -38,6 +38,8 @@ pub enum Sight {
     Bandwidth,
     MaxFrame,
     DroppedFrames,
+    Differs,
+    KilledThenPower,
 }
 
 /// A switch as people name it.
@@ -88,6 +90,8 @@ pub const ALL: &[Entry] = &[
     entry(Sight::Bandwidth, "bandwidth", "links have bandwidth, and frames queue in bounded lanes"),
     entry(Sight::MaxFrame, "max-frame", "a frame that is longer than a peer takes is dropped"),
     entry(Sight::DroppedFrames, "dropped-frames", "appends and pieces are dropped inside a live connection"),
+    entry(Sight::Differs, "differs", "the state of a member differs from the others', with all its checksums right"),
+    entry(Sight::KilledThenPower, "killed-then-power", "the power goes soon after a killed process was started again"),
 ];
 
 /// A sight that the product does not survive today, the number of the fault that it shows, and what is seen.

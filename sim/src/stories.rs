@@ -3,6 +3,7 @@
 
 use crate::badday::{End, Harm, Spot, Story};
 use crate::cluster::{Event, Sim};
+use crate::differs::Differing;
 use crate::disk::{Image, Rotten};
 use crate::oracle::Harmed;
 use crate::plan::{MS, SECOND, Who};
@@ -26,6 +27,8 @@ pub(crate) struct Hurt {
     pub refused: bool,
     /// Applied up to here it is whole again.
     target: u64,
+    /// Its state is another than that of the others.
+    pub differs: Option<Differing>,
 }
 
 /// When the disk lies about the log before the power goes.
@@ -80,7 +83,8 @@ impl Sim {
 
     pub(crate) fn begin_story(&mut self, nth: usize, story: Story) -> bool {
         let Some(who) = self.named(story.who).filter(|&w| self.may_hurt(w)) else { return false };
-        if story.harm.is_silent() && !self.is_calm() {
+        let differs = matches!(story.harm, Harm::Differs { .. });
+        if (story.harm.is_silent() && !self.is_calm()) || (differs && self.started_over(who)) {
             return false;
         }
         let older = self.members[who].disk.durable_image(self.now);
@@ -95,6 +99,7 @@ impl Sim {
                 struck: false,
                 refused: false,
                 target: 0,
+                differs: None,
             },
         );
         if story.behind > 0 {
@@ -215,6 +220,10 @@ impl Sim {
             }
             Harm::LostWrites => true,
             Harm::Misdirected => disk.misdirect(&hurt.older),
+            Harm::Differs { leads } => {
+                hurt.differs = Some(Differing::new(leads));
+                disk.differ()
+            }
         };
         hurt.target = self.oracle.last_durable();
         let rotten = hurt.rotten.clone();
@@ -222,7 +231,8 @@ impl Sim {
             self.hurts.remove(&who);
             return;
         }
-        self.oracle.on_harmed(who, Harmed::Yes);
+        let harmed = if hurt.differs.is_some() { Harmed::Differs } else { Harmed::Yes };
+        self.oracle.on_harmed(who, harmed);
         self.marks.hit("a disk was harmed");
         *self.fault_counts.entry(story.harm.name()).or_default() += 1;
         self.tell(Some(who), "harmed", 0, 0, || {
@@ -254,6 +264,7 @@ impl Sim {
             struck: true,
             refused: false,
             target: self.oracle.last_durable(),
+            differs: None,
         };
         self.hurts.insert(who, hurt);
         self.oracle.on_harmed(who, Harmed::Yes);
@@ -322,11 +333,13 @@ impl Sim {
         let over = |sim: &Sim, who: usize, hurt: &Hurt| {
             let member = &sim.members[who];
             let serves = member.up.as_ref().is_some_and(|l| l.status.applied >= hurt.target && !l.status.doubt);
-            hurt.struck && serves && !hurt.rotten.iter().any(|r| member.disk.is_rotten(r))
+            hurt.struck && serves && !sim.oracle.differs(who) && !hurt.rotten.iter().any(|r| member.disk.is_rotten(r))
         };
         let done: Vec<usize> = self.hurts.iter().filter(|(who, h)| over(self, **who, h)).map(|(who, _)| *who).collect();
         for who in done {
-            self.hurts.remove(&who);
+            if self.hurts.remove(&who).is_some_and(|hurt| hurt.differs.is_some()) {
+                self.marks.hit("a state that differed is equal again");
+            }
             self.oracle.on_harmed(who, Harmed::No);
             self.marks.hit("a harmed disk is whole again");
             self.tell(Some(who), "whole", 0, 0, || "it has what it had".to_string());

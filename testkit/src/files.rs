@@ -62,6 +62,8 @@ struct Disk {
     unread: usize,
     /// Pages that the disk cannot read: file and number. Writing one makes it readable, as a drive does.
     bad: BTreeSet<(usize, usize)>,
+    /// Pages that it cannot write either.
+    stuck: BTreeSet<(usize, usize)>,
 }
 
 /// What of the calls that no flush covers is on the disk after a crash.
@@ -135,6 +137,14 @@ impl MemFiles {
         let mut disk = self.lock();
         let node = disk.names[path];
         disk.bad.insert((node, page));
+    }
+
+    /// Nor can it write the page.
+    pub fn stick_page(&self, path: &str, page: usize) {
+        self.spoil_page(path, page);
+        let mut disk = self.lock();
+        let node = disk.names[path];
+        disk.stuck.insert((node, page));
     }
 
     pub fn heal(&self) {
@@ -274,6 +284,12 @@ impl Disk {
     }
 
     fn change(&mut self, op: Op) -> io::Result<()> {
+        if let Op::Write { node, offset, bytes } = &op {
+            let (first, last) = (offset / 4096, (offset + bytes.len().max(1) - 1) / 4096);
+            if self.stuck.range((*node, first)..=(*node, last)).next().is_some() {
+                return Err(io::Error::from_raw_os_error(5));
+            }
+        }
         if self.full && self.needs_room(&op) {
             if let Op::Write { node, offset, bytes } = op {
                 let bytes = bytes[..bytes.len() / 2].to_vec();

@@ -353,12 +353,14 @@ impl Log {
     ///
     /// # Errors
     /// What the operating system says.
-    pub fn keep_doubt(&mut self, doubt: Option<consensus::Doubt>) -> Result<(), Fault> {
+    pub fn keep_doubt(&mut self, doubt: Option<consensus::Doubt>, hard: HardState) -> Result<(), Fault> {
         self.check_running()?;
         let Some(consensus::Doubt { promise, vote, sure }) = doubt else {
+            // The doubt last: as long as it is there, a start ends it again, and all of this with it.
+            crate::aside::clear(&*self.files)?;
             crate::late::clear(&*self.files)?;
             crate::doubt::clear(&*self.files)?;
-            return crate::aside::clear(&*self.files);
+            return Ok(());
         };
         // As long as a vote may be forgotten, nothing less is remembered than "everything".
         let promise = promise.filter(|_| !vote);
@@ -366,8 +368,9 @@ impl Log {
         let what = "the other members remember more than this log has".to_string();
         let at = Torn { file, offset: self.tip.end.offset, what };
         let known = crate::doubt::find(&*self.files, self.id)?;
-        let (at, hard) =
-            known.map_or((at, self.hard), |known| (known.at, crate::doubt::stricter(known.hard, self.hard)));
+        // The vote may still wait for its turn in the log.
+        let hard = crate::doubt::stricter(self.hard, hard);
+        let (at, hard) = known.map_or((at, hard), |known| (known.at, crate::doubt::stricter(known.hard, hard)));
         let doubt = Doubt { at, promise, at_least: false, hard, proven_tear: false, sure, cutting: false };
         crate::doubt::remember(&*self.files, self.id, &doubt)
     }

@@ -162,7 +162,9 @@ impl Sim {
         if let (Some(index), JobResult::LogRestarted) = (restart, &result) {
             self.oracle.on_restart_log(who, index);
         }
-        let early = self.is(Planted::SavedBeforeSync) && durable.is_some();
+        let empty = |durable: &Durable| durable.entries.is_empty();
+        let early = self.is(Planted::SavedBeforeSync) && durable.is_some()
+            || self.is(Planted::VoteBeforeSync) && durable.as_ref().is_some_and(empty);
         let failed = matches!(result, JobResult::Failed { .. });
         if early && !failed {
             self.at(report.end, Event::Durable { who, life: number, durable: durable.expect("a save") });

@@ -94,6 +94,9 @@ impl Files for Disk {
         }
         let mean = inner.speed.flush / 2;
         let time = inner.call(mean, true).map_err(|_| broken())?;
+        if inner.lies.ignores_root && dir.is_empty() {
+            return Ok(());
+        }
         inner.note(time, Act::FlushNames { dir: dir.to_string() }, Undo::Nothing);
         Ok(())
     }

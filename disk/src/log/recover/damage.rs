@@ -254,6 +254,11 @@ impl Replay {
     /// Nothing of the log stays: another one begins behind the state.
     fn begin_again(&mut self, state: Position, number: u64) -> Result<(), Fault> {
         let log = &mut self.log;
+        // The new log numbers its files anew, and a spare file holds batches of the old one: under its old number
+        // these would pass for batches that prove an end that is not there.
+        if log.spares.release(&*log.files)? {
+            log.files.sync_dir(super::super::DIR).map_err(|e| Fault::io(super::super::DIR, 0, e))?;
+        }
         let hard = self.doubt.as_ref().map_or(HardState::default(), |doubt| doubt.hard);
         let term = hard.term.max(state.term);
         let vote = if term == hard.term { hard.vote } else { 0 };
