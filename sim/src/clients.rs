@@ -237,10 +237,10 @@ impl Sim {
     pub(crate) fn answered(&mut self, who: usize, waiter: Waiter, revision: i64, answer: Answer) {
         let Some(life) = self.members[who].up.as_mut() else { return };
         life.published = life.published.max(revision);
-        let barred = life.corrupt && crate::differs::is_corrupt(&life.status);
+        let barred = life.was_barred && life.barred;
         let Some(reader) = life.waiters.remove(&waiter) else { return };
         if barred && crate::differs::shows_state(&answer) {
-            return self.fail("H-3", format!("m{} says CORRUPT and answers {answer:?}", who + 1));
+            return self.fail("H-3", format!("m{} says that it answers nothing, and answers {answer:?}", who + 1));
         }
         match reader {
             Reader::Flood => {}

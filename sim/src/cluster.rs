@@ -37,7 +37,6 @@ pub fn genesis_index(members: usize) -> u64 {
 }
 pub const MIN_TTL: i64 = 2;
 const LOG: usize = 0;
-const BACKGROUND: usize = 2;
 const PROBE: Waiter = u64::MAX;
 
 /// What happens next, and when. `life` tells a member's lives apart.
@@ -212,8 +211,10 @@ pub(crate) struct Life {
     rewriting: Vec<u32>,
     pub status: Status,
     pub frozen_once: bool,
-    /// It said CORRUPT before the turn that is carried out.
-    pub corrupt: bool,
+    /// It said that nothing of its state is answered.
+    pub barred: bool,
+    /// It had said so before the turn that is carried out.
+    pub was_barred: bool,
     /// It founded when others were beyond genesis, and had not caught up when it started.
     late: bool,
     /// It tells the others its client URLs.
@@ -311,7 +312,7 @@ fn lane_number(job: &Job) -> usize {
     match job {
         Job::Log(_) => LOG,
         Job::Read(_) => 1,
-        Job::Background(_) => BACKGROUND,
+        Job::Background(_) => 2,
     }
 }
 
@@ -583,7 +584,7 @@ impl Sim {
         self.tick(who, number, self.members[who].clock.due());
         let Some(life) = self.members[who].up.as_mut() else { return };
         life.turn_set = false;
-        life.corrupt = crate::differs::is_corrupt(&life.status);
+        life.was_barred = life.barred;
         let inputs = std::mem::take(&mut life.inbox);
         let count = inputs.len() as u64;
         let mut out = Vec::new();
@@ -662,6 +663,9 @@ impl Sim {
                 }
                 self.tell(Some(who), "note", fold(text.as_bytes()), 0, || format!("{level:?}: {text}"));
                 self.hear_note(who, &text);
+                if let Some(life) = self.members[who].up.as_mut() {
+                    life.barred = crate::differs::is_barred(&text).unwrap_or(life.barred);
+                }
             }
             Output::Stopped => {
                 self.marks.hit("member stopped cleanly");

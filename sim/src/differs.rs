@@ -8,14 +8,12 @@ use crate::clients::Reader;
 use crate::cluster::Sim;
 use crate::plan::{MS, SECOND};
 use crate::trace::Time;
-use node::{Answer, Input, Request, Status};
+use node::{Answer, Input, Request};
 
 /// Digests that all members have, until the one that differs must be found. One may go with its connection.
 const MARKS: u64 = 3;
 /// Between two tries to let it lead.
 const LEAD_AGAIN: Time = SECOND;
-/// The alarm CORRUPT.
-const CORRUPT: i32 = 2;
 
 /// A state that differs, and what became of it.
 #[derive(Debug)]
@@ -35,9 +33,17 @@ impl Differing {
     }
 }
 
-/// It says that nothing of its state is answered.
-pub(crate) fn is_corrupt(status: &Status) -> bool {
-    status.alarms.iter().any(|alarm| alarm.member == status.member && alarm.alarm == CORRUPT)
+/// What a note says of its state: nothing of it is answered, or it is served again. The alarm alone does not
+/// tell: without a majority all members raise it, and serve on.
+pub(crate) fn is_barred(note: &str) -> Option<bool> {
+    let says = |words: &[&str]| words.iter().any(|words| note.contains(words));
+    if says(&["nothing of it is answered", "nothing is answered before the leader's", "answers nothing; look"]) {
+        Some(true)
+    } else if says(&["CORRUPT is over", "has a state again"]) {
+        Some(false)
+    } else {
+        None
+    }
 }
 
 /// An answer that was read from the state, or computed by it.
@@ -88,7 +94,7 @@ impl Sim {
         let (number, now) = (self.members[who].life, self.now);
         let Some(life) = self.members[who].up.as_ref() else { return };
         let (applied, leads) = (life.status.applied, life.status.is_leader);
-        if is_corrupt(&life.status) {
+        if life.barred {
             differing.found.get_or_insert(now);
             return;
         }

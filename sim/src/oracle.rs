@@ -30,6 +30,8 @@ struct Seat {
     log: BTreeMap<u64, (u64, EntryKind, Bytes)>,
     /// What its disk has flushed: index to term.
     durable: BTreeMap<u64, u64>,
+    /// What it had, and gave up with a state that differs: others may count it as committed.
+    given_up: BTreeMap<u64, u64>,
     /// Everything at or below stands in a durable checkpoint.
     base: u64,
     durable_hard: HardState,
@@ -247,6 +249,10 @@ impl Oracle {
         }
         let seat = &mut self.seats[who];
         seat.log = entries.iter().map(|e| (e.index, (e.term, e.kind, e.data.clone()))).collect();
+        if seat.harmed == Harmed::Differs {
+            let before = std::mem::take(&mut seat.durable);
+            seat.given_up.extend(before);
+        }
         // Recovery writes the tail again before it counts.
         seat.durable = entries.iter().map(|e| (e.index, e.term)).collect();
         // An install that a start finished leaves no log below the state.
@@ -315,7 +321,8 @@ impl Oracle {
 
     /// The first apply of an index.
     fn commit(&mut self, now: Time, who: usize, index: u64, term: u64, kind: EntryKind, data: Bytes) -> Option<Done> {
-        let holders = self.seats.iter().filter(|s| s.base >= index || s.durable.get(&index) == Some(&term)).count();
+        let has = |at: &BTreeMap<u64, u64>| at.get(&index) == Some(&term);
+        let holders = self.seats.iter().filter(|s| s.base >= index || has(&s.durable) || has(&s.given_up)).count();
         if holders * 2 <= self.voters {
             let text =
                 format!("m{} applied {index} of term {term} while {holders} of {} disks have it", who + 1, self.voters);

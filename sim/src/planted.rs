@@ -54,9 +54,6 @@ pub enum Planted {
     DigestsUnheard,
     RebuildForgotten,
     RootUnflushed,
-    PiecesUncounted,
-    CommitUnheard,
-    WroteUnheard,
     RecordsLeftOut,
     VoteBeforeSync,
 }
@@ -370,24 +367,6 @@ pub const BANK: &[Entry] = &[
         name: "root-unflushed",
         breaks: "names in the data directory are not flushed at a start",
         found_by: &["D-1", "D-2", "recover", "V-4"],
-    },
-    Entry {
-        bug: Planted::PiecesUncounted,
-        name: "pieces-uncounted",
-        breaks: "pieces of a snapshot that are not read do not count as overdue",
-        found_by: &["V-5", "V-2", "V-4", "V-1"],
-    },
-    Entry {
-        bug: Planted::CommitUnheard,
-        name: "commit-unheard",
-        breaks: "a member does not hear how far the others know the log to be committed",
-        found_by: &["D-1", "R-5", "R-2", "H-1", "KV-1", "V-4", "V-1"],
-    },
-    Entry {
-        bug: Planted::WroteUnheard,
-        name: "wrote-unheard",
-        breaks: "a member does not hear how far it wrote as a leader",
-        found_by: &["D-1", "R-5", "R-2", "H-1", "KV-1", "V-4", "V-1"],
     },
     Entry {
         bug: Planted::RecordsLeftOut,

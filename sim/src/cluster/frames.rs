@@ -136,19 +136,9 @@ impl Sim {
     }
 
     /// What a member that makes a mistake hears. None: nothing.
-    fn plant_in_frame(&self, who: usize, frame: Frame) -> Option<Frame> {
-        let hangs = self.members[who].hung[BACKGROUND] > self.now;
+    fn plant_in_frame(&self, frame: Frame) -> Option<Frame> {
         Some(match (self.planted, frame) {
             (Some(Planted::DigestsUnheard), Frame::Digest { .. }) => return None,
-            (Some(Planted::PiecesUncounted), Frame::ChunkRequest { .. }) if hangs => return None,
-            (Some(Planted::CommitUnheard), Frame::Standing { boot, question, mut standing }) => {
-                standing.commit = Position::default();
-                Frame::Standing { boot, question, standing }
-            }
-            (Some(Planted::WroteUnheard), Frame::Standing { boot, question, mut standing }) => {
-                standing.wrote = None;
-                Frame::Standing { boot, question, standing }
-            }
             (Some(Planted::RecordsLeftOut), Frame::Records { boot, token, ok: true, compacted, mut records, .. }) => {
                 records.pop();
                 Frame::Records { boot, token, ok: true, end: true, compacted, records }
@@ -175,7 +165,7 @@ impl Sim {
             self.piece_arrived(who, bytes);
         }
         self.tell(Some(who), "recv", from, fold(&flight.bytes), || format!("from m{from} {frame:?}"));
-        let Some(frame) = self.plant_in_frame(who, frame) else { return };
+        let Some(frame) = self.plant_in_frame(frame) else { return };
         if self.is(Planted::ReadIndexByAnyone)
             && let Frame::ReadIndex { boot, token } = frame
         {

@@ -108,7 +108,8 @@ impl Sim {
             rewriting: Vec::new(),
             status: Status::default(),
             frozen_once: false,
-            corrupt: false,
+            barred: false,
+            was_barred: false,
             late,
             publishing: None,
             published_urls: false,
@@ -190,6 +191,8 @@ impl Sim {
                         }
                     }
                     self.tell(Some(who), "note", fold(text.as_bytes()), 0, || text.clone());
+                    let life = self.members[who].starting.as_mut().expect("starting");
+                    life.barred = crate::differs::is_barred(&text).unwrap_or(life.barred);
                 }
                 Output::Job { job, work } => {
                     let lane = lane_number(&work);
