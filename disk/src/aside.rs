@@ -76,15 +76,26 @@ fn copy_to(files: &dyn Files, path: &str, to: &str) -> Result<(), Fault> {
     }
 }
 
-/// Everything there is removed: the member has again what it lost, or a leader that has it gives it.
+/// Everything there is removed: the member has again what it lost.
 ///
 /// # Errors
 /// What the operating system says.
 pub fn clear(files: &dyn Files) -> Result<(), Fault> {
-    let names = match files.list(DIR) {
+    clear_those(files, |_| true)
+}
+
+/// Files of a state are removed: a leader gives another one. Those of the log stay as long as the doubt: until
+/// the new state is here, they may be the only copy of what was acknowledged.
+pub(crate) fn clear_state(files: &dyn Files) -> Result<(), Fault> {
+    clear_those(files, |name| !name.starts_with("log-"))
+}
+
+fn clear_those(files: &dyn Files, goes: impl Fn(&str) -> bool) -> Result<(), Fault> {
+    let mut names = match files.list(DIR) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         other => other.map_err(|e| Fault::io(DIR, 0, e))?,
     };
+    names.retain(|name| goes(name));
     for name in &names {
         let path = format!("{DIR}/{name}");
         files.remove(&path).map_err(|e| Fault::io(&path, 0, e))?;

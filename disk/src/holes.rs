@@ -98,10 +98,36 @@ fn reads_anything(files: &dyn Files, but: &str) -> bool {
     })
 }
 
-struct PatientFile {
-    files: Arc<dyn Files>,
-    path: String,
+/// A file that is read in a way of its own.
+struct ReadBy<R> {
     file: Arc<dyn File>,
+    read: R,
+}
+
+impl<R: Fn(&dyn File, u64, &mut [u8]) -> io::Result<usize> + Send + Sync> File for ReadBy<R> {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        (self.read)(&*self.file, offset, into)
+    }
+
+    fn write_at(&self, offset: u64, parts: &[&[u8]]) -> io::Result<()> {
+        self.file.write_at(offset, parts)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync()
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)
+    }
+
+    fn allocate(&self, len: u64) -> io::Result<()> {
+        self.file.allocate(len)
+    }
 }
 
 impl Files for Patient {
@@ -113,7 +139,11 @@ impl Files for Patient {
             }
             other => other?,
         };
-        Ok(Arc::new(PatientFile { files, path: path.to_string(), file }))
+        let path = path.to_string();
+        let read = move |file: &dyn File, offset: u64, into: &mut [u8]| {
+            read_patiently(file, offset, into, || reads_anything(&*files, &path))
+        };
+        Ok(Arc::new(ReadBy { file, read }))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -137,68 +167,43 @@ impl Files for Patient {
     }
 }
 
-impl File for PatientFile {
-    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
-        match try_often(&*self.file, offset, into) {
-            Err(error) if is_of_the_medium(&error) && reads_anything(&*self.files, &self.path) => {}
-            other => return other,
+/// `others`: the disk reads other files.
+fn read_patiently(file: &dyn File, offset: u64, into: &mut [u8], others: impl Fn() -> bool) -> io::Result<usize> {
+    match try_often(file, offset, into) {
+        Err(error) if is_of_the_medium(&error) && others() => {}
+        other => return other,
+    }
+    let mut done = 0;
+    for page in pages(offset, into.len()) {
+        let (at, len) = (offset + page.start as u64, page.len());
+        let got = match try_often(file, at, &mut into[page]) {
+            Err(error) if is_of_the_medium(&error) => return Err(Unreadable::at(at, error)),
+            other => other?,
+        };
+        done += got;
+        if got < len {
+            break;
         }
-        let mut done = 0;
-        for page in pages(offset, into.len()) {
-            let (at, len) = (offset + page.start as u64, page.len());
-            let got = match try_often(&*self.file, at, &mut into[page]) {
-                Err(error) if is_of_the_medium(&error) => return Err(Unreadable::at(at, error)),
-                other => other?,
-            };
-            done += got;
-            if got < len {
-                break;
-            }
-        }
-        Ok(done)
     }
-
-    fn write_at(&self, offset: u64, parts: &[&[u8]]) -> io::Result<()> {
-        self.file.write_at(offset, parts)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.file.sync()
-    }
-
-    fn len(&self) -> io::Result<u64> {
-        self.file.len()
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.file.set_len(len)
-    }
-
-    fn allocate(&self, len: u64) -> io::Result<()> {
-        self.file.allocate(len)
-    }
+    Ok(done)
 }
 
 /// A file of which some pages cannot be read: something else stands in for them.
-pub(crate) struct Holes {
-    file: Arc<dyn File>,
-    fill: &'static [u8; 16],
-}
+pub(crate) struct Holes;
 
 impl Holes {
     /// Zeros stand in for them.
     pub(crate) fn blank(file: Arc<dyn File>) -> Arc<dyn File> {
-        Arc::new(Holes { file, fill: &[0; 16] })
+        let read = |file: &dyn File, offset: u64, into: &mut [u8]| read_around(file, offset, into, &[0; 16], |_| true);
+        Arc::new(ReadBy { file, read })
     }
 
-    /// What stands in for them is known as such ([`is_hole`]).
+    /// What stands in for them is known as such ([`is_hole`]). A disk that reads nothing is told apart by
+    /// [`Patient`], if that stands before it.
     pub(crate) fn marked(file: Arc<dyn File>) -> Arc<dyn File> {
-        Arc::new(Holes { file, fill: MARK })
-    }
-
-    /// A disk that reads nothing is told apart by [`Patient`], if that stands before it.
-    fn is_hole(&self, error: &io::Error) -> bool {
-        self.fill != MARK || Unreadable::of(error).is_some()
+        let unread = |error: &io::Error| Unreadable::of(error).is_some();
+        let read = move |file: &dyn File, offset: u64, into: &mut [u8]| read_around(file, offset, into, MARK, unread);
+        Arc::new(ReadBy { file, read })
     }
 }
 
@@ -207,43 +212,28 @@ pub(crate) fn is_hole(bytes: &[u8]) -> bool {
     !bytes.is_empty() && bytes.chunks(MARK.len()).all(|part| *part == MARK[..part.len()])
 }
 
-impl File for Holes {
-    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
-        match self.file.read_at(offset, into) {
-            Err(error) if self.is_hole(&error) => {}
-            other => return other,
+/// `fill` stands in for pages that fail with an error for which `is_hole` is true.
+fn read_around(
+    file: &dyn File,
+    offset: u64,
+    into: &mut [u8],
+    fill: &[u8; 16],
+    is_hole: impl Fn(&io::Error) -> bool,
+) -> io::Result<usize> {
+    match file.read_at(offset, into) {
+        Err(error) if is_hole(&error) => {}
+        other => return other,
+    }
+    let there = file.len()?.saturating_sub(offset).min(into.len() as u64) as usize;
+    for page in pages(offset, there) {
+        let (at, len) = (offset + page.start as u64, page.len());
+        match file.read_at(at, &mut into[page.clone()]) {
+            Ok(got) if got == len => continue,
+            Err(error) if !is_hole(&error) => return Err(error),
+            _ => {}
         }
-        let there = self.file.len()?.saturating_sub(offset).min(into.len() as u64) as usize;
-        for page in pages(offset, there) {
-            let (at, len) = (offset + page.start as u64, page.len());
-            match self.file.read_at(at, &mut into[page.clone()]) {
-                Ok(got) if got == len => continue,
-                Err(error) if !self.is_hole(&error) => return Err(error),
-                _ => {}
-            }
-            let fill = self.fill.iter().cycle().skip(at as usize % self.fill.len());
-            into[page].iter_mut().zip(fill).for_each(|(byte, fill)| *byte = *fill);
-        }
-        Ok(there)
+        let fill = fill.iter().cycle().skip(at as usize % fill.len());
+        into[page].iter_mut().zip(fill).for_each(|(byte, fill)| *byte = *fill);
     }
-
-    fn write_at(&self, offset: u64, parts: &[&[u8]]) -> io::Result<()> {
-        self.file.write_at(offset, parts)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.file.sync()
-    }
-
-    fn len(&self) -> io::Result<u64> {
-        self.file.len()
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.file.set_len(len)
-    }
-
-    fn allocate(&self, len: u64) -> io::Result<()> {
-        self.file.allocate(len)
-    }
+    Ok(there)
 }

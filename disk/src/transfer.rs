@@ -96,8 +96,8 @@ pub fn begin(files: &dyn Files, id: Identity, manifest: &Bytes) -> Result<Vec<(S
     if unfinished(files)? {
         return Err(Fault::Refused { file: READY.to_string(), what: "an install is not finished".to_string() });
     }
-    // A leader has everything that was ever acknowledged. The room may be needed.
-    aside::clear(files)?;
+    // The room may be needed.
+    aside::clear_state(files)?;
     staging::keep(files, &wanted)?;
     let kept = names(files, DIR)?;
     let made = files.make_dir(DIR).and_then(|()| files.sync_dir("")).and_then(|()| {

@@ -236,8 +236,11 @@ impl Checkpoints {
         self.disk_bytes
     }
 
+    /// There is none at index 0: a member without a state has nothing to keep.
     pub(crate) fn want(&mut self, index: u64) {
-        self.wanted.insert(index);
+        if index > 0 {
+            self.wanted.insert(index);
+        }
     }
 
     /// Consensus wants a snapshot for a follower far behind.

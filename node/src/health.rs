@@ -248,14 +248,13 @@ impl Health {
             self.begin_rebuild(g, index);
         } else if !self.corrupt {
             let agreeing = 1 + peers.len() - differing;
-            self.note_difference(g, index, agreeing * 2 > members, differing == 0 && agreeing >= members);
+            self.note_difference(g, index, agreeing * 2 > members);
         }
         found
     }
 
-    /// At this mark nobody has shown that this member is wrong. `right`: a majority agrees with it; `all`:
-    /// everybody does.
-    fn note_difference(&mut self, g: &mut Ground, index: u64, right: bool, all: bool) {
+    /// At this mark nobody has shown that this member is wrong. `right`: a majority agrees with it.
+    fn note_difference(&mut self, g: &mut Ground, index: u64, right: bool) {
         let (own, peers) = (self.marks[&index], &self.peers[&index]);
         if right {
             for (member, digest) in peers {
@@ -272,16 +271,16 @@ impl Health {
         } else if peers.values().any(|digest| *digest != own) {
             self.undecided.get_or_insert(Undecided { index, since: g.now, told: false });
         }
-        if (right || all)
+        if right
             && let Some(before) = self.undecided.take_if(|undecided| undecided.index <= index)
             && before.told
         {
-            g.note(Level::Warn, format!("the states of a majority are the same at index {index}: the alarm is over"));
+            g.note(Level::Warn, format!("the states of a majority are the same at index {index}"));
         }
     }
 
     /// The others had time to speak, and still no majority says which member is right. This one may be: it
-    /// goes on, with the alarm raised. Stopping all of them would leave no state to mend from.
+    /// goes on. Stopping all of them would leave no state to mend from.
     fn tell_undecided(&mut self, g: &mut Ground) {
         let Some(undecided) = self.undecided.as_mut().filter(|undecided| !undecided.told) else { return };
         if g.now - undecided.since < 2 * g.config.election_ticks() {
@@ -293,16 +292,18 @@ impl Health {
         let differing = self.peers.get(&index).into_iter().flatten().filter(|(_, digest)| *digest != own);
         let names: Vec<String> = differing.map(|(member, _)| format!("{member:x}")).collect();
         let text = format!(
-            "the state at index {index} differs from that of {}, and no majority says who is right: CORRUPT is raised, \
-             and everything is served on; compare the members' keys and keep a backup of each before one is given up",
+            "the state at index {index} differs from that of {}, and no majority says who is right: \
+             everything is served on; compare the members' keys and keep a backup of each before one is given up",
             names.join(", ")
         );
         g.note(Level::Error, text);
     }
 
-    /// Members differ, and this one may be the wrong one.
-    pub(crate) fn undecided(&self) -> bool {
-        self.undecided.as_ref().is_some_and(|undecided| undecided.told)
+    /// Members differ, every one of the `voters` was heard, and this one may be the wrong one. As long as one
+    /// of them is away, or its digest was lost on the way, it may yet say who is right.
+    pub(crate) fn undecided(&self, voters: usize) -> bool {
+        let heard = |undecided: &Undecided| 1 + self.peers.get(&undecided.index).map_or(0, BTreeMap::len);
+        self.undecided.as_ref().is_some_and(|undecided| undecided.told && heard(undecided) >= voters)
     }
 
     /// The member restarts and starts over, unless it did so just before.

@@ -302,7 +302,7 @@ impl Node {
         if fault.is_damage() {
             self.mends.suspect(g, fault.file());
         } else if is_refused(fault) {
-            let _segment = self.mends.unreadable(g, fault.file());
+            self.mends.unreadable(g, fault.file());
         }
     }
 

@@ -399,20 +399,25 @@ impl Mends {
         }
     }
 
-    /// The disk refused to write.
+    /// The disk refused to write records, or a header page.
     pub(crate) fn refused(&mut self, g: &mut Ground, epoch: u64, fault: &disk::Fault) {
-        if epoch != g.epoch() {
-            return;
-        }
-        let Some(segment) = records::segment_of(fault.file()) else { return };
+        let Some(work) = self.work.as_ref().filter(|_| epoch == g.epoch()) else { return };
+        self.tell_refusal(g, work.segment, fault);
+        self.rest(g);
+    }
+
+    /// The disk refused to write what follows from mended records: a seek table, or a name in a checkpoint.
+    pub(crate) fn refused_after(&mut self, g: &mut Ground, epoch: u64, fault: &disk::Fault) {
+        let Some(segment) = records::segment_of(fault.file()).filter(|_| epoch == g.epoch()) else { return };
+        self.tell_refusal(g, segment, fault).due = g.now + REST_MOST;
+    }
+
+    fn tell_refusal(&mut self, g: &mut Ground, segment: u32, fault: &disk::Fault) -> &mut Suspect {
         let suspect = self.suspects.entry(segment).or_default();
         if !std::mem::replace(&mut suspect.unwritable, true) {
             g.note(Level::Error, format!("what is damaged cannot be mended, it is tried again: {fault}"));
         }
-        match &self.work {
-            Some(work) if work.segment == segment => self.rest(g),
-            _ => suspect.due = g.now + REST_MOST,
-        }
+        suspect
     }
 
     fn written(&mut self, g: &mut Ground, peer: u64) {

@@ -16,7 +16,7 @@ use node::offline::cut_tail;
 use node::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use store::command::{self, DeleteRangeRequest, PutRequest};
-use store::{KeyRange, Member, Query, SortOrder, SortTarget};
+use store::{KeyRange, Member, Query};
 use testkit::files::{KEPT, Kept, MemFiles};
 
 const CLUSTER: u64 = 0xc1;
@@ -362,19 +362,7 @@ impl Deck {
 
     /// What the cluster serves, at its leader and then at every member.
     fn served(&mut self) -> Result<State, String> {
-        let query = Query {
-            range: KeyRange { key: Bytes::from_static(b"\0"), end: Some(Bytes::new()) },
-            revision: 0,
-            limit: 0,
-            order: SortOrder::None,
-            target: SortTarget::Key,
-            keys_only: false,
-            count_only: false,
-            min_mod: 0,
-            max_mod: 0,
-            min_create: 0,
-            max_create: 0,
-        };
+        let query = Query::all(KeyRange { key: Bytes::from_static(b"\0"), end: Some(Bytes::new()) });
         let mut seen: Option<State> = None;
         for at in 0..self.machines.len() {
             let request = Request::Range { query: query.clone(), linearizable: true, stream: false, keep: u64::MAX };

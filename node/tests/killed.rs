@@ -84,3 +84,21 @@ fn a_member_that_starts_over_is_killed_at_any_call_and_then_the_power_goes() {
     }
     assert!(killed > 20, "{killed}");
 }
+
+/// A start-over that was cut short is no start-over: it must not forbid the next.
+#[test]
+fn a_member_that_differs_and_is_killed_starts_over_at_its_next_start() {
+    for calls in 0.. {
+        let files = founded();
+        identity::write(&files, ID, true).expect("writes");
+        disk::corrupt::mark(&files, ID).expect("marks");
+        files.fail_after(calls, ErrorKind::StorageFull);
+        let first = start(&files);
+        files.heal();
+        start(&files).unwrap_or_else(|fault| panic!("killed after call {calls}: {fault}"));
+        assert!(!disk::corrupt::marked(&files, ID).expect("reads"), "killed after call {calls}: it stays CORRUPT");
+        if first.is_ok() {
+            break;
+        }
+    }
+}

@@ -359,8 +359,7 @@ impl Log {
             // The doubt last: as long as it is there, a start ends it again, and all of this with it.
             crate::aside::clear(&*self.files)?;
             crate::late::clear(&*self.files)?;
-            crate::doubt::clear(&*self.files)?;
-            return Ok(());
+            return crate::doubt::clear(&*self.files).map(drop);
         };
         // As long as a vote may be forgotten, nothing less is remembered than "everything".
         let promise = promise.filter(|_| !vote);

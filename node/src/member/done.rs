@@ -118,7 +118,7 @@ impl Node {
                 }
                 Finding::Unreadable(fault) => {
                     if self.scrubs.is_news(fault) {
-                        g.note(Level::Error, format!("a look at what lies still passes over a file: {fault}"));
+                        g.note(Level::Error, format!("the disk refuses to read what lies still: {fault}"));
                     }
                     if !self.mends.unreadable(g, fault.file()) {
                         self.checkpoints.replace_newest();
@@ -138,9 +138,10 @@ impl Node {
             Task::GiveRecords { to, epoch } => self.mends.give(g, to, epoch, None),
             Task::Mended { .. } if fault.is_damage() => {}
             // The bad place stays as it was; the next look tries again.
-            Task::Mend { epoch } | Task::MendFrom { epoch, .. } | Task::Mended { epoch } if is_refused(&fault) => {
+            Task::Mend { epoch } | Task::MendFrom { epoch, .. } if is_refused(&fault) => {
                 self.mends.refused(g, epoch, &fault);
             }
+            Task::Mended { epoch } if is_refused(&fault) => self.mends.refused_after(g, epoch, &fault),
             // A restart writes again what no checkpoint names yet; a lone member has no other way.
             Task::Checkpoint { .. } if fault.is_damage() && !g.peers().is_empty() && self.checkpoints.retries() => {
                 self.checkpoints.repeat(g, &fault);
@@ -179,7 +180,10 @@ impl Node {
         let g = &mut self.ground;
         match self.transfer.step_done(g, run, result) {
             Step::Pulling => {}
-            Step::Swapping => self.checkpoints.abort(g),
+            Step::Swapping => {
+                self.checkpoints.abort(g);
+                self.walks.end_all_with(g, Refusal::Timeout);
+            }
             Step::Swapped => {
                 self.saves.hold(g);
                 self.transfer.restart_log(g);

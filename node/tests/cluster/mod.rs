@@ -193,6 +193,11 @@ impl Cluster {
                 self.machines.get_mut(&id.parse().expect("id")).expect("member").throttle = throttle;
             }
             ["proofs", id] => self.machines.get_mut(&id.parse().expect("id")).expect("member").proofs = true,
+            // As one other member alone says.
+            ["differ", id, index, "from", from] => {
+                let frame = Frame::Digest { index: index.parse().expect("index"), digest: 7 };
+                self.input(id.parse().expect("id"), Input::Frame { from: from.parse().expect("id"), frame });
+            }
             ["differ", id, index] => self.differ(id.parse().expect("id"), index.parse().expect("index")),
             ["flip", id, path, offset] => {
                 let offset: usize = offset.parse().expect("offset");

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use node::Request;
 use store::command::{self, DeleteRangeRequest, PutRequest};
-use store::{KeyRange, Query, SortOrder, SortTarget};
+use store::{KeyRange, Query};
 
 pub(super) fn key_range(key: &str, end: Option<&str>) -> KeyRange {
     let end = end.map(|end| Bytes::copy_from_slice(end.as_bytes()));
@@ -11,19 +11,7 @@ pub(super) fn key_range(key: &str, end: Option<&str>) -> KeyRange {
 }
 
 pub(super) fn range(key: &str, end: Option<&str>, revision: i64, linearizable: bool) -> Request {
-    let query = Query {
-        range: key_range(key, end),
-        revision,
-        limit: 0,
-        order: SortOrder::None,
-        target: SortTarget::Key,
-        keys_only: false,
-        count_only: false,
-        min_mod: 0,
-        max_mod: 0,
-        min_create: 0,
-        max_create: 0,
-    };
+    let query = Query { revision, ..Query::all(key_range(key, end)) };
     Request::Range { query, linearizable, stream: false, keep: u64::MAX }
 }
 
