@@ -9,6 +9,8 @@ use crate::oracle::Harmed;
 use crate::plan::{MS, SECOND, Who};
 use crate::run::Phase;
 use crate::trace::Time;
+use bytes::Bytes;
+use disk::checkpoint::{Manifest, SegmentFile};
 
 /// A disk that was harmed, or is about to be.
 #[derive(Debug)]
@@ -286,11 +288,17 @@ impl Sim {
         }
     }
 
-    /// A checkpoint that began at `began` is durable: what it names for the first time is right.
-    pub(crate) fn checkpoint_done(&mut self, who: usize, began: Time) {
+    /// A checkpoint that began at `began` is durable: what it names for the first time is right. A segment
+    /// without a record that is needed is not named, and may be damaged.
+    pub(crate) fn checkpoint_done(&mut self, who: usize, began: Time, manifest: &Bytes) {
         let disk = self.members[who].disk.clone();
         let Some(hurt) = self.hurts.get(&who).filter(|h| h.fresh.is_some_and(|at| at < began)) else { return };
-        if let Some(rotten) = hurt.rotten.iter().find(|r| disk.is_rotten(r)) {
+        let named = Manifest::decode("manifest", manifest).expect("just written").segments;
+        let names = |rotten: &&Rotten| {
+            let of = |file: &SegmentFile| disk::records::path(file.segment) == rotten.path;
+            named.iter().any(|file| of(file) && rotten.offset < file.len as usize)
+        };
+        if let Some(rotten) = hurt.rotten.iter().filter(names).find(|r| disk.is_rotten(r)) {
             let text = format!("m{} checkpoints a damaged record: {} at {}", who + 1, rotten.path, rotten.offset);
             self.fail("D-6", text);
         }

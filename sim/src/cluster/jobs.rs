@@ -199,11 +199,11 @@ impl Sim {
                     }
                 }
             }
-            JobResult::CheckpointDone { .. } => {
+            JobResult::CheckpointDone { manifest, .. } => {
                 life.checkpointing = false;
                 let began = life.checkpoint_began;
                 self.marks.hit("checkpoint written");
-                self.checkpoint_done(who, began);
+                self.checkpoint_done(who, began, manifest);
             }
             JobResult::RecordsMended => self.marks.hit("damaged records came again from another member"),
             JobResult::LogCut => self.marks.hit("log cut"),
