@@ -340,7 +340,8 @@ fn restart(reason: &str) -> ! {
 
 /// Joins, then opens the doors.
 async fn come_up(edge: Edge, options: Options, clients: Vec<Listening>, metrics: Vec<Listening>) {
-    if !publish::publish(edge.core(), &texts(&options.advertise_client)).await {
+    let joined = publish::publish(edge.core(), &texts(&options.advertise_client)).await;
+    if !joined || !publish::doubt_over(edge.core()).await {
         return;
     }
     if let Some(mode) = options.auto_compaction {
