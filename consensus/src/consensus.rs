@@ -701,6 +701,12 @@ impl Consensus {
         self.raw.raft.election_elapsed as u64
     }
 
+    /// Term, vote and commit as they are now, saved or not.
+    pub fn hard(&self) -> HardState {
+        let hard = self.raw.raft.hard_state();
+        HardState { term: hard.term, vote: hard.vote, commit: hard.commit }
+    }
+
     /// The commit index it knows.
     pub fn commit(&self) -> u64 {
         self.raw.raft.raft_log.committed

@@ -47,8 +47,9 @@ fn set(modes: &Termios) -> Outcome {
 }
 
 /// A line, with the keys that correct it.
+#[expect(clippy::unbuffered_bytes, reason = "a key at a time is what is wanted")]
 fn typed() -> Outcome<String> {
-    // No more than the line is taken: the next one may be for somebody else.
+    // No more than the line is taken, byte by byte: what follows may be for somebody else.
     let input = std::io::stdin().as_fd().try_clone_to_owned().map_err(|e| Failure::io(&e))?;
     edited(File::from(input).bytes().map(|byte| byte.map_err(|e| Failure::io(&e))))
 }

@@ -19,7 +19,7 @@ pub use crate::manifest::{IndexFile, Manifest, SegmentFile, TablesFile};
 use crate::manifest::{index_name, manifest_path, parse_manifest_name};
 use crate::measure::{self, FRAME, Part, frame};
 use crate::records::{DIR, names};
-use crate::{Fault, File, Files, How, Identity, PAGE, records};
+use crate::{Fault, File, Files, How, Identity, PAGE, records, transfer};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
@@ -152,9 +152,15 @@ pub fn load_newest(
     config: store::Config,
     log_boundary: u64,
 ) -> Result<Option<Loaded>, Fault> {
+    if transfer::unfinished(files)? {
+        // The state of an install, whose log has not followed: there is no other one.
+        let manifest = transfer::decided(files, id)?;
+        let store = load(files, id, config, &manifest)?;
+        return Ok(Some(Loaded { manifest, store, passed_over: None }));
+    }
     let mut passed_over = None;
     for index in manifests(files)?.into_iter().rev() {
-        let damage = match load(files, id, config, index) {
+        let damage = match load_named(files, id, config, index) {
             Ok((manifest, store)) if index >= log_boundary => {
                 return Ok(Some(Loaded { manifest, store, passed_over }));
             }
@@ -174,7 +180,8 @@ pub fn load_newest(
 }
 
 /// Brings `state/` back to what `manifest` (the loaded one) says, before anything is written:
-/// newer manifests, unnamed files and bytes behind the named lengths go. Idempotent.
+/// newer manifests, unnamed files and bytes behind the named lengths go. Idempotent. The log must have
+/// followed an install ([`transfer::followed`]).
 pub fn settle(files: &dyn Files, id: Identity, manifest: &Manifest) -> Result<(), Fault> {
     // First the manifests that were passed over: afterwards nothing names what is cut below.
     for index in manifests(files)? {
@@ -509,11 +516,16 @@ fn is_damaged<T>(result: Result<T, Fault>) -> Result<bool, Fault> {
     }
 }
 
-fn load(files: &dyn Files, id: Identity, config: store::Config, index: u64) -> Result<(Manifest, Store), Fault> {
+fn load_named(files: &dyn Files, id: Identity, config: store::Config, index: u64) -> Result<(Manifest, Store), Fault> {
     let manifest = Manifest::read(files, &manifest_path(index), id.cluster, Some(id.member))?;
     if manifest.index != index {
         return Err(Fault::damaged(&manifest_path(index), 0, "the manifest is of another index than its name"));
     }
+    let store = load(files, id, config, &manifest)?;
+    Ok((manifest, store))
+}
+
+fn load(files: &dyn Files, id: Identity, config: store::Config, manifest: &Manifest) -> Result<Store, Fault> {
     for named in &manifest.segments {
         let path = records::path(named.segment);
         let file = open_named(files, &path, How::Read)?;
@@ -528,8 +540,7 @@ fn load(files: &dyn Files, id: Identity, config: store::Config, index: u64) -> R
         }
     }
     let owner = Owner { cluster: id.cluster, member: Some(id.member) };
-    let store = load_store(files, DIR, owner, config, &manifest)?;
-    Ok((manifest, store))
+    load_store(files, DIR, owner, config, manifest)
 }
 
 /// Hands the rows of the index files in `dir` to the store, one frame at a time.
@@ -603,8 +614,14 @@ fn cut_segment(files: &dyn Files, named: &SegmentFile) -> Result<(), Fault> {
     let io = |e| Fault::io(&path, u64::from(named.len), e);
     let file = open_named(files, &path, How::Write)?;
     // Never made longer: the bytes would be zeros.
-    if file.len().map_err(io)? <= u64::from(named.len) || records::sealed_end(&*file, &path)? == Some(named.len) {
+    if file.len().map_err(io)? <= u64::from(named.len) {
         return Ok(());
+    }
+    match records::sealed_end(&*file, &path) {
+        Ok(Some(end)) if end == named.len => return Ok(()),
+        // A seek table that cannot be read is none, and a scan does without it.
+        Err(fault) if !fault.is_damage() => return Err(fault),
+        _ => {}
     }
     file.set_len(u64::from(named.len)).and_then(|()| file.sync()).map_err(io)
 }

@@ -1,5 +1,6 @@
 //! Why the disk said no: always with the file, where known the offset, and the reason.
 
+use crate::holes::Unreadable;
 use consensus::Position;
 use std::fmt;
 use std::io;
@@ -25,6 +26,9 @@ pub enum Fault {
     /// The end of the log is missing or wrong, and it cannot be told whether it was ever acknowledged.
     /// Nothing was changed. `promise`: the last entry it may have held, where known.
     Doubtful { file: String, offset: u64, what: String, promise: Option<Position> },
+    /// A log entry whose bytes are whole, and that this program does not understand: a later one wrote it.
+    /// Every member has it, and none that runs this program can apply it. It is no damage.
+    NotUnderstood { file: String, offset: u64, entry: Position, what: String },
     /// Written by a later version of the format.
     TooNew { file: String, level: u32 },
     /// Belongs to another cluster or member.
@@ -38,8 +42,11 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// A call on `file` failed.
+    /// A call on `file` failed. A place that the disk cannot read, in a start, is damaged ([`crate::Patient`]).
     pub fn io(file: &str, offset: u64, error: io::Error) -> Fault {
+        if let Some(place) = Unreadable::of(&error) {
+            return Fault::damaged(file, place.offset, place.to_string());
+        }
         Fault::Io { file: file.to_string(), offset, error }
     }
 
@@ -47,7 +54,7 @@ impl Fault {
         Fault::Damaged { file: file.to_string(), offset, what: what.into(), entries: Vec::new() }
     }
 
-    /// True if bytes were read but are wrong (a peer may have them right).
+    /// True if bytes were read and are wrong, or cannot be read in a start (a peer may have them right).
     pub fn is_damage(&self) -> bool {
         matches!(self, Fault::Damaged { .. })
     }
@@ -81,6 +88,11 @@ impl fmt::Display for Fault {
                     None => Ok(()),
                 }
             }
+            Fault::NotUnderstood { file, offset, entry: Position { index, term }, what } => write!(
+                f,
+                "{file} at byte {offset}: entry {index} of term {term} is whole, and this program does not understand \
+                 it ({what}): start the later version that wrote it"
+            ),
             Fault::TooNew { file, level } => {
                 let known = if file.contains("manifest") { crate::manifest::LEVEL } else { crate::LEVEL };
                 write!(f, "{file} at byte 0: written in format level {level}, this program knows up to {known}")
@@ -100,6 +112,7 @@ impl Fault {
         match self {
             Fault::Io { file, .. }
             | Fault::Damaged { file, .. }
+            | Fault::NotUnderstood { file, .. }
             | Fault::TooNew { file, .. }
             | Fault::Foreign { file, .. }
             | Fault::Locked { file }
@@ -112,7 +125,10 @@ impl Fault {
     /// The byte of the file; None where the file as a whole is meant.
     pub fn offset(&self) -> Option<u64> {
         match self {
-            Fault::Io { offset, .. } | Fault::Damaged { offset, .. } | Fault::Doubtful { offset, .. } => Some(*offset),
+            Fault::Io { offset, .. }
+            | Fault::Damaged { offset, .. }
+            | Fault::Doubtful { offset, .. }
+            | Fault::NotUnderstood { offset, .. } => Some(*offset),
             _ => None,
         }
     }

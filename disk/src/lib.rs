@@ -22,6 +22,8 @@
 //! aside/                   damaged files that were given up, until the peers have replaced them    (mod aside)
 //! ```
 //!
+//! A place that the disk refuses to read is damage for a start (mod holes).
+//!
 //! What lies still is looked at slowly (mod scrub); damaged records are written again from what another
 //! member sent (mod mend).
 //!
@@ -42,6 +44,7 @@ mod files;
 pub mod founding;
 pub mod handles;
 mod header;
+mod holes;
 pub mod identity;
 pub mod inquiry;
 pub mod late;
@@ -63,7 +66,8 @@ pub use doubt::Doubt;
 pub use fault::{EntryId, Fault};
 pub use files::{File, Files, How, Identity};
 pub use header::HEADER;
-pub use log::{Boot, Log, LogContent, LogOptions, OnDoubt, Tail, Torn, parse_boot};
+pub use holes::Patient;
+pub use log::{Boot, Log, LogContent, LogOptions, OnDoubt, Reader, Tail, Torn, Understands, parse_boot};
 
 /// Highest format level that this program reads, and the one it writes.
 pub const LEVEL: u32 = 1;

@@ -9,6 +9,7 @@
 use crate::ahead::Ahead;
 use crate::checkpoint::{INDEX_MAGIC, Manifest, TABLES_MAGIC, manifests};
 use crate::header::{check_page, read_full};
+use crate::holes::Holes;
 use crate::log::closed;
 use crate::manifest::manifest_path;
 use crate::{Fault, File, Files, How, Identity, PAGE, measure, records};
@@ -19,7 +20,7 @@ use store::{Rev, SegmentUse};
 
 /// Bytes of a file of the index that are read at a time.
 const CHUNK: usize = 256 << 10;
-/// Damaged stretches of one segment that are told of at once; those behind them are found by the next look.
+/// Damaged stretches of one segment that are told of at once.
 const STRETCHES: u32 = 256;
 
 /// Bytes of a segment that are not what was written, from the first damaged record to the next whole one.
@@ -335,51 +336,6 @@ fn what_is_wrong(files: &dyn Files, path: &str, len: u64, named: u32, found: u32
     }
 }
 
-/// A file of which some pages cannot be read: zeros stand in for them.
-struct Holes(Arc<dyn File>);
-
-impl File for Holes {
-    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
-        if let Ok(got) = self.0.read_at(offset, into) {
-            return Ok(got);
-        }
-        let there = self.0.len()?.saturating_sub(offset).min(into.len() as u64) as usize;
-        let mut done = 0;
-        while done < there {
-            let page = (PAGE - (offset + done as u64) % PAGE) as usize;
-            let part = &mut into[done..there.min(done + page)];
-            let len = part.len();
-            if self.0.read_at(offset + done as u64, part).is_ok_and(|got| got == len) {
-                done += len;
-                continue;
-            }
-            part.fill(0);
-            done += len;
-        }
-        Ok(there)
-    }
-
-    fn write_at(&self, offset: u64, parts: &[&[u8]]) -> io::Result<()> {
-        self.0.write_at(offset, parts)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.0.sync()
-    }
-
-    fn len(&self) -> io::Result<u64> {
-        self.0.len()
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.0.set_len(len)
-    }
-
-    fn allocate(&self, len: u64) -> io::Result<()> {
-        self.0.allocate(len)
-    }
-}
-
 impl Walk {
     fn new(segment: u32, until: u32, first: i64, last: i64, named: Option<u32>) -> Walk {
         Walk {
@@ -419,7 +375,7 @@ impl Walk {
             // A disk that does not even give this page is not one with a few bad places.
             self.check_header(&*file, &path, id, step)?;
         }
-        let file: Arc<dyn File> = if lenient { Arc::new(Holes(file)) } else { file };
+        let file: Arc<dyn File> = if lenient { Holes::blank(file) } else { file };
         let len = file.len().map_err(|e| Fault::io(&path, 0, e))?;
         let mut ahead = Ahead::new(&*file, &path, u64::from(self.until).min(len));
         while self.offset < self.until && step.read < bytes && self.stretches < STRETCHES {
@@ -521,7 +477,12 @@ impl Walk {
     fn close(&mut self, before: Rev, step: &mut Step) {
         let Some((from, what)) = self.open.take() else { return };
         self.stretches += 1;
-        let (segment, until, last) = (self.segment, self.offset, self.last);
+        let (segment, last) = (self.segment, self.last);
+        // The last that is told of covers the rest, whatever it holds.
+        let (until, before) = match self.stretches {
+            STRETCHES => (self.until, Rev { main: last + 1, sub: 0 }),
+            _ => (self.offset, before),
+        };
         let what = format!("{} at byte {from}: {what}", records::path(segment));
         step.found.push(Finding::Stretch(Stretch { segment, from, until, after: self.before, before, last, what }));
     }

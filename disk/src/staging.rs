@@ -7,6 +7,7 @@
 
 use crate::checkpoint::{INDEX_MAGIC, IndexFile, Manifest, SegmentFile, TABLES_MAGIC, TablesFile, remove_if_there};
 use crate::header::{page, read_full};
+use crate::holes::is_unreadable;
 use crate::records::{self, names};
 use crate::transfer::{DIR, WANTED};
 use crate::{Fault, File, Files, How, PAGE};
@@ -121,7 +122,11 @@ fn is_whole(file: &dyn File, path: &str, named: Named) -> Result<bool, Fault> {
     let (mut buffer, mut offset, mut crc) = (vec![0; CHUNK], PAGE, 0);
     while offset < named.len() {
         let want = usize::try_from(named.len() - offset).map_or(CHUNK, |left| left.min(CHUNK));
-        let got = read_full(file, path, offset, &mut buffer[..want])?;
+        let got = match read_full(file, path, offset, &mut buffer[..want]) {
+            // It comes again, and is written where the disk can.
+            Err(fault) if is_unreadable(&fault) => return Ok(false),
+            other => other?,
+        };
         if got < want {
             return Ok(false);
         }

@@ -11,6 +11,7 @@
 
 use crate::checkpoint::{INDEX_MAGIC, IndexFile, Manifest, frame_header, no_rows};
 use crate::header::{Fields, page, put_u64};
+use crate::manifest::manifest_path;
 use crate::records::names;
 use crate::staging::discard;
 use crate::transfer::{self, DIR, READY};
@@ -36,7 +37,7 @@ pub enum Why {
 pub struct Rebuilt {
     pub damaged: u64,
     pub differs: u64,
-    /// Index of the newest entry that the member knew when it last did.
+    /// Index of the newest entry that the member knew when it last did because it differed.
     pub at: u64,
 }
 
@@ -46,12 +47,13 @@ pub const SOON: u64 = 64 * 4_096;
 impl Rebuilt {
     /// May a member that differs at entry `index` start over, after what it did before?
     pub fn allows(self, index: u64) -> bool {
-        self == Rebuilt::default() || index >= self.at.saturating_add(SOON)
+        self.differs == 0 || index >= self.at.saturating_add(SOON)
     }
 
     fn and(self, why: Why, at: u64) -> Rebuilt {
         let (damaged, differs) = (u64::from(why == Why::Damaged), u64::from(why == Why::Differs));
-        Rebuilt { damaged: self.damaged + damaged, differs: self.differs + differs, at: self.at.max(at) }
+        let at = if why == Why::Differs { self.at.max(at) } else { self.at };
+        Rebuilt { damaged: self.damaged + damaged, differs: self.differs + differs, at }
     }
 }
 
@@ -74,13 +76,15 @@ pub fn rebuilt(files: &dyn Files, id: Identity) -> Result<Rebuilt, Fault> {
 /// What the operating system says. Repeating it is safe, and so is a start after a crash.
 pub fn start_over(files: &dyn Files, id: Identity, head: &ImageHead, why: Why, at: u64) -> Result<(), Fault> {
     assert_eq!(head.applied.index, 0, "no log joins the state of a member that starts over");
-    remember(files, id, why, at)?;
     drop_incoming(files)?;
     files.make_dir(DIR).and_then(|()| files.sync_dir("")).map_err(|e| Fault::io(DIR, 0, e))?;
     let index = write_index(files, id)?;
     let head = Bytes::from(head.encode());
     let empty = Manifest { id, index: 0, segments: Vec::new(), index_files: vec![index], tables: None, head };
-    transfer::decide(files, &empty)
+    transfer::decide(files, &empty)?;
+    // Behind the deed: counted before it, it would forbid what a crash or a full disk prevented. A crash in
+    // between leaves one uncounted, which costs one more at most.
+    remember(files, id, why, at)
 }
 
 /// The members and voters that a readable manifest knows, the newest that has them.
@@ -88,8 +92,9 @@ pub fn start_over(files: &dyn Files, id: Identity, head: &ImageHead, why: Why, a
 /// # Errors
 /// What the operating system says; files of a later level or of another member.
 pub fn known_head(files: &dyn Files, id: Identity) -> Result<Option<ImageHead>, Fault> {
-    for index in checkpoint::manifests(files)?.into_iter().rev() {
-        let path = format!("state/manifest-{index:016x}");
+    let installed = transfer::unfinished(files)?.then(|| READY.to_string());
+    let kept = checkpoint::manifests(files)?.into_iter().rev().map(manifest_path);
+    for path in installed.into_iter().chain(kept) {
         let head = Manifest::read(files, &path, id.cluster, Some(id.member)).and_then(|found| found.image_head());
         match head {
             Ok(head) if !head.members.is_empty() => return Ok(Some(head)),
@@ -150,8 +155,10 @@ mod tests {
         let twice = once.and(Why::Differs, 5);
         assert_eq!(
             (once, twice),
-            (Rebuilt { damaged: 1, differs: 0, at: 7 }, Rebuilt { damaged: 1, differs: 1, at: 7 })
+            (Rebuilt { damaged: 1, differs: 0, at: 0 }, Rebuilt { damaged: 1, differs: 1, at: 5 })
         );
+        assert!(once.allows(5), "damage is no difference");
+        assert!(!twice.allows(5 + SOON - 1) && twice.allows(5 + SOON));
         assert_eq!(decode(&[0; 24]), Some(Rebuilt::default()));
         assert_eq!(decode(&[0; 25]), None);
     }

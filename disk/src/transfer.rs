@@ -7,6 +7,10 @@
 //! rename of `incoming/ready` decides. Before it the member is the old one, after it the new one:
 //! [`resume`], first of all at start, finishes or discards. Nothing is called damaged after the rename.
 //!
+//! `incoming/ready` is the manifest of the new state until the log has restarted behind that
+//! ([`followed`]). As long as it lies there the log is the one of before, and that it does not reach the
+//! state says nothing of a loss.
+//!
 //! While [`install`] runs nobody may read `state/`: segment names are the sender's and may be in use.
 
 use crate::checkpoint::{INDEX_MAGIC, Manifest, Owner, TABLES_MAGIC, TablesFile, load_store, remove_if_there};
@@ -92,8 +96,8 @@ pub fn begin(files: &dyn Files, id: Identity, manifest: &Bytes) -> Result<Vec<(S
     if unfinished(files)? {
         return Err(Fault::Refused { file: READY.to_string(), what: "an install is not finished".to_string() });
     }
-    // A leader has everything that was ever acknowledged. The room may be needed.
-    aside::clear(files)?;
+    // The room may be needed.
+    aside::clear_state(files)?;
     staging::keep(files, &wanted)?;
     let kept = names(files, DIR)?;
     let made = files.make_dir(DIR).and_then(|()| files.sync_dir("")).and_then(|()| {
@@ -151,7 +155,7 @@ fn verify_received(files: &dyn Files, wanted: &Manifest, name: &str) -> Result<(
 
 /// Verifies everything, and makes the received checkpoint the only one of this member. A mark of
 /// [`corrupt`] was said of the old state and goes with it. Afterwards the log must restart at the
-/// manifest's index ([`crate::Log::restart_at`]).
+/// manifest's index ([`crate::Log::restart_at`]), which ends the install.
 ///
 /// # Errors
 /// [`Fault::Damaged`]: what was received is wrong; the old state stands.
@@ -194,18 +198,42 @@ pub fn resume(files: &dyn Files, id: Identity) -> Result<Option<Manifest>, Fault
     Ok(finished)
 }
 
-/// Finishes an install that a crash cut short; returns its manifest. What was received in part stays
-/// for the next offer: for a member, which removes it when the log was enough.
+/// Puts the state of an install in place that a crash cut short; returns its manifest. The log must
+/// follow ([`followed`]). What was received in part stays for the next offer: for a member, which removes
+/// it when the log was enough.
 pub fn finish(files: &dyn Files, id: Identity) -> Result<Option<Manifest>, Fault> {
     if !unfinished(files)? {
         return Ok(None);
     }
-    let ours = Manifest::read(files, READY, id.cluster, Some(id.member))?;
+    let ours = decided(files, id)?;
     roll_forward(files, &ours)?;
     Ok(Some(ours))
 }
 
-/// True if an install is decided and not finished: [`resume`] will finish it.
+/// The manifest of an install that is decided and whose log has not followed.
+pub(crate) fn decided(files: &dyn Files, id: Identity) -> Result<Manifest, Fault> {
+    Manifest::read(files, READY, id.cluster, Some(id.member))
+}
+
+/// The log has restarted behind the installed state: its manifest is a checkpoint's like any other. Nothing
+/// is done if no install was under way. It needs no room.
+///
+/// # Errors
+/// What the operating system says. Repeating it is safe, and so is a start after a crash.
+pub fn followed(files: &dyn Files, id: Identity) -> Result<(), Fault> {
+    if unfinished(files)? { end_install(files, &decided(files, id)?) } else { Ok(()) }
+}
+
+fn end_install(files: &dyn Files, ours: &Manifest) -> Result<(), Fault> {
+    let path = manifest_path(ours.index);
+    files.rename(READY, &path).map_err(|e| Fault::io(&path, 0, e))?;
+    for dir in [records::DIR, DIR] {
+        files.sync_dir(dir).map_err(|e| Fault::io(dir, 0, e))?;
+    }
+    discard(files)
+}
+
+/// True if an install is decided, and its state or its log is not in place: [`resume`] will finish it.
 pub fn unfinished(files: &dyn Files) -> Result<bool, Fault> {
     Ok(names(files, DIR)?.iter().any(|name| name == "ready"))
 }
@@ -284,11 +312,8 @@ fn roll_forward(files: &dyn Files, ours: &Manifest) -> Result<(), Fault> {
     sync(DIR)?;
     // While the decision still stands: a crash cannot leave the mark beside the new state.
     corrupt::clear(files)?;
-    let path = manifest_path(ours.index);
-    files.rename(READY, &path).map_err(|e| Fault::io(&path, 0, e))?;
-    sync(records::DIR)?;
-    sync(DIR)?;
-    discard(files)
+    // No log joins an empty state: the one that lies there is judged, and what it promised is remembered.
+    if starts_over { end_install(files, ours) } else { Ok(()) }
 }
 
 /// Verifies the received segments, and gives those that get no more records their seek tables.

@@ -6,7 +6,7 @@ use consensus::{Entry, EntryKind, HardState, Position};
 use disk::{Boot, Doubt, Fault, Files, How, Identity, Log, LogContent, LogOptions, OnDoubt, Tail, doubt};
 use std::collections::BTreeMap;
 use testkit::Dice;
-use testkit::files::{KEPT, MemFiles};
+use testkit::files::{KEPT, Kept, MemFiles};
 
 const ID: Identity = Identity { cluster: 0xc1, member: 0xa1 };
 const BOOT: Option<Boot> = Some([1; 16]);
@@ -252,9 +252,68 @@ fn damaged_files_stay_aside_until_nothing_is_missing() {
     assert_eq!(aside.len(), all.len() - 1, "{aside:?}");
     let place = format!("aside/{}", all[1].replace('/', "-"));
     assert_eq!(files.bytes(&place)[5001..], damaged[5001..]);
-    log.keep_doubt(None).expect("clears");
+    log.keep_doubt(None, log.hard()).expect("clears");
     assert!(!files.files().iter().any(|path| path.starts_with("aside/")));
     assert_eq!(doubt::find(&files, ID).expect("reads"), None);
+}
+
+/// A log that begins again numbers its files anew. Spare files hold batches of the log before, some under
+/// the same numbers: none of them may ever stand for a batch of the new log.
+#[test]
+fn a_log_that_begins_again_does_not_take_old_batches_for_its_own() {
+    let options = LogOptions { segment_bytes: 64 << 10, boot: BOOT };
+    let of_bytes = |index, len| Entry { index, term: 1, kind: EntryKind::Normal, data: Bytes::from(vec![7; len]) };
+    let hard = |commit| HardState { term: 1, vote: 0, commit };
+    for newest in 3..9 {
+        let files = MemFiles::new();
+        let mut log = Log::create(files.shared(), ID, options, Position::default()).expect("an empty disk");
+        let mut last = 0;
+        while logs(&files).last().is_none_or(|path| *path < format!("log/{newest:016x}.log")) {
+            last += 1;
+            log.save(hard(last), &[of_bytes(last, 100)]).expect("saves");
+            log.cut_below(last).expect("cuts");
+        }
+        drop(log);
+        logs(&files).iter().for_each(|path| Files::remove(&files, path).expect("there"));
+        // One batch in each file, which leaves the end of the file as it was.
+        for next in last + 1..last + 12 {
+            let state = Some(Position { index: next - 1, term: 1 });
+            let (mut log, content) =
+                Log::recover(files.shared(), ID, options, state, OnDoubt::Peers).expect("has a state");
+            let right = next == last + 1 || content.tail == Tail::Whole;
+            assert!(right, "entry {next}, files up to {newest}: {:?}", content.tail);
+            log.save(hard(next - 1), &[of_bytes(next, 36 << 10)]).expect("saves");
+            log.cut_below(next).expect("cuts");
+        }
+    }
+}
+
+/// A start that is killed leaves changes that its successor sees, and that are not on the disk. A cut that
+/// is finished then has all of them there.
+#[test]
+fn a_power_loss_behind_a_killed_start_takes_nothing_that_the_next_one_relied_on() {
+    let whole = written(true);
+    let damaged = logs(&whole)[1].clone();
+    whole.edit(&damaged, |bytes| bytes[5000] ^= 1);
+    let place = format!("aside/{}", damaged.replace('/', "-"));
+    let mut killed = 0;
+    for calls in 0.. {
+        let files = recorded(&whole);
+        files.fail_after(calls, std::io::ErrorKind::Other);
+        let first = open(&files, BOOT, OnDoubt::Peers).map(drop);
+        files.heal();
+        drop(open(&files, BOOT, OnDoubt::Peers).unwrap_or_else(|fault| panic!("after call {calls}: {fault}")));
+        let crashed = files.crash(files.calls(), Kept::Nothing);
+        let kept = crashed.contents().get(&place) == Some(&whole.bytes(&damaged));
+        assert!(kept, "killed after call {calls}: the damaged file is not aside");
+        let (log, content) = open(&crashed, NEXT_BOOT, OnDoubt::Peers).expect("opens");
+        check(&log, &content, &crashed, &format!("killed after call {calls}"));
+        if first.is_ok() {
+            break;
+        }
+        killed += 1;
+    }
+    assert!(killed > 20, "{killed}");
 }
 
 /// With nothing that it could begin with, the log is refused.

@@ -173,7 +173,7 @@ fn old_files_go_with_the_last_checkpoint_that_names_them_and_old_handles_find_wh
     life.checkpoint();
     // Nothing is swept yet: some of these are dead soon.
     let early: Vec<(Located, Bytes)> = (2..=39)
-        .flat_map(|revision| (0..LAST).filter_map(move |number| Some((revision, number))))
+        .flat_map(|revision| (0..LAST).map(move |number| (revision, number)))
         .filter_map(|(revision, number)| life.store.get_at(&key(number), revision))
         .map(|item| (item.at.clone(), read(&life.files, &item.at)))
         .collect();
@@ -271,6 +271,7 @@ fn a_member_that_installs_what_was_rewritten_says_the_same() {
     let files = MemFiles::new();
     life::receive(&sender, &manifest, &files, |_, _, _| {});
     let installed = transfer::install(&files, ID, life::CONFIG).unwrap();
+    transfer::followed(&files, ID).unwrap();
     let mut installed = Life { files, id: ID, store: installed.store };
     same(&installed, &untouched(60), "installed");
     // And goes on as any other.

@@ -7,7 +7,7 @@ use consensus::{Entry, EntryKind, HardState, Position};
 use disk::scrub::{Finding, Scrub, Step, Stretch};
 use disk::{Files, Log, LogOptions, PAGE, checkpoint, mend, records};
 use life::{CONFIG, ID, Life};
-use store::record;
+use store::{Rev, SegmentUse, record};
 use testkit::files::{KEPT, MemFiles};
 
 /// Everything that a look finds. Small steps, so that each of them ends in the middle of something.
@@ -114,6 +114,26 @@ fn a_missing_segment_is_one_stretch() {
     mend::seal_anew(&files, 1, found[0].until).unwrap();
     assert!(all(&files).is_empty());
     assert_eq!(files.bytes(&records::path(1)), right.bytes(&records::path(1)));
+}
+
+/// With more of them than are told of at once, the last covers the rest: what lies between two stretches may be
+/// whole records in a wrong place, and is not to be believed beside damage that nobody was told of.
+#[test]
+fn so_many_stretches_end_with_one_over_the_rest() {
+    let files = at_a_checkpoint();
+    let fillers: Vec<Bytes> = (1..=800).map(|main| record::filler(Rev { main, sub: 0 }, 64)).collect();
+    let end = PAGE as usize + 64 * fillers.len();
+    files.edit(&records::path(1), |bytes| {
+        bytes.truncate(PAGE as usize);
+        bytes.extend(fillers.concat());
+        (0..fillers.len()).step_by(2).for_each(|nth| bytes[PAGE as usize + 64 * nth + 60] ^= 1);
+    });
+    let used = SegmentUse { id: 1, first: 1, last: 800, end: end as u32, live: 0, sealed: false };
+    let found = stretches(&look(&files, Scrub::segment(&used, false)));
+    assert_eq!(found.len(), 256);
+    let last = found.last().unwrap();
+    assert_eq!((last.from as usize, last.until as usize), (PAGE as usize + 64 * 510, end));
+    assert_eq!((last.after.main, last.before.main), (510, 801));
 }
 
 #[test]

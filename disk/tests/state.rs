@@ -347,6 +347,9 @@ fn a_crash_during_an_install_leaves_the_old_or_the_new_member() {
     receive(&sender, &manifest, &receiver.files, |_, _, _| {});
     let installed = transfer::install(&receiver.files, ID, CONFIG).unwrap();
     assert_eq!((installed.manifest.id, installed.manifest.index), (ID, 50));
+    assert!(transfer::unfinished(&receiver.files).unwrap(), "the log has not followed");
+    transfer::followed(&receiver.files, ID).unwrap();
+    assert!(!transfer::unfinished(&receiver.files).unwrap());
     let (old, new) = (model(ID, 12), model(OTHER, 50));
     let (mut olds, mut news) = (0, 0);
     for calls in start..=receiver.files.calls() {
@@ -377,6 +380,7 @@ fn a_crash_during_resume_is_resumed() {
     let (sender, manifest, receiver) = transfer_pair();
     receive(&sender, &manifest, &receiver.files, |_, _, _| {});
     transfer::install(&receiver.files, ID, CONFIG).unwrap();
+    transfer::followed(&receiver.files, ID).unwrap();
     let new = model(OTHER, 50);
     let mut dice = Dice::new(7);
     let mut met = 0;

@@ -245,6 +245,7 @@ fn tables_go_to_another_member_piece_by_piece_and_survive_every_crash_there() {
     }
     assert_eq!(spoiled, 1);
     let installed = transfer::install(&files, ID, CONFIG).unwrap();
+    transfer::followed(&files, ID).unwrap();
     let new = tables(&sender.store);
     assert!(tables(&installed.store) == new);
     for calls in start..=files.calls() {

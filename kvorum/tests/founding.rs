@@ -168,6 +168,41 @@ fn two_of_three_found_and_the_third_joins_late() {
     });
 }
 
+/// Whoever restarts members one by one kills the next once this one is ready. A late one may have lost a
+/// vote with its disk, so it counts for no election before all others have answered.
+#[test]
+fn a_late_founder_is_ready_once_it_counts() {
+    if is_other() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let mut specs = three(dir.path());
+    let last = specs.pop().expect("three");
+    let mut members: Vec<Member> = specs.into_iter().map(Member::spawn).collect();
+    members.iter_mut().for_each(Member::ready);
+    let leads = |member: &Member| {
+        block_on(async {
+            let status = client_of([member]).status().await.expect("says");
+            status.header.expect("a header").member_id == status.leader
+        })
+    };
+    let follower = members.iter().position(|member| !leads(member)).expect("one leads");
+    let mut last = Member::spawn(last);
+    // It has the answers of both that it needs to found, and none yet that it needs to vote.
+    comes("its founding", || last.log().contains("founding, late"));
+    members[follower].signal(Signal::STOP);
+    comes("its leader", || last.log().contains("elected leader"));
+    std::thread::sleep(Duration::from_millis(1500));
+    assert!(!last.log().contains("ready to serve"), "{}", last.log());
+    members[follower].signal(Signal::CONT);
+    last.ready();
+    assert!(!last.log().contains("serving clients, though"), "{}", last.log());
+    members[1 - follower].kill();
+    block_on(async {
+        client_of([&members[follower], &last]).put("b", "x").await.expect("puts");
+    });
+}
+
 #[test]
 fn an_emptied_member_asks_whoever_is_there_first() {
     if is_other() {

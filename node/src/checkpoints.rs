@@ -21,6 +21,8 @@ const ROWS_BYTES: usize = 256 << 10;
 /// damaged, and the disk to read again. Ticks.
 const AGAIN: u64 = 2_000 / TICK_MS;
 const TRIES: u32 = 10;
+/// An entry for the next checkpoint is asked for so seldom. Ticks.
+const NUDGE_EVERY: u64 = 5_000 / TICK_MS;
 
 pub(crate) struct Checkpoints {
     running: Option<Running>,
@@ -47,6 +49,9 @@ pub(crate) struct Checkpoints {
     /// So often in a row one failed, and none begins before this tick.
     failed: u32,
     rests_until: u64,
+    /// Index of one of which a file is damaged, and the tick from which on an entry may be asked for.
+    replaced: Option<u64>,
+    nudged: u64,
 }
 
 struct Running {
@@ -80,6 +85,8 @@ impl Checkpoints {
             disk_bytes: 0,
             failed: 0,
             rests_until: 0,
+            replaced: None,
+            nudged: 0,
         }
     }
 
@@ -208,6 +215,20 @@ impl Checkpoints {
     /// A file of the newest checkpoint is damaged, or log that it stands for: a newer one takes its place.
     pub(crate) fn replace_newest(&mut self) {
         self.want(self.newest + 1);
+        self.replaced = Some(self.newest);
+    }
+
+    /// The newest checkpoint is to be replaced, and nothing was written since: an entry without effect is
+    /// wanted, for the checkpoint behind it.
+    pub(crate) fn wants_entry(&mut self, g: &Ground) -> bool {
+        if self.replaced != Some(self.newest) || g.store.applied().index > self.newest {
+            return false;
+        }
+        let due = g.leader != 0 && g.now >= self.nudged;
+        if due {
+            self.nudged = g.now + NUDGE_EVERY;
+        }
+        due
     }
 
     /// Bytes of the files of the state, about.
@@ -215,8 +236,11 @@ impl Checkpoints {
         self.disk_bytes
     }
 
+    /// There is none at index 0: a member without a state has nothing to keep.
     pub(crate) fn want(&mut self, index: u64) {
-        self.wanted.insert(index);
+        if index > 0 {
+            self.wanted.insert(index);
+        }
     }
 
     /// Consensus wants a snapshot for a follower far behind.
@@ -293,7 +317,8 @@ impl Checkpoints {
         }
         running.finishing = true;
         let index = running.index;
-        let work = BackgroundJob::CheckpointFinish { index, head: running.head.clone(), held: pulled.to_vec() };
+        let work =
+            BackgroundJob::CheckpointFinish { index, head: Box::new(running.head.clone()), held: pulled.to_vec() };
         g.start(Task::Checkpoint { index }, work);
     }
 

@@ -26,6 +26,8 @@ pub struct Config {
     pub reclaim_bytes: u64,
     /// Everything at rest is read and compared with its checksums in about so many seconds; 0: never.
     pub scrub_seconds: u64,
+    /// Members compare the digests of their states at entries divisible by this; the same on all members.
+    pub digest_every: u64,
     pub budgets: Budgets,
     /// etcd level of the cluster version that a leader sets, "3.7.0".
     pub cluster_version: String,
@@ -54,6 +56,7 @@ impl Config {
             checkpoint_bytes: 64 << 20,
             reclaim_bytes: 64 << 20,
             scrub_seconds: 24 * 60 * 60,
+            digest_every: 4_096,
             budgets: Budgets::default(),
             cluster_version: "3.7.0".to_string(),
             late_founder: false,

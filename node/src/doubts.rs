@@ -28,6 +28,8 @@ pub(crate) struct Doubts {
     pause: u64,
     /// A doubt is remembered on disk, or about to be.
     kept: bool,
+    /// The doubt is over: it is forgotten on disk when this save is durable.
+    clears: Option<u64>,
     /// It was told that nobody leads while this member has lost something.
     told: bool,
 }
@@ -35,7 +37,7 @@ pub(crate) struct Doubts {
 impl Doubts {
     /// `kept`: recovery found a doubt.
     pub(crate) fn new(kept: bool) -> Doubts {
-        Doubts { due: 1, pause: FIRST, kept, told: false }
+        Doubts { due: 1, pause: FIRST, kept, clears: None, told: false }
     }
 
     pub(crate) fn tick(&mut self, g: &mut Ground) {
@@ -96,8 +98,9 @@ impl Doubts {
         self.due = self.due.min(g.now + LONGEST / 5);
     }
 
-    /// Consensus began to doubt, learned more, or is done with it: the disk remembers it first of all.
-    pub(crate) fn changed(&mut self, g: &mut Ground) {
+    /// Consensus began to doubt, learned more, or is done with it: the disk remembers it first of all. What
+    /// ended it, a vote or entries, must be there before: `unsaved` is the newest save that is not durable.
+    pub(crate) fn changed(&mut self, g: &mut Ground, unsaved: Option<u64>) {
         let doubt = g.consensus.doubt();
         match doubt {
             Some(Doubt { promise: Some(at), .. }) => g.note(
@@ -117,9 +120,25 @@ impl Doubts {
             None => g.note(Level::Info, "nothing that this member promised is missing any more".to_string()),
         }
         self.due = self.due.min(g.now + IN_DOUBT);
-        if doubt.is_some() || self.kept {
-            self.kept = doubt.is_some();
-            g.start(Task::KeepDoubt, LogJob::KeepDoubt { doubt });
+        self.clears = None;
+        match unsaved {
+            _ if doubt.is_some() => self.keep(g, doubt),
+            Some(number) if self.kept => self.clears = Some(number),
+            None if self.kept => self.keep(g, None),
+            _ => {}
         }
+    }
+
+    /// The save with this number is durable, and all before it.
+    pub(crate) fn saved(&mut self, g: &mut Ground, number: u64) {
+        if self.clears.take_if(|awaited| number >= *awaited).is_some() {
+            self.keep(g, None);
+        }
+    }
+
+    fn keep(&mut self, g: &mut Ground, doubt: Option<Doubt>) {
+        self.kept = doubt.is_some();
+        let hard = g.consensus.hard();
+        g.start(Task::KeepDoubt, LogJob::KeepDoubt { doubt, hard });
     }
 }

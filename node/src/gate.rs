@@ -430,8 +430,9 @@ impl Gate {
     }
 
     /// An entry was applied. If it is a command sent from here, its asker is answered; except one
-    /// whose compaction shall be physical: that one and the revision are returned.
-    pub(crate) fn applied(&mut self, g: &mut Ground, applied: Applied) -> Option<(Waiter, i64)> {
+    /// whose compaction shall be physical: that one and the revision are returned. `corrupt`: the state must not
+    /// be served, so nobody is told what the command did.
+    pub(crate) fn applied(&mut self, g: &mut Ground, applied: Applied, corrupt: bool) -> Option<(Waiter, i64)> {
         let origin = applied.origin?;
         if (origin.member, origin.boot) != (g.config.member, g.config.boot) {
             return None;
@@ -439,6 +440,11 @@ impl Gate {
         self.flight.landed(origin.seq, g.now, g.config.budgets.forwards);
         let Command { waiter, after, .. } = self.take(origin.seq)?;
         let waiter = waiter?;
+        if corrupt {
+            // It happened in the cluster, and what it came to is not known here.
+            g.refuse(waiter, Refusal::Timeout);
+            return None;
+        }
         if after == After::Physical && applied.result.is_ok() {
             return Some((waiter, applied.revision));
         }

@@ -193,6 +193,8 @@ impl Ground {
     }
 
     pub(crate) fn start(&mut self, task: Task, work: impl Into<Job>) -> JobId {
+        let work = work.into();
+        assert!(!(self.swapping && work.writes_state()), "{task:?} would write into the files of another state");
         self.jobs.start(task, work, self.now, &mut self.out)
     }
 

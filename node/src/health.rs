@@ -9,8 +9,6 @@ use crate::jobs::Task;
 use disk::startover::Rebuilt;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The logical digest is exchanged at indexes divisible by this.
-const DIGEST_EVERY: u64 = 4_096;
 /// Digest marks remembered.
 const MARKS: u64 = 64;
 /// A clean stop waits at most this long for a successor. Ticks.
@@ -45,6 +43,10 @@ pub(crate) struct Health {
     marks: BTreeMap<u64, u128>,
     /// Per index: what each peer said.
     peers: BTreeMap<u64, BTreeMap<u64, u128>>,
+    /// Members that differ from this one.
+    strange: BTreeSet<u64>,
+    /// Members differ, and no majority says which are right.
+    undecided: Option<Undecided>,
     /// Members already reported to have lost acknowledged entries.
     lost_data: BTreeSet<u64>,
 }
@@ -56,6 +58,13 @@ struct Rebuild {
     since: u64,
     /// It is remembered over the restart.
     marked: bool,
+}
+
+/// The first mark at which members differ without a majority.
+struct Undecided {
+    index: u64,
+    since: u64,
+    told: bool,
 }
 
 struct Stop {
@@ -103,9 +112,10 @@ impl Health {
         }
     }
 
-    fn mark(&mut self, index: u64, digest: u128) {
+    /// `every`: entries between two marks.
+    fn mark(&mut self, every: u64, index: u64, digest: u128) {
         self.marks.insert(index, digest);
-        let floor = index.saturating_sub(MARKS * DIGEST_EVERY);
+        let floor = index.saturating_sub(MARKS * every);
         self.marks.retain(|mark, _| *mark > floor);
         self.peers.retain(|mark, _| *mark > floor);
     }
@@ -116,6 +126,7 @@ impl Health {
         self.overdue = overdue;
         self.hand_over_again(g);
         self.go_on_rebuilding(g);
+        self.tell_undecided(g);
         self.go_on_stopping(g, writing)
     }
 
@@ -209,9 +220,10 @@ impl Health {
     /// A peer's digest at a mark. True: everyone else agrees and we differ, so this member is corrupt.
     #[must_use]
     pub(crate) fn on_digest(&mut self, g: &mut Ground, from: u64, index: u64, digest: u128) -> bool {
-        let floor = g.store.applied().index.saturating_sub(MARKS * DIGEST_EVERY);
-        let ceiling = g.store.applied().index + MARKS * DIGEST_EVERY;
-        if !index.is_multiple_of(DIGEST_EVERY) || index <= floor || index > ceiling {
+        let (every, applied) = (g.config.digest_every, g.store.applied().index);
+        let floor = applied.saturating_sub(MARKS * every);
+        let ceiling = applied + MARKS * every;
+        if !index.is_multiple_of(every) || index <= floor || index > ceiling {
             return false;
         }
         self.peers.entry(index).or_default().insert(from, digest);
@@ -222,9 +234,9 @@ impl Health {
         let (Some(own), Some(peers)) = (self.marks.get(&index), self.peers.get(&index)) else { return false };
         let members = g.store.conf().voters.len();
         let others = peers.values().filter(|digest| *digest != own);
-        let agreeing = others.clone().count();
+        let differing = others.clone().count();
         let alike = others.clone().next().is_some_and(|first| others.clone().all(|other| other == first));
-        let found = agreeing * 2 > members && alike && !self.corrupt;
+        let found = differing * 2 > members && alike && !self.corrupt;
         if found {
             let text = format!(
                 "the state at index {index} differs from what the other members agree on: CORRUPT; \
@@ -232,9 +244,66 @@ impl Health {
             );
             g.note(Level::Error, text);
             g.start(Task::MarkCorrupt, BackgroundJob::MarkCorrupt);
+            self.undecided = None;
             self.begin_rebuild(g, index);
+        } else if !self.corrupt {
+            let agreeing = 1 + peers.len() - differing;
+            self.note_difference(g, index, agreeing * 2 > members);
         }
         found
+    }
+
+    /// At this mark nobody has shown that this member is wrong. `right`: a majority agrees with it.
+    fn note_difference(&mut self, g: &mut Ground, index: u64, right: bool) {
+        let (own, peers) = (self.marks[&index], &self.peers[&index]);
+        if right {
+            for (member, digest) in peers {
+                if *digest == own {
+                    self.strange.remove(member);
+                } else if self.strange.insert(*member) {
+                    let text = format!(
+                        "the state of member {member:x} at index {index} differs from what a majority agrees on: \
+                         it is to be CORRUPT there"
+                    );
+                    g.note(Level::Warn, text);
+                }
+            }
+        } else if peers.values().any(|digest| *digest != own) {
+            self.undecided.get_or_insert(Undecided { index, since: g.now, told: false });
+        }
+        if right
+            && let Some(before) = self.undecided.take_if(|undecided| undecided.index <= index)
+            && before.told
+        {
+            g.note(Level::Warn, format!("the states of a majority are the same at index {index}"));
+        }
+    }
+
+    /// The others had time to speak, and still no majority says which member is right. This one may be: it
+    /// goes on. Stopping all of them would leave no state to mend from.
+    fn tell_undecided(&mut self, g: &mut Ground) {
+        let Some(undecided) = self.undecided.as_mut().filter(|undecided| !undecided.told) else { return };
+        if g.now - undecided.since < 2 * g.config.election_ticks() {
+            return;
+        }
+        undecided.told = true;
+        let index = undecided.index;
+        let Some(own) = self.marks.get(&index) else { return };
+        let differing = self.peers.get(&index).into_iter().flatten().filter(|(_, digest)| *digest != own);
+        let names: Vec<String> = differing.map(|(member, _)| format!("{member:x}")).collect();
+        let text = format!(
+            "the state at index {index} differs from that of {}, and no majority says who is right: \
+             everything is served on; compare the members' keys and keep a backup of each before one is given up",
+            names.join(", ")
+        );
+        g.note(Level::Error, text);
+    }
+
+    /// Members differ, every one of the `voters` was heard, and this one may be the wrong one. As long as one
+    /// of them is away, or its digest was lost on the way, it may yet say who is right.
+    pub(crate) fn undecided(&self, voters: usize) -> bool {
+        let heard = |undecided: &Undecided| 1 + self.peers.get(&undecided.index).map_or(0, BTreeMap::len);
+        self.undecided.as_ref().is_some_and(|undecided| undecided.told && heard(undecided) >= voters)
     }
 
     /// The member restarts and starts over, unless it did so just before.
@@ -290,6 +359,8 @@ impl Health {
     pub(crate) fn healed(&mut self, g: &mut Ground) {
         self.marks.clear();
         self.peers.clear();
+        self.strange.clear();
+        self.undecided = None;
         self.rebuild = None;
         if std::mem::take(&mut self.corrupt) {
             g.bar(Bar::Corrupt, false);
@@ -305,11 +376,11 @@ impl Health {
     /// The result as for `on_digest`.
     #[must_use]
     pub(crate) fn applied(&mut self, g: &mut Ground, index: u64) -> bool {
-        if !index.is_multiple_of(DIGEST_EVERY) {
+        if !index.is_multiple_of(g.config.digest_every) {
             return false;
         }
         let digest = g.store.digest();
-        self.mark(index, digest);
+        self.mark(g.config.digest_every, index, digest);
         for to in g.peers() {
             g.send(to, Frame::Digest { index, digest });
         }

@@ -284,6 +284,9 @@ impl Node {
         match self.reclaim.wanted(&self.ground, self.beside_reclaim()) {
             Some(reclaim::Wanted::Checkpoint) => self.want_checkpoint(true),
             Some(reclaim::Wanted::Entry) => self.gate.propose_own(store::command::encode_lease_checkpoint(&[])),
+            None if self.checkpoints.wants_entry(&self.ground) => {
+                self.gate.propose_own(store::command::encode_lease_checkpoint(&[]));
+            }
             None => {}
         }
     }
@@ -442,7 +445,7 @@ impl Node {
                 self.transfer.begin(g, from, snapshot);
             }
             if std::mem::take(&mut turn.doubt_changed) {
-                self.doubts.changed(g);
+                self.doubts.changed(g, self.saves.unsaved());
             }
             self.transfer.follow(g);
             for peer in turn.lost_data.drain(..) {
@@ -502,7 +505,8 @@ impl Node {
         for events in &applied.events {
             self.watches.publish(g, events);
         }
-        if let Some((waiter, revision)) = self.gate.applied(g, applied) {
+        let corrupt = self.health.willing().corrupt;
+        if let Some((waiter, revision)) = self.gate.applied(g, applied, corrupt) {
             self.checkpoints.wait_for_physical(g, waiter, revision);
         }
     }

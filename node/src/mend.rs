@@ -60,6 +60,8 @@ struct Suspect {
     given_up: bool,
     /// The disk refused to read it so often.
     refused: u32,
+    /// The disk refused to write it, which was told.
+    unwritable: bool,
     /// Fillers were written into it.
     fillers: bool,
 }
@@ -129,13 +131,14 @@ impl Mends {
         known
     }
 
-    /// The disk refuses to read a segment: what it does not give is damaged.
-    pub(crate) fn unreadable(&mut self, g: &Ground, file: &str) {
-        if self.suspect(g, file)
-            && let Some(suspect) = records::segment_of(file).and_then(|segment| self.suspects.get_mut(&segment))
-        {
+    /// The disk refuses to read a file: what it does not give is damaged. True: it is a segment, and is
+    /// looked at.
+    pub(crate) fn unreadable(&mut self, g: &Ground, file: &str) -> bool {
+        let known = self.suspect(g, file);
+        if let Some(suspect) = records::segment_of(file).and_then(|segment| self.suspects.get_mut(&segment)) {
             suspect.refused = TRIES;
         }
+        known
     }
 
     /// A pass found damage in a segment. It is looked at once more before something is done.
@@ -212,6 +215,9 @@ impl Mends {
     }
 
     pub(crate) fn looked(&mut self, g: &mut Ground, epoch: u64, scan: Box<Scrub>, step: Result<Step, disk::Fault>) {
+        if g.swapping() {
+            return self.rest(g);
+        }
         let Some(work) = self.work.as_mut().filter(|_| epoch == g.epoch()) else { return };
         let suspect = self.suspects.entry(work.segment).or_default();
         match step {
@@ -264,6 +270,8 @@ impl Mends {
                 g.note(Level::Error, format!("{}; {then}", stretch.what));
             }
         }
+        let work = self.work.as_mut().expect("it was looked at");
+        join(&mut work.stretches);
         self.next_stretch(g);
     }
 
@@ -342,6 +350,9 @@ impl Mends {
         let named = work.question.map(|(_, token)| (g.config.boot, token)) == Some((from.boot, from.token));
         let peer = from.member;
         let Some(asked) = work.asked.take_if(|asked| named && (sent.is_some() || peer == asked.peer)) else { return };
+        if g.swapping() {
+            return self.rest(g);
+        }
         let Some(Sent { records, end, compacted }) = sent else { return self.ask(g) };
         if g.now - asked.since <= QUICK {
             self.piece = (2 * self.piece).min(PIECE);
@@ -379,10 +390,34 @@ impl Mends {
         if epoch != g.epoch() || self.work.is_none() {
             return;
         }
+        if g.swapping() {
+            return self.rest(g);
+        }
         match peer {
             Some(peer) => self.written(g, peer),
             None => self.next_stretch(g),
         }
+    }
+
+    /// The disk refused to write records, or a header page.
+    pub(crate) fn refused(&mut self, g: &mut Ground, epoch: u64, fault: &disk::Fault) {
+        let Some(work) = self.work.as_ref().filter(|_| epoch == g.epoch()) else { return };
+        self.tell_refusal(g, work.segment, fault);
+        self.rest(g);
+    }
+
+    /// The disk refused to write what follows from mended records: a seek table, or a name in a checkpoint.
+    pub(crate) fn refused_after(&mut self, g: &mut Ground, epoch: u64, fault: &disk::Fault) {
+        let Some(segment) = records::segment_of(fault.file()).filter(|_| epoch == g.epoch()) else { return };
+        self.tell_refusal(g, segment, fault).due = g.now + REST_MOST;
+    }
+
+    fn tell_refusal(&mut self, g: &mut Ground, segment: u32, fault: &disk::Fault) -> &mut Suspect {
+        let suspect = self.suspects.entry(segment).or_default();
+        if !std::mem::replace(&mut suspect.unwritable, true) {
+            g.note(Level::Error, format!("what is damaged cannot be mended, it is tried again: {fault}"));
+        }
+        suspect
     }
 
     fn written(&mut self, g: &mut Ground, peer: u64) {
@@ -413,7 +448,8 @@ impl Mends {
         self.next_stretch(g);
     }
 
-    /// The segment is looked at again later.
+    /// The segment is looked at again later; no job of this look may be under way. So it is, too, while a
+    /// snapshot is put in place: the file of that name may be the new state's, in which other records lie.
     fn rest(&mut self, g: &Ground) {
         let Some(work) = self.work.take() else { return };
         let alone = g.peers().is_empty();
@@ -455,6 +491,24 @@ impl Mends {
     pub(crate) fn restart(&mut self) {
         let figures = self.figures;
         *self = Mends { figures, token: self.token, piece: self.piece, ..Mends::default() };
+    }
+}
+
+/// Several stretches of records become one, over all that lies between them. Records between two of them
+/// are whole, but may be in a wrong place (a page that was written there by mistake): then revisions that
+/// they seem to bound are not those that were there. Before the first and behind the last one the order of
+/// revisions and the lengths leave no doubt.
+fn join(stretches: &mut VecDeque<Stretch>) {
+    let header = stretches.pop_front_if(|stretch| stretch.from == 0);
+    if stretches.len() > 1
+        && let Some(last) = stretches.pop_back()
+        && let Some(first) = stretches.front_mut()
+    {
+        (first.until, first.before) = (last.until, last.before);
+        stretches.truncate(1);
+    }
+    if let Some(header) = header {
+        stretches.push_front(header);
     }
 }
 

@@ -38,12 +38,13 @@ pub fn offline(files: &Arc<dyn Files>, id: Identity, options: LogOptions) -> Res
         let what = format!("the log begins behind entry {boundary}, the checkpoint stands at {index}");
         return Err(loaded.passed_over.unwrap_or_else(|| Fault::damaged("state", 0, what)));
     }
-    checkpoint::settle(&**files, id, &loaded.manifest)?;
     let mut store = loaded.store;
     let applied = applied_position(&store);
     if needs_restart(&content, applied) {
         restart_log(&mut log, &mut content, applied)?;
     }
+    transfer::followed(&**files, id)?;
+    checkpoint::settle(&**files, id, &loaded.manifest)?;
     let entries = content.last.index - content.boundary.index;
     let replayed = replay(&mut store, &log, &content, &**files, None)?.count;
     Ok(Offline {
@@ -77,6 +78,7 @@ pub fn cut_tail(files: &Arc<dyn Files>, id: Identity, options: LogOptions) -> Re
     if needs_restart(&content, applied) {
         restart_log(&mut log, &mut content, applied)?;
     }
+    transfer::followed(&**files, id)?;
     doubt::clear(&**files)?;
     Ok(content.doubt)
 }

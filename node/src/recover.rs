@@ -13,7 +13,8 @@ use crate::member::{Found, Node};
 use bytes::Bytes;
 use consensus::{ConfChange, Consensus, Doubt, Entry, EntryKind, HardState, Position, Restored};
 use disk::{
-    Fault, Files, Identity, Log, LogContent, LogOptions, OnDoubt, Tail, checkpoint, corrupt, records, staging, transfer,
+    Fault, Files, Identity, Log, LogContent, LogOptions, OnDoubt, Patient, Reader, Tail, checkpoint, corrupt, records,
+    staging, transfer,
 };
 use std::sync::Arc;
 use store::{Member, Store};
@@ -50,12 +51,15 @@ impl Node {
     /// Recovers a member. The log is for the driver's log lane. Refusals change nothing in `files`.
     ///
     /// # Errors
-    /// Damage that was durable before, files of a later format or of another member: with file, offset, reason.
+    /// Damage that was durable before, files of a later format or of another member, an entry that a later
+    /// program wrote ([`Fault::NotUnderstood`]): with file, offset, reason.
     /// Of a lone member also an end of the log that may have been acknowledged ([`Fault::Doubtful`]).
     pub fn recover(config: Config, files: &Arc<dyn Files>, out: &mut Vec<Output>) -> Result<(Node, Log), Fault> {
+        // A start believes that a place cannot be read only after it has tried often.
+        let (served, files) = (files, &Patient::before(files));
         let said = out.len();
         let (fault, differs) = match Node::attempt(config.clone(), files, out) {
-            Ok(recovered) => return Ok(recovered),
+            Ok(recovered) => return serve(recovered, served),
             Err(Stuck::Fault(fault)) if fault.is_damage() => (fault, None),
             Err(Stuck::Fault(fault)) => return Err(fault),
             Err(Stuck::Differs { head, known }) => {
@@ -65,7 +69,7 @@ impl Node {
         };
         out.truncate(said);
         startover::begin(&**files, &config, fault, differs, out)?;
-        Node::attempt(config, files, out).map_err(Stuck::into_fault)
+        serve(Node::attempt(config, files, out).map_err(Stuck::into_fault)?, served)
     }
 
     fn attempt(config: Config, files: &Arc<dyn Files>, out: &mut Vec<Output>) -> Result<(Node, Log), Stuck> {
@@ -79,7 +83,8 @@ impl Node {
             .ok_or_else(|| Fault::damaged("state", 0, "there is no checkpoint"))?;
         let state = reached_state(installed.is_some(), &loaded.store);
         let doubt = on_doubt(&loaded.store, id);
-        let (mut log, mut content) = Log::recover(Arc::clone(files), id, log_options(&config), state, doubt)?;
+        let (reader, options) = (reader(&loaded.store), log_options(&config));
+        let (mut log, mut content) = Log::recover_for(reader, Arc::clone(files), id, options, state, doubt)?;
         let (rebuilt, corrupt) = (disk::startover::rebuilt(&**files, id)?, corrupt::marked(&**files, id)?);
         let known = content.last.index.max(loaded.store.applied().index);
         if corrupt && installed.is_none() && doubt == OnDoubt::Peers && rebuilt.allows(known) {
@@ -104,13 +109,14 @@ impl Node {
             let text = format!("the newest checkpoint is passed over for an older one: {fault}");
             out.push(Output::Note { level: Level::Error, text });
         }
-        checkpoint::settle(&**files, id, &loaded.manifest)?;
         let mut store = loaded.store;
-        records::list(&**files)?.into_iter().for_each(|segment| store.file_is_there(segment));
         let applied = applied_position(&store);
         if needs_restart(&content, applied) {
             restart_log(&mut log, &mut content, applied)?;
         }
+        transfer::followed(&**files, id)?;
+        checkpoint::settle(&**files, id, &loaded.manifest)?;
+        records::list(&**files)?.into_iter().for_each(|segment| store.file_is_there(segment));
         let unwritten = Unwritten { id, most: config.budgets.unwritten as u64 };
         let replayed = replay(&mut store, &log, &content, &**files, Some(unwritten))?;
         let mut entries = Vec::new();
@@ -150,6 +156,11 @@ impl Node {
         let node = Node::assemble(config, consensus, store, &found, out);
         Ok((node, log))
     }
+}
+
+fn serve((node, mut log): (Node, Log), files: &Arc<dyn Files>) -> Result<(Node, Log), Fault> {
+    log.serve(Arc::clone(files))?;
+    Ok((node, log))
 }
 
 /// Why a member does not start as it is.
@@ -192,6 +203,23 @@ pub(crate) fn applied_position(store: &Store) -> Position {
 /// What the log must reach: the state of a checkpoint came through it, that of an install did not.
 pub(crate) fn reached_state(installed: bool, store: &Store) -> Option<Position> {
     (!installed).then(|| applied_position(store))
+}
+
+/// Entries behind the state are applied, unless it is empty: then no log joins it.
+fn reader(store: &Store) -> Reader {
+    let applied = match store.applied().index {
+        0 => u64::MAX,
+        index => index,
+    };
+    Reader { applied, understands }
+}
+
+fn understands(kind: EntryKind, data: &[u8]) -> Result<(), String> {
+    if kind != EntryKind::Config {
+        return store::command::decode(data).map(|_| ()).map_err(|malformed| malformed.to_string());
+    }
+    let change = ConfChange::decode(&Bytes::copy_from_slice(data)).map_err(|_| "no membership change".to_string())?;
+    store::MemberChange::decode(&change.context).map(|_| ()).map_err(|malformed| malformed.to_string())
 }
 
 fn tell_tail(tail: &Tail, out: &mut Vec<Output>) {
@@ -276,7 +304,11 @@ pub(crate) fn replay(
 
 fn apply_again(store: &mut Store, entry: &Entry, files: &dyn Files) -> Result<(), Fault> {
     let at = store::Position { index: entry.index, term: entry.term };
-    let unreadable = |what: String| Fault::damaged("log", 0, format!("entry {} of term {}: {what}", at.index, at.term));
+    // Its bytes were verified when they were read. Whoever runs the same program fails at the same entry.
+    let unreadable = |what: String| {
+        let (file, entry) = ("log".to_string(), Position { index: at.index, term: at.term });
+        Fault::NotUnderstood { file, offset: 0, entry, what }
+    };
     if entry.kind == EntryKind::Config {
         let change = ConfChange::decode(&entry.data).map_err(|_| unreadable("no membership change".to_string()))?;
         let before = conf_state(store);

@@ -80,6 +80,12 @@ impl Saves {
         last
     }
 
+    /// Number of the newest save that is not durable; None: all are.
+    pub(crate) fn unsaved(&self) -> Option<u64> {
+        let newest = self.waiting.back().map(|save| save.number);
+        newest.or(self.in_flight.back().map(|save| save.number))
+    }
+
     /// How long the oldest save has been on its way to the disk. Ticks.
     pub(crate) fn age(&self, now: u64) -> u64 {
         self.in_flight.front().map_or(0, |oldest| now - oldest.since)

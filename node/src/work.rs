@@ -65,8 +65,8 @@ fn log_or_fault(log: &mut Log, job: &LogJob) -> Result<JobResult, Fault> {
             log.save(*hard, entries)?;
             JobResult::Saved
         }
-        LogJob::KeepDoubt { doubt } => {
-            log.keep_doubt(*doubt)?;
+        LogJob::KeepDoubt { doubt, hard } => {
+            log.keep_doubt(*doubt, *hard)?;
             JobResult::DoubtKept
         }
         LogJob::Prove { commit } => {

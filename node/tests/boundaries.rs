@@ -16,7 +16,7 @@ use node::offline::cut_tail;
 use node::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use store::command::{self, DeleteRangeRequest, PutRequest};
-use store::{KeyRange, Member, Query, SortOrder, SortTarget};
+use store::{KeyRange, Member, Query};
 use testkit::files::{KEPT, Kept, MemFiles};
 
 const CLUSTER: u64 = 0xc1;
@@ -51,6 +51,8 @@ struct Boundary {
     acknowledged: usize,
     /// Commands that were sent before.
     sent: usize,
+    /// Members whose files were damaged before, and who have not made it good.
+    hurt: BTreeSet<usize>,
     /// The job, for the report.
     during: &'static str,
 }
@@ -71,6 +73,8 @@ struct Deck {
     acknowledged: usize,
     boundaries: Vec<Boundary>,
     done: BTreeSet<&'static str>,
+    /// As in [`Boundary`].
+    hurt: BTreeSet<usize>,
     fatal: Vec<String>,
     /// Warnings and worse.
     told: Vec<String>,
@@ -154,7 +158,7 @@ impl Deck {
             let mut all = before.to_vec();
             all[at] = calls;
             let (acknowledged, sent) = (self.acknowledged, self.sent);
-            self.boundaries.push(Boundary { calls: all, acknowledged, sent, during });
+            self.boundaries.push(Boundary { calls: all, acknowledged, sent, hurt: self.hurt.clone(), during });
         }
     }
 
@@ -182,6 +186,7 @@ impl Deck {
 
     /// Other bytes come to lie on the disk of a member that does not run, in each of its files that are called so.
     fn spoil(&mut self, at: usize, prefix: &str, offset: u64) {
+        self.hurt.insert(at);
         let machine = &self.machines[at];
         for path in machine.files.files().into_iter().filter(|path| path.starts_with(prefix)) {
             // By way of calls, so that a later crash has them too.
@@ -357,19 +362,7 @@ impl Deck {
 
     /// What the cluster serves, at its leader and then at every member.
     fn served(&mut self) -> Result<State, String> {
-        let query = Query {
-            range: KeyRange { key: Bytes::from_static(b"\0"), end: Some(Bytes::new()) },
-            revision: 0,
-            limit: 0,
-            order: SortOrder::None,
-            target: SortTarget::Key,
-            keys_only: false,
-            count_only: false,
-            min_mod: 0,
-            max_mod: 0,
-            min_create: 0,
-            max_create: 0,
-        };
+        let query = Query::all(KeyRange { key: Bytes::from_static(b"\0"), end: Some(Bytes::new()) });
         let mut seen: Option<State> = None;
         for at in 0..self.machines.len() {
             let request = Request::Range { query: query.clone(), linearizable: true, stream: false, keep: u64::MAX };
@@ -470,6 +463,7 @@ fn damaged(deck: &mut Deck) {
         deck.ticks(300);
         deck.load(leader, 9, 5);
         deck.ticks(100);
+        deck.hurt.clear();
     }
 }
 
@@ -482,6 +476,10 @@ fn crashed(lived: &Deck, boundary: &Boundary, kept: Kept) -> Result<usize, Strin
     let mut deck = Deck::new(disks, machine, 1_000);
     if let Some(fault) = deck.fatal.first() {
         return Err(fault.clone());
+    }
+    if !matches!(kept, Kept::Some(_)) {
+        let whole = (0..deck.machines.len()).filter(|at| !boundary.hurt.contains(at));
+        whole.map(|at| &deck.machines[at]).try_for_each(doubts_nothing)?;
     }
     let state = deck.served()?;
     let may_be = &lived.states[boundary.acknowledged..=boundary.sent];
@@ -506,6 +504,18 @@ fn crashed(lived: &Deck, boundary: &Boundary, kept: Kept) -> Result<usize, Strin
         return Err("the end of the log is in doubt, and no write was torn".into());
     }
     Ok(deck.cut)
+}
+
+/// A disk that kept everything it flushed, and on which nothing was torn or damaged, has lost nothing: its
+/// member votes.
+fn doubts_nothing(machine: &Machine) -> Result<(), String> {
+    let id = Identity { cluster: CLUSTER, member: machine.id };
+    match disk::doubt::find(&*machine.files.shared(), id).map_err(|fault| fault.to_string())? {
+        Some(doubt) if doubt.promise.is_none() || doubt.at_least => {
+            Err(format!("member {} does not vote, and has lost nothing: {doubt:?}", machine.id))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn sweep(members: u64, must: &[&str]) {

@@ -260,6 +260,11 @@ fn refusal(fault: &disk::Fault, options: &Options) -> String {
             let dir = options.data_dir.display();
             format!("{fault}: to start without it, see `kvorum utl cut-tail --data-dir {dir}`")
         }
+        // A member that knows its peers takes the others' copies instead.
+        disk::Fault::Damaged { .. } => format!(
+            "{fault}: nothing was changed, and no other member is known that has it; look at the disk, keep a copy of \
+             the directory, and restore the newest snapshot (`kvorum utl snapshot restore`)"
+        ),
         other => other.to_string(),
     }
 }
@@ -335,7 +340,8 @@ fn restart(reason: &str) -> ! {
 
 /// Joins, then opens the doors.
 async fn come_up(edge: Edge, options: Options, clients: Vec<Listening>, metrics: Vec<Listening>) {
-    if !publish::publish(edge.core(), &texts(&options.advertise_client)).await {
+    let joined = publish::publish(edge.core(), &texts(&options.advertise_client)).await;
+    if !joined || !publish::doubt_over(edge.core()).await {
         return;
     }
     if let Some(mode) = options.auto_compaction {

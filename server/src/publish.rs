@@ -1,12 +1,18 @@
 //! A started member tells the cluster its name and client URLs, through the log. It serves
-//! clients only after that: then it has joined, and knows a leader.
+//! clients only after that: then it has joined, and knows a leader. It also waits a while for its doubt to
+//! end: whoever restarts the members one after the other goes on once this one is ready, and until then it
+//! may not count for the majority that is left.
 
 use crate::core::Core;
 use crate::log::{self, hex, json};
 use node::{Answer, Request};
 use std::time::Duration;
+use tokio::time::Instant;
 
 const RETRY: Duration = Duration::from_millis(100);
+/// Some doubts end only when a member that is down is back. Clients are served meanwhile.
+const DOUBT_PATIENCE: Duration = Duration::from_secs(5);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Tries until it is applied. False: the member began to stop before.
 pub async fn publish(core: &Core, client_urls: &[String]) -> bool {
@@ -43,5 +49,33 @@ pub async fn publish(core: &Core, client_urls: &[String]) -> bool {
             ),
         }
         tokio::time::sleep(RETRY).await;
+    }
+}
+
+/// Waits until nothing is missing that this member promised, but not for ever. False: the member began to
+/// stop before.
+pub async fn doubt_over(core: &Core) -> bool {
+    let mut stopping = core.stopping();
+    let until = Instant::now() + DOUBT_PATIENCE;
+    loop {
+        let asked = tokio::select! {
+            _ = stopping.wait_for(|stopping| *stopping) => return false,
+            asked = core.ask(Request::Status, DOUBT_PATIENCE) => asked,
+        };
+        match asked.answer {
+            Answer::Status(status) if status.doubt && Instant::now() < until => {}
+            Answer::Status(status) => {
+                if status.doubt {
+                    log::warn(
+                        "serving clients, though this member may have lost what it promised: until the other members \
+                         have answered it may count for no election",
+                        &[("local-member-id", hex(core.member())), ("waited", json!(format!("{DOUBT_PATIENCE:?}")))],
+                    );
+                }
+                return true;
+            }
+            _ => {}
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
     }
 }

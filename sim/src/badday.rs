@@ -23,10 +23,17 @@ pub enum Harm {
     TailRot(Spot),
     /// Any file; `draw` says where.
     Rot(Spot, u64),
+    /// A page of the log or of an index cannot be read until it is written; the number says which.
+    BadSector(u64),
     /// Flushes between the beginning of the story and the power loss only seemed to happen.
     LostWrites,
     /// The last flushed write of the log lies a page away.
     Misdirected,
+    /// The state is another than that of the other members, and all checksums are right. `leads`: the
+    /// member is asked to lead before that is found.
+    Differs {
+        leads: bool,
+    },
 }
 
 /// How much changes.
@@ -42,7 +49,10 @@ impl Harm {
     /// No trace of what is missing is left on the disk: only others can tell. While such a disk is
     /// not whole again, no other fault strikes, so that those who can tell are there.
     pub fn is_silent(self) -> bool {
-        !matches!(self, Harm::TailRot(_) | Harm::Rot(..) | Harm::LogHole(..) | Harm::StateGone | Harm::Emptied)
+        !matches!(
+            self,
+            Harm::TailRot(_) | Harm::Rot(..) | Harm::LogHole(..) | Harm::BadSector(_) | Harm::StateGone | Harm::Emptied
+        )
     }
 
     pub fn name(self) -> &'static str {
@@ -55,8 +65,10 @@ impl Harm {
             Harm::StateGone => "no checkpoint left",
             Harm::TailRot(_) => "rot of the last batch",
             Harm::Rot(..) => "rot while down",
+            Harm::BadSector(_) => "bad sector",
             Harm::LostWrites => "lost writes",
             Harm::Misdirected => "misdirected write",
+            Harm::Differs { .. } => "state that differs",
         }
     }
 }
@@ -93,12 +105,14 @@ fn harm_of(sight: Sight, rng: &mut Rng) -> Option<Harm> {
         Sight::OlderDisk => Harm::Older,
         Sight::OlderLog => Harm::OlderLog,
         Sight::LogGone => Harm::LogGone,
-        Sight::LogHole => Harm::LogHole(spot(rng), rng.next()),
+        Sight::LogHole => Harm::LogHole(spot(rng), rng.draw()),
         Sight::StateGone => Harm::StateGone,
         Sight::TailRot => Harm::TailRot(spot(rng)),
-        Sight::Rot => Harm::Rot(spot(rng), rng.next()),
+        Sight::Rot => Harm::Rot(spot(rng), rng.draw()),
+        Sight::BadSector => Harm::BadSector(rng.draw()),
         Sight::LostWrite => Harm::LostWrites,
         Sight::MisdirectedWrite => Harm::Misdirected,
+        Sight::Differs => Harm::Differs { leads: rng.percent(50) },
         _ => return None,
     })
 }
@@ -109,13 +123,18 @@ fn story(sight: Sight, rng: &mut Rng) -> Option<Fault> {
         Harm::LostWrites | Harm::Misdirected => End::Power,
         _ => *rng.pick(&[End::Kill, End::Power, End::Power, End::Clean]),
     };
-    Some(Fault::Hurt(Story {
+    let story = Story {
         harm,
         who: if rng.percent(50) { Who::Leader } else { Who::Nth(rng.below(7) as usize) },
         behind: if rng.percent(70) { rng.between(500, 4_000) * MS } else { 0 },
         end,
         all: end != End::Clean && rng.percent(40),
         down: rng.between(20, 2_000) * MS,
+    };
+    Some(Fault::Hurt(match harm {
+        // Nobody may need a snapshot of a state that is wrong.
+        Harm::Differs { .. } => Story { behind: 0, all: false, ..story },
+        _ => story,
     }))
 }
 
@@ -123,7 +142,7 @@ fn fault(plan: &Plan, sight: Sight, rng: &mut Rng) -> Option<Fault> {
     let who = if rng.percent(60) { Who::Leader } else { Who::Nth(rng.below(plan.members as u64) as usize) };
     let lasts = rng.between(1, 8) * SECOND;
     Some(match sight {
-        Sight::RotAwake => Fault::RotAwake { who, spot: spot(rng), draw: rng.next() },
+        Sight::RotAwake => Fault::RotAwake { who, spot: spot(rng), draw: rng.draw() },
         Sight::RecordRot => Fault::RecordRot { who },
         Sight::ReadsFail => Fault::ReadsFail { who, lasts: lasts / 4, percent: *rng.pick(&[5, 50, 100]) },
         Sight::NoRoomInside => Fault::NoRoom { who, lasts, quota: false },
@@ -146,6 +165,7 @@ fn share(sight: Sight) -> u64 {
     match sight {
         Sight::BigValues => 10,
         Sight::ManyLeases => 2,
+        Sight::Differs => 8,
         Sight::Bandwidth => 20,
         _ => 15,
     }
@@ -204,6 +224,15 @@ fn settings(plan: &mut Plan, sight: Sight, rng: &mut Rng) {
             plan.workload.many = false;
             let kinds = crate::client::KINDS.iter().zip(&mut plan.workload.weights);
             kinds.filter(|(kind, _)| kind.name == crate::client::ALARM).for_each(|(_, weight)| *weight = 4);
+        }
+        Sight::KilledThenPower => {
+            plan.killed_then_power = rng.between(40, 90);
+            // What is lost then must still be unflushed.
+            plan.flush = 5_000;
+        }
+        Sight::Differs => {
+            plan.digest_every = *rng.pick(&[8, 32, 64]);
+            plan.until += 10 * SECOND;
         }
         Sight::LaneHung => {
             plan.small_budgets = true;

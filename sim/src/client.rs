@@ -182,11 +182,11 @@ impl Draw<'_> {
             "leases" => Ask::Leases,
             "hash" => Ask::HashKv { revision: self.revision() },
             "watch" => Ask::Watch(self.watch()),
-            "cancel watch" => Ask::CancelWatch { nth: self.rng.next() },
+            "cancel watch" => Ask::CancelWatch { nth: self.rng.draw() },
             "watch progress" => Ask::WatchProgress,
             "barrier" => Ask::Barrier,
             "members" => Ask::Members { linearizable: self.rng.percent(70) },
-            "move leader" => Ask::MoveLeader { nth: self.rng.next() },
+            "move leader" => Ask::MoveLeader { nth: self.rng.draw() },
             "backup" => Ask::Backup,
             "status" => Ask::Status,
             "alarms" => Ask::Alarms { kind: self.rng.below(3) as i32 },
@@ -404,7 +404,7 @@ impl Compare {
 
 /// What a streamed range may ask.
 fn plain(range: &Range) -> bool {
-    (range.order == 0 || (range.order == 1 && range.target == 0))
+    range.target == 0
+        && range.order <= 1
         && [range.min_mod, range.max_mod, range.min_create, range.max_create] == [0; 4]
-        && range.target == 0
 }

@@ -70,6 +70,8 @@ struct Walking {
     id: u64,
     start: RangeStart,
     revision: i64,
+    /// No revision below this may be shown.
+    floor: u64,
     found: Found,
 }
 
@@ -261,7 +263,11 @@ impl Sim {
     pub(crate) fn answered(&mut self, who: usize, waiter: Waiter, revision: i64, answer: Answer) {
         let Some(life) = self.members[who].up.as_mut() else { return };
         life.published = life.published.max(revision);
+        let barred = life.was_barred && life.barred;
         let Some(reader) = life.waiters.remove(&waiter) else { return };
+        if barred && crate::differs::shows_state(&answer) {
+            return self.fail("H-3", format!("m{} says that it answers nothing, and answers {answer:?}", who + 1));
+        }
         match reader {
             Reader::Flood => {}
             Reader::Publish => self.publish_answered(who, &answer),
@@ -297,7 +303,7 @@ impl Sim {
                     Some(id) => {
                         self.marks.hit("walk in slices");
                         let found = Found::none(&start.query);
-                        op.walk = Some(Walking { id, start, revision, found });
+                        op.walk = Some(Walking { id, start, revision, floor: op.floor, found });
                         Some((Request::WalkNext { walk: id }, op))
                     }
                     None => {
@@ -314,7 +320,7 @@ impl Sim {
                     None => Some((Request::WalkNext { walk: walk.id }, op)),
                     Some((count, more)) => {
                         let walk = op.walk.take().expect("there");
-                        self.walk_done(who, &range, stream, op.floor, walk, count, more);
+                        self.walk_done(who, &range, stream, walk, count, more);
                         None
                     }
                 }
@@ -354,16 +360,7 @@ impl Sim {
         }
     }
 
-    fn walk_done(
-        &mut self,
-        who: usize,
-        range: &Range,
-        stream: bool,
-        floor: u64,
-        walk: Walking,
-        count: i64,
-        more: bool,
-    ) {
+    fn walk_done(&mut self, who: usize, range: &Range, stream: bool, walk: Walking, count: i64, more: bool) {
         let mut start = walk.start;
         if !stream {
             let kvs = walk.found.len() as u64;
@@ -378,7 +375,7 @@ impl Sim {
         let measured = start.bytes;
         (start.found, start.count, start.more) = (walk.found, count, more);
         let found = start.found.clone();
-        self.range_done(who, range, floor, walk.revision, start);
+        self.range_done(who, range, walk.floor, walk.revision, start);
         if !stream
             && !self.oracle.failed()
             && let Ok(kvs) = self.found_kvs(who, &found, range.keys_only, range.target == 4)

@@ -213,6 +213,10 @@ pub(crate) struct Life {
     rewriting: Vec<u32>,
     pub status: Status,
     pub frozen_once: bool,
+    /// It said that nothing of its state is answered.
+    pub barred: bool,
+    /// It had said so before the turn that is carried out.
+    pub was_barred: bool,
     /// It founded when others were beyond genesis, and had not caught up when it started.
     late: bool,
     /// It tells the others its client URLs.
@@ -258,6 +262,8 @@ pub(crate) struct Member {
     pub busy_until: Time,
     /// The next record that is written is spoilt.
     pub spoil_record: bool,
+    /// Its process was killed, and behind its next start the power goes.
+    pub then_power: bool,
 }
 
 impl Member {
@@ -285,6 +291,7 @@ pub struct Sim {
     pub(crate) clients: Vec<Client>,
     pub(crate) rng: Rng,
     pub(crate) work_rng: Rng,
+    twice_rng: Rng,
     pub fault_counts: BTreeMap<&'static str, u64>,
     pub(crate) next_waiter: Waiter,
     pub(crate) next_tag: u64,
@@ -321,6 +328,7 @@ impl Sim {
                 disk.set_lies(Lies {
                     ignores_sync: planted == Some(Planted::FlushLies),
                     ignores_sync_dir: planted == Some(Planted::DirFlushLies),
+                    ignores_root: false,
                 });
                 Member {
                     id: i as u64 + 1,
@@ -342,6 +350,7 @@ impl Sim {
                     slow: (0, 0),
                     busy_until: 0,
                     spoil_record: false,
+                    then_power: false,
                 }
             })
             .collect();
@@ -359,6 +368,7 @@ impl Sim {
             clients,
             rng: Rng::new(seed, "driver"),
             work_rng: Rng::new(seed, "workload"),
+            twice_rng: Rng::new(seed, "killed, then power"),
             fault_counts: BTreeMap::new(),
             next_waiter: 1,
             next_tag: 1,
@@ -437,6 +447,7 @@ impl Sim {
         config.log_segment_bytes = self.plan.log_segment_bytes;
         config.checkpoint_bytes = self.plan.checkpoint_bytes;
         config.quota_bytes = self.plan.quota;
+        config.digest_every = self.plan.digest_every;
         config.scrub_seconds = 20;
         config.founders = self.founders();
         if self.plan.small_budgets {
@@ -547,7 +558,7 @@ impl Sim {
         }
         let passed = clock.pass(self.now);
         self.at(passed.next, Event::Tick { who, life, due: passed.next });
-        if !(self.is(Planted::ClockTooSlow) && !self.rng.percent(33)) {
+        if !self.is(Planted::ClockTooSlow) || self.rng.percent(33) {
             for _ in 0..passed.ticks {
                 self.give(who, Input::Tick);
             }
@@ -575,6 +586,7 @@ impl Sim {
         self.tick(who, number, self.members[who].clock.due());
         let Some(life) = self.members[who].up.as_mut() else { return };
         life.turn_set = false;
+        life.was_barred = life.barred;
         let inputs = std::mem::take(&mut life.inbox);
         let count = inputs.len() as u64;
         let mut out = Vec::new();
@@ -624,7 +636,7 @@ impl Sim {
                 });
                 self.answered(who, waiter, revision, answer);
             }
-            Output::Watch { stream, message } => self.to_stream(who, stream, message),
+            Output::Watch { stream, message } => self.tell_stream(who, stream, message),
             Output::Leader { term, leader, role } => {
                 self.tell(Some(who), "leader", term, leader, || format!("term {term}: {leader} ({role:?})"));
                 if leader != 0 && leader != self.members[who].last_leader {
@@ -649,10 +661,13 @@ impl Sim {
             }
             Output::Note { level, text } => {
                 if level == Level::Error || text.contains("disk") {
-                    self.marks_of_note(&text);
+                    self.marks_of_note(who, &text);
                 }
                 self.tell(Some(who), "note", fold(text.as_bytes()), 0, || format!("{level:?}: {text}"));
                 self.hear_note(who, &text);
+                if let Some(life) = self.members[who].up.as_mut() {
+                    life.barred = crate::differs::is_barred(&text).unwrap_or(life.barred);
+                }
             }
             Output::Stopped => {
                 self.marks.hit("member stopped cleanly");
@@ -663,11 +678,17 @@ impl Sim {
             Output::Restart { reason } => {
                 self.tell(Some(who), "restarts", fold(reason.as_bytes()), 0, || reason.clone());
                 self.crash(who, false, Some(10 * MS));
+                if self.is(Planted::RebuildForgotten) {
+                    self.members[who].disk.lose_file("log/corrupt");
+                }
             }
         }
     }
 
-    fn marks_of_note(&mut self, text: &str) {
+    fn marks_of_note(&mut self, who: usize, text: &str) {
+        if text.contains("differs from what the other members agree on: CORRUPT") {
+            self.found_to_differ(who);
+        }
         if text.contains("giving up leadership") {
             self.marks.hit("leader gave way with a hung disk");
         }

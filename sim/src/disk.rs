@@ -49,6 +49,8 @@ struct Data {
     /// Offset and length of the last write that was flushed and is not all zeros.
     last_write: Option<(usize, usize)>,
     handles: u32,
+    /// Numbers of the pages that cannot be read until they are written.
+    unreadable: BTreeSet<usize>,
 }
 
 #[derive(Debug)]
@@ -102,6 +104,8 @@ pub struct CallFault {
 pub struct Lies {
     pub ignores_sync: bool,
     pub ignores_sync_dir: bool,
+    /// Of the directory of all files alone.
+    pub ignores_root: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -172,6 +176,9 @@ fn gone(path: &str) -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, format!("{path}: no such file"))
 }
 
+/// Bytes of a page: the least that a drive reads.
+const PAGE: usize = 4096;
+
 fn broken() -> io::Error {
     io::Error::other("input/output error (simulated)")
 }
@@ -226,6 +233,8 @@ impl Inner {
         let (offset, old) = match &change {
             Change::Write { offset, bytes, .. } => {
                 let end = (offset + bytes.len()).min(len);
+                let pages = offset / PAGE..(offset + bytes.len()).div_ceil(PAGE);
+                data.unreadable.retain(|page| !pages.contains(page));
                 (*offset, if *offset < end { data.view[*offset..end].to_vec() } else { Vec::new() })
             }
             Change::SetLen(to) if *to < len => (*to, data.view[*to..].to_vec()),

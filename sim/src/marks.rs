@@ -66,6 +66,10 @@ pub const ALL: &[&str] = &[
     "NOSPACE refused a write",
     "backup ended by a snapshot",
     "a sorted range was too large",
+    "the power went behind a kill",
+    "a state that differs was found on a follower",
+    "a state that differs was found on a leader",
+    "a state that differed is equal again",
 ];
 
 #[derive(Clone, Debug, Default)]

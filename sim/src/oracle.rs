@@ -30,6 +30,8 @@ struct Seat {
     log: BTreeMap<u64, (u64, EntryKind, Bytes)>,
     /// What its disk has flushed: index to term.
     durable: BTreeMap<u64, u64>,
+    /// What it had, and gave up with a state that differs: others may count it as committed.
+    given_up: BTreeMap<u64, u64>,
     /// Everything at or below stands in a durable checkpoint.
     base: u64,
     durable_hard: HardState,
@@ -46,6 +48,15 @@ pub enum Harmed {
     No,
     /// What it says it has is not held against what it flushed.
     Yes,
+    /// As `Yes`, and its state is another than that of the other members.
+    Differs,
+}
+
+/// What a member promises another one.
+#[derive(Clone, Copy, Debug)]
+pub enum Promise {
+    Vote { term: u64, candidate: u64 },
+    Entries { upto: u64 },
 }
 
 #[derive(Debug)]
@@ -158,12 +169,33 @@ impl Oracle {
         seat.durable.extend(entries.iter().map(|at| (at.index, at.term)));
     }
 
+    /// A member promises something. Its disk has flushed it.
+    pub fn on_promise(&mut self, now: Time, who: usize, promise: Promise) {
+        let seat = &self.seats[who];
+        let kept = match promise {
+            Promise::Vote { term, candidate } => {
+                let HardState { term: flushed, vote, .. } = seat.durable_hard;
+                flushed > term || (flushed, vote) == (term, candidate)
+            }
+            Promise::Entries { upto } => seat.base.max(seat.durable.keys().next_back().copied().unwrap_or(0)) >= upto,
+        };
+        if !kept && seat.harmed == Harmed::No {
+            let text = format!("m{} promises {promise:?}, and its disk has {:?}", who + 1, seat.durable_hard);
+            self.fail(now, "D-2", text);
+        }
+    }
+
     /// An installed snapshot replaced the log of a member.
     pub fn on_restart_log(&mut self, who: usize, index: u64) {
         let seat = &mut self.seats[who];
         seat.log.clear();
         seat.durable.clear();
         seat.base = index;
+    }
+
+    /// The state of this member is known to be another than that of the others.
+    pub fn differs(&self, who: usize) -> bool {
+        self.seats[who].harmed == Harmed::Differs
     }
 
     pub fn on_harmed(&mut self, who: usize, harmed: Harmed) {
@@ -217,12 +249,15 @@ impl Oracle {
         }
         let seat = &mut self.seats[who];
         seat.log = entries.iter().map(|e| (e.index, (e.term, e.kind, e.data.clone()))).collect();
+        if seat.harmed == Harmed::Differs {
+            let before = std::mem::take(&mut seat.durable);
+            seat.given_up.extend(before);
+        }
         // Recovery writes the tail again before it counts.
         seat.durable = entries.iter().map(|e| (e.index, e.term)).collect();
-        if let Some(first) = entries.first() {
-            seat.base = seat.base.max(first.index - 1);
-        }
-        if seat.harmed == Harmed::Yes {
+        // An install that a start finished leaves no log below the state.
+        seat.base = seat.base.max(entries.first().map_or(applied, |e| e.index - 1));
+        if seat.harmed != Harmed::No {
             // It has what it shows, no more.
             seat.base = entries.first().map_or(applied, |e| e.index - 1);
         }
@@ -286,7 +321,8 @@ impl Oracle {
 
     /// The first apply of an index.
     fn commit(&mut self, now: Time, who: usize, index: u64, term: u64, kind: EntryKind, data: Bytes) -> Option<Done> {
-        let holders = self.seats.iter().filter(|s| s.base >= index || s.durable.get(&index) == Some(&term)).count();
+        let has = |at: &BTreeMap<u64, u64>| at.get(&index) == Some(&term);
+        let holders = self.seats.iter().filter(|s| s.base >= index || has(&s.durable) || has(&s.given_up)).count();
         if holders * 2 <= self.voters {
             let text =
                 format!("m{} applied {index} of term {term} while {holders} of {} disks have it", who + 1, self.voters);
@@ -335,6 +371,13 @@ impl Oracle {
                 mark.compacted
             );
             self.fail(now, "KV-2", text);
+        }
+        if self.seats[who].harmed == Harmed::Differs {
+            if self.digests.get(&status.applied).is_some_and(|(_, digest)| *digest == status.digest) {
+                // Another member's state has replaced it.
+                self.seats[who].harmed = Harmed::Yes;
+            }
+            return;
         }
         let (first, digest) = *self.digests.entry(status.applied).or_insert((who, status.digest));
         if digest != status.digest {

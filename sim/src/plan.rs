@@ -235,6 +235,10 @@ pub struct Plan {
     pub log_segment_bytes: u64,
     pub checkpoint_bytes: u64,
     pub small_budgets: bool,
+    /// Percent of the kills behind whose next start the power goes.
+    pub killed_then_power: u64,
+    /// Entries between two comparisons of digests.
+    pub digest_every: u64,
     /// Mean one-way delay.
     pub delay: Time,
     /// Frames of 10,000 that break their connection.
@@ -284,6 +288,8 @@ impl Plan {
             log_segment_bytes: *rng.pick(&[16 << 10, 32 << 10, 64 << 10, 256 << 10]),
             checkpoint_bytes: *rng.pick(&[1 << 10, 4 << 10, 4 << 10, 16 << 10, 1 << 20]),
             small_budgets: rng.percent(50),
+            killed_then_power: 0,
+            digest_every: 4_096,
             delay: *rng.pick(&[200, 500, 2_000, 10_000]),
             breaks: *rng.pick(&[0, 0, 1, 5, 20]),
             ghosts: *rng.pick(&[0, 30, 70]),
@@ -379,8 +385,8 @@ fn draw(plan: &Plan, kind: usize, rng: &mut Rng) -> Fault {
                 0 | 1 => Shape::Isolate(who),
                 2 => Shape::Mute(who),
                 3 => Shape::Deaf(who),
-                4 => Shape::Halves(rng.next()),
-                5 => Shape::Bridge(rng.next(), who),
+                4 => Shape::Halves(rng.draw()),
+                5 => Shape::Bridge(rng.draw(), who),
                 6 => Shape::Ring,
                 7 => Shape::OneWay(one, other),
                 _ => Shape::Link(one, other),

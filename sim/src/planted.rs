@@ -51,6 +51,11 @@ pub enum Planted {
     LossForgotten,
     ProvenTooFar,
     MendedByAnother,
+    DigestsUnheard,
+    RebuildForgotten,
+    RootUnflushed,
+    RecordsLeftOut,
+    VoteBeforeSync,
 }
 
 #[derive(Debug)]
@@ -344,6 +349,36 @@ pub const BANK: &[Entry] = &[
         name: "mended-by-another",
         breaks: "a damaged record is mended with one of another revision",
         found_by: &["D-4", "D-5", "D-7", "H-2", "W-5", "KV-1", "V-1"],
+    },
+    Entry {
+        bug: Planted::DigestsUnheard,
+        name: "digests-unheard",
+        breaks: "a member does not compare its state with the others', and goes on serving",
+        found_by: &["H-3"],
+    },
+    Entry {
+        bug: Planted::RebuildForgotten,
+        name: "rebuild-forgotten",
+        breaks: "a member whose state differs restarts, and does not start over",
+        found_by: &["H-3"],
+    },
+    Entry {
+        bug: Planted::RootUnflushed,
+        name: "root-unflushed",
+        breaks: "names in the data directory are not flushed at a start",
+        found_by: &["D-1", "D-2", "recover", "V-4"],
+    },
+    Entry {
+        bug: Planted::RecordsLeftOut,
+        name: "records-left-out",
+        breaks: "a member that gives records leaves the last one out and says that it gave all",
+        found_by: &["D-4", "D-5", "D-7", "H-2", "W-5", "KV-1", "V-1"],
+    },
+    Entry {
+        bug: Planted::VoteBeforeSync,
+        name: "vote-before-sync",
+        breaks: "a vote is answered when its write starts",
+        found_by: &["D-2"],
     },
 ];
 

@@ -24,7 +24,7 @@ impl Rng {
         Rng { s: std::array::from_fn(|_| splitmix(&mut x)) }
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         let s = &mut self.s;
         let result = s[1].wrapping_mul(5).rotate_left(7).wrapping_mul(9);
         let t = s[1] << 17;
@@ -40,7 +40,7 @@ impl Rng {
     /// Uniform in `0..n`; `n` > 0.
     pub fn below(&mut self, n: u64) -> u64 {
         assert!(n > 0);
-        self.next() % n
+        self.draw() % n
     }
 
     /// Uniform in `low..=high`.
@@ -89,7 +89,7 @@ mod tests {
     fn purposes_are_independent_and_repeatable() {
         let draw = |seed, purpose| {
             let mut rng = Rng::new(seed, purpose);
-            [rng.next(), rng.next(), rng.next()]
+            [rng.draw(), rng.draw(), rng.draw()]
         };
         assert_eq!(draw(7, "net"), draw(7, "net"));
         assert_ne!(draw(7, "net"), draw(7, "disk"));

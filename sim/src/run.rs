@@ -151,7 +151,9 @@ impl Sim {
         let patience = |elections: u64| elections * election * 115 / 100;
         let next = match self.phase.clone() {
             // Slow disks and long pauses leave some seeds with too little to judge.
-            Phase::Safety if self.operations < OPERATIONS && now < 3 * self.plan.until => Phase::Safety,
+            Phase::Safety if (self.operations < OPERATIONS || self.any_differs()) && now < 3 * self.plan.until => {
+                Phase::Safety
+            }
             Phase::Safety => {
                 self.weigh_forwards();
                 self.goodput = self.oracle.committed_bytes() * SECOND / now;

@@ -19,6 +19,7 @@ pub enum Sight {
     RecordRot,
     LostWrite,
     MisdirectedWrite,
+    BadSector,
     ReadsFail,
     NoRoomInside,
     Quota,
@@ -38,6 +39,8 @@ pub enum Sight {
     MaxFrame,
     DroppedFrames,
     SpaceAlarm,
+    Differs,
+    KilledThenPower,
 }
 
 /// A switch as people name it.
@@ -65,6 +68,7 @@ pub const ALL: &[Entry] = &[
     entry(Sight::RecordRot, "record-rot", "a record changes between its write and the checkpoint that names it"),
     entry(Sight::LostWrite, "lost-write", "flushes that were acknowledged are undone by a power loss"),
     entry(Sight::MisdirectedWrite, "misdirected-write", "a flushed write of the log lies a page away"),
+    entry(Sight::BadSector, "bad-sector", "a page of the log or of an index cannot be read until it is written"),
     entry(Sight::ReadsFail, "reads-fail", "reads fail for a while"),
     entry(Sight::NoRoomInside, "no-room-inside", "writes into allocated space find no room"),
     entry(Sight::Quota, "quota", "the user's quota on the file system is used up"),
@@ -88,6 +92,8 @@ pub const ALL: &[Entry] = &[
     entry(Sight::MaxFrame, "max-frame", "a frame that is longer than a peer takes is dropped"),
     entry(Sight::SpaceAlarm, "space-alarm", "the members' quota is small, and clients raise and take back NOSPACE"),
     entry(Sight::DroppedFrames, "dropped-frames", "appends and pieces are dropped inside a live connection"),
+    entry(Sight::Differs, "differs", "the state of a member differs from the others', with all its checksums right"),
+    entry(Sight::KilledThenPower, "killed-then-power", "the power goes soon after a killed process was started again"),
 ];
 
 /// A sight that the product does not survive today, the number of the fault that it shows, and what is seen.

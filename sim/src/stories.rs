@@ -3,11 +3,14 @@
 
 use crate::badday::{End, Harm, Spot, Story};
 use crate::cluster::{Event, Sim};
+use crate::differs::Differing;
 use crate::disk::{Image, Rotten};
 use crate::oracle::Harmed;
 use crate::plan::{MS, SECOND, Who};
 use crate::run::Phase;
 use crate::trace::Time;
+use bytes::Bytes;
+use disk::checkpoint::{Manifest, SegmentFile};
 
 /// A disk that was harmed, or is about to be.
 #[derive(Debug)]
@@ -26,6 +29,8 @@ pub(crate) struct Hurt {
     pub refused: bool,
     /// Applied up to here it is whole again.
     target: u64,
+    /// Its state is another than that of the others.
+    pub differs: Option<Differing>,
 }
 
 /// When the disk lies about the log before the power goes.
@@ -80,7 +85,8 @@ impl Sim {
 
     pub(crate) fn begin_story(&mut self, nth: usize, story: Story) -> bool {
         let Some(who) = self.named(story.who).filter(|&w| self.may_hurt(w)) else { return false };
-        if story.harm.is_silent() && !self.is_calm() {
+        let differs = matches!(story.harm, Harm::Differs { .. });
+        if (story.harm.is_silent() && !self.is_calm()) || (differs && self.started_over(who)) {
             return false;
         }
         let older = self.members[who].disk.durable_image(self.now);
@@ -95,6 +101,7 @@ impl Sim {
                 struck: false,
                 refused: false,
                 target: 0,
+                differs: None,
             },
         );
         if story.behind > 0 {
@@ -184,7 +191,7 @@ impl Sim {
         let disk = self.members[who].disk.clone();
         disk.trouble(|t| t.loses_log = false);
         hurt.right.get_or_insert_with(|| disk.durable_image(self.now));
-        let draw = self.rng.next();
+        let draw = self.rng.draw();
         let done = match story.harm {
             Harm::Emptied => {
                 disk.empty();
@@ -209,8 +216,16 @@ impl Sim {
                 hurt.rotten.extend(disk.rot_anywhere(spot, draw));
                 !hurt.rotten.is_empty()
             }
+            Harm::BadSector(draw) => {
+                hurt.rotten.extend(disk.lose_sector(draw));
+                !hurt.rotten.is_empty()
+            }
             Harm::LostWrites => true,
             Harm::Misdirected => disk.misdirect(&hurt.older),
+            Harm::Differs { leads } => {
+                hurt.differs = Some(Differing::new(leads));
+                disk.differ()
+            }
         };
         hurt.target = self.oracle.last_durable();
         let rotten = hurt.rotten.clone();
@@ -218,7 +233,8 @@ impl Sim {
             self.hurts.remove(&who);
             return;
         }
-        self.oracle.on_harmed(who, Harmed::Yes);
+        let harmed = if hurt.differs.is_some() { Harmed::Differs } else { Harmed::Yes };
+        self.oracle.on_harmed(who, harmed);
         self.marks.hit("a disk was harmed");
         *self.fault_counts.entry(story.harm.name()).or_default() += 1;
         self.tell(Some(who), "harmed", 0, 0, || {
@@ -250,6 +266,7 @@ impl Sim {
             struck: true,
             refused: false,
             target: self.oracle.last_durable(),
+            differs: None,
         };
         self.hurts.insert(who, hurt);
         self.oracle.on_harmed(who, Harmed::Yes);
@@ -271,11 +288,17 @@ impl Sim {
         }
     }
 
-    /// A checkpoint that began at `began` is durable: what it names for the first time is right.
-    pub(crate) fn checkpoint_done(&mut self, who: usize, began: Time) {
+    /// A checkpoint that began at `began` is durable: what it names for the first time is right. A segment
+    /// without a record that is needed is not named, and may be damaged.
+    pub(crate) fn checkpoint_done(&mut self, who: usize, began: Time, manifest: &Bytes) {
         let disk = self.members[who].disk.clone();
         let Some(hurt) = self.hurts.get(&who).filter(|h| h.fresh.is_some_and(|at| at < began)) else { return };
-        if let Some(rotten) = hurt.rotten.iter().find(|r| disk.is_rotten(r)) {
+        let named = Manifest::decode("manifest", manifest).expect("just written").segments;
+        let names = |rotten: &&Rotten| {
+            let of = |file: &SegmentFile| disk::records::path(file.segment) == rotten.path;
+            named.iter().any(|file| of(file) && rotten.offset < file.len as usize)
+        };
+        if let Some(rotten) = hurt.rotten.iter().filter(names).find(|r| disk.is_rotten(r)) {
             let text = format!("m{} checkpoints a damaged record: {} at {}", who + 1, rotten.path, rotten.offset);
             self.fail("D-6", text);
         }
@@ -300,9 +323,9 @@ impl Sim {
         let disk = self.members[who].disk.clone();
         match &hurt.right {
             Some(image)
-                if hurt
-                    .story
-                    .is_some_and(|s| !matches!(s.harm, Harm::TailRot(_) | Harm::Rot(..) | Harm::LogHole(..))) =>
+                if hurt.story.is_some_and(|s| {
+                    !matches!(s.harm, Harm::TailRot(_) | Harm::Rot(..) | Harm::LogHole(..) | Harm::BadSector(_))
+                }) =>
             {
                 disk.restore(image)
             }
@@ -318,11 +341,13 @@ impl Sim {
         let over = |sim: &Sim, who: usize, hurt: &Hurt| {
             let member = &sim.members[who];
             let serves = member.up.as_ref().is_some_and(|l| l.status.applied >= hurt.target && !l.status.doubt);
-            hurt.struck && serves && !hurt.rotten.iter().any(|r| member.disk.is_rotten(r))
+            hurt.struck && serves && !sim.oracle.differs(who) && !hurt.rotten.iter().any(|r| member.disk.is_rotten(r))
         };
         let done: Vec<usize> = self.hurts.iter().filter(|(who, h)| over(self, **who, h)).map(|(who, _)| *who).collect();
         for who in done {
-            self.hurts.remove(&who);
+            if self.hurts.remove(&who).is_some_and(|hurt| hurt.differs.is_some()) {
+                self.marks.hit("a state that differed is equal again");
+            }
             self.oracle.on_harmed(who, Harmed::No);
             self.marks.hit("a harmed disk is whole again");
             self.tell(Some(who), "whole", 0, 0, || "it has what it had".to_string());

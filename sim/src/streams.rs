@@ -142,7 +142,7 @@ impl Sim {
         }
     }
 
-    pub(crate) fn to_stream(&mut self, who: usize, id: StreamId, message: ToStream) {
+    pub(crate) fn tell_stream(&mut self, who: usize, id: StreamId, message: ToStream) {
         self.tell(Some(who), "watch", id, watch_word(&message), || format!("s{id} {message:?}"));
         let planted = self.planted;
         let one_in_40 = matches!(planted, Some(Planted::WatchDrops | Planted::WatchDoubles)) && self.rng.below(40) == 0;

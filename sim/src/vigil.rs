@@ -121,6 +121,7 @@ impl Sim {
         }
         self.at(self.now + LOOK, Event::Look);
         self.end_stories();
+        self.watch_differing();
         if self.phase != Phase::Safety {
             return;
         }

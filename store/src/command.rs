@@ -108,7 +108,7 @@ pub fn decode(data: &[u8]) -> Result<Envelope<'_>, Malformed> {
     let mut envelope = Envelope { origin: None, lease_clock: None, command: Command::Empty };
     let mut commands = 0;
     let mut fields = Fields::new(data);
-    while let Some((number, value)) = fields.next()? {
+    while let Some((number, value)) = fields.next_field()? {
         match (number, value) {
             (field::ORIGIN, Value::Bytes(b)) => envelope.origin = Some(read_origin(b)?),
             (field::LEASE_CLOCK, Value::Varint(v)) => envelope.lease_clock = Some(v),
@@ -164,7 +164,7 @@ fn read_command(number: u32, bytes: &[u8]) -> Result<Command<'_>, Malformed> {
 fn read_ints<const N: usize>(message: &str, bytes: &[u8]) -> Result<[u64; N], Malformed> {
     let mut ints = [0; N];
     let mut fields = Fields::new(bytes);
-    while let Some((number, value)) = fields.next()? {
+    while let Some((number, value)) = fields.next_field()? {
         match (number as usize, value) {
             (n, Value::Varint(v)) if n <= N => ints[n - 1] = v,
             (n, _) if n <= N => return wrong(message, number),
@@ -183,7 +183,7 @@ fn read_origin(bytes: &[u8]) -> Result<Origin, Malformed> {
 fn read_private<const N: usize>(message: &str, bytes: &[u8]) -> Result<[u64; N], Malformed> {
     let mut ints = [0; N];
     let mut fields = Fields::new(bytes);
-    while let Some((number, value)) = fields.next()? {
+    while let Some((number, value)) = fields.next_field()? {
         match (number as usize, value) {
             (n, Value::Varint(v)) if n <= N => ints[n - 1] = v,
             (n, _) if n <= N => return wrong(message, number),
@@ -196,7 +196,7 @@ fn read_private<const N: usize>(message: &str, bytes: &[u8]) -> Result<[u64; N],
 fn read_checkpoint(bytes: &[u8]) -> Result<Command<'_>, Malformed> {
     let mut leases = Vec::new();
     let mut fields = Fields::new(bytes);
-    while let Some((number, value)) = fields.next()? {
+    while let Some((number, value)) = fields.next_field()? {
         match (number, value) {
             (1, Value::Bytes(b)) => {
                 let [id, remaining] = read_ints("LeaseCheckpoint", b)?;
@@ -212,7 +212,7 @@ fn read_checkpoint(bytes: &[u8]) -> Result<Command<'_>, Malformed> {
 fn read_expire(bytes: &[u8]) -> Result<Command<'_>, Malformed> {
     let (mut term, mut leases) = (0, Vec::new());
     let mut fields = Fields::new(bytes);
-    while let Some((number, value)) = fields.next()? {
+    while let Some((number, value)) = fields.next_field()? {
         match (number, value) {
             (1, Value::Varint(v)) => term = v,
             (2, Value::Bytes(b)) => {
@@ -228,12 +228,12 @@ fn read_expire(bytes: &[u8]) -> Result<Command<'_>, Malformed> {
 fn read_member_attr(bytes: &[u8]) -> Result<Command<'_>, Malformed> {
     let (mut member, mut name, mut client_urls) = (0, "", Vec::new());
     let mut fields = Fields::new(bytes);
-    while let Some((number, value)) = fields.next()? {
+    while let Some((number, value)) = fields.next_field()? {
         match (number, value) {
             (1, Value::Varint(v)) => member = v,
             (2, Value::Bytes(b)) => {
                 let mut attributes = Fields::new(b);
-                while let Some(attribute) = attributes.next()? {
+                while let Some(attribute) = attributes.next_field()? {
                     match attribute {
                         (1, Value::Bytes(b)) => name = text(b)?,
                         (2, Value::Bytes(b)) => client_urls.push(text(b)?),
@@ -252,7 +252,7 @@ fn read_member_attr(bytes: &[u8]) -> Result<Command<'_>, Malformed> {
 fn read_cluster_version(bytes: &[u8]) -> Result<Command<'_>, Malformed> {
     let mut version = "";
     let mut fields = Fields::new(bytes);
-    while let Some((number, value)) = fields.next()? {
+    while let Some((number, value)) = fields.next_field()? {
         match (number, value) {
             (1, Value::Bytes(b)) => version = text(b)?,
             (1, _) => return wrong("ClusterVersionSetRequest", number),
@@ -451,14 +451,14 @@ pub fn encode_cluster_version(version: &str) -> Bytes {
 
 /// True for bodies whose command needs the lease clock: grant, checkpoint, expire.
 pub fn wants_clock(body: &[u8]) -> bool {
-    let first = Fields::new(body).next();
+    let first = Fields::new(body).next_field();
     matches!(first, Ok(Some((field::LEASE_GRANT | field::LEASE_CHECKPOINT | field::EXPIRE, _))))
 }
 
 /// True for what must pass when others are told "too many requests": it makes room or keeps
 /// promises already given, and is small.
 pub fn is_reserved(body: &[u8]) -> bool {
-    let first = Fields::new(body).next();
+    let first = Fields::new(body).next_field();
     matches!(
         first,
         Ok(Some((field::LEASE_REVOKE | field::LEASE_CHECKPOINT | field::EXPIRE | field::ALARM | field::COMPACTION, _)))
@@ -536,7 +536,7 @@ impl MemberChange {
     pub fn decode(bytes: &[u8]) -> Result<MemberChange, Malformed> {
         let (mut kind, mut member, mut origin) = (None, None, None);
         let mut fields = Fields::new(bytes);
-        while let Some((number, value)) = fields.next()? {
+        while let Some((number, value)) = fields.next_field()? {
             match (number, value) {
                 (1, Value::Varint(v)) => kind = Some(read_change_kind(v)?),
                 (2, Value::Bytes(b)) => member = Some(decode_member(b)?),
@@ -578,7 +578,7 @@ pub(crate) fn encode_member(member: &Member, out: &mut Vec<u8>) {
 pub(crate) fn decode_member(bytes: &[u8]) -> Result<Member, Malformed> {
     let mut member = Member::default();
     let mut fields = Fields::new(bytes);
-    while let Some((number, value)) = fields.next()? {
+    while let Some((number, value)) = fields.next_field()? {
         match (number, value) {
             (1, Value::Varint(v)) => member.id = v,
             (2, Value::Bytes(b)) => member.name = text(b)?.to_owned(),

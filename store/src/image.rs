@@ -468,7 +468,7 @@ pub(crate) fn numbers(out: &mut Vec<u8>, number: u32, values: &[u64]) {
 pub(crate) fn read_numbers<const N: usize>(bytes: &[u8]) -> Result<[u64; N], Malformed> {
     let mut values = [0; N];
     let mut fields = Fields::new(bytes);
-    while let Some((number, value)) = fields.next()? {
+    while let Some((number, value)) = fields.next_field()? {
         match value {
             Value::Varint(v) if number as usize <= N => values[number as usize - 1] = v,
             _ => {
@@ -591,7 +591,7 @@ impl ImageHead {
     fn read(message: &[u8]) -> Result<ImageHead, Malformed> {
         let mut head = ImageHead::empty();
         let mut fields = Fields::new(message);
-        while let Some((number, value)) = fields.next()? {
+        while let Some((number, value)) = fields.next_field()? {
             let Value::Bytes(bytes) = value else {
                 return Err(Malformed::new(format!("image head: unknown field {number}")));
             };

@@ -73,7 +73,7 @@ impl<'a> Fields<'a> {
     }
 
     /// The next field; None at the end of the message.
-    pub fn next(&mut self) -> Result<Option<(u32, Value<'a>)>, Malformed> {
+    pub fn next_field(&mut self) -> Result<Option<(u32, Value<'a>)>, Malformed> {
         if self.rest.is_empty() {
             return Ok(None);
         }
@@ -234,7 +234,7 @@ mod tests {
 
     fn all(bytes: &[u8]) -> Result<Vec<(u32, Value<'_>)>, Malformed> {
         let mut fields = Fields::new(bytes);
-        std::iter::from_fn(|| fields.next().transpose()).collect()
+        std::iter::from_fn(|| fields.next_field().transpose()).collect()
     }
 
     #[test]
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn cut_messages_and_groups_are_refused() {
-        let read = |bytes: &[u8]| Fields::new(bytes).next().map(|field| field.is_some());
+        let read = |bytes: &[u8]| Fields::new(bytes).next_field().map(|field| field.is_some());
         assert_eq!(read(b"\x0a\x03foo"), Ok(true));
         assert!(read(b"\x0a\x04foo").is_err());
         assert!(read(b"\x0b").is_err(), "group");

@@ -201,7 +201,7 @@ pub fn is_filler(tombstone: bool, body: &[u8]) -> bool {
 pub fn key_value(body: &[u8]) -> Result<KeyValueRef<'_>, Malformed> {
     let mut kv = KeyValueRef::default();
     let mut fields = Fields::new(body);
-    while let Some((number, value)) = fields.next()? {
+    while let Some((number, value)) = fields.next_field()? {
         match (number, value) {
             (1, Value::Bytes(b)) => kv.key = b,
             (2, Value::Varint(v)) => kv.create = v as i64,

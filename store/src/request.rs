@@ -124,7 +124,7 @@ impl<'a> PutRequest<'a> {
     pub(crate) fn read(bytes: &'a [u8]) -> Result<(PutRequest<'a>, bool), Malformed> {
         let (mut put, mut plain) = (PutRequest::default(), Plain::new());
         let mut fields = Fields::new(bytes);
-        while let Some((number, value)) = fields.next()? {
+        while let Some((number, value)) = fields.next_field()? {
             match (number, value) {
                 (1, Value::Bytes(b)) => put.key = b,
                 (2, Value::Bytes(b)) => put.value = b,
@@ -158,7 +158,7 @@ impl<'a> DeleteRangeRequest<'a> {
     pub(crate) fn read(bytes: &'a [u8]) -> Result<(DeleteRangeRequest<'a>, bool), Malformed> {
         let (mut delete, mut plain) = (DeleteRangeRequest::default(), Plain::new());
         let mut fields = Fields::new(bytes);
-        while let Some((number, value)) = fields.next()? {
+        while let Some((number, value)) = fields.next_field()? {
             match (number, value) {
                 (1, Value::Bytes(b)) => delete.key = b,
                 (2, Value::Bytes(b)) => delete.range_end = b,
@@ -190,7 +190,7 @@ impl<'a> RangeRequest<'a> {
     pub(crate) fn read(bytes: &'a [u8]) -> Result<(RangeRequest<'a>, bool), Malformed> {
         let (mut range, mut plain) = (RangeRequest::default(), Plain::new());
         let mut fields = Fields::new(bytes);
-        while let Some((number, value)) = fields.next()? {
+        while let Some((number, value)) = fields.next_field()? {
             match (number, value) {
                 (1, Value::Bytes(b)) => range.key = b,
                 (2, Value::Bytes(b)) => range.range_end = b,
@@ -268,7 +268,7 @@ impl<'a> TxnRequest<'a> {
         }
         let (mut txn, mut plain) = (TxnRequest::default(), true);
         let mut fields = Fields::new(bytes);
-        while let Some((number, value)) = fields.next()? {
+        while let Some((number, value)) = fields.next_field()? {
             match (number, value) {
                 (1, Value::Bytes(b)) => {
                     let (compare, clean) = Compare::read(b)?;
@@ -319,7 +319,7 @@ impl<'a> RequestOp<'a> {
     pub(crate) fn read(bytes: &'a [u8], depth: u32) -> Result<(RequestOp<'a>, bool), Malformed> {
         let (mut op, mut plain) = (RequestOp::None, Plain::new());
         let mut fields = Fields::new(bytes);
-        while let Some((number, value)) = fields.next()? {
+        while let Some((number, value)) = fields.next_field()? {
             let (read, clean) = match (number, value) {
                 (1, Value::Bytes(b)) => {
                     let (range, clean) = RangeRequest::read(b)?;
@@ -365,7 +365,7 @@ impl<'a> Compare<'a> {
     pub(crate) fn read(bytes: &'a [u8]) -> Result<(Compare<'a>, bool), Malformed> {
         let (mut compare, mut plain) = (Compare::default(), Plain::new());
         let mut fields = Fields::new(bytes);
-        while let Some((number, value)) = fields.next()? {
+        while let Some((number, value)) = fields.next_field()? {
             // the operands are one choice: at most one of them in a plain message
             plain.once(if (4..=8).contains(&number) { 4 } else { number.min(63) });
             match (number, value) {

@@ -119,7 +119,7 @@ impl Loader {
     /// What is no block of rows, and a row that comes twice.
     pub fn table(&mut self, block: &[u8]) -> Result<(), Damage> {
         let mut fields = Fields::new(block);
-        while let Some((number, value)) = fields.next()? {
+        while let Some((number, value)) = fields.next_field()? {
             let Value::Bytes(bytes) = value else {
                 return Err(Damage::new(0, format!("tables: unknown row {number}")));
             };

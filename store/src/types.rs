@@ -90,6 +90,25 @@ pub struct Query {
     pub max_create: i64,
 }
 
+impl Query {
+    /// Everything in `range`, as it is now, in the order of keys.
+    pub fn all(range: KeyRange) -> Query {
+        Query {
+            range,
+            revision: 0,
+            limit: 0,
+            order: SortOrder::None,
+            target: SortTarget::Key,
+            keys_only: false,
+            count_only: false,
+            min_mod: 0,
+            max_mod: 0,
+            min_create: 0,
+            max_create: 0,
+        }
+    }
+}
+
 /// The user was wrong: the same answer on every member. Text and code at the edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {

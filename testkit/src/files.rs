@@ -3,11 +3,14 @@
 
 use crate::Dice;
 use disk::{File, Files, How};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 const SECTOR: usize = 512;
+const PAGE: usize = 4096;
+/// What a drive answers that cannot read.
+const EIO: i32 = 5;
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -57,6 +60,10 @@ struct Disk {
     full: bool,
     /// Reads that fail next.
     unread: usize,
+    /// Pages that the disk cannot read: file and number. Writing one makes it readable, as a drive does.
+    bad: BTreeSet<(usize, usize)>,
+    /// Pages that it cannot write either.
+    stuck: BTreeSet<(usize, usize)>,
 }
 
 /// What of the calls that no flush covers is on the disk after a crash.
@@ -76,6 +83,11 @@ pub struct MemFiles(Arc<Mutex<Disk>>);
 struct MemFile {
     disk: MemFiles,
     node: usize,
+}
+
+/// Numbers of the pages that these bytes lie on.
+fn pages(offset: usize, len: usize) -> std::ops::Range<usize> {
+    offset / PAGE..(offset + len).div_ceil(PAGE)
 }
 
 fn dir_of(path: &str) -> &str {
@@ -118,6 +130,21 @@ impl MemFiles {
     /// The next `count` reads fail.
     pub fn fail_reads(&self, count: usize) {
         self.lock().unread = count;
+    }
+
+    /// The disk cannot read this page of a file any more, until it is written.
+    pub fn spoil_page(&self, path: &str, page: usize) {
+        let mut disk = self.lock();
+        let node = disk.names[path];
+        disk.bad.insert((node, page));
+    }
+
+    /// Nor can it write the page.
+    pub fn stick_page(&self, path: &str, page: usize) {
+        self.spoil_page(path, page);
+        let mut disk = self.lock();
+        let node = disk.names[path];
+        disk.stuck.insert((node, page));
     }
 
     pub fn heal(&self) {
@@ -257,6 +284,12 @@ impl Disk {
     }
 
     fn change(&mut self, op: Op) -> io::Result<()> {
+        if let Op::Write { node, offset, bytes } = &op {
+            let (first, last) = (offset / 4096, (offset + bytes.len().max(1) - 1) / 4096);
+            if self.stuck.range((*node, first)..=(*node, last)).next().is_some() {
+                return Err(io::Error::from_raw_os_error(5));
+            }
+        }
         if self.full && self.needs_room(&op) {
             if let Op::Write { node, offset, bytes } = op {
                 let bytes = bytes[..bytes.len() / 2].to_vec();
@@ -293,6 +326,8 @@ impl Disk {
                     target.resize(offset + bytes.len(), 0);
                 }
                 target[*offset..offset + bytes.len()].copy_from_slice(bytes);
+                let written = pages(*offset, bytes.len());
+                self.bad.retain(|(bad, page)| bad != node || !written.contains(page));
             }
             Op::SetLen { node, len } => self.nodes[*node].resize(*len, 0),
             Op::Sync { .. } | Op::FailedSync { .. } | Op::SyncDir { .. } => {}
@@ -368,6 +403,9 @@ impl File for MemFile {
         }
         let bytes = disk.nodes[self.node].get(offset as usize..).unwrap_or(&[]);
         let len = bytes.len().min(into.len());
+        if pages(offset as usize, len).any(|page| disk.bad.contains(&(self.node, page))) {
+            return Err(io::Error::from_raw_os_error(EIO));
+        }
         into[..len].copy_from_slice(&bytes[..len]);
         Ok(len)
     }

@@ -167,7 +167,7 @@ impl Verify {
     /// Those that can be read, ascending.
     fn manifests(&mut self, id: Option<Identity>) -> Vec<Manifest> {
         let indexes = checkpoint::manifests(&*self.files).unwrap_or_default();
-        if indexes.is_empty() {
+        if indexes.is_empty() && !self.installing() {
             self.damage("state", 0, "there is no checkpoint", None);
         }
         let mut manifests = Vec::new();
@@ -315,16 +315,22 @@ impl Verify {
         }
     }
 
+    /// A snapshot is decided on: its manifest is not among the others yet.
+    fn installing(&self) -> bool {
+        transfer::unfinished(&*self.files).unwrap_or(false)
+    }
+
     fn unnamed(&mut self, manifests: &[Manifest]) {
         let mut named: BTreeSet<String> = manifests.iter().flat_map(Manifest::files).map(|(name, _)| name).collect();
         let indexes = checkpoint::manifests(&*self.files).unwrap_or_default();
         named.extend(indexes.iter().map(|index| format!("manifest-{index:016x}")));
+        let installing = self.installing();
         for name in self.files.list("state").unwrap_or_default() {
-            if !named.contains(&name) {
+            if !installing && !named.contains(&name) {
                 self.notes.push(format!("state/{name}: no checkpoint names it; what it holds is in the log too"));
             }
         }
-        if transfer::unfinished(&*self.files).unwrap_or(false) {
+        if installing {
             self.notes.push("incoming: a snapshot was being installed; a start finishes it".to_string());
         } else if self.files.list("incoming").is_ok_and(|names| !names.is_empty()) {
             self.notes.push("incoming: a snapshot was being received; a start begins anew".to_string());

@@ -23,10 +23,11 @@ mod space;
 mod tail;
 
 use crate::doubt::Doubt;
-use crate::{Fault, Files, Identity};
+use crate::{Fault, Files, How, Identity};
 use batch::{Frame, Header, Indexes, Place, decode_bodies, decode_table, encode_table};
 use bytes::Bytes;
 use consensus::{Entry, HardState, Position};
+pub use recover::{Reader, Understands};
 use space::{Segment, Spares};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -250,7 +251,37 @@ impl Log {
         state: Option<Position>,
         doubt: OnDoubt,
     ) -> Result<(Log, LogContent), Fault> {
-        recover::recover(files, id, options, state, doubt)
+        recover::recover(files, id, options, state, doubt, Reader::NONE)
+    }
+
+    /// Uses `files` from now on: the recovery is over, through whatever files it went.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn serve(&mut self, files: Arc<dyn Files>) -> Result<(), Fault> {
+        for segment in &mut self.segments {
+            segment.file = files.open(&segment.path, How::Write).map_err(|e| Fault::io(&segment.path, 0, e))?;
+        }
+        if self.tip_file.is_some() {
+            self.tip_file = marks::open_tip(&*files)?;
+        }
+        self.files = files;
+        Ok(())
+    }
+
+    /// As [`recover`](Log::recover), for whoever applies entries.
+    ///
+    /// # Errors
+    /// Also [`Fault::NotUnderstood`]: a committed entry that `reader` is to apply. Nothing was changed.
+    pub fn recover_for(
+        reader: Reader,
+        files: Arc<dyn Files>,
+        id: Identity,
+        options: LogOptions,
+        state: Option<Position>,
+        doubt: OnDoubt,
+    ) -> Result<(Log, LogContent), Fault> {
+        recover::recover(files, id, options, state, doubt, reader)
     }
 
     /// Makes `hard` and `entries` durable: one batch, one flush. Entries at or below the last index
@@ -322,12 +353,13 @@ impl Log {
     ///
     /// # Errors
     /// What the operating system says.
-    pub fn keep_doubt(&mut self, doubt: Option<consensus::Doubt>) -> Result<(), Fault> {
+    pub fn keep_doubt(&mut self, doubt: Option<consensus::Doubt>, hard: HardState) -> Result<(), Fault> {
         self.check_running()?;
         let Some(consensus::Doubt { promise, vote, sure }) = doubt else {
+            // The doubt last: as long as it is there, a start ends it again, and all of this with it.
+            crate::aside::clear(&*self.files)?;
             crate::late::clear(&*self.files)?;
-            crate::doubt::clear(&*self.files)?;
-            return crate::aside::clear(&*self.files);
+            return crate::doubt::clear(&*self.files).map(drop);
         };
         // As long as a vote may be forgotten, nothing less is remembered than "everything".
         let promise = promise.filter(|_| !vote);
@@ -335,8 +367,9 @@ impl Log {
         let what = "the other members remember more than this log has".to_string();
         let at = Torn { file, offset: self.tip.end.offset, what };
         let known = crate::doubt::find(&*self.files, self.id)?;
-        let (at, hard) =
-            known.map_or((at, self.hard), |known| (known.at, crate::doubt::stricter(known.hard, self.hard)));
+        // The vote may still wait for its turn in the log.
+        let hard = crate::doubt::stricter(self.hard, hard);
+        let (at, hard) = known.map_or((at, hard), |known| (known.at, crate::doubt::stricter(known.hard, hard)));
         let doubt = Doubt { at, promise, at_least: false, hard, proven_tear: false, sure, cutting: false };
         crate::doubt::remember(&*self.files, self.id, &doubt)
     }
@@ -409,7 +442,8 @@ impl Log {
     }
 
     /// The log begins again behind the entry `at`, which an installed checkpoint stands for. A crash
-    /// leaves the log from before or the one from after.
+    /// leaves the log from before or the one from after; the install is over behind it
+    /// ([`crate::transfer::followed`]).
     pub fn restart_at(&mut self, hard: HardState, at: Position) -> Result<(), Fault> {
         self.check_running()?;
         self.assert_forward(hard);
@@ -423,7 +457,7 @@ impl Log {
         while self.segments.len() > 1 {
             self.retire_first()?;
         }
-        Ok(())
+        crate::transfer::followed(&*self.files, self.id)
     }
 
     /// The last entry.

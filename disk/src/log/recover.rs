@@ -3,6 +3,7 @@
 //! with peers is in `damage`.
 
 mod damage;
+mod understood;
 
 use super::batch::{Frame, HEADER, Header, NotHeader, Place, Row, decode_table, wrong_bodies};
 use super::marks::{self, Marks};
@@ -12,11 +13,14 @@ use super::{Log, LogContent, LogOptions, OnDoubt, Tail, Tip, Torn};
 use crate::ahead::Ahead;
 use crate::doubt::{self, Doubt, stricter};
 use crate::header::{check_identity, read_exact, read_full};
+use crate::holes::Holes;
 use crate::{EntryId, Fault, Files, How, Identity, PAGE};
 use consensus::{HardState, Position};
 use damage::Lost;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use understood::Strange;
+pub use understood::{Reader, Understands};
 
 /// Bytes read at a time when looking for proof behind the end of the chain.
 const STRIDE: usize = 256 << 10;
@@ -31,8 +35,10 @@ pub(super) fn recover(
     options: LogOptions,
     state: Option<Position>,
     on_doubt: OnDoubt,
+    reader: Reader,
 ) -> Result<(Log, LogContent), Fault> {
-    let mut replay = read(files, id, options, on_doubt == OnDoubt::Peers)?;
+    let mut replay = read(files, id, options, on_doubt == OnDoubt::Peers, reader)?;
+    replay.refuse_strange()?;
     replay.check_state(state);
     let known = doubt::find(&*replay.log.files, id)?;
     match on_doubt {
@@ -55,7 +61,7 @@ pub(super) fn recover_unused(
     options: LogOptions,
     start: Position,
 ) -> Result<Option<Log>, Fault> {
-    let replay = read(files, id, options, false)?;
+    let replay = read(files, id, options, false, Reader::NONE)?;
     let unused = replay.log.boundary == start
         && replay.log.last == start
         && replay.log.hard.vote == 0
@@ -64,11 +70,17 @@ pub(super) fn recover_unused(
 }
 
 /// `goes_on`: damage below the proven end does not end the way, so that it is known how far the log went.
-fn read(files: Arc<dyn Files>, id: Identity, options: LogOptions, goes_on: bool) -> Result<Replay, Fault> {
+fn read(
+    files: Arc<dyn Files>,
+    id: Identity,
+    options: LogOptions,
+    goes_on: bool,
+    reader: Reader,
+) -> Result<Replay, Fault> {
     let (named, spares) = space::list(&*files, options)?;
     let marks = Marks::read(&*files, id, options.boot)?;
     let mut replay = Replay::new(files, id, options, spares);
-    replay.goes_on = goes_on;
+    (replay.goes_on, replay.reader) = (goes_on, reader);
     if named.is_empty() {
         replay.lose(Fault::damaged(super::DIR, 0, "there is no log file"))?;
     }
@@ -79,6 +91,7 @@ fn read(files: Arc<dyn Files>, id: Identity, options: LogOptions, goes_on: bool)
     for (number, path) in named {
         let file = replay.log.files.open(&path, How::Write).map_err(|e| Fault::io(&path, 0, e))?;
         let len = file.len().map_err(|e| Fault::io(&path, 0, e))?;
+        let file = if goes_on { Holes::marked(file) } else { file };
         segments.push_back(Segment { id: number, path, file, len });
     }
     let count = segments.len();
@@ -103,6 +116,8 @@ struct Batch {
     rows: Vec<Row>,
     /// A header or its copy was wrong, and what.
     wrong: Option<&'static str>,
+    /// The first entry that is not understood, and why.
+    strange: Option<(Position, String)>,
 }
 
 /// What lies behind the end of the chain in a segment.
@@ -131,8 +146,17 @@ struct Break {
 /// What is at a place: a batch, or why there is none.
 type Found = Result<Batch, (Break, Survey)>;
 
-/// The rows of a batch, and whether its trailing copy is wrong; or what is wrong with them.
-type Contents = Result<(Vec<Row>, bool), Break>;
+/// What a whole batch holds.
+struct Whole {
+    rows: Vec<Row>,
+    /// The trailing copy of its header is wrong.
+    copy_wrong: bool,
+    /// As in [`Batch`].
+    strange: Option<(Position, String)>,
+}
+
+/// The contents of a batch, or what is wrong with them.
+type Contents = Result<Whole, Break>;
 
 struct Replay {
     log: Log,
@@ -159,6 +183,9 @@ struct Replay {
     passed: Option<Place>,
     /// The log was cut at the damage.
     cut: bool,
+    reader: Reader,
+    /// The first entry of the log that is not understood.
+    strange: Option<Strange>,
 }
 
 fn missing(before: &str, path: &str) -> Fault {
@@ -209,6 +236,8 @@ impl Replay {
             lost: None,
             passed: None,
             cut: false,
+            reader: Reader::NONE,
+            strange: None,
         }
     }
 
@@ -413,9 +442,9 @@ impl Replay {
                 entries: Vec::new(),
             },
             Some((header, digest, wrong)) => match self.read_batch(&header, wrong.is_none(), ahead)? {
-                Ok((rows, copy_wrong)) => {
+                Ok(Whole { rows, copy_wrong, strange }) => {
                     let wrong = wrong.or(copy_wrong.then_some("the copy of the header was wrong"));
-                    return Ok(Ok(Batch { header, digest, rows, wrong }));
+                    return Ok(Ok(Batch { header, digest, rows, wrong, strange }));
                 }
                 Err(broken) => broken,
             },
@@ -465,7 +494,8 @@ impl Replay {
         if !wrong.is_empty() {
             return broken("the data of log entries is wrong", Some(rows), wrong);
         }
-        Ok(Ok((rows, bytes[size - HEADER..] != header.encode()[..])))
+        let strange = self.reader.first_strange(&rows, bodies);
+        Ok(Ok(Whole { rows, copy_wrong: bytes[size - HEADER..] != header.encode()[..], strange }))
     }
 
     /// Looks at every page of the segment from `place` on.
@@ -526,6 +556,7 @@ impl Replay {
             }
         }
         self.pending = None;
+        self.note_strange(header.base.index, header.at.offset, batch.strange);
         if self.log.tip.number == 0 {
             self.log.boundary = header.base;
             self.log.last = header.base;

@@ -5,6 +5,7 @@ use super::batch::{HEADER, Header, Place, Row};
 use super::marks::Marks;
 use super::{Tail, Torn};
 use crate::doubt::{Doubt, stricter};
+use crate::holes::is_hole;
 use crate::{Identity, PAGE};
 use consensus::{HardState, Position};
 
@@ -58,6 +59,10 @@ pub(super) fn judge(chain: &Chain, end: Option<&End>, marks: &Marks) -> Tail {
         return Tail::Doubtful(doubt);
     }
     let Some(end) = end else { return Tail::Whole };
+    if end.header.is_none() && is_hole(&end.bytes) && marks.acknowledged() != Some(chain.number) {
+        let what = "the disk cannot read the place behind the last batch, and there may have been another";
+        return Tail::Doubtful(doubt_of(chain, Some(end), what.to_string()));
+    }
     let blank_from = marks.blank_from(end.place.segment).unwrap_or_else(|| end.looks_blank_from(chain.len));
     if end.header.is_none() && (end.nonzero_end <= end.place.offset || end.place.offset < blank_from) {
         // Nothing is there, or what an earlier life of the file left.

@@ -146,11 +146,12 @@ impl Life {
         finished
     }
 
-    /// As a member starts: finish an install, load, settle.
+    /// As a member starts: finish an install, load, let the log follow, settle.
     pub fn open(files: MemFiles, id: Identity, log_boundary: u64) -> Result<(Life, Option<Fault>), Fault> {
         transfer::resume(&files, id)?;
         let loaded = checkpoint::load_newest(&files, id, CONFIG, log_boundary)?.expect("there is a checkpoint");
         assert_eq!(loaded.manifest.index, loaded.store.applied().index);
+        transfer::followed(&files, id)?;
         checkpoint::settle(&files, id, &loaded.manifest)?;
         let mut store = loaded.store;
         records::list(&files)?.into_iter().for_each(|segment| store.file_is_there(segment));

@@ -27,8 +27,9 @@ pub enum Job {
 pub enum LogJob {
     /// One batch, one flush.
     Save { number: u64, hard: HardState, entries: Vec<Entry> },
-    /// What may be lost is remembered over a restart, or (None) forgotten.
-    KeepDoubt { doubt: Option<Doubt> },
+    /// What may be lost is remembered over a restart, with the term and vote of now: a doubt that says less
+    /// than the one before may rest on a vote that is not saved yet. None: it is forgotten.
+    KeepDoubt { doubt: Option<Doubt>, hard: HardState },
     /// When nothing was saved for a while and at a clean stop: the end of the log is proven.
     Prove { commit: u64 },
     /// Forget entries below.
@@ -77,7 +78,7 @@ pub enum BackgroundJob {
     /// `held`: checkpoints that a follower is still pulling.
     CheckpointFinish {
         index: u64,
-        head: store::ImageHead,
+        head: Box<store::ImageHead>,
         held: Vec<u64>,
     },
     /// The next records of a backup.
@@ -188,6 +189,32 @@ impl From<BackgroundJob> for Job {
 }
 
 impl Job {
+    /// It changes files of the state, as the state in memory knows them. None of these may come behind the
+    /// files of another state that are put in place.
+    pub(crate) fn writes_state(&self) -> bool {
+        let Job::Background(job) = self else { return false };
+        match job {
+            BackgroundJob::WriteRecords { .. }
+            | BackgroundJob::CheckpointBegin { .. }
+            | BackgroundJob::CheckpointRows { .. }
+            | BackgroundJob::CheckpointFinish { .. }
+            | BackgroundJob::Reclaim(_)
+            | BackgroundJob::Mend { .. }
+            | BackgroundJob::Mended { .. } => true,
+            BackgroundJob::ReadHistory { .. }
+            | BackgroundJob::MarkCorrupt
+            | BackgroundJob::HashKv { .. }
+            | BackgroundJob::ReadBackup { .. }
+            | BackgroundJob::ReadChunk { .. }
+            | BackgroundJob::ReadRecords { .. }
+            | BackgroundJob::Scrub { .. }
+            | BackgroundJob::InstallBegin { .. }
+            | BackgroundJob::InstallChunk { .. }
+            | BackgroundJob::InstallDrop { .. }
+            | BackgroundJob::InstallFinish => false,
+        }
+    }
+
     /// The same read once more; None if it is no read.
     pub(crate) fn read_again(&self) -> Option<Job> {
         use BackgroundJob::{ReadBackup, ReadChunk, ReadHistory};

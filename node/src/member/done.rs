@@ -39,6 +39,7 @@ impl Node {
                 if self.saves.saved(g, number) {
                     self.health.all_saved();
                 }
+                self.doubts.saved(g, number);
             }
             (Task::MarkCorrupt, JobResult::CorruptMarked) => self.health.corrupt_marked(),
             (Task::KeepDoubt, JobResult::DoubtKept)
@@ -117,9 +118,11 @@ impl Node {
                 }
                 Finding::Unreadable(fault) => {
                     if self.scrubs.is_news(fault) {
-                        g.note(Level::Error, format!("a look at what lies still passes over a file: {fault}"));
+                        g.note(Level::Error, format!("the disk refuses to read what lies still: {fault}"));
                     }
-                    self.mends.unreadable(g, fault.file());
+                    if !self.mends.unreadable(g, fault.file()) {
+                        self.checkpoints.replace_newest();
+                    }
                 }
             }
         }
@@ -134,6 +137,11 @@ impl Node {
         match task {
             Task::GiveRecords { to, epoch } => self.mends.give(g, to, epoch, None),
             Task::Mended { .. } if fault.is_damage() => {}
+            // The bad place stays as it was; the next look tries again.
+            Task::Mend { epoch } | Task::MendFrom { epoch, .. } if is_refused(&fault) => {
+                self.mends.refused(g, epoch, &fault);
+            }
+            Task::Mended { epoch } if is_refused(&fault) => self.mends.refused_after(g, epoch, &fault),
             // A restart writes again what no checkpoint names yet; a lone member has no other way.
             Task::Checkpoint { .. } if fault.is_damage() && !g.peers().is_empty() && self.checkpoints.retries() => {
                 self.checkpoints.repeat(g, &fault);
@@ -145,12 +153,14 @@ impl Node {
             // Its file may be gone with the state that is being replaced.
             Task::ApplyRead if g.swapping() || !self.applier.waits_for(job) => self.applier.unread(job),
             Task::ApplyRead => self.applier.waits(g, job, &fault),
-            // It was tried several times meanwhile. The asker repeats its question.
-            Task::SendChunk { .. } if is_refused(&fault) => {}
             Task::SendChunk { to } => {
                 let text = format!("a checkpoint file could not be read for member {:x}: {fault}", to.member);
                 g.note(Level::Warn, text);
                 send_nothing(g, to);
+                // What was tried several times is damaged.
+                if is_refused(&fault) {
+                    self.found(vec![Finding::Unreadable(fault)]);
+                }
             }
             Task::Backup { backup } => self.backups.unread(g, backup, fault),
             Task::HashKv { epoch } => self.hashes.failed(g, epoch, &fault),
@@ -170,7 +180,10 @@ impl Node {
         let g = &mut self.ground;
         match self.transfer.step_done(g, run, result) {
             Step::Pulling => {}
-            Step::Swapping => self.checkpoints.abort(g),
+            Step::Swapping => {
+                self.checkpoints.abort(g);
+                self.walks.end_all_with(g, Refusal::Timeout);
+            }
             Step::Swapped => {
                 self.saves.hold(g);
                 self.transfer.restart_log(g);

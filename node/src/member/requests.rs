@@ -127,6 +127,10 @@ impl Node {
         if self.health.willing().corrupt {
             return self.ground.refuse(waiter, Refusal::User(store::Error::Corrupt));
         }
+        if self.ground.swapping() {
+            // The files that the old state names are gone already.
+            return self.ground.refuse(waiter, Refusal::Timeout);
+        }
         self.walks.begin(&mut self.ground, waiter, query, stream, keep);
     }
 
@@ -135,6 +139,9 @@ impl Node {
         let g = &mut self.ground;
         if self.health.willing().corrupt {
             return g.refuse(waiter, Refusal::User(store::Error::Corrupt));
+        }
+        if g.swapping() {
+            return g.refuse(waiter, Refusal::Timeout);
         }
         match g.store.read_txn(&body, &BTreeMap::new()) {
             Ok(TxnRead::Done { revision, result }) => g.answer(waiter, Answer::Applied { revision, result }),

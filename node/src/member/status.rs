@@ -10,7 +10,8 @@ impl Node {
     pub(super) fn alarms(&self) -> Vec<AlarmMember> {
         let (g, willing) = (&self.ground, self.health.willing());
         let mut alarms: Vec<AlarmMember> = g.store.alarms().collect();
-        for (kind, raised) in [(1, willing.disk_full), (2, willing.corrupt)] {
+        let corrupt = willing.corrupt || self.health.undecided(g.store.conf().voters.len());
+        for (kind, raised) in [(1, willing.disk_full), (2, corrupt)] {
             let own = AlarmMember { member: g.config.member, alarm: kind };
             if raised && !alarms.contains(&own) {
                 alarms.push(own);

@@ -1,6 +1,7 @@
 //! A few members, jobs done at once, frames delivered in order; and the commands of the scripts.
 
 mod links;
+mod requests;
 
 use bytes::Bytes;
 use consensus::Role;
@@ -8,12 +9,13 @@ use disk::{Files, Identity, Log};
 use node::frame::Frame;
 use node::queue::JobQueue;
 use node::*;
+use requests::{key_range, propose_delete, propose_put, propose_touch, range};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write;
 use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
-use store::command::{self, DeleteRangeRequest, PutRequest};
-use store::{KeyRange, Member, Query, Reply, SortOrder, SortTarget};
+use store::command;
+use store::{Member, Reply};
 use testkit::files::MemFiles;
 
 struct Machine {
@@ -105,6 +107,8 @@ pub struct Cluster {
     /// Seconds of one pass over everything at rest; 0: none.
     scrub: u64,
     founders: Vec<Member>,
+    /// All ends of processes are kills: the machine goes on.
+    same_boot: bool,
     /// Disks hang from the first start on.
     hung: bool,
     next: Waiter,
@@ -143,6 +147,19 @@ impl Cluster {
                 self.hung = true;
                 self.found(count.parse().expect("a number"));
             }
+            ["ballot", id] => {
+                let machine = &self.machines[&id.parse().expect("id")];
+                let whose = Identity { cluster: CLUSTER, member: id.parse().expect("id") };
+                let doubt = disk::doubt::find(&*machine.files.shared(), whose).expect("readable");
+                let doubt = doubt.map(|doubt| (doubt.promise, doubt.hard.term, doubt.hard.vote));
+                let _ = writeln!(
+                    self.told,
+                    "{id}: on disk {:?}, doubt {doubt:?}, in memory term {}",
+                    machine.log.hard(),
+                    machine.node.status().term
+                );
+            }
+            ["machine", "stays"] => self.same_boot = true,
             ["ticks", count] => (0..count.parse().expect("a number")).for_each(|_| self.tick()),
             ["cut", a, b] => self.cut_wire(a, b),
             ["long", a, b, ticks] => {
@@ -176,6 +193,11 @@ impl Cluster {
                 self.machines.get_mut(&id.parse().expect("id")).expect("member").throttle = throttle;
             }
             ["proofs", id] => self.machines.get_mut(&id.parse().expect("id")).expect("member").proofs = true,
+            // As one other member alone says.
+            ["differ", id, index, "from", from] => {
+                let frame = Frame::Digest { index: index.parse().expect("index"), digest: 7 };
+                self.input(id.parse().expect("id"), Input::Frame { from: from.parse().expect("id"), frame });
+            }
             ["differ", id, index] => self.differ(id.parse().expect("id"), index.parse().expect("index")),
             ["flip", id, path, offset] => {
                 let offset: usize = offset.parse().expect("offset");
@@ -185,6 +207,12 @@ impl Cluster {
                 let (from, until): (usize, usize) = (from.parse().expect("offset"), until.parse().expect("offset"));
                 let files = &self.machines[&id.parse().expect("id")].files;
                 files.edit(&named(files, path), |bytes| bytes[from..until].fill(0));
+            }
+            // A page written to another place as well.
+            ["misdirect", id, path, from, to] => {
+                let (from, to): (usize, usize) = (from.parse().expect("offset"), to.parse().expect("offset"));
+                let files = &self.machines[&id.parse().expect("id")].files;
+                files.edit(&named(files, path), |bytes| bytes.copy_within(from..from + 4096, to));
             }
             ["truncate", id, path, len] => {
                 let len = len.parse().expect("length");
@@ -198,11 +226,22 @@ impl Cluster {
                     files.files().contains(&path).then(|| files.bytes(&path)[4096..].to_vec())
                 };
                 let (a, b) = (records(a), records(b));
+                assert!(a.is_some() || b.is_some(), "nobody has a file {path}");
                 let _ =
                     writeln!(self.told, "records of {path} are {}", if a == b { "the same" } else { "not the same" });
             }
             ["failreads", id, count] => {
                 self.machines[&id.parse().expect("id")].files.fail_reads(count.parse().expect("count"));
+            }
+            // Nor can it write it.
+            ["stuckpage", id, path, page] => {
+                let files = &self.machines[&id.parse().expect("id")].files;
+                files.stick_page(&named(files, path), page.parse().expect("page"));
+            }
+            // The disk cannot read this page until it is written.
+            ["badpage", id, path, page] => {
+                let files = &self.machines[&id.parse().expect("id")].files;
+                files.spoil_page(&named(files, path), page.parse().expect("page"));
             }
             ["flip", id, path, "first", word] => self.flip_first(id.parse().expect("id"), path, word),
             ["lose", id, path] => {
@@ -276,6 +315,7 @@ impl Cluster {
         self.boots += 1;
         let mut config = Config::new(CLUSTER, id, self.boots, 7 + id);
         config.founders = self.founders.clone();
+        config.kernel_boot = self.same_boot.then_some([1; 16]);
         config.segment_bytes = 64 << 10;
         config.log_segment_bytes = 256 << 10;
         config.checkpoint_bytes = 16 << 10;
@@ -842,56 +882,4 @@ fn tell_watch(message: &ToStream) -> String {
         ToStream::Behind { revision, .. } => format!("behind {revision}"),
         other => format!("{other:?}"),
     }
-}
-
-fn key_range(key: &str, end: Option<&str>) -> KeyRange {
-    let end = end.map(|end| Bytes::copy_from_slice(end.as_bytes()));
-    KeyRange { key: Bytes::copy_from_slice(key.as_bytes()), end }
-}
-
-fn range(key: &str, end: Option<&str>, revision: i64, linearizable: bool) -> Request {
-    let query = Query {
-        range: key_range(key, end),
-        revision,
-        limit: 0,
-        order: SortOrder::None,
-        target: SortTarget::Key,
-        keys_only: false,
-        count_only: false,
-        min_mod: 0,
-        max_mod: 0,
-        min_create: 0,
-        max_create: 0,
-    };
-    Request::Range { query, linearizable, stream: false, keep: u64::MAX }
-}
-
-/// `x*3` is xxx, as it is told.
-fn spelled(value: &str) -> String {
-    match value.split_once('*').map(|(part, times)| (part, times.parse())) {
-        Some((part, Ok(times))) => part.repeat(times),
-        _ => value.to_string(),
-    }
-}
-
-fn propose_put(key: &str, value: &str, lease: i64) -> Request {
-    let value = spelled(value);
-    let mut request = Vec::new();
-    let put = PutRequest { key: key.as_bytes(), value: value.as_bytes(), lease, ..PutRequest::default() };
-    put.encode(&mut request);
-    Request::Propose { body: command::encode_put(&request).expect("well-formed"), cost: command::put_cost(&put) }
-}
-
-/// The key gets the value that it has.
-fn propose_touch(key: &str) -> Request {
-    let mut request = Vec::new();
-    let put = PutRequest { key: key.as_bytes(), ignore_value: true, ..PutRequest::default() };
-    put.encode(&mut request);
-    Request::Propose { body: command::encode_put(&request).expect("well-formed"), cost: command::put_cost(&put) }
-}
-
-fn propose_delete(key: &str) -> Request {
-    let mut request = Vec::new();
-    DeleteRangeRequest { key: key.as_bytes(), ..DeleteRangeRequest::default() }.encode(&mut request);
-    Request::Propose { body: command::encode_delete_range(&request).expect("well-formed"), cost: 0 }
 }

@@ -26,7 +26,7 @@ pub async fn member_list(call: &mut Call) -> Result<(), Status> {
     let request = call.request().await?;
     let mut linearizable = false;
     let mut fields = Fields::new(&request);
-    while let Some(field) = fields.next()? {
+    while let Some(field) = fields.next_field()? {
         if let (1, value) = field {
             linearizable = value.flag();
         }

@@ -13,7 +13,7 @@ async fn known(call: &mut Call) -> Result<bool, Status> {
     let request = call.request().await?;
     let mut served = true;
     let mut fields = Fields::new(&request);
-    while let Some(field) = fields.next()? {
+    while let Some(field) = fields.next_field()? {
         if let (1, value) = field {
             served = value.bytes().is_empty();
         }

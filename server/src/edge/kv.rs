@@ -80,7 +80,7 @@ pub async fn compact(call: &mut Call) -> Result<(), Status> {
     let request = call.request().await?;
     let (mut revision, mut physical) = (0, false);
     let mut fields = Fields::new(&request);
-    while let Some(field) = fields.next()? {
+    while let Some(field) = fields.next_field()? {
         match field {
             (1, value) => revision = value.int(),
             (2, value) => physical = value.flag(),

@@ -13,7 +13,7 @@ use store::protobuf::{self, Fields};
 fn two_ints(request: &Bytes) -> Result<(i64, i64), Status> {
     let (mut first, mut second) = (0, 0);
     let mut fields = Fields::new(request);
-    while let Some(field) = fields.next()? {
+    while let Some(field) = fields.next_field()? {
         match field {
             (1, value) => first = value.int(),
             (2, value) => second = value.int(),

@@ -17,7 +17,7 @@ const DEFAULT_QUOTA: i64 = 2 << 30;
 fn first_int(request: &Bytes) -> Result<u64, Status> {
     let mut first = 0;
     let mut fields = Fields::new(request);
-    while let Some(field) = fields.next()? {
+    while let Some(field) = fields.next_field()? {
         if let (1, value) = field {
             first = value.uint();
         }
@@ -75,7 +75,7 @@ pub async fn alarm(call: &mut Call) -> Result<(), Status> {
     let request = call.request().await?;
     let (mut action, mut member, mut kind) = (0, 0, 0);
     let mut fields = Fields::new(&request);
-    while let Some(field) = fields.next()? {
+    while let Some(field) = fields.next_field()? {
         match field {
             (1, value) => action = value.int32(),
             (2, value) => member = value.uint(),

@@ -102,6 +102,7 @@ pub struct Metrics {
     damage_found: IntCounterVec,
     damage_mended: IntCounter,
     damaged_segments: IntGauge,
+    doubt: IntGauge,
     rebuilds: IntCounterVec,
 
     seen: Mutex<Seen>,
@@ -284,6 +285,8 @@ impl Metrics {
             ),
             damage_mended: m.counter("kvorum_damage_mended_total", "Damaged places in records that are whole again."),
             damaged_segments: m.gauge("kvorum_damaged_segments", "Segment files with damaged records now."),
+            doubt: m
+                .gauge("kvorum_doubt", "Whether this member may have lost what it promised. 1 is true, 0 is false."),
             rebuilds: m.counters(
                 "kvorum_rebuilds_total",
                 "Times that this member gave its state up and started over, since it was founded.",
@@ -317,6 +320,7 @@ impl Metrics {
             let name = alarm_name(alarm.alarm);
             self.alarms.with_label_values(&[format!("{:x}", alarm.member).as_str(), name.as_ref()]).set(1);
         }
+        self.doubt.set(i64::from(status.doubt));
         self.refresh_damage(status);
         for (reason, count) in [("damaged", status.rebuilt.damaged), ("differs", status.rebuilt.differs)] {
             self.follow(&self.rebuilds.with_label_values(&[reason]), count);

@@ -464,19 +464,7 @@ mod tests {
     }
 
     fn query() -> Query {
-        Query {
-            range: store::KeyRange::new(b"a", b"b"),
-            revision: 0,
-            limit: 0,
-            order: Default::default(),
-            target: Default::default(),
-            keys_only: false,
-            count_only: false,
-            min_mod: 0,
-            max_mod: 0,
-            min_create: 0,
-            max_create: 0,
-        }
+        Query::all(store::KeyRange::new(b"a", b"b"))
     }
 
     #[test]

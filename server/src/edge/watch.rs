@@ -259,13 +259,13 @@ async fn carry_out(call: &mut Call, session: &mut Session, out: Vec<StreamOut>) 
 fn read_request(request: &Bytes) -> Result<Option<FromClient>, Status> {
     let mut from = None;
     let mut fields = Fields::new(request);
-    while let Some(field) = fields.next()? {
+    while let Some(field) = fields.next_field()? {
         from = match field {
             (1, Value::Bytes(create)) => Some(FromClient::Create(read_create(create)?)),
             (2, Value::Bytes(cancel)) => {
                 let mut id = 0;
                 let mut fields = Fields::new(cancel);
-                while let Some(field) = fields.next()? {
+                while let Some(field) = fields.next_field()? {
                     if let (1, value) = field {
                         id = value.int();
                     }
@@ -283,7 +283,7 @@ fn read_request(request: &Bytes) -> Result<Option<FromClient>, Status> {
 fn read_create(create: &[u8]) -> Result<CreateRequest, Status> {
     let mut request = CreateRequest::default();
     let mut fields = Fields::new(create);
-    while let Some(field) = fields.next()? {
+    while let Some(field) = fields.next_field()? {
         match field {
             (1, value) => request.key = Bytes::copy_from_slice(value.bytes()),
             (2, value) => request.range_end = Bytes::copy_from_slice(value.bytes()),

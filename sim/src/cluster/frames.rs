@@ -1,6 +1,12 @@
 //! Frames between members: encoded, sent over the simulated network, decoded, given.
 
 use super::*;
+use crate::oracle::Promise;
+
+/// In the wire form of a message (`consensus/src/message.rs`): two kinds, and where the index is.
+const APPEND_RESPONSE: u8 = 2;
+const VOTE_RESPONSE: u8 = 4;
+const INDEX_AT: usize = 36;
 
 impl Sim {
     fn position(&self, id: u64) -> Option<usize> {
@@ -23,6 +29,11 @@ impl Sim {
         let wire = Bytes::copy_from_slice(&bytes);
         self.frame_buffer = bytes;
         self.tell(Some(who), "send", to, fold(&wire), || format!("to m{to} {frame:?}"));
+        if let Frame::Raft(message) = &frame
+            && message.is_urgent()
+        {
+            self.weigh_promise(who, message);
+        }
         if let Frame::Forward { commands, .. } = &frame {
             let epoch = self.net.epoch(who, peer);
             for command in commands {
@@ -38,6 +49,10 @@ impl Sim {
         if self.is(Planted::ChunksLost) && matches!(frame, Frame::Chunk { .. })
             || self.is(Planted::FramesCapped) && wire.len() > 1 << 10
         {
+            return;
+        }
+        if matches!(frame, Frame::Chunk { .. }) && self.oracle.differs(who) {
+            // A wrong state that is given away is one fault too many.
             return;
         }
         if self.plan.sights.has(Sight::MaxFrame) && wire.len() + 1 > self.max_frame() {
@@ -68,6 +83,21 @@ impl Sim {
                 self.break_pair(who, peer);
             }
         }
+    }
+
+    /// What a message promises stands on the disk of the member that sends it.
+    fn weigh_promise(&mut self, who: usize, message: &consensus::Message) {
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes);
+        let number = |at: usize| bytes[at..at + 8].try_into().map_or(0, u64::from_le_bytes);
+        let (kind, rejects) = (bytes[1], bytes[2] != 0);
+        let promise = match kind {
+            _ if rejects => return,
+            APPEND_RESPONSE => Promise::Entries { upto: number(INDEX_AT) },
+            VOTE_RESPONSE => Promise::Vote { term: message.term(), candidate: message.to() },
+            _ => return,
+        };
+        self.oracle.on_promise(self.now, who, promise);
     }
 
     /// As `max_frame` of `server/src/peers.rs`, but for its lower bound.
@@ -105,6 +135,18 @@ impl Sim {
         }
     }
 
+    /// What a member that makes a mistake hears. None: nothing.
+    fn plant_in_frame(&self, frame: Frame) -> Option<Frame> {
+        Some(match (self.planted, frame) {
+            (Some(Planted::DigestsUnheard), Frame::Digest { .. }) => return None,
+            (Some(Planted::RecordsLeftOut), Frame::Records { boot, token, ok: true, compacted, mut records, .. }) => {
+                records.pop();
+                Frame::Records { boot, token, ok: true, end: true, compacted, records }
+            }
+            (_, frame) => frame,
+        })
+    }
+
     pub(super) fn arrive(&mut self, flight: Flight) {
         if !self.net.arrives(&flight) || self.members[flight.to].up.is_none() {
             return;
@@ -123,6 +165,7 @@ impl Sim {
             self.piece_arrived(who, bytes);
         }
         self.tell(Some(who), "recv", from, fold(&flight.bytes), || format!("from m{from} {frame:?}"));
+        let Some(frame) = self.plant_in_frame(frame) else { return };
         if self.is(Planted::ReadIndexByAnyone)
             && let Frame::ReadIndex { boot, token } = frame
         {

@@ -141,7 +141,8 @@ impl Sim {
             // What cannot wait for space may end the member.
             life.faulted |= full;
             let faulted = life.faulted;
-            if !faulted && fault.is_damage() && !self.is_hurt(who) && !(installs && self.any_hurt()) {
+            let known = self.is_hurt(who) || (installs && self.any_hurt());
+            if !faulted && fault.is_damage() && !known {
                 return self.fail("D-5", format!("m{}: {text}", who + 1));
             }
             self.tell(Some(who), "disk", 2, 0, || text);
@@ -161,7 +162,9 @@ impl Sim {
         if let (Some(index), JobResult::LogRestarted) = (restart, &result) {
             self.oracle.on_restart_log(who, index);
         }
-        let early = self.is(Planted::SavedBeforeSync) && durable.is_some();
+        let empty = |durable: &Durable| durable.entries.is_empty();
+        let early = self.is(Planted::SavedBeforeSync) && durable.is_some()
+            || self.is(Planted::VoteBeforeSync) && durable.as_ref().is_some_and(empty);
         let failed = matches!(result, JobResult::Failed { .. });
         if early && !failed {
             self.at(report.end, Event::Durable { who, life: number, durable: durable.expect("a save") });
@@ -196,11 +199,11 @@ impl Sim {
                     }
                 }
             }
-            JobResult::CheckpointDone { .. } => {
+            JobResult::CheckpointDone { manifest, .. } => {
                 life.checkpointing = false;
                 let began = life.checkpoint_began;
                 self.marks.hit("checkpoint written");
-                self.checkpoint_done(who, began);
+                self.checkpoint_done(who, began, manifest);
             }
             JobResult::RecordsMended => self.marks.hit("damaged records came again from another member"),
             JobResult::LogCut => self.marks.hit("log cut"),

@@ -43,6 +43,7 @@ impl Sim {
         self.members[who].files = disk.process();
         let files = Arc::clone(&self.members[who].files);
         disk.begin(self.now, None);
+        let founds = !disk.paths().iter().any(|path| path == "identity");
         if !self.begins(who) {
             disk.end();
             return;
@@ -50,7 +51,13 @@ impl Sim {
         let late = disk::late::marked(&*files, self.identity(who)).unwrap_or(true);
         let config = node::Config { late_founder: late, ..config };
         let mut out = Vec::new();
+        if self.is(Planted::RootUnflushed) {
+            disk.set_lies(Lies { ignores_root: true, ..Lies::default() });
+        }
         let recovered = guarded(|| Node::recover(config.clone(), &files, &mut out));
+        if self.is(Planted::RootUnflushed) {
+            disk.set_lies(Lies::default());
+        }
         let recovered = match recovered {
             Ok(Ok(both))
                 if self.is(Planted::LossForgotten)
@@ -102,12 +109,17 @@ impl Sim {
             rewriting: Vec::new(),
             status: Status::default(),
             frozen_once: false,
+            barred: false,
+            was_barred: false,
             late,
             publishing: None,
             published_urls: false,
         };
         self.tell(Some(who), "start", life, report.end, || format!("life {life}, {} disk calls", report.calls.len()));
         self.members[who].starting = Some(Box::new(life_box));
+        if founds {
+            self.kill_founder(who, life, &report);
+        }
         if life > 1
             && !report.calls.is_empty()
             && self.phase == crate::run::Phase::Safety
@@ -118,9 +130,34 @@ impl Sim {
             let down = 10 * MS + self.rng.below(SECOND);
             self.at(at, Event::Crash { who, life, power, down });
         }
+        self.power_behind_a_kill(who, life, &report);
         self.at(report.end, Event::Up { who, life });
         // Outputs of recovery are carried out when it serves.
         self.starting_outputs(who, out);
+    }
+
+    /// What a killed process left in the page cache alone is gone when the power goes soon.
+    fn power_behind_a_kill(&mut self, who: usize, life: u64, report: &Report) {
+        let quiet = self.is_quiet() || self.phase != crate::run::Phase::Safety;
+        if !std::mem::take(&mut self.members[who].then_power) || quiet {
+            return;
+        }
+        let at = match self.twice_rng.percent(50) && !report.calls.is_empty() {
+            true => *self.twice_rng.pick(&report.calls),
+            false => report.end + self.twice_rng.below(300 * MS),
+        };
+        let down = 10 * MS + self.twice_rng.below(SECOND);
+        self.marks.hit("the power went behind a kill");
+        self.at(at, Event::Crash { who, life, power: true, down });
+    }
+
+    /// In some seeds founders are killed while they found: everything after that relies on those files.
+    fn kill_founder(&mut self, who: usize, life: u64, report: &Report) {
+        if self.plan.killed_then_power == 0 || report.calls.is_empty() || !self.twice_rng.percent(50) {
+            return;
+        }
+        let (at, down) = (*self.twice_rng.pick(&report.calls), 10 * MS + self.twice_rng.below(300 * MS));
+        self.at(at, Event::Crash { who, life, power: false, down });
     }
 
     /// A lone member cannot tell a torn write from a lost one. Its operator can: this disk loses nothing
@@ -155,6 +192,8 @@ impl Sim {
                         }
                     }
                     self.tell(Some(who), "note", fold(text.as_bytes()), 0, || text.clone());
+                    let life = self.members[who].starting.as_mut().expect("starting");
+                    life.barred = crate::differs::is_barred(&text).unwrap_or(life.barred);
                 }
                 Output::Job { job, work } => {
                     let lane = lane_number(&work);
@@ -299,6 +338,8 @@ impl Sim {
         } else {
             m.disk.kill(now);
         }
+        let twice = self.plan.killed_then_power;
+        self.members[who].then_power = !power && twice > 0 && self.twice_rng.percent(twice);
         self.harm(who);
         self.net.died(now, who);
         for peer in 0..self.members.len() {

@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// What a drive answers that cannot read.
+const EIO: i32 = 5;
+
 impl Files for Disk {
     fn open(&self, path: &str, how: How) -> io::Result<Arc<dyn File>> {
         let mut inner = self.lock();
@@ -91,6 +94,9 @@ impl Files for Disk {
         }
         let mean = inner.speed.flush / 2;
         let time = inner.call(mean, true).map_err(|_| broken())?;
+        if inner.lies.ignores_root && dir.is_empty() {
+            return Ok(());
+        }
         inner.note(time, Act::FlushNames { dir: dir.to_string() }, Undo::Nothing);
         Ok(())
     }
@@ -143,6 +149,9 @@ impl File for Handle {
         let Some(data) = inner.files.get(&self.file) else { return Err(broken()) };
         let from = usize::try_from(offset).unwrap_or(usize::MAX).min(data.view.len());
         let len = into.len().min(data.view.len() - from);
+        if data.unreadable.range(from / PAGE..(from + len).div_ceil(PAGE)).next().is_some() {
+            return Err(io::Error::from_raw_os_error(EIO));
+        }
         into[..len].copy_from_slice(&data.view[from..from + len]);
         Ok(len)
     }

@@ -1,6 +1,7 @@
 //! What a disk does behind the back of its process, and how it is undone.
 
 use super::*;
+use bytes::Bytes;
 
 /// A disk as it was: its durable names and bytes.
 pub type Image = BTreeMap<String, Vec<u8>>;
@@ -23,6 +24,8 @@ pub struct Rotten {
     pub offset: usize,
     right: Vec<u8>,
     wrong: Vec<u8>,
+    /// Nothing was changed: the page at `offset` cannot be read.
+    unreadable: bool,
 }
 
 impl Rotten {
@@ -32,8 +35,6 @@ impl Rotten {
         bytes.map(|(i, (right, wrong))| (self.offset + i, *right, *wrong))
     }
 }
-
-const PAGE: usize = 4096;
 
 pub(super) fn is_log(names: &BTreeMap<String, FileId>, file: FileId) -> bool {
     names.iter().any(|(path, id)| *id == file && path.starts_with("log/"))
@@ -78,7 +79,7 @@ impl Inner {
                 }
             }
         }
-        Some(Rotten { path: path.to_string(), offset, right, wrong })
+        Some(Rotten { path: path.to_string(), offset, right, wrong, unreadable: false })
     }
 
     fn spoil(&mut self, path: &str, at: usize, spot: crate::badday::Spot, draw: u64) -> Option<Rotten> {
@@ -98,10 +99,19 @@ impl Inner {
         let wrong = match spot {
             Spot::Bit => vec![view[0] ^ (1 << (draw % 8))],
             Spot::ZeroPage => vec![0; size],
-            _ => (0..size).map(|_| draws.next() as u8).collect(),
+            _ => (0..size).map(|_| draws.draw() as u8).collect(),
         };
         self.replace(path, from, wrong)
     }
+}
+
+/// A manifest of the same state, but for its digest. None: it is not readable.
+fn with_another_digest(path: &str, manifest: &Bytes) -> Option<Bytes> {
+    let mut manifest = disk::checkpoint::Manifest::decode(path, manifest).ok()?;
+    let mut head = manifest.image_head().ok()?;
+    head.digest ^= 1;
+    manifest.head = Bytes::from(head.encode());
+    Some(manifest.encode())
 }
 
 impl Disk {
@@ -183,6 +193,22 @@ impl Disk {
         !names.is_empty()
     }
 
+    /// The state of each checkpoint is one that other entries led to, as its digest says; all checksums are
+    /// right. False when there is no checkpoint.
+    pub fn differ(&self) -> bool {
+        let mut inner = self.lock();
+        let paths: Vec<String> = inner.names.keys().filter(|p| p.starts_with("state/manifest-")).cloned().collect();
+        let mut done = false;
+        for path in paths {
+            let Some(data) = inner.data(&path) else { continue };
+            let Some(bytes) = with_another_digest(&path, &Bytes::copy_from_slice(&data.view)) else { continue };
+            (data.view, data.durable) = (bytes.to_vec(), bytes.to_vec());
+            data.pending.clear();
+            done = true;
+        }
+        done
+    }
+
     /// Changes bytes anywhere, where there are any.
     pub fn rot_anywhere(&self, spot: crate::badday::Spot, draw: u64) -> Option<Rotten> {
         let mut inner = self.lock();
@@ -190,6 +216,19 @@ impl Disk {
         let path = paths.get(draw as usize % paths.len().max(1))?.clone();
         let len = inner.data(&path)?.view.iter().rposition(|b| *b != 0)? + 1;
         inner.spoil(&path, (draw >> 16) as usize % len, spot, draw)
+    }
+
+    /// A page of the log or of an index cannot be read any more, until it is written.
+    pub fn lose_sector(&self, draw: u64) -> Option<Rotten> {
+        let mut inner = self.lock();
+        let read = |path: &&String| path.ends_with(".log") || path.starts_with("state/index-");
+        let paths: Vec<String> = inner.names.keys().filter(read).cloned().collect();
+        let path = paths.get(draw as usize % paths.len().max(1))?.clone();
+        let data = inner.data(&path)?;
+        let used = data.view.iter().rposition(|b| *b != 0)? + 1;
+        let page = (draw >> 16) as usize % used / PAGE;
+        data.unreadable.insert(page);
+        Some(Rotten { path, offset: page * PAGE, right: Vec::new(), wrong: Vec::new(), unreadable: true })
     }
 
     /// Changes one bit of a file.
@@ -201,11 +240,17 @@ impl Disk {
     pub fn is_rotten(&self, rotten: &Rotten) -> bool {
         let mut inner = self.lock();
         let Some(data) = inner.data(&rotten.path) else { return false };
+        if rotten.unreadable {
+            return data.unreadable.contains(&(rotten.offset / PAGE));
+        }
         rotten.places().any(|(at, _, wrong)| data.view.get(at) == Some(&wrong))
     }
 
     /// Puts the right bytes back where they are still wrong.
     pub fn unrot(&self, rotten: &Rotten) {
+        if let Some(data) = self.lock().data(&rotten.path) {
+            data.unreadable.remove(&(rotten.offset / PAGE));
+        }
         for (at, right, wrong) in rotten.places() {
             let mut inner = self.lock();
             if inner.data(&rotten.path).is_some_and(|d| d.view.get(at) == Some(&wrong)) {
@@ -283,6 +328,18 @@ mod tests {
             assert!(!disk.is_rotten(&rotten));
             assert_eq!(disk.durable_image(1 << 40), before);
         }
+    }
+
+    #[test]
+    fn a_bad_sector_is_refused_until_it_is_written() {
+        let disk = disk();
+        let rotten = disk.lose_sector(1 << 28).expect("there is a log");
+        disk.begin(1 << 30, None);
+        let file = disk.open("log/01.log", How::Write).expect("open");
+        let read = |offset: usize| file.read_at(offset as u64, &mut [0; 8]);
+        assert!(disk.is_rotten(&rotten) && read(rotten.offset).is_err());
+        file.write_at(rotten.offset as u64, &[&[9; 600]]).expect("write");
+        assert!(!disk.is_rotten(&rotten) && read(rotten.offset).is_ok());
     }
 
     #[test]

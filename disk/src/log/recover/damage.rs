@@ -158,6 +158,14 @@ impl Replay {
         Ok(next)
     }
 
+    /// The last entry and the commit index of the part of the log that stays.
+    pub(super) fn stays(&self) -> (u64, u64) {
+        match &self.lost {
+            None => (self.log.last.index, self.log.hard.commit),
+            Some(lost) => lost.kept.as_ref().map_or((0, 0), |kept| (kept.last.index, kept.hard.commit)),
+        }
+    }
+
     /// What the damage comes to, with the end of the log behind it.
     ///
     /// # Errors
@@ -246,6 +254,11 @@ impl Replay {
     /// Nothing of the log stays: another one begins behind the state.
     fn begin_again(&mut self, state: Position, number: u64) -> Result<(), Fault> {
         let log = &mut self.log;
+        // The new log numbers its files anew, and a spare file holds batches of the old one: under its old number
+        // these would pass for batches that prove an end that is not there.
+        if log.spares.release(&*log.files)? {
+            log.files.sync_dir(super::super::DIR).map_err(|e| Fault::io(super::super::DIR, 0, e))?;
+        }
         let hard = self.doubt.as_ref().map_or(HardState::default(), |doubt| doubt.hard);
         let term = hard.term.max(state.term);
         let vote = if term == hard.term { hard.vote } else { 0 };
