@@ -65,6 +65,7 @@ pub const ALL: &[&str] = &[
     "backup taken",
     "NOSPACE refused a write",
     "backup ended by a snapshot",
+    "a stream met the files of a snapshot",
     "a sorted range was too large",
     "the power went behind a kill",
     "a state that differs was found on a follower",
