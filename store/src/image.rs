@@ -85,7 +85,11 @@ pub struct ImageCursor {
 
 impl Store {
     /// Begins an image of the state as it is now. [`Store::end_image`] must follow.
+    ///
+    /// # Panics
+    /// If the state only stands in for one ([`Store::stand_at`]): written down, it would be served.
     pub fn image(&mut self) -> (ImageHead, ImageCursor) {
+        assert!(!self.stands_in, "what stands in for a state is never written down");
         // nothing that the head calls readable may be swept before its rows are written
         let pin = self.pin(self.compacted);
         let (revision, compacted) = (self.revision, self.compacted);

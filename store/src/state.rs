@@ -52,6 +52,8 @@ pub struct Store {
     /// Records read for the entry that apply is parked at.
     pub(crate) fetched: BTreeMap<Handle, Bytes>,
     pub(crate) asked: Option<Handle>,
+    /// It stands where the state would ([`Store::stand_at`]).
+    pub(crate) stands_in: bool,
 }
 
 impl Store {
@@ -75,6 +77,7 @@ impl Store {
             pins: Pins::default(),
             fetched: BTreeMap::new(),
             asked: None,
+            stands_in: false,
         }
     }
 
@@ -90,6 +93,16 @@ impl Store {
             assert!(earlier.is_none(), "founders have different ids");
         }
         store
+    }
+
+    /// Moves a state without keys to another place of the log: what came before it is not there.
+    ///
+    /// # Panics
+    /// If it has a key.
+    pub fn stand_at(&mut self, at: Position) {
+        assert_eq!(self.keys(), 0, "only a state without keys stands anywhere");
+        self.applied = at;
+        self.stands_in = true;
     }
 
     pub fn config(&self) -> Config {
