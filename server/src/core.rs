@@ -1,7 +1,7 @@
 //! The handle that the edge holds on the core thread: ask, watch, read records.
 //!
 //! Nothing here decides anything. A question is queued ([`crate::intake`]), the core thread
-//! ([`crate::driver`]) answers in batches, and the batch is handed out on the runtime of the
+//! (`driver`) answers in batches, and the batch is handed out on the runtime of the
 //! connection that asked, so that a thousand answers cost one wake-up.
 
 use crate::budgets::Budgets;

@@ -17,8 +17,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Alarm numbers that refuse commands.
-pub const ALARM_NOSPACE: i32 = 1;
-pub const ALARM_CORRUPT: i32 = 2;
+pub(crate) const ALARM_NOSPACE: i32 = 1;
+pub(crate) const ALARM_CORRUPT: i32 = 2;
 
 /// Where an entry stands in the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

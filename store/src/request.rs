@@ -55,7 +55,7 @@ pub enum RequestOp<'a> {
     Put(PutRequest<'a>),
     DeleteRange(DeleteRangeRequest<'a>),
     Txn(TxnRequest<'a>),
-    /// No request set: refused by [`check_txn`].
+    /// No request set: refused by [`crate::command::check_txn`].
     None,
 }
 
@@ -229,7 +229,8 @@ impl<'a> RangeRequest<'a> {
         write_varint(out, 13, self.max_create as u64);
     }
 
-    /// The query this request means. Sort options out of range (refused by [`check_range`]) count as none.
+    /// The query this request means. Sort options out of range count as none: [`crate::command::check_range`] refuses
+    /// them.
     pub fn query(&self) -> Query {
         Query {
             range: KeyRange::new(self.key, self.range_end),
