@@ -3,7 +3,7 @@
 use crate::write::{Diverged, Planner, Writer};
 
 /// A bucket for [`write_all`]: its name and its pairs, ascending by key.
-pub type Pairs<'a> = (&'a [u8], Vec<(Vec<u8>, Vec<u8>)>);
+pub(crate) type Pairs<'a> = (&'a [u8], Vec<(Vec<u8>, Vec<u8>)>);
 
 /// The bytes of a file with these buckets, ascending by name. For little input: everything is in
 /// memory.

@@ -23,6 +23,7 @@ pub struct PinId {
 }
 
 impl PinId {
+    /// The revision that it keeps readable.
     pub fn revision(&self) -> i64 {
         self.revision
     }

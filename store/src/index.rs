@@ -274,7 +274,12 @@ impl Keys {
     }
 
     /// As [`Keys::scan`], behind the key `after`.
-    pub(crate) fn scan_after(&self, range: &KeyRange, after: Option<&[u8]>, mut each: impl FnMut(&[u8], &Entry) -> bool) {
+    pub(crate) fn scan_after(
+        &self,
+        range: &KeyRange,
+        after: Option<&[u8]>,
+        mut each: impl FnMut(&[u8], &Entry) -> bool,
+    ) {
         let Some((from, to)) = range.bounds() else { return };
         let crossed = match (after, to) {
             (Some(after), Bound::Included(to)) | (Some(after), Bound::Excluded(to)) => after >= to,

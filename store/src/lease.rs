@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Longest time to live in seconds, as in etcd.
 pub(crate) const MAX_TTL: i64 = 9_000_000_000;
 
+/// A lease, and the keys that it holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
     /// Seconds granted.

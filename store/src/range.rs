@@ -24,6 +24,7 @@ impl KeyRange {
         KeyRange { key: Bytes::new(), end: Some(Bytes::new()) }
     }
 
+    /// Whether a key lies in the range.
     pub fn contains(&self, key: &[u8]) -> bool {
         match &self.end {
             None => key == self.key,

@@ -26,7 +26,9 @@ impl Default for Config {
 /// Who votes and who only listens, both ascending; as consensus gave it with the last change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conf {
+    /// Ids of those that vote.
     pub voters: Vec<u64>,
+    /// Ids of those that only listen.
     pub learners: Vec<u64>,
 }
 
@@ -92,6 +94,7 @@ impl Store {
         store
     }
 
+    /// What it was made with.
     pub fn config(&self) -> Config {
         self.config
     }
@@ -136,6 +139,7 @@ impl Store {
         self.keys.versions()
     }
 
+    /// Every alarm that is raised, ascending by member.
     pub fn alarms(&self) -> impl Iterator<Item = AlarmMember> + '_ {
         self.alarms.iter().copied()
     }
@@ -145,14 +149,17 @@ impl Store {
         self.members.values()
     }
 
+    /// The member of this id.
     pub fn member(&self, id: u64) -> Option<&Member> {
         self.members.get(&id)
     }
 
+    /// Who votes and who listens.
     pub fn conf(&self) -> &Conf {
         &self.conf
     }
 
+    /// The member listens without a vote.
     pub fn is_learner(&self, id: u64) -> bool {
         self.conf.learners.contains(&id)
     }
@@ -172,6 +179,7 @@ impl Store {
         self.leases.iter()
     }
 
+    /// Number of leases.
     pub fn lease_count(&self) -> usize {
         self.leases.len()
     }
@@ -181,6 +189,7 @@ impl Store {
         self.leases.ids_from(first)
     }
 
+    /// The lease of this id.
     pub fn lease(&self, id: i64) -> Option<&Lease> {
         self.leases.get(id)
     }

@@ -20,7 +20,9 @@ pub(crate) const ID_STEP: u32 = 64;
 /// A run of records for one segment file, to be written at `offset`.
 #[derive(Clone, Debug)]
 pub struct Extent {
+    /// Number of the segment.
     pub segment: u32,
+    /// Byte offset in its file.
     pub offset: u32,
     /// Whole records one after another, shared with the memory they lie in.
     pub parts: Vec<Bytes>,
@@ -40,9 +42,11 @@ impl Extent {
 /// One segment as the state knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentUse {
+    /// Number of the segment.
     pub id: u32,
     /// First and last main revision in it; 0, 0 while it is empty.
     pub first: i64,
+    /// Last main revision in it; 0 while it is empty.
     pub last: i64,
     /// Offset behind the last record.
     pub end: u32,
@@ -103,7 +107,13 @@ impl Tail {
     }
 
     /// Places and encodes one record, and shows its bytes. `rev` ascends from call to call.
-    pub(crate) fn append(&mut self, segment_bytes: u32, rev: Rev, tombstone: bool, kv: &KeyValueRef<'_>) -> (Handle, &Bytes) {
+    pub(crate) fn append(
+        &mut self,
+        segment_bytes: u32,
+        rev: Rev,
+        tombstone: bool,
+        kv: &KeyValueRef<'_>,
+    ) -> (Handle, &Bytes) {
         let bytes = record::encode(rev, tombstone, kv);
         let len = u32::try_from(bytes.len()).ok().filter(|len| *len < HARD_LIMIT);
         let len = len.expect("a record is shorter than a segment may be");
