@@ -26,7 +26,9 @@ impl Default for Config {
 /// Who votes and who only listens, both ascending; as consensus gave it with the last change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conf {
+    /// Ids of those that vote.
     pub voters: Vec<u64>,
+    /// Ids of those that only listen.
     pub learners: Vec<u64>,
 }
 
@@ -105,6 +107,7 @@ impl Store {
         self.stands_in = true;
     }
 
+    /// What it was made with.
     pub fn config(&self) -> Config {
         self.config
     }
@@ -149,6 +152,7 @@ impl Store {
         self.keys.versions()
     }
 
+    /// Every alarm that is raised, ascending by member.
     pub fn alarms(&self) -> impl Iterator<Item = AlarmMember> + '_ {
         self.alarms.iter().copied()
     }
@@ -158,14 +162,17 @@ impl Store {
         self.members.values()
     }
 
+    /// The member of this id.
     pub fn member(&self, id: u64) -> Option<&Member> {
         self.members.get(&id)
     }
 
+    /// Who votes and who listens.
     pub fn conf(&self) -> &Conf {
         &self.conf
     }
 
+    /// The member listens without a vote.
     pub fn is_learner(&self, id: u64) -> bool {
         self.conf.learners.contains(&id)
     }
@@ -185,6 +192,7 @@ impl Store {
         self.leases.iter()
     }
 
+    /// Number of leases.
     pub fn lease_count(&self) -> usize {
         self.leases.len()
     }
@@ -194,6 +202,7 @@ impl Store {
         self.leases.ids_from(first)
     }
 
+    /// The lease of this id.
     pub fn lease(&self, id: i64) -> Option<&Lease> {
         self.leases.get(id)
     }
