@@ -18,7 +18,7 @@ const BOUNDS: [(&str, usize, usize); 16] = [
     ("ctl", 49, 2),
     ("disk", 50, 91),
     ("kvorum", 19, 0),
-    ("node", 100, 454),
+    ("node", 94, 454),
     ("server", 141, 326),
     ("sim", 120, 500),
     ("store", 46, 0),
