@@ -49,7 +49,7 @@ impl Place {
         spec.extra = client_flags(&spec, &server);
         spec.extra.extend(extra.iter().map(ToString::to_string));
         let mut member = Member::spawn(spec);
-        serves(&mut member);
+        says(&mut member, "serving client traffic securely");
         member
     }
 }

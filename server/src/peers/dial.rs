@@ -8,7 +8,7 @@ use super::{Line, Peering};
 use crate::bootstrap::FORMAT_LEVEL;
 use crate::log::{hex, json};
 use crate::settings::ETCD_LEVEL;
-use crate::tls::{Dialler, Moving};
+use crate::tls::{Dialler, Moving, in_gos_words};
 use disk::urls::Url;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -124,7 +124,8 @@ async fn encrypt(stream: TcpStream, url: &Url, dialler: &Dialler) -> io::Result<
     let dialler = dialler.clone();
     let config = tokio::task::spawn_blocking(move || dialler.now()).await.map_err(io::Error::other)?;
     let name = url.host.clone().try_into().map_err(|_| other(format!("{url}: no host that a certificate can name")))?;
-    Ok(TlsConnector::from(config).connect(name, Moving::new(stream)).await?.into())
+    let shaken = TlsConnector::from(config).connect(name, Moving::new(stream)).await;
+    Ok(shaken.map_err(|error| other(in_gos_words(&error)))?.into())
 }
 
 /// Sends until the connection breaks; says why it did.

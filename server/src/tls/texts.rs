@@ -17,7 +17,7 @@ fn of_tls(error: &Error) -> String {
     match error {
         Error::AlertReceived(alert) => format!("remote error: tls: {}", of_alert(*alert)),
         Error::NoCertificatesPresented => "tls: client didn't provide a certificate".into(),
-        // Only the check of names and hosts says this of a caller.
+        // Only the check of allowed names and hosts says this; a name that does not fit comes with its context.
         Error::InvalidCertificate(CertificateError::NotValidForName) => {
             "client certificate authentication failed".into()
         }
@@ -41,6 +41,10 @@ fn of_tls(error: &Error) -> String {
 
 fn of_certificate(error: &CertificateError) -> String {
     match error {
+        CertificateError::NotValidForNameContext { expected, presented } => {
+            let valid: Vec<&str> = presented.iter().map(|name| bare(name)).collect();
+            format!("certificate is valid for {}, not {}", valid.join(", "), expected.to_str())
+        }
         CertificateError::UnknownIssuer => "certificate signed by unknown authority".into(),
         CertificateError::Expired
         | CertificateError::ExpiredContext { .. }
@@ -51,6 +55,12 @@ fn of_certificate(error: &CertificateError) -> String {
         }
         other => format!("{other:?}"),
     }
+}
+
+/// `DnsName("a")` and `IpAddress(1.2.3.4)` without what stands around the name.
+fn bare(name: &str) -> &str {
+    let inner = name.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')'));
+    inner.unwrap_or(name).trim_matches('"')
 }
 
 fn of_alert(alert: AlertDescription) -> String {
@@ -92,6 +102,13 @@ mod tests {
                 "tls: failed to verify certificate: x509: certificate signed by unknown authority",
             ),
             (Error::InvalidCertificate(CertificateError::NotValidForName), "client certificate authentication failed"),
+            (
+                Error::InvalidCertificate(CertificateError::NotValidForNameContext {
+                    expected: "10.0.0.1".try_into().expect("an address"),
+                    presented: vec!["DnsName(\"a.example\")".into(), "IpAddress(127.0.0.1)".into()],
+                }),
+                "tls: failed to verify certificate: x509: certificate is valid for a.example, 127.0.0.1, not 10.0.0.1",
+            ),
         ];
         for (error, text) in table {
             assert_eq!(tls(error), text);
