@@ -77,8 +77,7 @@ fn server_name(host: &str) -> Result<ServerName<'static>> {
 }
 
 fn system_roots() -> RootCertStore {
-    ::tls::system_roots()
-        .unwrap_or_else(|| RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.iter().cloned().collect() })
+    ::tls::system_roots().unwrap_or_else(|| RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() })
 }
 
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>> {

@@ -67,8 +67,12 @@ fn three_members_trust_one_authority() {
     });
 }
 
+/// etcd reads its CA file at the start alone.
 #[test]
 fn peers_change_their_authority_one_by_one() {
+    if is_other() {
+        return;
+    }
     let place = Place::new();
     let ca = place.file("ca.pem");
     let mut members = three(&place, |_, _| ());

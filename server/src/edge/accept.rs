@@ -125,7 +125,10 @@ async fn secure(socket: TcpStream, spares: Spares, edge: Edge, door: Door, secur
         Security::Both(handshakes) => handshakes.meet(socket, true).await?,
     };
     match met {
-        None => Ok(()),
+        None => {
+            edge.metrics().connections_turned_away.inc();
+            Ok(())
+        }
         Some(Met::Plain(socket)) => connection(socket, spares, edge.for_connection(None), door).await,
         Some(Met::Tls(stream, caller)) => {
             connection(stream, spares, edge.for_connection(Some(caller.secured)), door).await

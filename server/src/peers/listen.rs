@@ -111,10 +111,9 @@ pub(super) async fn answer(stream: &mut Socket, verdict: &Verdict, stage: Option
     let talk = async {
         hello::write_verdict(stream, verdict).await?;
         match &stage {
-            Some((ours, stage)) => hello::write_stage(stream, *ours, stage).await?,
-            None => {}
+            Some((ours, stage)) => hello::write_stage(stream, *ours, stage).await,
+            None => Ok(()),
         }
-        Ok(())
     };
     tokio::time::timeout(FIRST_WORDS, talk).await.map_err(late)?
 }
@@ -138,7 +137,10 @@ fn judge(peering: &Peering, hello: &Hello, caller: Option<&Caller>) -> Verdict {
 }
 
 async fn connection(peering: &Arc<Peering>, stream: TcpStream, handshakes: Option<&Handshakes>) -> io::Result<()> {
-    let Some((mut stream, caller)) = secure(stream, handshakes).await? else { return Ok(()) };
+    let Some((mut stream, caller)) = secure(stream, handshakes).await? else {
+        peering.metrics().peers_turned_away.inc();
+        return Ok(());
+    };
     let Some(hello) = first_words(&mut stream).await? else {
         return http::serve(peering.clone(), stream).await;
     };
