@@ -250,13 +250,13 @@ impl Core {
     /// The whole records of `located`, numbered in its order, checksums verified; those in memory
     /// at once, those in the page cache without a thread hop, the rest by the reader threads.
     /// The error names file, offset and reason.
-    pub async fn records(&self, located: &[store::Located], found: &mut Fetched) -> Result<(), String> {
+    pub async fn records(&self, located: &[store::Located], found: &mut Fetched) -> Result<(), Unread> {
         self.fetch(located.iter().map(|at| (at, None)), found).await
     }
 
     /// As [`Core::records`], of versions that others took the place of at the revisions beside them:
     /// what compaction has removed since is gone ([`Fetched::find`]), and that is no error.
-    pub async fn superseded(&self, located: &[(store::Located, i64)], found: &mut Fetched) -> Result<(), String> {
+    pub async fn superseded(&self, located: &[(store::Located, i64)], found: &mut Fetched) -> Result<(), Unread> {
         self.fetch(located.iter().map(|(at, by)| (at, Some(*by))), found).await
     }
 
@@ -264,7 +264,7 @@ impl Core {
         &self,
         located: impl ExactSizeIterator<Item = (&store::Located, Option<i64>)>,
         found: &mut Fetched,
-    ) -> Result<(), String> {
+    ) -> Result<(), Unread> {
         found.begin(located.len());
         let mut wanted = Vec::new();
         for (place, (at, superseded)) in located.enumerate() {
@@ -277,10 +277,31 @@ impl Core {
             _ if wanted.is_empty() => Ok(()),
             Some(readers) => readers.records(wanted, found).await.map_err(|fault| {
                 let text = readers.tell(&fault);
+                if let disk::Fault::Refused { .. } = fault {
+                    return Unread::Later(text);
+                }
                 self.shared.intake.unreadable(fault);
-                text
+                Unread::Here(text)
             }),
-            None => Err("no reader for records on disk".into()),
+            None => Err(Unread::Here("no reader for records on disk".into())),
+        }
+    }
+}
+
+/// Why records could not be read.
+#[derive(Debug)]
+pub enum Unread {
+    /// What lies on this member's disk, or the disk itself, is the reason: file, offset and error.
+    Here(String),
+    /// A snapshot takes the place of the files just now.
+    Later(String),
+}
+
+impl Unread {
+    /// File, offset and error.
+    pub fn text(self) -> String {
+        match self {
+            Unread::Here(text) | Unread::Later(text) => text,
         }
     }
 }

@@ -615,6 +615,11 @@ impl Oracle {
         }
     }
 
+    /// Digests of the states from one index to another, if all are known.
+    pub fn digests(&self, from: u64, upto: u64) -> Option<Vec<u128>> {
+        (from..=upto).map(|index| Some(self.digests.get(&index)?.1)).collect()
+    }
+
     pub fn applied(&self, who: usize) -> u64 {
         self.seats[who].applied
     }

@@ -234,7 +234,7 @@ pub const BANK: &[Entry] = &[
         bug: Planted::RecordSwapped,
         name: "record-swapped",
         breaks: "a record is written with another value and a right checksum",
-        found_by: &["D-4", "KV-1", "KV-5", "W-1", "W-5", "W-13"],
+        found_by: &["S-5", "D-4", "KV-1", "KV-5", "W-1", "W-5", "W-13"],
     },
     Entry {
         bug: Planted::BatchSwapped,
@@ -348,7 +348,7 @@ pub const BANK: &[Entry] = &[
         bug: Planted::MendedByAnother,
         name: "mended-by-another",
         breaks: "a damaged record is mended with one of another revision",
-        found_by: &["D-4", "D-5", "D-7", "H-2", "W-5", "KV-1", "V-1"],
+        found_by: &["S-5", "D-4", "D-5", "D-7", "H-2", "W-5", "KV-1", "V-1"],
     },
     Entry {
         bug: Planted::DigestsUnheard,

@@ -70,6 +70,9 @@ enum Task {
 }
 
 fn main() -> ExitCode {
+    if let Some(code) = coverage::as_compiler() {
+        return ExitCode::from(u8::try_from(code).unwrap_or(1));
+    }
     let task = Xtask::parse().task;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -33,7 +33,7 @@ impl Sim {
                 life.checkpointing = true;
                 life.checkpoint_began = self.now;
             }
-            Job::Background(BackgroundJob::InstallBegin { .. }) => life.installing = true,
+            Job::Background(BackgroundJob::InstallBegin { .. }) => (life.installing, life.replaced) = (true, true),
             Job::Read(ReadJob::ReadRecord { .. }) => self.marks.hit("apply waited for a value"),
             Job::Background(BackgroundJob::ReadHistory { .. }) => {
                 self.marks.hit("watch fed from history");
