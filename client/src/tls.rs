@@ -2,25 +2,14 @@
 
 use std::{path::Path, sync::Arc};
 
+use ::tls::{Anyone, Named};
 use rustls::{
-    ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
-    client::{
-        WebPkiServerVerifier,
-        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    },
-    crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature},
-    pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject},
+    ClientConfig, RootCertStore,
+    client::WebPkiServerVerifier,
+    pki_types::{CertificateDer, ServerName},
 };
 
-use crate::{Error, Result, Tls, named::Named, p521};
-
-/// Where systems keep whom they trust.
-const SYSTEM: [&str; 4] = [
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-];
+use crate::{Error, Result, Tls};
 
 /// What is needed for each handshake.
 #[derive(Debug)]
@@ -37,7 +26,10 @@ impl Handshake {
     pub(crate) fn new(tls: &Tls) -> Result<Handshake> {
         let (roots, named) = match &tls.ca {
             _ if tls.insecure_skip_verify => (RootCertStore::empty(), Vec::new()),
-            Some(file) => (named_roots(file)?, certificates(file)?),
+            Some(file) => {
+                let named = certificates(file)?;
+                (::tls::roots(&named).map_err(|e| setup(file.display(), &e))?, named)
+            }
             None => (system_roots(), Vec::new()),
         };
         let server_name = tls.server_name.as_deref().map(server_name).transpose()?;
@@ -49,7 +41,7 @@ impl Handshake {
     /// A configuration with the certificate and the key that the files hold
     /// now: they are renewed under a running client.
     pub(crate) fn config(&self) -> Result<ClientConfig> {
-        let provider = Arc::new(p521::provider());
+        let provider = Arc::new(::tls::provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .map_err(|e| setup("TLS", &e))?;
@@ -65,7 +57,7 @@ impl Handshake {
             (None, None) => builder.with_no_client_auth(),
             (Some(cert), Some(key)) => {
                 let chain = certificates(cert)?;
-                let secret = PrivateKeyDer::from_pem_file(key).map_err(|e| setup(key.display(), &e))?;
+                let secret = ::tls::private_key(key).map_err(|e| setup(key.display(), &e))?;
                 builder
                     .with_client_auth_cert(chain, secret)
                     .map_err(|e| setup(format!("{} with {}", cert.display(), key.display()), &e))?
@@ -84,78 +76,14 @@ fn server_name(host: &str) -> Result<ServerName<'static>> {
     ServerName::try_from(host.to_owned()).map_err(|e| setup(format!("server name {host:?}"), &e))
 }
 
-fn named_roots(file: &Path) -> Result<RootCertStore> {
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates(file)? {
-        roots.add(certificate).map_err(|e| setup(file.display(), &e))?;
-    }
-    Ok(roots)
-}
-
 fn system_roots() -> RootCertStore {
-    let mut roots = RootCertStore::empty();
-    let named = std::env::var("SSL_CERT_FILE").ok();
-    let found = named.iter().map(String::as_str).chain(SYSTEM).find_map(|file| certificates(Path::new(file)).ok());
-    match found {
-        // One that is not understood is no reason to trust nobody.
-        Some(certificates) => {
-            roots.add_parsable_certificates(certificates);
-        }
-        None => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
-    }
-    roots
+    ::tls::system_roots().unwrap_or_else(|| RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() })
 }
 
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>> {
-    let read: std::result::Result<Vec<_>, _> =
-        CertificateDer::pem_file_iter(file).and_then(|certificates| certificates.collect());
-    match read {
-        Ok(certificates) if certificates.is_empty() => Err(setup(file.display(), &"there is no certificate in it")),
-        Ok(certificates) => Ok(certificates),
-        Err(error) => Err(setup(file.display(), &error)),
-    }
+    ::tls::certificates(file).map_err(|e| setup(file.display(), &e))
 }
 
 fn setup(what: impl std::fmt::Display, reason: &dyn std::fmt::Display) -> Error {
     Error::Setup { what: what.to_string(), reason: reason.to_string() }
-}
-
-/// Believes that anyone is who they say; only that they hold the key of the
-/// certificate they show is checked.
-#[derive(Debug)]
-struct Anyone(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Anyone {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> std::result::Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, cert, dss, &self.0.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, cert, dss, &self.0.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
 }

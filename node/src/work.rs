@@ -113,7 +113,7 @@ fn can_repeat(job: &BackgroundJob) -> bool {
 }
 
 fn background_or_fault(files: &dyn Files, whose: Whose, job: &mut BackgroundJob) -> Result<JobResult, Fault> {
-    let Whose { id, config } = whose;
+    let id = whose.id;
     Ok(match job {
         BackgroundJob::WriteRecords { segment, offset, parts, seals } => {
             let upto = records::write(files, id, *segment, *offset, parts)?;

@@ -4,14 +4,14 @@
 use crate::files::RealFiles;
 use crate::log::{self, hex, json};
 use crate::options::Options;
-use crate::peers::{Asking, Greeter, Outcome};
+use crate::peers::{Asking, Greeter, Outcome, PeerPort};
 use crate::signals::{Stops, die_of};
+use crate::tls::Dialler;
 pub use disk::founding::Founding;
 use disk::identity::{self, Found};
 use disk::inquiry::{Running, Stage};
 use disk::urls::texts;
 use disk::{Files, Identity, late};
-use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
 use store::Member;
@@ -42,7 +42,9 @@ pub struct Start<'a> {
     pub boot: u64,
     pub seed: u64,
     /// Bound, and not yet served.
-    pub peers: &'a [TcpListener],
+    pub peers: &'a [PeerPort],
+    /// How https peers are dialled.
+    pub dialler: Option<Dialler>,
     /// Where a founder waits, and later the member lives.
     pub runtime: &'a Runtime,
 }
@@ -193,7 +195,8 @@ impl Start<'_> {
     /// Asks the others whether this member may found. A signal to stop ends the process here.
     fn ask(&self, identity: Identity, members: &[Member], created: Created) -> Result<Known, Failed> {
         let mut greeter = self.greeter(identity, Stage::Founding)?;
-        let asking = Asking { identity, boot: self.boot, members: members.to_vec() };
+        let dialler = self.dialler.clone();
+        let asking = Asking { identity, boot: self.boot, members: members.to_vec(), dialler };
         let (stops, asked) = self.runtime.block_on(async {
             let mut stops = Stops::listen().map_err(|error| failed("cannot listen for signals")(error.to_string()))?;
             let asked = tokio::select! {
@@ -279,6 +282,11 @@ mod tests {
     use super::*;
     use crate::flags::parse;
     use crate::options::options;
+    use std::net::TcpListener;
+
+    fn plain(listener: TcpListener) -> PeerPort {
+        PeerPort { listener, handshakes: None }
+    }
 
     fn found(line: &str) -> Result<Founding, String> {
         let args: Vec<String> = line.split_whitespace().map(str::to_string).collect();
@@ -343,9 +351,16 @@ mod tests {
         fn begins(self, dir: &Path, stage: Stage) -> Result<Begun, Failed> {
             let options = Options { data_dir: dir.to_path_buf(), ..self.options(0) };
             let identity = self.identity(1);
-            let _greeter = Greeter::start(identity, stage, &[self.theirs]).expect("greets");
+            let _greeter = Greeter::start(identity, stage, &[plain(self.theirs)]).expect("greets");
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-            begin(&Start { options: &options, boot: 1, seed: 1, peers: &[self.ours], runtime: &runtime })
+            begin(&Start {
+                options: &options,
+                boot: 1,
+                seed: 1,
+                peers: &[plain(self.ours)],
+                dialler: None,
+                runtime: &runtime,
+            })
         }
     }
 
@@ -363,10 +378,11 @@ mod tests {
         let identity = three.identity(0);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let begins = |options: &Options| {
-            let peers = [bound().0];
-            begin(&Start { options, boot: 1, seed: 1, peers: &peers, runtime: &runtime }).map(|begun| begun.identity)
+            let peers = [plain(bound().0)];
+            begin(&Start { options, boot: 1, seed: 1, peers: &peers, dialler: None, runtime: &runtime })
+                .map(|begun| begun.identity)
         };
-        let asked = Greeter::start(three.identity(1), Stage::Founding, &[three.theirs]).expect("greets");
+        let asked = Greeter::start(three.identity(1), Stage::Founding, &[plain(three.theirs)]).expect("greets");
         assert_eq!(begins(&options).expect("founds"), identity);
         drop(asked);
         let file = path.join("identity");

@@ -19,6 +19,8 @@
 //! | `budgets` | every byte budget by name |
 //! | `workers`, `readers`, `files` | threads for the disk, and the real disk |
 //! | `peers` | connections to the other members |
+//! | `ports` | the sockets of a member, and how they are encrypted |
+//! | `tls` | certificates and handshakes, for clients and peers |
 //! | `compactor` | automatic compaction |
 //! | `log` | zap-shaped log lines |
 //! | `edge` | everything that clients see |
@@ -38,10 +40,12 @@ mod listeners;
 pub mod log;
 pub mod options;
 mod peers;
+mod ports;
 pub mod posts;
 pub mod process;
 mod publish;
 pub mod readers;
 pub mod settings;
 mod signals;
+pub mod tls;
 mod workers;

@@ -38,7 +38,7 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// The system's words as etcd has them: without the number, and beginning small.
-fn reason(error: &io::Error) -> String {
+pub fn reason(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or(&text);
     let mut letters = text.chars();

@@ -5,6 +5,7 @@ use crate::flags::{Effect, Given, Rejected, parse_duration};
 use crate::listeners;
 use crate::log::{Format, Level};
 use crate::settings::Settings;
+use crate::tls::{self, Wish};
 use disk::urls::Url;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -39,6 +40,9 @@ pub struct Options {
     pub log_format: Format,
     pub log_outputs: Vec<String>,
     pub settings: Settings,
+    /// What is asked of the ports for clients: gRPC, HTTP and metrics.
+    pub client_tls: Wish,
+    pub peer_tls: Wish,
     /// Flags given that have no effect: (name, value, what stands in their place).
     pub ignored: Vec<(String, String, String)>,
 }
@@ -79,9 +83,6 @@ fn read_urls(given: &Given, name: &str) -> Result<Vec<Url>, Rejected> {
 fn urls(given: &Given, name: &str) -> Result<Vec<Url>, Rejected> {
     let urls = read_urls(given, name)?;
     for url in &urls {
-        if url.is_tls() {
-            return invalid(format!("--{name}: TLS is not supported by this version: {url}"));
-        }
         if url.is_unix() {
             return invalid(format!("--{name}: unix sockets are not supported by this version: {url}"));
         }
@@ -220,6 +221,7 @@ fn settings(given: &Given, seed: u64) -> Result<Settings, Rejected> {
             "warning-unary-request-duration",
             "experimental-warning-unary-request-duration",
         ),
+        client_cert_auth: given.bool("client-cert-auth"),
         gateway: given.bool("enable-grpc-gateway"),
         budgets: Limits::new(memory, request),
         seed,
@@ -242,6 +244,7 @@ pub fn options(given: &Given, seed: u64) -> Result<Options, Rejected> {
         }
     }
     check_gates(given.text("feature-gates"))?;
+    let (client_tls, peer_tls) = tls::wishes(given)?;
     let name = given.text("name").to_string();
     let advertise_peer = urls(given, "initial-advertise-peer-urls")?;
     let cluster = match given.is_set("initial-cluster") {
@@ -272,6 +275,8 @@ pub fn options(given: &Given, seed: u64) -> Result<Options, Rejected> {
         log_format: if given.text("log-format") == "console" { Format::Console } else { Format::Json },
         log_outputs: given.text("log-outputs").split(',').map(|part| part.trim().to_string()).collect(),
         settings: settings(given, seed)?,
+        client_tls,
+        peer_tls,
         ignored,
         name,
     })
@@ -311,16 +316,39 @@ mod tests {
                 "--election-timeout[60000ms] is too long, and should be set less than 50000ms",
             ),
             ("--listen-peer-urls http://example.com:1", "expected IP in URL for binding (http://example.com:1)"),
-            ("--cert-file x", "--cert-file=x: TLS is not supported by this version"),
-            ("--client-cert-auth", "--client-cert-auth=true: TLS is not supported by this version"),
+            ("--cert-file x", "KeyFile and CertFile must both be present[key: , cert: x]"),
+            ("--peer-key-file x", "KeyFile and CertFile must both be present[key: x, cert: ]"),
+            (
+                "--client-key-file x",
+                "ClientKeyFile and ClientCertFile must both be present or both absent: key: x, cert: ]",
+            ),
+            ("--cipher-suites TLS_NOPE", "unexpected TLS cipher suite \"TLS_NOPE\""),
+            ("--tls-min-version TLS1.1", "unexpected TLS version \"TLS1.1\" (must be one of: TLS1.2, TLS1.3)"),
+            (
+                "--tls-min-version TLS1.3 --tls-max-version TLS1.2",
+                "min version (TLS1.3) is greater than max version (TLS1.2)",
+            ),
+            (
+                "--tls-min-version TLS1.3 --cipher-suites TLS_AES_128_GCM_SHA256",
+                "cipher suites cannot be configured when only TLS1.3 is enabled",
+            ),
+            (
+                "--peer-cert-allowed-cn a --peer-cert-allowed-hostname b,c",
+                "AllowedCNs and AllowedHostnames are mutually exclusive (cns=[\"a\"], hostnames=[\"b\" \"c\"])",
+            ),
+            (
+                "--peer-auto-tls --peer-client-cert-auth",
+                "--peer-auto-tls cannot be combined with --peer-client-cert-auth or --peer-trusted-ca-file: no CA \
+                 vouches for the certificates that members make for themselves",
+            ),
             ("--auth-token jwt,a=b", "--auth-token=jwt,a=b: authentication is not supported by this version"),
             (
                 "--config-file x",
                 "--config-file=x: a configuration file is not supported by this version; pass flags or ETCD_* variables",
             ),
             (
-                "--listen-peer-urls https://127.0.0.1:1",
-                "--listen-peer-urls: TLS is not supported by this version: https://127.0.0.1:1",
+                "--listen-peer-urls unixs://localhost:1",
+                "--listen-peer-urls: unix sockets are not supported by this version: unixs://localhost:1",
             ),
         ];
         for (line, text) in table {
@@ -329,7 +357,7 @@ mod tests {
         let text =
             "invalid value \"x\" for flag -listen-client-urls: URL scheme must be http, https, unix, or unixs: x";
         assert_eq!(read("--listen-client-urls x").expect_err("no URL"), Rejected::Usage(text.into()));
-        assert!(read("--cert-file= --client-cert-auth=false --auth-token simple").is_ok());
+        assert!(read("--cert-file= --client-cert-auth --auth-token simple").is_ok());
     }
 
     #[test]

@@ -11,11 +11,13 @@ mod http;
 mod inquiry;
 mod listen;
 mod queue;
+mod socket;
 mod wire;
 
 use crate::core::Core;
 use crate::edge::{Edge, Metrics};
 use crate::log;
+use crate::tls::{Dialler, Handshakes};
 use disk::Identity;
 pub use inquiry::{Asking, Greeter, Outcome};
 use node::frame::{self, Frame, Lane};
@@ -39,6 +41,20 @@ pub enum Line {
     Inquiry,
 }
 
+/// A socket on which members are listened to, and who shakes hands there; None: it is not encrypted.
+pub struct PeerPort {
+    pub listener: TcpListener,
+    pub handshakes: Option<Handshakes>,
+}
+
+impl PeerPort {
+    /// # Errors
+    /// The system has no room for another handle.
+    pub fn try_clone(&self) -> io::Result<PeerPort> {
+        Ok(PeerPort { listener: self.listener.try_clone()?, handshakes: self.handshakes.clone() })
+    }
+}
+
 /// What the peer thread needs to know.
 pub struct Setup {
     pub identity: Identity,
@@ -48,7 +64,11 @@ pub struct Setup {
     pub late: bool,
     /// All members of the cluster, this one included.
     pub members: Vec<Member>,
-    pub listeners: Vec<TcpListener>,
+    pub ports: Vec<PeerPort>,
+    /// How https peers are dialled.
+    pub dialler: Option<Dialler>,
+    /// Whether a certificate must name a host of the member that shows it.
+    pub checks_origin: bool,
     /// `--max-request-bytes`.
     pub max_request_bytes: u64,
 }
@@ -66,6 +86,8 @@ struct Peering {
     /// Wakes the dialler of a member that has just dialled us.
     nudge: BTreeMap<u64, Arc<tokio::sync::Notify>>,
     said: log::Seldom,
+    dialler: Option<Dialler>,
+    checks_origin: bool,
 }
 
 /// Longest frame taken or sent. Appends may be merged up to a few times the largest
@@ -131,12 +153,14 @@ impl Peers {
             edge,
             max_frame,
             said: log::Seldom::default(),
+            dialler: setup.dialler,
+            checks_origin: setup.checks_origin,
         });
         let lines: Vec<(u64, Line, Arc<Queue>)> = links
             .iter()
             .flat_map(|(id, link)| [(*id, Line::Log, link.log.clone()), (*id, Line::Bulk, link.bulk.clone())])
             .collect();
-        let listeners = setup.listeners;
+        let ports = setup.ports;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         std::thread::Builder::new().name("peers".into()).spawn(move || {
             runtime.block_on(async move {
@@ -144,8 +168,8 @@ impl Peers {
                 for (id, line, queue) in lines {
                     tokio::spawn(dial::keep_connected(peering.clone(), id, line, queue));
                 }
-                for listener in listeners {
-                    tokio::spawn(listen::serve(peering.clone(), listener));
+                for port in ports {
+                    tokio::spawn(listen::serve(peering.clone(), port));
                 }
                 // The thread lives as long as the process: peers are answered until the end.
                 std::future::pending::<()>().await

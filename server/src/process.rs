@@ -9,13 +9,15 @@ use crate::flags::{self, Given, Rejected};
 use crate::log::{self, hex, json};
 use crate::options::{self, Options};
 use crate::peers::{Peers, Setup};
+use crate::ports::{Bound, Listening};
 use crate::readers::Readers;
 use crate::settings::ETCD_LEVEL;
 use crate::signals::{Stops, die_of};
+use crate::tls::Security;
 use crate::workers::Workers;
-use crate::{compactor, listeners, publish};
+use crate::{compactor, publish};
 use disk::Files;
-use disk::urls::{Url, texts};
+use disk::urls::texts;
 use node::work::Whose;
 use node::{Answer, Input, Node, Output, Request};
 use std::net::TcpListener;
@@ -175,42 +177,25 @@ fn decline_huge_pages() {
     let _ = rustix::thread::disable_transparent_huge_pages(true);
 }
 
-/// A socket, and what is served on it.
-type Listening = (Url, TcpListener, Door);
-
-struct Bound {
-    peer: Vec<TcpListener>,
-    client: Vec<Listening>,
-    metrics: Vec<Listening>,
-}
-
-fn bind_all(options: &Options) -> Result<Bound, Failed> {
-    let bind = |url: &Url| listeners::bind(url).map_err(|error| failed("listener failed")(error.to_string()));
-    let all = |urls: &[Url], door| -> Result<Vec<Listening>, Failed> {
-        urls.iter().map(|url| bind(url).map(|listener| (url.clone(), listener, door))).collect()
-    };
-    // With ports of its own for HTTP, the client URLs serve gRPC alone.
-    let door = if options.listen_client_http.is_empty() { Door::All } else { Door::Grpc };
-    let mut client = all(&options.listen_client_http, Door::Http)?;
-    client.extend(all(&options.listen_client, door)?);
-    Ok(Bound {
-        peer: options.listen_peer.iter().map(bind).collect::<Result<_, _>>()?,
-        client,
-        metrics: all(&options.listen_metrics, Door::Metrics)?,
-    })
-}
-
 fn start(args: &[String], given: &Given, options: Options) -> Result<(), Failed> {
     log::start(options.log_level, options.log_format, &options.log_outputs).map_err(failed("cannot open the log"))?;
     end_on_panic();
     raise_file_limit();
     decline_huge_pages();
     announce(args, given, &options);
-    let bound = bind_all(&options)?;
+    let bound = Bound::new(&options)?;
     let io = |error: std::io::Error| failed("cannot start a thread")(error.to_string());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(io)?;
-    let start = Start { options: &options, boot: random(), seed: random(), peers: &bound.peer, runtime: &runtime };
+    let start = Start {
+        options: &options,
+        boot: random(),
+        seed: random(),
+        peers: &bound.peer,
+        dialler: bound.dialler.clone(),
+        runtime: &runtime,
+    };
     let Begun { files: real, identity, late, config, greeter, stops } = bootstrap::begin(&start)?;
+    bound.keep_made()?;
     let (files, boot): (Arc<dyn Files>, u64) = (real.clone(), start.boot);
     let store_config = store::Config { segment_bytes: config.segment_bytes };
     let mut first = Vec::new();
@@ -238,7 +223,9 @@ fn start(args: &[String], given: &Given, options: Options) -> Result<(), Failed>
     let to_clients = deliveries.remove(CLIENTS);
     let workers = Workers::start(&edge, &end, files, Whose { id: identity, config: store_config }, wal).map_err(io)?;
     let max_request_bytes = options.settings.max_request_bytes;
-    let setup = Setup { identity, boot, late, members, listeners: bound.peer, max_request_bytes };
+    let (ports, dialler) = (bound.peer, bound.dialler);
+    let checks_origin = !options.peer_tls.skip_origin;
+    let setup = Setup { identity, boot, late, members, ports, dialler, checks_origin, max_request_bytes };
     // From here on the member answers for itself.
     drop(greeter);
     let peers = Peers::start(setup, edge.on(core.on_runtime(PEERS)), to_peers).map_err(io)?;
@@ -347,22 +334,30 @@ async fn come_up(edge: Edge, options: Options, clients: Vec<Listening>, metrics:
     if let Some(mode) = options.auto_compaction {
         tokio::spawn(compactor::run(edge.core().clone(), mode));
     }
-    for (url, listener, door) in metrics {
-        log::info("serving metrics", &[("address", json!(url.text))]);
-        open(listener, &edge, door);
+    for port in metrics {
+        log::info("serving metrics", &[("address", json!(port.url))]);
+        open(port.listener, &edge, port.door, port.security);
     }
-    for (url, listener, door) in clients {
-        open(listener, &edge, door);
+    for Listening { address, listener, door, security, .. } in clients {
+        let (plain, encrypted) = match security {
+            Security::Plain => (true, false),
+            Security::Tls(_) => (false, true),
+            Security::Both(_) => (true, true),
+        };
+        open(listener, &edge, door, security);
         let traffic = match door {
             Door::Grpc => "grpc",
             Door::Http | Door::Metrics => "http",
             Door::All => "grpc+http",
         };
         log::info("ready to serve client requests", &[]);
-        log::info(
-            "serving client traffic insecurely; this is strongly discouraged!",
-            &[("traffic", json!(traffic)), ("address", json!(url.address()))],
-        );
+        let fields = [("traffic", json!(traffic)), ("address", json!(address))];
+        if plain {
+            log::info("serving client traffic insecurely; this is strongly discouraged!", &fields);
+        }
+        if encrypted {
+            log::info("serving client traffic securely", &fields);
+        }
     }
     match sd_notify::notify(&[sd_notify::NotifyState::Ready]) {
         Ok(()) if std::env::var_os("NOTIFY_SOCKET").is_some() => log::info("successfully notified init daemon", &[]),
@@ -371,10 +366,10 @@ async fn come_up(edge: Edge, options: Options, clients: Vec<Listening>, metrics:
     }
 }
 
-fn open(listener: TcpListener, edge: &Edge, door: Door) {
+fn open(listener: TcpListener, edge: &Edge, door: Door, security: Security) {
     let listener = listener.set_nonblocking(true).and_then(|()| tokio::net::TcpListener::from_std(listener));
     match listener {
-        Ok(listener) => drop(tokio::spawn(edge::serve(listener, edge.clone(), door))),
+        Ok(listener) => drop(tokio::spawn(edge::serve(listener, edge.clone(), door, security))),
         Err(error) => log::fatal("listener failed", &[("error", json!(error.to_string()))]),
     }
 }

@@ -34,6 +34,8 @@ pub struct Settings {
     /// `--host-whitelist`.
     pub host_whitelist: Vec<String>,
     pub warn_unary_after: Duration,
+    /// `--client-cert-auth`: the CN of a client's certificate is a user's name.
+    pub client_cert_auth: bool,
     /// `--enable-grpc-gateway`.
     pub gateway: bool,
     /// Every bound in bytes.
@@ -70,6 +72,7 @@ impl Default for Settings {
             cors: vec!["*".into()],
             host_whitelist: vec!["*".into()],
             warn_unary_after: Duration::from_millis(300),
+            client_cert_auth: false,
             gateway: true,
             budgets: crate::budgets::Limits::default(),
             seed: 1,

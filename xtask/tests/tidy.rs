@@ -6,15 +6,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Which of our crates each crate may use (normal dependencies; tests are free).
-const FLOORS: [(&str, &[&str]); 16] = [
+const FLOORS: [(&str, &[&str]); 17] = [
     ("consensus", &[]),
     ("store", &[]),
     ("wire", &[]),
     ("disk", &["consensus", "store"]),
     ("node", &["consensus", "disk", "store"]),
     ("bolt", &[]),
-    ("server", &["bolt", "consensus", "disk", "node", "store", "wire"]),
-    ("client", &["wire"]),
+    ("tls", &[]),
+    ("server", &["bolt", "consensus", "disk", "node", "store", "tls", "wire"]),
+    ("client", &["tls", "wire"]),
     ("cobra", &[]),
     ("ctl", &["client", "cobra", "wire"]),
     ("utl", &["bolt", "cobra", "consensus", "disk", "node", "store", "wire"]),

@@ -7,6 +7,7 @@ use super::call::Edge;
 use super::cork::{Cork, Spares};
 use super::reply::Body;
 use super::{grpc, http as pages};
+use crate::tls::{Met, Security};
 use http::{Request, Response, Version};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
@@ -55,7 +56,7 @@ pub enum Door {
 }
 
 /// Serves one listener until the member stops. Called on the connection runtime.
-pub async fn serve(listener: TcpListener, edge: Edge, door: Door) {
+pub async fn serve(listener: TcpListener, edge: Edge, door: Door, security: Security) {
     let mut stopping = edge.core().stopping();
     let mut pause = PAUSES.0;
     let spares = Spares::default();
@@ -67,7 +68,7 @@ pub async fn serve(listener: TcpListener, edge: Edge, door: Door) {
         match accepted {
             Ok((socket, _)) => {
                 pause = PAUSES.0;
-                admit(socket, &spares, &edge, door);
+                admit(socket, &spares, &edge, door, &security);
             }
             Err(error) if is_the_clients(&error) => {}
             Err(_) => {
@@ -96,7 +97,7 @@ impl Drop for Open {
     }
 }
 
-fn admit(socket: TcpStream, spares: &Spares, edge: &Edge, door: Door) {
+fn admit(socket: TcpStream, spares: &Spares, edge: &Edge, door: Door, security: &Security) {
     let metrics = edge.metrics();
     let most = i64::try_from(edge.core().budgets().limits.connections).unwrap_or(i64::MAX);
     if metrics.connections.get() >= most {
@@ -105,19 +106,37 @@ fn admit(socket: TcpStream, spares: &Spares, edge: &Edge, door: Door) {
     }
     metrics.connections.inc();
     let open = Open(metrics.connections.clone());
-    let edge = edge.for_connection();
-    let spares = spares.clone();
+    let (edge, spares, security) = (edge.clone(), spares.clone(), security.clone());
     tokio::spawn(async move {
         let _open = open;
         // Small answers must not wait for the acknowledgement of the one before. A socket
         // on which this fails is broken, which reading it will tell.
         let _ = socket.set_nodelay(true);
         // Whatever ends a connection concerns its client alone; calls have their own tally.
-        let _ = connection(socket, spares, edge, door).await;
+        let _ = secure(socket, spares, edge, door, security).await;
     });
 }
 
-/// Any byte stream: a plain socket today, TLS over one tomorrow.
+/// Shakes hands where the listener wants it. A caller that is turned away is no error.
+async fn secure(socket: TcpStream, spares: Spares, edge: Edge, door: Door, security: Security) -> Served {
+    let met = match security {
+        Security::Plain => Some(Met::Plain(socket)),
+        Security::Tls(handshakes) => handshakes.meet(socket, false).await?,
+        Security::Both(handshakes) => handshakes.meet(socket, true).await?,
+    };
+    match met {
+        None => {
+            edge.metrics().connections_turned_away.inc();
+            Ok(())
+        }
+        Some(Met::Plain(socket)) => connection(socket, spares, edge.for_connection(None), door).await,
+        Some(Met::Tls(stream, caller)) => {
+            connection(stream, spares, edge.for_connection(Some(caller.secured)), door).await
+        }
+    }
+}
+
+/// Any byte stream: a plain socket, or TLS over one.
 pub(super) async fn connection<S>(
     mut socket: S,
     spares: Spares,

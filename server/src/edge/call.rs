@@ -7,6 +7,7 @@ use super::reply::Reply;
 use super::status::{self, Status};
 use crate::budgets::{Account, Budget};
 use crate::core::{Answered, Core};
+use crate::tls::Secured;
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -28,6 +29,8 @@ pub struct Edge {
     shared: Arc<Shared>,
     /// What the connection holds of the bytes that are read and not sent.
     account: Arc<Account>,
+    /// None: the connection is not encrypted.
+    secured: Option<Secured>,
 }
 
 struct Shared {
@@ -43,7 +46,7 @@ impl Edge {
         let metrics = Metrics::new(core.metrics(), &methods, core.settings(), core.member());
         let leases = AtomicU64::new(core.settings().seed);
         let account = Account::new(core.budgets());
-        Edge { core, shared: Arc::new(Shared { methods, metrics, leases }), account }
+        Edge { core, shared: Arc::new(Shared { methods, metrics, leases }), account, secured: None }
     }
 
     /// The same edge on another connection runtime.
@@ -51,9 +54,20 @@ impl Edge {
         Edge { core, ..self.clone() }
     }
 
-    /// The same edge for one more connection.
-    pub fn for_connection(&self) -> Edge {
-        Edge { account: Account::new(self.core.budgets()), ..self.clone() }
+    /// The same edge for one more connection. `secured`: what its handshake said; None if it had none.
+    pub fn for_connection(&self, secured: Option<Secured>) -> Edge {
+        Edge { account: Account::new(self.core.budgets()), secured, ..self.clone() }
+    }
+
+    /// Whether the connection is encrypted.
+    pub fn is_secured(&self) -> bool {
+        self.secured.is_some()
+    }
+
+    /// The CN of the certificate that the client showed and that was verified. etcd takes it for a user's name
+    /// with `--client-cert-auth` alone, and never from the JSON gateway.
+    pub fn common_name(&self) -> Option<&Arc<str>> {
+        self.secured.as_ref().and_then(|secured| secured.common_name.as_ref())
     }
 
     pub fn account(&self) -> &Arc<Account> {

@@ -90,7 +90,8 @@ impl<S: AsyncWrite + Unpin> Inner<S> {
             }
         }
         self.all_written();
-        Poll::Ready(Ok(()))
+        // TLS keeps what it has encrypted and the socket did not take.
+        Pin::new(&mut self.socket).poll_flush(cx)
     }
 
     fn all_written(&mut self) {

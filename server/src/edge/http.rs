@@ -45,7 +45,8 @@ fn allowed_origin(cors: &[String], headers: &HeaderMap) -> Option<HeaderValue> {
 /// A browser may be led to us under a name that is not ours (DNS rebinding).
 fn host_refused(edge: &Edge, request: &Request<Incoming>) -> Option<Response<Body>> {
     let allowed = &edge.core().settings().host_whitelist;
-    if allowed.is_empty() || allowed.iter().any(|host| host == "*") {
+    // A certificate says who we are.
+    if edge.is_secured() || allowed.is_empty() || allowed.iter().any(|host| host == "*") {
         return None;
     }
     let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());

@@ -42,6 +42,9 @@ pub struct Metrics {
     /// Connections of clients, open now, and refused for want of room.
     pub connections: IntGauge,
     pub connections_refused: IntCounter,
+    /// Callers whose handshake failed, of clients and of peers.
+    pub connections_turned_away: IntCounter,
+    pub peers_turned_away: IntCounter,
 
     pub has_leader: IntGauge,
     pub is_leader: IntGauge,
@@ -187,6 +190,10 @@ impl Metrics {
             connections: m.gauge("kvorum_client_connections", "Connections of clients open now."),
             connections_refused: m
                 .counter("kvorum_client_connections_refused_total", "Connections closed at once for want of room."),
+            connections_turned_away: m
+                .counter("kvorum_client_handshakes_failed_total", "Connections to https client ports turned away."),
+            peers_turned_away: m
+                .counter("kvorum_peer_handshakes_failed_total", "Connections to https peer ports turned away."),
             has_leader: m.gauge("etcd_server_has_leader", "1: a leader is known."),
             is_leader: m.gauge("etcd_server_is_leader", "1: this member leads."),
             is_learner: m.gauge("etcd_server_is_learner", "1: this member is a learner."),

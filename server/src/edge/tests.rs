@@ -103,7 +103,7 @@ async fn stage(settings: Settings, mut play: impl FnMut(&Ask) -> Option<Answer> 
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let edge = Edge::new(core.clone());
-    tokio::spawn(serve(listener, edge.clone(), super::Door::All));
+    tokio::spawn(serve(listener, edge.clone(), super::Door::All, crate::tls::Security::Plain));
     Stage { address, edge, core, shared, told }
 }
 

@@ -2,19 +2,21 @@
 
 use super::hello::{self, Hello, Verdict};
 use super::queue::Queue;
+use super::socket::Socket;
 use super::wire::{self, Got};
 use super::{Line, Peering};
 use crate::bootstrap::FORMAT_LEVEL;
 use crate::log::{hex, json};
 use crate::settings::ETCD_LEVEL;
+use crate::tls::{Dialler, Moving, in_gos_words};
 use disk::urls::Url;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio_rustls::TlsConnector;
 
 const CONNECT: Duration = Duration::from_secs(1);
 const HELLO: Duration = Duration::from_secs(5);
@@ -74,7 +76,7 @@ fn other(text: String) -> io::Error {
     io::Error::other(text)
 }
 
-async fn connect(peering: &Peering, peer: u64, line: Line, url: usize) -> io::Result<TcpStream> {
+async fn connect(peering: &Peering, peer: u64, line: Line, url: usize) -> io::Result<Socket> {
     let urls = &peering.members[&peer].peer_urls;
     if urls.is_empty() {
         return Err(other("the member has no peer URL".into()));
@@ -88,18 +90,25 @@ async fn connect(peering: &Peering, peer: u64, line: Line, url: usize) -> io::Re
         line,
         etcd_level: ETCD_LEVEL.into(),
     };
-    greet(&urls[url % urls.len()], &hello).await
+    greet(&urls[url % urls.len()], &hello, peering.dialler.as_ref()).await
 }
 
 /// Connects to a peer URL and says hello. The stream is for what the hello's line carries.
-pub(super) async fn greet(url: &str, hello: &Hello) -> io::Result<TcpStream> {
+pub(super) async fn greet(url: &str, hello: &Hello, dialler: Option<&Dialler>) -> io::Result<Socket> {
     let url = Url::parse(url).map_err(other)?;
-    if url.is_tls() || url.is_unix() {
-        return Err(other(format!("{url}: only http peers are supported by this version")));
+    if url.is_unix() {
+        return Err(other(format!("{url}: unix sockets are not supported by this version")));
     }
     let timed_out = |_| io::Error::new(io::ErrorKind::TimedOut, format!("{url}: timed out"));
-    let mut stream = tokio::time::timeout(CONNECT, TcpStream::connect(url.address())).await.map_err(timed_out)??;
+    let stream = tokio::time::timeout(CONNECT, TcpStream::connect(url.address())).await.map_err(timed_out)??;
     stream.set_nodelay(true)?;
+    let mut stream = match (url.is_tls(), dialler) {
+        (false, _) => Socket::from(stream),
+        (true, Some(dialler)) => {
+            tokio::time::timeout(HELLO, encrypt(stream, &url, dialler)).await.map_err(timed_out)??
+        }
+        (true, None) => return Err(other(format!("{url}: nothing is known of whom to trust for https"))),
+    };
     let talk = async {
         hello::write_hello(&mut stream, hello).await?;
         hello::read_verdict(&mut stream).await
@@ -110,17 +119,32 @@ pub(super) async fn greet(url: &str, hello: &Hello) -> io::Result<TcpStream> {
     }
 }
 
+/// Files are looked at, and may hang: not on this thread.
+async fn encrypt(stream: TcpStream, url: &Url, dialler: &Dialler) -> io::Result<Socket> {
+    let dialler = dialler.clone();
+    let config = tokio::task::spawn_blocking(move || dialler.now()).await.map_err(io::Error::other)?;
+    let name = url.host.clone().try_into().map_err(|_| other(format!("{url}: no host that a certificate can name")))?;
+    let shaken = TlsConnector::from(config).connect(name, Moving::new(stream)).await;
+    Ok(shaken.map_err(|error| other(in_gos_words(&error)))?.into())
+}
+
 /// Sends until the connection breaks; says why it did.
-async fn serve(stream: TcpStream, peer: u64, queue: &Queue, peering: &Peering) -> io::Error {
+async fn serve(stream: Socket, peer: u64, queue: &Queue, peering: &Peering) -> io::Error {
     let started = Instant::now();
-    let (reader, writer) = stream.into_split();
+    let (reader, writer) = tokio::io::split(stream);
     tokio::select! {
         error = send(writer, peer, queue, peering, started) => error,
         error = listen(reader, peer, peering, started) => error,
     }
 }
 
-async fn send(mut writer: OwnedWriteHalf, peer: u64, queue: &Queue, peering: &Peering, started: Instant) -> io::Error {
+async fn send(
+    mut writer: impl AsyncWrite + Unpin,
+    peer: u64,
+    queue: &Queue,
+    peering: &Peering,
+    started: Instant,
+) -> io::Error {
     let sent = peering.metrics().peer_sent_bytes.with_label_values(&[peering.name(peer)]);
     let mut taken = VecDeque::new();
     let mut next_ping = Instant::now();
@@ -166,11 +190,12 @@ async fn write_all(writer: &mut (impl AsyncWrite + Unpin), frames: &mut VecDeque
             frames.pop_front();
         }
     }
-    Ok(())
+    // TLS keeps what it has encrypted and the socket did not take.
+    writer.flush().await
 }
 
 /// On a line that we dialled only pongs come back.
-async fn listen(mut reader: OwnedReadHalf, peer: u64, peering: &Peering, started: Instant) -> io::Error {
+async fn listen(mut reader: impl AsyncRead + Unpin, peer: u64, peering: &Peering, started: Instant) -> io::Error {
     let round_trip = peering.metrics().peer_round_trip.with_label_values(&[peering.name(peer)]);
     loop {
         match tokio::time::timeout(SILENCE, wire::read(&mut reader, peering.max_frame)).await {

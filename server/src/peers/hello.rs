@@ -70,7 +70,8 @@ async fn write(to: &mut (impl AsyncWrite + Unpin), body: &[u8]) -> io::Result<()
     let mut bytes = MAGIC.to_vec();
     bytes.extend_from_slice(&(body.len() as u16).to_le_bytes());
     bytes.extend_from_slice(body);
-    to.write_all(&bytes).await
+    to.write_all(&bytes).await?;
+    to.flush().await
 }
 
 async fn read(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Vec<u8>> {

@@ -1,6 +1,7 @@
 //! What etcd answers over HTTP/1.1 on its peer port: `/members` and `/version`.
 
 use super::Peering;
+use super::socket::Socket;
 use crate::settings::ETCD_LEVEL;
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
@@ -14,12 +15,11 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use store::Member;
-use tokio::net::TcpStream;
 
 const HEADERS: Duration = Duration::from_secs(5);
 const ANSWER: Duration = Duration::from_secs(5);
 
-pub(super) async fn serve(peering: Arc<Peering>, stream: TcpStream) -> io::Result<()> {
+pub(super) async fn serve(peering: Arc<Peering>, stream: Socket) -> io::Result<()> {
     let service = service_fn(move |request: Request<Incoming>| {
         let peering = peering.clone();
         async move { Ok::<_, Infallible>(answer(&peering, request.method(), request.uri().path()).await) }

@@ -5,17 +5,17 @@
 
 use super::dial::greet;
 use super::hello::{self, Hello, Verdict};
-use super::{Line, Peering, listen};
+use super::{Line, PeerPort, Peering, listen};
 use crate::bootstrap::FORMAT_LEVEL;
 use crate::log::{self, hex, json};
 use crate::settings::ETCD_LEVEL;
+use crate::tls::{Dialler, Handshakes};
 use disk::Identity;
 use disk::inquiry::{Decision, Running, Stage, decide};
 use futures_util::future::join_all;
 use node::{Answer, Request};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::TcpListener;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -75,7 +75,7 @@ pub struct Greeter {
 
 impl Greeter {
     /// `stage`: what is answered. The listeners stay open for the member behind it.
-    pub fn start(identity: Identity, stage: Stage, listeners: &[TcpListener]) -> io::Result<Greeter> {
+    pub fn start(identity: Identity, stage: Stage, ports: &[PeerPort]) -> io::Result<Greeter> {
         let shared = Arc::new(Shared {
             identity,
             stage,
@@ -83,14 +83,14 @@ impl Greeter {
             heard: Notify::new(),
             said: log::Seldom::default(),
         });
-        let listeners = listeners.iter().map(TcpListener::try_clone).collect::<io::Result<Vec<_>>>()?;
+        let ports = ports.iter().map(PeerPort::try_clone).collect::<io::Result<Vec<_>>>()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (stop, stopped) = oneshot::channel();
         let ours = shared.clone();
         let thread = std::thread::Builder::new().name("greeter".into()).spawn(move || {
             runtime.block_on(async move {
-                for listener in listeners {
-                    tokio::spawn(accept(ours.clone(), listener));
+                for port in ports {
+                    tokio::spawn(accept(ours.clone(), port));
                 }
                 let _ = stopped.await;
             });
@@ -108,12 +108,13 @@ impl Drop for Greeter {
     }
 }
 
-async fn accept(shared: Arc<Shared>, listener: TcpListener) {
+async fn accept(shared: Arc<Shared>, port: PeerPort) {
+    let PeerPort { listener, handshakes } = port;
     let meet = |stream, _| {
-        let shared = shared.clone();
+        let (shared, handshakes) = (shared.clone(), handshakes.clone());
         async move {
             // Whoever asked asks again.
-            let _ = meet(&shared, stream).await;
+            let _ = meet(&shared, stream, handshakes.as_ref()).await;
         }
     };
     let failed = |error: io::Error| {
@@ -124,7 +125,8 @@ async fn accept(shared: Arc<Shared>, listener: TcpListener) {
     listen::accept(listener, meet, failed).await;
 }
 
-async fn meet(shared: &Shared, mut stream: TcpStream) -> io::Result<()> {
+async fn meet(shared: &Shared, stream: TcpStream, handshakes: Option<&Handshakes>) -> io::Result<()> {
+    let Some((mut stream, _)) = listen::secure(stream, handshakes).await? else { return Ok(()) };
     let Some(hello) = listen::first_words(&mut stream).await? else { return Ok(()) };
     // The cluster's id says that its initial members are ours.
     let verdict = match hello.judge(shared.identity.cluster, shared.identity.member, true) {
@@ -146,6 +148,7 @@ pub struct Asking {
     pub boot: u64,
     /// All initial members, this one included.
     pub members: Vec<Member>,
+    pub dialler: Option<Dialler>,
 }
 
 /// What one member answered, or why it did not.
@@ -203,7 +206,7 @@ impl Asking {
         let theirs = Identity { member: member.id, ..self.identity };
         let mut failures = Vec::new();
         for url in &member.peer_urls {
-            match ask_at(url, &hello, theirs).await {
+            match ask_at(url, &hello, theirs, self.dialler.as_ref()).await {
                 Ok(stage) => return (member, Ok(stage)),
                 Err(error) => failures.push(format!("{url}: {error}")),
             }
@@ -227,8 +230,8 @@ impl Asking {
     }
 }
 
-async fn ask_at(url: &str, hello: &Hello, theirs: Identity) -> io::Result<Stage> {
-    let mut stream = greet(url, hello).await?;
+async fn ask_at(url: &str, hello: &Hello, theirs: Identity, dialler: Option<&Dialler>) -> io::Result<Stage> {
+    let mut stream = greet(url, hello, dialler).await?;
     let timed_out = |_| io::Error::new(io::ErrorKind::TimedOut, "no answer in time");
     tokio::time::timeout(ANSWER, hello::read_stage(&mut stream, theirs)).await.map_err(timed_out)?
 }

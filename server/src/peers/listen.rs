@@ -1,9 +1,11 @@
 //! The incoming side of the peer port: members that dialled us, and HTTP/1.1.
 
 use super::hello::{self, Hello, MAGIC, Verdict};
+use super::socket::Socket;
 use super::wire::{self, Got};
-use super::{Line, Peering, http, inquiry};
+use super::{Line, PeerPort, Peering, http, inquiry};
 use crate::log::{self, hex, json};
+use crate::tls::{self, Caller, Handshakes, Met};
 use disk::Identity;
 use disk::inquiry::Stage;
 use node::frame::{self, Lane};
@@ -11,7 +13,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::BufReader;
+use tokio::io::{AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
@@ -24,11 +26,12 @@ const SILENCE: Duration = Duration::from_secs(10);
 const READ_BUFFER: usize = 64 << 10;
 
 /// Serves the peer port of a member that runs.
-pub(super) async fn serve(peering: Arc<Peering>, listener: std::net::TcpListener) {
+pub(super) async fn serve(peering: Arc<Peering>, port: PeerPort) {
+    let PeerPort { listener, handshakes } = port;
     let meet = |stream, from| {
-        let peering = peering.clone();
+        let (peering, handshakes) = (peering.clone(), handshakes.clone());
         async move {
-            if let Err(error) = connection(&peering, stream).await {
+            if let Err(error) = connection(&peering, stream, handshakes.as_ref()).await {
                 report(&peering, from, &error);
             }
         }
@@ -76,26 +79,34 @@ fn report(peering: &Peering, from: SocketAddr, error: &io::Error) {
     }
 }
 
-/// The first words of one that connected; None: it is no peer, and none of its bytes were taken.
-pub(super) async fn first_words(stream: &mut TcpStream) -> io::Result<Option<Hello>> {
-    let late = |_| io::Error::new(io::ErrorKind::TimedOut, "no first words in time");
+/// Shakes hands where the port is encrypted. None: the caller was turned away.
+pub(super) async fn secure(
+    stream: TcpStream,
+    handshakes: Option<&Handshakes>,
+) -> io::Result<Option<(Socket, Option<Caller>)>> {
     stream.set_nodelay(true)?;
-    let mut first = [0; 1];
-    if tokio::time::timeout(FIRST_WORDS, stream.peek(&mut first)).await.map_err(late)?? == 0 {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    }
-    if first[0] != MAGIC[0] {
+    let met = match handshakes {
+        None => Some(Met::Plain(stream)),
+        Some(handshakes) => handshakes.meet(stream, false).await?,
+    };
+    Ok(met.map(|met| match met {
+        Met::Plain(stream) => (stream.into(), None),
+        Met::Tls(stream, caller) => (stream.into(), Some(caller)),
+    }))
+}
+
+/// The first words of one that connected; None: it is no peer, and none of its bytes were taken.
+pub(super) async fn first_words(stream: &mut Socket) -> io::Result<Option<Hello>> {
+    let late = |_| io::Error::new(io::ErrorKind::TimedOut, "no first words in time");
+    let first = tokio::time::timeout(FIRST_WORDS, stream.first_byte()).await.map_err(late)??;
+    if first != MAGIC[0] {
         return Ok(None);
     }
     tokio::time::timeout(FIRST_WORDS, hello::read_hello(stream)).await.map_err(late)?.map(Some)
 }
 
 /// Tells a peer the verdict, and in answer to an inquiry our stage.
-pub(super) async fn answer(
-    stream: &mut TcpStream,
-    verdict: &Verdict,
-    stage: Option<(Identity, Stage)>,
-) -> io::Result<()> {
+pub(super) async fn answer(stream: &mut Socket, verdict: &Verdict, stage: Option<(Identity, Stage)>) -> io::Result<()> {
     let late = |_| io::Error::new(io::ErrorKind::TimedOut, "the peer does not take our answer");
     let talk = async {
         hello::write_verdict(stream, verdict).await?;
@@ -107,12 +118,33 @@ pub(super) async fn answer(
     tokio::time::timeout(FIRST_WORDS, talk).await.map_err(late)?
 }
 
-async fn connection(peering: &Arc<Peering>, mut stream: TcpStream) -> io::Result<()> {
+/// A member may speak for itself alone: the certificate it shows names a host of its peer URLs.
+fn judge(peering: &Peering, hello: &Hello, caller: Option<&Caller>) -> Verdict {
+    let member = peering.members.get(&hello.from);
+    let verdict = hello.judge(peering.identity.cluster, peering.identity.member, member.is_some());
+    match (verdict, member, caller.and_then(|caller| caller.certificate.as_ref())) {
+        (Verdict::Ok, Some(member), Some(shown)) if peering.checks_origin => {
+            match tls::speaks_for(shown, &member.peer_urls) {
+                true => Verdict::Ok,
+                false => Verdict::Refused(format!(
+                    "the certificate names no host of the peer URLs of member {:x}, {:?}",
+                    member.id, member.peer_urls
+                )),
+            }
+        }
+        (verdict, ..) => verdict,
+    }
+}
+
+async fn connection(peering: &Arc<Peering>, stream: TcpStream, handshakes: Option<&Handshakes>) -> io::Result<()> {
+    let Some((mut stream, caller)) = secure(stream, handshakes).await? else {
+        peering.metrics().peers_turned_away.inc();
+        return Ok(());
+    };
     let Some(hello) = first_words(&mut stream).await? else {
         return http::serve(peering.clone(), stream).await;
     };
-    let known = peering.members.contains_key(&hello.from);
-    let verdict = hello.judge(peering.identity.cluster, peering.identity.member, known);
+    let verdict = judge(peering, &hello, caller.as_ref());
     if let Verdict::Refused(why) = &verdict {
         answer(&mut stream, &verdict, None).await?;
         peering.say("refused a peer", &[("remote-peer-id", hex(hello.from)), ("reason", json!(why))]);
@@ -132,8 +164,8 @@ async fn connection(peering: &Arc<Peering>, mut stream: TcpStream) -> io::Result
     ended
 }
 
-async fn receive(peering: &Peering, hello: &Hello, stream: TcpStream) -> io::Result<()> {
-    let (reader, mut writer) = stream.into_split();
+async fn receive(peering: &Peering, hello: &Hello, stream: Socket) -> io::Result<()> {
+    let (reader, mut writer) = tokio::io::split(stream);
     let mut reader = BufReader::with_capacity(READ_BUFFER, reader);
     let received = peering.metrics().peer_received_bytes.with_label_values(&[peering.name(hello.from)]);
     let silent = |_| io::Error::new(io::ErrorKind::TimedOut, "the peer fell silent");
@@ -151,7 +183,10 @@ async fn receive(peering: &Peering, hello: &Hello, stream: TcpStream) -> io::Res
                     return Ok(());
                 }
             }
-            Got::Ping(number) => tokio::io::AsyncWriteExt::write_all(&mut writer, &wire::pong(number)).await?,
+            Got::Ping(number) => {
+                writer.write_all(&wire::pong(number)).await?;
+                writer.flush().await?;
+            }
             Got::Pong(_) => return Err(io::Error::new(io::ErrorKind::InvalidData, "a pong without a ping")),
         }
     }

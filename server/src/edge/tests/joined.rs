@@ -59,7 +59,7 @@ async fn an_answer_of_many_frames_leaves_in_few_writes() {
     let (ours, theirs) = tokio::io::duplex(4 << 20);
     let writes = Arc::new(AtomicUsize::new(0));
     let counted = Counted { stream: ours, writes: writes.clone() };
-    tokio::spawn(connection(counted, Spares::default(), stage.edge.for_connection(), Door::All));
+    tokio::spawn(connection(counted, Spares::default(), stage.edge.for_connection(None), Door::All));
     let (mut client, task) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
         .initial_stream_window_size(4 << 20)
         .initial_connection_window_size(4 << 20)

@@ -36,7 +36,7 @@ static MAPPING: LazyLock<Vec<Mapping>> = LazyLock::new(|| {
 });
 
 /// What `ring` has, and this curve.
-pub(crate) fn provider() -> CryptoProvider {
+pub fn provider() -> CryptoProvider {
     CryptoProvider {
         signature_verification_algorithms: WebPkiSupportedAlgorithms { all: &ALL, mapping: &MAPPING },
         key_provider: &Keys,

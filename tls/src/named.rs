@@ -20,7 +20,7 @@ use rustls::{
 /// Verifies as webpki does, and takes a certificate that was named itself, if it
 /// is one of the name and has not expired.
 #[derive(Debug)]
-pub(crate) struct Named {
+pub struct Named {
     pub webpki: Arc<WebPkiServerVerifier>,
     pub certificates: Arc<Vec<CertificateDer<'static>>>,
 }
@@ -69,7 +69,7 @@ impl ServerCertVerifier for Named {
 
 /// Whether the only thing that is wrong so far is that the certificate is an
 /// authority's. webpki looks at the time before it looks at this.
-fn of_authority(error: &Error) -> bool {
+pub fn of_authority(error: &Error) -> bool {
     match error {
         Error::InvalidCertificate(CertificateError::Other(OtherError(cause))) => {
             cause.downcast_ref::<webpki::Error>() == Some(&webpki::Error::CaUsedAsEndEntity)
