@@ -1,7 +1,7 @@
 //! The handle that the edge holds on the core thread: ask, watch, read records.
 //!
 //! Nothing here decides anything. A question is queued ([`crate::intake`]), the core thread
-//! ([`crate::driver`]) answers in batches, and the batch is handed out on the runtime of the
+//! (`driver`) answers in batches, and the batch is handed out on the runtime of the
 //! connection that asked, so that a thousand answers cost one wake-up.
 
 use crate::budgets::Budgets;
@@ -18,7 +18,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 /// An answer, with the revision and term of the member when it was given.
 #[derive(Debug)]
-pub struct Asked {
+pub struct Answered {
     pub revision: i64,
     pub term: u64,
     pub answer: Answer,
@@ -57,7 +57,7 @@ pub struct Core {
 
 /// What the core thread hands out to the runtime of a connection.
 pub enum Delivery {
-    Answer(oneshot::Sender<Asked>, Asked),
+    Answer(oneshot::Sender<Answered>, Answered),
     Stream(Post, ToStream),
 }
 
@@ -177,13 +177,13 @@ impl Core {
         &self.shared.intake
     }
 
-    fn refused(&self, refusal: Refusal) -> Asked {
-        Asked { revision: self.revision(), term: self.term(), answer: Answer::Refused(refusal) }
+    fn refused(&self, refusal: Refusal) -> Answered {
+        Answered { revision: self.revision(), term: self.term(), answer: Answer::Refused(refusal) }
     }
 
     /// Asks the core. After `timeout` the core is told, and its text for the timeout is the
     /// answer. Dropping the future cancels the question.
-    pub async fn ask(&self, request: Request, timeout: Duration) -> Asked {
+    pub async fn ask(&self, request: Request, timeout: Duration) -> Answered {
         let waiter = self.shared.waiters.fetch_add(1, Ordering::Relaxed);
         let (sender, mut receiver) = oneshot::channel();
         match self.shared.intake.ask(waiter, self.runtime, request, sender) {
@@ -209,7 +209,7 @@ impl Core {
 
     /// As [`Core::ask`] for a read: where a write would be refused for want of room in the
     /// queue, it waits, `timeout` at most.
-    pub async fn ask_read(&self, request: Request, timeout: Duration) -> Asked {
+    pub async fn ask_read(&self, request: Request, timeout: Duration) -> Answered {
         if !self.shared.intake.has_room(&request) {
             let room = self.shared.budgets.queue_room(|| self.shared.intake.has_room(&request));
             if tokio::time::timeout(timeout, room).await.is_err() {
@@ -380,12 +380,12 @@ mod tests {
             let Some(ToCore::Ask { answer, runtime, .. }) = batch.urgent.pop() else {
                 panic!("one urgent question was asked")
             };
-            let asked = Asked { revision: 9, term: 3, answer: Answer::Barrier };
+            let asked = Answered { revision: 9, term: 3, answer: Answer::Barrier };
             assert!(end.runtimes[runtime].send(vec![Delivery::Answer(answer, asked)]).is_ok());
             end
         });
         let asked = core.ask(Request::Barrier, Duration::from_secs(60)).await;
-        assert!(matches!(asked, Asked { revision: 9, term: 3, answer: Answer::Barrier }));
+        assert!(matches!(asked, Answered { revision: 9, term: 3, answer: Answer::Barrier }));
         thread.join().expect("the core's part ends");
     }
 

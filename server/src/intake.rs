@@ -6,7 +6,7 @@
 //! asked for them.
 
 use crate::budgets::Budgets;
-use crate::core::Asked;
+use crate::core::Answered;
 use crate::posts::Post;
 use node::frame::Frame;
 use node::{JobId, JobResult, Request, StreamId, Waiter, WatchOp};
@@ -23,7 +23,7 @@ pub enum ToCore {
         runtime: usize,
         request: Request,
         cost: u64,
-        answer: oneshot::Sender<Asked>,
+        answer: oneshot::Sender<Answered>,
     },
     Cancel {
         waiter: Waiter,
@@ -152,7 +152,7 @@ impl Intake {
         waiter: Waiter,
         runtime: usize,
         request: Request,
-        answer: oneshot::Sender<Asked>,
+        answer: oneshot::Sender<Answered>,
     ) -> Result<(), NotTaken> {
         let cost = request_cost(&request);
         let urgent = is_urgent(&request);

@@ -545,7 +545,8 @@ impl Sim {
         let mark = self.oracle.model.mark(status.applied);
         let right = mark.is_some_and(|mark| (mark.revision, mark.compacted) == (status.revision, status.compacted));
         // It gave up a damaged state, and has nothing until the leader gives it another.
-        if status.applied == 0 && self.is_hurt(who) {
+        let own = store::AlarmMember { member: self.members[who].id, alarm: crate::oracle::CORRUPT };
+        if self.is_hurt(who) && status.alarms.contains(&own) && !right {
             return self.marks.hit("a member without a state was asked");
         }
         if status.member != self.members[who].id || status.applied < op.applied || !right {
@@ -555,6 +556,10 @@ impl Sim {
 
     /// Those of the model; and its own, which a member adds while its disk is full or its state is wrong.
     fn check_alarms(&mut self, who: usize, op: &Pending, kind: i32, alarms: &[store::AlarmMember]) {
+        if self.is_hurt(who) && self.members[who].up.as_ref().is_some_and(|life| life.barred) {
+            // It says CORRUPT for itself, and knows of no other alarm.
+            return self.marks.hit("a member without a state was asked");
+        }
         let known = self.oracle.model.alarms().clone();
         let own = |alarm: &(u64, i64)| alarm.0 == self.members[who].id && !known.contains(alarm);
         let mut listed: BTreeSet<(u64, i64)> = alarms.iter().map(|a| (a.member, i64::from(a.alarm))).collect();

@@ -567,7 +567,7 @@ impl Sim {
             }
         }
         if self.is(Planted::JobForEver) {
-            self.see_job(who, "begin install", &BackgroundJob::InstallFinish.into());
+            self.see_job(who, "begin install", &BackgroundJob::InstallFinish { differed: None }.into());
         }
         if self.is(Planted::ClockTooFast) {
             self.give(who, Input::Tick);
@@ -678,8 +678,8 @@ impl Sim {
             Output::Restart { reason } => {
                 self.tell(Some(who), "restarts", fold(reason.as_bytes()), 0, || reason.clone());
                 self.crash(who, false, Some(10 * MS));
-                if self.is(Planted::RebuildForgotten) {
-                    self.members[who].disk.lose_file("log/corrupt");
+                if self.is(Planted::LogGivenUp) {
+                    self.members[who].disk.lose_log();
                 }
             }
         }

@@ -53,6 +53,7 @@ pub enum Planted {
     MendedByAnother,
     DigestsUnheard,
     RebuildForgotten,
+    LogGivenUp,
     RootUnflushed,
     RecordsLeftOut,
     VoteBeforeSync,
@@ -359,8 +360,14 @@ pub const BANK: &[Entry] = &[
     Entry {
         bug: Planted::RebuildForgotten,
         name: "rebuild-forgotten",
-        breaks: "a member whose state differs restarts, and does not start over",
-        found_by: &["H-3"],
+        breaks: "a member whose state is to be replaced is never offered another",
+        found_by: &["H-3", "V-4", "V-5"],
+    },
+    Entry {
+        bug: Planted::LogGivenUp,
+        name: "log-given-up",
+        breaks: "a member whose state is replaced gives up its log with it",
+        found_by: &["D-1", "D-2"],
     },
     Entry {
         bug: Planted::RootUnflushed,

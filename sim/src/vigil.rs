@@ -362,7 +362,7 @@ impl Sim {
         use BackgroundJob::{CheckpointBegin, InstallBegin, InstallFinish, ReadChunk};
         let again = match work {
             Job::Log(LogJob::ReadLog { .. }) | Job::Read(_) | Job::Background(ReadChunk { .. }) => format!("{work:?}"),
-            Job::Background(InstallBegin { .. } | InstallFinish | CheckpointBegin { .. }) => name.to_string(),
+            Job::Background(InstallBegin { .. } | InstallFinish { .. } | CheckpointBegin { .. }) => name.to_string(),
             _ => return,
         };
         if self.plan.sights.has(Sight::Chatter) && self.repeated(who, fold(again.as_bytes())) > JOBS {

@@ -329,7 +329,7 @@ fn swapped(part: &Bytes) -> Bytes {
 fn is_install(job: &BackgroundJob) -> bool {
     matches!(
         job,
-        BackgroundJob::InstallBegin { .. } | BackgroundJob::InstallChunk { .. } | BackgroundJob::InstallFinish
+        BackgroundJob::InstallBegin { .. } | BackgroundJob::InstallChunk { .. } | BackgroundJob::InstallFinish { .. }
     )
 }
 
@@ -393,6 +393,6 @@ fn background_name(job: &BackgroundJob) -> &'static str {
         BackgroundJob::ReadChunk { .. } => "read chunk",
         BackgroundJob::InstallBegin { .. } => "begin install",
         BackgroundJob::InstallChunk { .. } => "install chunk",
-        BackgroundJob::InstallFinish => "finish install",
+        BackgroundJob::InstallFinish { .. } => "finish install",
     }
 }
