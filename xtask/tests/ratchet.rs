@@ -9,7 +9,7 @@ use syn::visit::{self, Visit};
 ///
 /// The second number counts what is `pub` where it stands, whether or not another crate can reach it.
 /// Crates of [`DOCUMENTED`] have no such number: the compiler counts for them.
-const BOUNDS: [(&str, usize, usize); 16] = [
+const BOUNDS: [(&str, usize, usize); 17] = [
     ("bench", 78, 168),
     ("bolt", 28, 0),
     ("client", 43, 0),
@@ -23,6 +23,7 @@ const BOUNDS: [(&str, usize, usize); 16] = [
     ("sim", 120, 498),
     ("store", 46, 0),
     ("testkit", 52, 16),
+    ("tls", 1, 0),
     ("utl", 36, 49),
     ("wire", 44, 0),
     ("xtask", 59, 223),
