@@ -203,14 +203,16 @@ fn background_or_fault(files: &dyn Files, whose: Whose, job: &mut BackgroundJob)
             corrupt::mark(files, id)?;
             JobResult::CorruptMarked
         }
-        BackgroundJob::InstallFinish { differed } => {
-            let installed = transfer::install(files, id, config)?;
-            if let Some(at) = differed {
-                startover::count(files, id, startover::Why::Differs, *at)?;
-            }
-            JobResult::Installed { store: Box::new(installed.store) }
-        }
+        BackgroundJob::InstallFinish { differed } => install(files, whose, *differed)?,
     })
+}
+
+fn install(files: &dyn Files, whose: Whose, differed: Option<u64>) -> Result<JobResult, Fault> {
+    let installed = transfer::install(files, whose.id, whose.config)?;
+    if let Some(at) = differed {
+        startover::count(files, whose.id, startover::Why::Differs, at)?;
+    }
+    Ok(JobResult::Installed { store: Box::new(installed.store) })
 }
 
 fn reclaim_step(files: &dyn Files, id: Identity, job: &ReclaimJob) -> Result<ReclaimResult, Fault> {
