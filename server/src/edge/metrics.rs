@@ -206,8 +206,7 @@ impl Metrics {
                 &["type", "name", "status"],
             )),
             connections: m.gauge("kvorum_client_connections", "Connections of clients open now."),
-            connections_refused: m
-                .counter("kvorum_client_connections_refused_total", "Closed at once for want of room."),
+            connections_refused: m.counter("kvorum_client_connections_refused_total", "Closed for want of room."),
             turned_away: TurnedAway::new(&m),
             has_leader: m.gauge("etcd_server_has_leader", "1: a leader is known."),
             is_leader: m.gauge("etcd_server_is_leader", "1: this member leads."),
