@@ -42,6 +42,7 @@ pub struct Options {
     pub settings: Settings,
     /// What is asked of the ports for clients: gRPC, HTTP and metrics.
     pub client_tls: Wish,
+    /// The same of the port for peers, and where peers are dialled.
     pub peer_tls: Wish,
     /// Flags given that have no effect: (name, value, what stands in their place).
     pub ignored: Vec<(String, String, String)>,

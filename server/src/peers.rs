@@ -43,7 +43,9 @@ pub enum Line {
 
 /// A socket on which members are listened to, and who shakes hands there; None: it is not encrypted.
 pub struct PeerPort {
+    /// Bound, and not yet served.
     pub listener: TcpListener,
+    /// None: not encrypted.
     pub handshakes: Option<Handshakes>,
 }
 
@@ -64,6 +66,7 @@ pub struct Setup {
     pub late: bool,
     /// All members of the cluster, this one included.
     pub members: Vec<Member>,
+    /// Where other members call.
     pub ports: Vec<PeerPort>,
     /// How https peers are dialled.
     pub dialler: Option<Dialler>,

@@ -17,15 +17,21 @@ pub struct Listening {
     pub address: String,
     /// The first URL of this address, as written.
     pub url: String,
+    /// Bound, and not yet served.
     pub listener: TcpListener,
+    /// What is served.
     pub door: Door,
+    /// How it is encrypted.
     pub security: Security,
 }
 
 /// All sockets, bound and not yet served.
 pub struct Bound {
+    /// For the other members.
     pub peer: Vec<PeerPort>,
+    /// For clients: gRPC, JSON and pages.
     pub client: Vec<Listening>,
+    /// For metrics and health.
     pub metrics: Vec<Listening>,
     /// How https peers are dialled.
     pub dialler: Option<Dialler>,

@@ -27,7 +27,9 @@ pub use wish::{Own, Wish, wishes, without_certificate};
 /// What a listener takes.
 #[derive(Clone)]
 pub enum Security {
+    /// Nothing encrypted.
     Plain,
+    /// Nothing in the clear.
     Tls(Handshakes),
     /// Both, told apart by the first byte.
     Both(Handshakes),

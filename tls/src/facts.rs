@@ -19,7 +19,9 @@ pub struct Unreadable(&'static str);
 pub struct Facts {
     /// The last CN of the subject, as Go reads it. Empty: it has none.
     pub common_name: String,
+    /// Addresses of the subject alternative name.
     pub ips: Vec<IpAddr>,
+    /// DNS names of the subject alternative name, in their order.
     pub dns_names: Vec<String>,
     /// Big-endian, without leading zeros.
     pub serial: Vec<u8>,

@@ -16,10 +16,13 @@ const SYSTEM: [&str; 4] = [
 /// Why a file is of no use. It does not name the file.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
+    /// It cannot be read, or is no PEM.
     #[error("{0}")]
     Pem(#[from] pem::Error),
+    /// It has none.
     #[error("there is no certificate in it")]
     NoCertificate,
+    /// One of its certificates is none.
     #[error("{0}")]
     NotTrusted(#[from] rustls::Error),
 }

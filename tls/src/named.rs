@@ -21,7 +21,9 @@ use rustls::{
 /// is one of the name and has not expired.
 #[derive(Debug)]
 pub struct Named {
+    /// Verifies all others.
     pub webpki: Arc<WebPkiServerVerifier>,
+    /// Those that were named as trusted.
     pub certificates: Arc<Vec<CertificateDer<'static>>>,
 }
 

@@ -9,7 +9,7 @@ use syn::visit::{self, Visit};
 ///
 /// The second number counts what is `pub` where it stands, whether or not another crate can reach it.
 /// Crates of [`DOCUMENTED`] have no such number: the compiler counts for them.
-const BOUNDS: [(&str, usize, usize); 16] = [
+const BOUNDS: [(&str, usize, usize); 17] = [
     ("bench", 78, 168),
     ("bolt", 28, 0),
     ("client", 43, 0),
@@ -19,10 +19,11 @@ const BOUNDS: [(&str, usize, usize); 16] = [
     ("disk", 50, 91),
     ("kvorum", 19, 0),
     ("node", 94, 454),
-    ("server", 141, 326),
+    ("server", 141, 325),
     ("sim", 120, 500),
     ("store", 46, 0),
     ("testkit", 52, 16),
+    ("tls", 19, 0),
     ("utl", 36, 49),
     ("wire", 44, 0),
     ("xtask", 59, 223),

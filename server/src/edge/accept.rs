@@ -126,7 +126,7 @@ async fn secure(socket: TcpStream, spares: Spares, edge: Edge, door: Door, secur
     };
     match met {
         None => {
-            edge.metrics().connections_turned_away.inc();
+            edge.metrics().turned_away.clients.inc();
             Ok(())
         }
         Some(Met::Plain(socket)) => connection(socket, spares, edge.for_connection(None), door).await,

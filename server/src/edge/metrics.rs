@@ -42,9 +42,8 @@ pub struct Metrics {
     /// Connections of clients, open now, and refused for want of room.
     pub connections: IntGauge,
     pub connections_refused: IntCounter,
-    /// Callers whose handshake failed, of clients and of peers.
-    pub connections_turned_away: IntCounter,
-    pub peers_turned_away: IntCounter,
+    /// Callers whose handshake failed.
+    pub turned_away: TurnedAway,
 
     pub has_leader: IntGauge,
     pub is_leader: IntGauge,
@@ -155,6 +154,25 @@ impl Maker<'_> {
     }
 }
 
+/// How many callers were turned away, on encrypted ports for clients and for peers.
+pub struct TurnedAway {
+    /// Clients.
+    pub clients: IntCounter,
+    /// Members, or whoever called on their ports.
+    pub peers: IntCounter,
+}
+
+impl TurnedAway {
+    fn new(m: &Maker) -> TurnedAway {
+        let clients = "Connections to https client ports turned away.";
+        let peers = "Connections to https peer ports turned away.";
+        TurnedAway {
+            clients: m.counter("kvorum_client_handshakes_failed_total", clients),
+            peers: m.counter("kvorum_peer_handshakes_failed_total", peers),
+        }
+    }
+}
+
 impl Metrics {
     /// Registers everything. Once per registry.
     pub fn new(registry: &Registry, methods: &Methods, settings: &crate::settings::Settings, member: u64) -> Metrics {
@@ -188,12 +206,8 @@ impl Metrics {
                 &["type", "name", "status"],
             )),
             connections: m.gauge("kvorum_client_connections", "Connections of clients open now."),
-            connections_refused: m
-                .counter("kvorum_client_connections_refused_total", "Connections closed at once for want of room."),
-            connections_turned_away: m
-                .counter("kvorum_client_handshakes_failed_total", "Connections to https client ports turned away."),
-            peers_turned_away: m
-                .counter("kvorum_peer_handshakes_failed_total", "Connections to https peer ports turned away."),
+            connections_refused: m.counter("kvorum_client_connections_refused_total", "Closed for want of room."),
+            turned_away: TurnedAway::new(&m),
             has_leader: m.gauge("etcd_server_has_leader", "1: a leader is known."),
             is_leader: m.gauge("etcd_server_is_leader", "1: this member leads."),
             is_learner: m.gauge("etcd_server_is_learner", "1: this member is a learner."),

@@ -148,6 +148,7 @@ pub struct Asking {
     pub boot: u64,
     /// All initial members, this one included.
     pub members: Vec<Member>,
+    /// How https peers are dialled.
     pub dialler: Option<Dialler>,
 }
 

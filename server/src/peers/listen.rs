@@ -138,7 +138,7 @@ fn judge(peering: &Peering, hello: &Hello, caller: Option<&Caller>) -> Verdict {
 
 async fn connection(peering: &Arc<Peering>, stream: TcpStream, handshakes: Option<&Handshakes>) -> io::Result<()> {
     let Some((mut stream, caller)) = secure(stream, handshakes).await? else {
-        peering.metrics().peers_turned_away.inc();
+        peering.metrics().turned_away.peers.inc();
         return Ok(());
     };
     let Some(hello) = first_words(&mut stream).await? else {

@@ -19,6 +19,7 @@ use tls::{Anyone, Fault, Named};
 
 /// What a handshake of a caller needs.
 pub struct Serving {
+    /// The member's certificate, and whom it lets in.
     pub config: Arc<ServerConfig>,
     /// Serials of certificates that are refused.
     pub revoked: BTreeSet<Vec<u8>>,

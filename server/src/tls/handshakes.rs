@@ -31,12 +31,15 @@ pub type Shaken = TlsStream<Moving>;
 pub struct Caller {
     /// The verified certificate; None: none was asked for.
     pub certificate: Option<CertificateDer<'static>>,
+    /// What the edge may know.
     pub secured: Secured,
 }
 
 /// What became of a connection.
 pub enum Met {
+    /// It spoke in the clear, and not a byte of it was read.
     Plain(TcpStream),
+    /// Its handshake is done.
     Tls(Box<Shaken>, Caller),
 }
 
@@ -207,6 +210,7 @@ async fn check(
 pub struct Moving(Option<TcpStream>);
 
 impl Moving {
+    /// Around a socket that stays.
     pub fn new(socket: TcpStream) -> Moving {
         Moving(Some(socket))
     }

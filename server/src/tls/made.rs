@@ -52,10 +52,12 @@ impl Made {
         Ok(Made { folder, cert_pem, key_pem: Secret(key_pem) })
     }
 
+    /// Where the certificate is kept.
     pub fn cert_file(&self) -> PathBuf {
         self.folder.join("cert.pem")
     }
 
+    /// Where its key is kept.
     pub fn key_file(&self) -> PathBuf {
         self.folder.join("key.pem")
     }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 /// The certificate that this member shows.
 #[derive(Clone, Debug, Default)]
 pub enum Own {
+    /// None.
     #[default]
     None,
     /// Certificate and key.
@@ -24,12 +25,15 @@ pub enum Own {
 /// What the flags of one side, clients or peers, ask for.
 #[derive(Clone, Debug, Default)]
 pub struct Wish {
+    /// What callers are shown.
     pub own: Own,
     /// What is shown where this member dials; None: the same.
     pub own_as_client: Option<(PathBuf, PathBuf)>,
     /// Who may vouch for callers and, among peers, for those that are dialled.
     pub ca: Option<PathBuf>,
+    /// Every caller must show a certificate, whoever may vouch for it.
     pub client_cert_auth: bool,
+    /// A list of revoked certificates.
     pub crl: Option<PathBuf>,
     /// A certificate must have one of these CNs.
     pub allowed_names: Vec<String>,
@@ -41,7 +45,9 @@ pub struct Wish {
     pub auto: bool,
     /// Years.
     pub validity: u64,
+    /// Those that are spoken, the newest first.
     pub versions: Vec<&'static SupportedProtocolVersion>,
+    /// Those that are offered.
     pub suites: Suites,
 }
 
@@ -51,6 +57,7 @@ impl Wish {
         self.client_cert_auth || self.ca.is_some()
     }
 
+    /// Whether there is a certificate to show.
     pub fn has_own(&self) -> bool {
         !matches!(self.own, Own::None)
     }
