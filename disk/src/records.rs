@@ -21,7 +21,7 @@ use std::sync::Arc;
 use store::record::{self, Damage, Record};
 use store::{Handle, Rev};
 
-pub(crate) const DIR: &str = "state";
+pub const DIR: &str = "state";
 pub(crate) const MAGIC: &[u8; 8] = b"kvsegmnt";
 const TRAILER_MAGIC: &[u8; 8] = b"kvseekta";
 const TRAILER: usize = 8 + 4 + 4 + 4;

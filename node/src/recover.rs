@@ -16,6 +16,7 @@ use disk::{
     Fault, Files, Identity, Log, LogContent, LogOptions, OnDoubt, Patient, Reader, Tail, checkpoint, corrupt, records,
     staging, transfer,
 };
+use std::io::ErrorKind;
 use std::sync::Arc;
 use store::{Member, Store};
 
@@ -69,8 +70,14 @@ impl Node {
 
     fn attempt(config: Config, files: &Arc<dyn Files>, out: &mut Vec<Output>) -> Result<(Node, Log), Fault> {
         let id = Identity { cluster: config.cluster, member: config.member };
-        // A process that was killed may have renamed the identity and not flushed its name.
-        files.sync_dir("").map_err(|e| Fault::io("", 0, e))?;
+        // A process that was killed may have renamed the identity and not flushed its name, and so with the
+        // manifest that a founder begins with.
+        for dir in ["", records::DIR] {
+            match files.sync_dir(dir) {
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                other => other.map_err(|e| Fault::io(dir, 0, e))?,
+            }
+        }
         // The empty state of a member that starts over is put in place as an install is, and is none.
         let installed = transfer::finish(&**files, id)?.filter(|state| state.index > 0);
         // The checkpoint is read first: a refusal because of it must leave the log as it is.

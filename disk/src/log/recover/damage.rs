@@ -169,9 +169,10 @@ impl Replay {
     /// What the damage comes to, with the end of the log behind it.
     ///
     /// # Errors
-    /// The damage, if nothing is left that the log could begin with.
+    /// The damage, if nothing is left that the log could begin with. Damage of the state, if the log begins
+    /// behind it.
     pub(super) fn judge_lost(&mut self, state: Option<Position>) -> Result<(), Fault> {
-        self.lose_what_does_not_reach(state)?;
+        self.must_reach(state)?;
         if let Some(lost) = self.lost.take_if(|lost| lost.kept.is_none() && state.is_none()) {
             return Err(lost.fault);
         }
@@ -197,18 +198,33 @@ impl Replay {
         Ok(())
     }
 
-    /// A log that begins behind the state is of no use to it: what lies between is missing.
-    fn lose_what_does_not_reach(&mut self, state: Option<Position>) -> Result<(), Fault> {
-        let boundary = self.lost.as_ref().map_or(Some(self.log.boundary), |lost| Some(lost.kept.as_ref()?.boundary));
-        let Some((boundary, state)) = boundary.zip(state).filter(|(boundary, state)| boundary.index > state.index)
-        else {
-            return Ok(());
+    /// A log that begins behind the state, at an entry that is known to be committed, shows that a newer state
+    /// is lost. The log is not: it is kept, and the state is given up. If that entry is not known to be
+    /// committed, log is missing, and the rest of it joins nothing.
+    fn must_reach(&mut self, state: Option<Position>) -> Result<(), Fault> {
+        let (boundary, commit) = match &self.lost {
+            None => (self.log.boundary.index, self.log.hard.commit),
+            Some(lost) => match &lost.kept {
+                None => return Ok(()),
+                Some(kept) => (kept.boundary.index, kept.hard.commit),
+            },
         };
+        let stands = match state {
+            Some(state) if boundary <= state.index => return Ok(()),
+            None if boundary <= commit => return Ok(()),
+            Some(state) => state.index,
+            None => commit,
+        };
+        let file = self.log.segments.front().map_or(super::super::DIR, |first| &first.path).to_string();
+        let what = |whose: &str| format!("the log begins behind entry {boundary}, {whose} {stands}");
+        if state.is_none() {
+            return Err(Fault::damaged(&file, 0, what("which is not known to be committed: known is")));
+        }
+        if boundary <= commit {
+            return Err(Fault::damaged("state", 0, what("the newest whole checkpoint stands at")));
+        }
         if self.lost.is_none() {
-            let file = self.log.segments.front().map_or(super::super::DIR, |first| &first.path);
-            let what =
-                format!("the log begins behind entry {}, the checkpoint stands at {}", boundary.index, state.index);
-            self.lose(Fault::damaged(file, 0, what))?;
+            self.lose(Fault::damaged(&file, 0, what("the checkpoint stands at")))?;
         }
         if let Some(lost) = &mut self.lost {
             lost.kept = None;
