@@ -637,7 +637,7 @@ impl Sim {
             store::Reply::Compact => Reply::Compact,
             store::Reply::LeaseGrant { id, ttl } => Reply::Grant { id, ttl },
             store::Reply::LeaseRevoke => Reply::Revoke,
-            store::Reply::Alarm { .. } | store::Reply::Empty => Reply::Other,
+            store::Reply::Alarm { .. } | store::Reply::LoggedIn { .. } | store::Reply::Empty => Reply::Other,
         })
     }
 }

@@ -9,6 +9,7 @@
 //! HashKV and makes the revision what it is.
 
 use crate::apply::Position;
+use crate::auth::{Role, User, decode_role, decode_user, encode_role, encode_user};
 use crate::digest::{Digest, Effect};
 use crate::image::LeaseHead;
 use crate::index::Version;
@@ -44,6 +45,37 @@ pub struct Tables {
     /// All of them vote.
     pub members: Vec<Member>,
     pub cluster_version: String,
+    pub auth: AuthTables,
+}
+
+/// Users and roles, as the buckets of etcd hold them.
+#[derive(Clone, Debug, Default)]
+pub struct AuthTables {
+    pub enabled: bool,
+    /// 0: not said; it counts as 1.
+    pub revision: u64,
+    pub users: Vec<User>,
+    pub roles: Vec<Role>,
+}
+
+impl AuthTables {
+    /// A row of the bucket `authUsers`.
+    ///
+    /// # Errors
+    /// What is no user.
+    pub fn user(&mut self, row: &[u8]) -> Result<(), Damage> {
+        self.users.push(decode_user(row)?);
+        Ok(())
+    }
+
+    /// A row of the bucket `authRoles`.
+    ///
+    /// # Errors
+    /// What is no role.
+    pub fn role(&mut self, row: &[u8]) -> Result<(), Damage> {
+        self.roles.push(decode_role(row)?);
+        Ok(())
+    }
 }
 
 /// What was built.
@@ -194,7 +226,31 @@ impl Import {
             assert!(earlier.is_none(), "members have different ids");
         }
         store.cluster_version = tables.cluster_version;
+        take_auth(store, tables.auth);
     }
+}
+
+fn take_auth(store: &mut Store, tables: AuthTables) {
+    if tables.revision > 1 || tables.enabled {
+        store.digest.effect(Effect::Auth);
+        mix(&mut store.digest, &[u64::from(tables.enabled), tables.revision]);
+    }
+    let mut encoded = Vec::new();
+    tables.users.iter().for_each(|user| encode_user(user, &mut encoded));
+    tables.roles.iter().for_each(|role| encode_role(role, &mut encoded));
+    if !encoded.is_empty() {
+        store.digest.bytes(&encoded);
+    }
+    // A directory that has users must not look untouched.
+    let touched = !encoded.is_empty() || tables.enabled;
+    store.auth.load(tables.enabled, tables.revision.max(if touched { 2 } else { 1 }));
+    for user in tables.users {
+        assert!(store.auth.load_user(user), "users have different names");
+    }
+    for role in tables.roles {
+        assert!(store.auth.load_role(role), "roles have different names");
+    }
+    store.auth.loaded();
 }
 
 fn mix(digest: &mut Digest, words: &[u64]) {

@@ -131,6 +131,26 @@ pub enum Error {
     MemberNotFound,
     MemberNotLearner,
     TooManyLearners,
+    RootUserNotExist,
+    RootRoleNotExist,
+    UserAlreadyExist,
+    UserEmpty,
+    UserNotFound,
+    RoleAlreadyExist,
+    RoleNotFound,
+    RoleEmpty,
+    AuthFailed,
+    /// A password was given for a user that has none.
+    NoPasswordUser,
+    PermissionNotGiven,
+    PermissionDenied,
+    RoleNotGranted,
+    PermissionNotGranted,
+    AuthNotEnabled,
+    InvalidAuthToken,
+    InvalidAuthMgmt,
+    /// Users or roles have changed since the asker was looked up.
+    AuthOldRevision,
 }
 
 /// What an applied command answers. Values stay behind handles; the edge builds bytes.
@@ -158,7 +178,12 @@ pub enum Reply {
     Alarm {
         alarms: Vec<AlarmMember>,
     },
-    /// Nothing to say (publish, cluster version, expiry, no-op).
+    /// A user has logged in. The edge makes the token: a simple one names the entry, a signed one the revision.
+    LoggedIn {
+        index: u64,
+        auth_revision: u64,
+    },
+    /// Nothing to say (changes of users and roles, publish, cluster version, expiry, no-op).
     Empty,
 }
 
