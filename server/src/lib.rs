@@ -19,6 +19,7 @@
 //! | `budgets` | every byte budget by name |
 //! | `workers`, `readers`, `files` | threads for the disk, and the real disk |
 //! | `peers` | connections to the other members |
+//! | `passwords`, `tokens` | bcrypt with a bound, and what clients show of themselves |
 //! | `compactor` | automatic compaction |
 //! | `log` | zap-shaped log lines |
 //! | `edge` | everything that clients see |
@@ -37,6 +38,7 @@ pub mod intake;
 mod listeners;
 pub mod log;
 pub mod options;
+pub mod passwords;
 mod peers;
 pub mod posts;
 pub mod process;
@@ -44,4 +46,5 @@ mod publish;
 pub mod readers;
 pub mod settings;
 mod signals;
+pub mod tokens;
 mod workers;

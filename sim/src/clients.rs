@@ -132,7 +132,7 @@ impl Sim {
         }
         let serial = self.oracle.serial(who);
         self.clients[client].op = Some(Pending { tag, ask, who, sent: self.now, floor, serial, walk: None });
-        self.give(who, Input::Request { waiter, request });
+        self.give(who, Input::Request { waiter, who: node::Who::Nobody, request });
         let deadline = self.now + self.plan.workload.deadline;
         self.at(deadline, Event::Deadline { client, tag });
         if self.is(Planted::RenewalWithoutLeader)
@@ -307,7 +307,7 @@ impl Sim {
             Some((walk, op)) => {
                 let waiter = self.waiter(who, Reader::Client { client, tag: op.tag });
                 self.clients[client].op = Some(op);
-                self.give(who, Input::Request { waiter, request: Request::WalkNext { walk } });
+                self.give(who, Input::Request { waiter, who: node::Who::Nobody, request: Request::WalkNext { walk } });
             }
             None => self.next_op(client),
         }

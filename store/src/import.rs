@@ -59,22 +59,33 @@ pub struct AuthTables {
 }
 
 impl AuthTables {
-    /// A row of the bucket `authUsers`.
+    /// A row of the bucket `authUsers`, under its name. Rows come in the order of names.
     ///
     /// # Errors
-    /// What is no user.
-    pub fn user(&mut self, row: &[u8]) -> Result<(), Damage> {
-        self.users.push(decode_user(row)?);
+    /// What is no user, or one of another name.
+    pub fn user(&mut self, name: &[u8], row: &[u8]) -> Result<(), Damage> {
+        let user = decode_user(row)?;
+        named(name, &user.name)?;
+        self.users.push(user);
         Ok(())
     }
 
-    /// A row of the bucket `authRoles`.
+    /// A row of the bucket `authRoles`, as [`AuthTables::user`].
     ///
     /// # Errors
-    /// What is no role.
-    pub fn role(&mut self, row: &[u8]) -> Result<(), Damage> {
-        self.roles.push(decode_role(row)?);
+    /// What is no role, or one of another name.
+    pub fn role(&mut self, name: &[u8], row: &[u8]) -> Result<(), Damage> {
+        let role = decode_role(row)?;
+        named(name, &role.name)?;
+        self.roles.push(role);
         Ok(())
+    }
+}
+
+fn named(key: &[u8], name: &str) -> Result<(), Damage> {
+    match !name.is_empty() && key == name.as_bytes() {
+        true => Ok(()),
+        false => Err(Damage::new(0, format!("{name:?} stands under {:?}", key.escape_ascii().to_string()))),
     }
 }
 

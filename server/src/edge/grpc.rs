@@ -129,7 +129,8 @@ pub fn begin(
     let received = calls.received.clone();
     let tally = Tally::new(edge, method);
     let wants_leader = handlers::wants_leader(metadata);
-    let call = Call { edge: edge.clone(), wants_leader, deadline, requests, reply, received, tally };
+    let who = super::auth::identity_of(edge, metadata, None);
+    let call = Call { edge: edge.clone(), who, wants_leader, deadline, requests, reply, received, tally };
     let work = handlers::handle(method, metadata, call, &queue);
     Begun(Some(Body::of(queue, work, speech, edge.metrics().client_sent_bytes.clone())))
 }

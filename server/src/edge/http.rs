@@ -188,7 +188,7 @@ fn unescape(text: &str) -> String {
 
 async fn ask(edge: &Edge, request: Ask) -> Result<Answer, Status> {
     let core = edge.core();
-    match core.ask(request, core.settings().request_timeout()).await.answer {
+    match core.ask(node::Who::Member, request, core.settings().request_timeout()).await.answer {
         Answer::Refused(refusal) => Err(refusal.into()),
         answer => Ok(answer),
     }

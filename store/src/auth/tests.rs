@@ -95,17 +95,18 @@ fn users_go_out_and_come_in_as_etcd_stores_them() {
                 ("auth", b"authRevision") => auth.revision = u64::from_be_bytes(value.try_into().unwrap()),
                 ("authUsers", b"root") => {
                     assert_eq!(value, b"\x0a\x04root\x12\x04hash\x1a\x04root\x22\x00");
-                    auth.user(&value).unwrap();
+                    auth.user(&key, &value).unwrap();
                 }
-                ("authUsers", _) => auth.user(&value).unwrap(),
+                ("authUsers", _) => auth.user(&key, &value).unwrap(),
                 ("authRoles", _) => {
                     assert_eq!(value, b"\x0a\x01r\x12\x06\x12\x01a\x1a\x01\0");
-                    auth.role(&value).unwrap();
+                    auth.role(&key, &value).unwrap();
                 }
                 _ => {}
             }
         }
     }
+    assert!(auth.clone().user(b"other", b"\x0a\x04root").is_err(), "under another name");
     let tables = Tables { compacted: -1, auth, ..Tables::default() };
     let imported = Import::new(Config::default()).finish(tables).unwrap().store;
     assert_eq!(imported.auth, store.auth);
