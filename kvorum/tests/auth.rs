@@ -272,3 +272,208 @@ fn every_rpc_and_every_identity() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/auth/matrix.txt");
     golden::file(path, |_| table);
 }
+
+/// A token of the one is taken by the other, when both have the keys.
+#[test]
+fn signed_tokens_are_those_of_etcd() {
+    let Some(folder) = std::env::var_os("KVORUM_TEST_ETCD").map(std::path::PathBuf::from) else {
+        eprintln!("signed_tokens_are_those_of_etcd: KVORUM_TEST_ETCD is not set");
+        return;
+    };
+    let key = |name: &str| format!("{}/../server/tests/keys/{name}.pem", env!("CARGO_MANIFEST_DIR"));
+    let cases = [
+        ("HS256", "ed"),
+        ("RS256", "rsa-pkcs1"),
+        ("PS384", "rsa"),
+        ("ES256", "p256"),
+        ("ES512", "p521"),
+        ("EdDSA", "ed"),
+    ];
+    for (method, private) in cases {
+        let token = format!("--auth-token=jwt,sign-method={method},priv-key={}", key(private));
+        let flags = ["--bcrypt-cost=4", token.as_str()];
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let mut etcd = live::Member::spawn_by(live::Spec::alone(dir.path(), &flags), &folder.join("etcd"));
+        etcd.ready();
+        let mut ours = Session::new(&flags);
+        let at = |port: u16, token: &str, route: &str, body: &str| {
+            let headers: &[(&str, &str)] = if token.is_empty() { &[] } else { &[("Authorization", token)] };
+            live::http::send(port, "POST", route, headers, body).expect("an answer")
+        };
+        let ports = [etcd.spec.client_port, ours.server.port()];
+        let tokens = ports.map(|port| {
+            for (route, body) in [
+                ("/v3/auth/user/add", r#"{"name":"root","password":"r"}"#),
+                ("/v3/auth/user/grant", r#"{"user":"root","role":"root"}"#),
+                ("/v3/auth/enable", "{}"),
+            ] {
+                assert_eq!(at(port, "", route, body).status, 200, "{route}");
+            }
+            let answer = at(port, "", "/v3/auth/authenticate", r#"{"name":"root","password":"r"}"#).json();
+            answer["token"].as_str().expect("a token").to_owned()
+        });
+        for (port, token) in [(ports[0], &tokens[1]), (ports[1], &tokens[0])] {
+            let answer = at(port, token, "/v3/kv/range", r#"{"key":"YQ=="}"#);
+            assert_eq!(answer.status, 200, "{method} at {port}: {answer:?}");
+        }
+        // Users have changed since it was signed: keys are refused, and what an admin may is not.
+        ours.tokens.insert("root".into(), tokens[0].clone());
+        assert_eq!(ours.line(r#"root: auth/role/add {"name":"r"}"#), "0 {}\n");
+        assert_eq!(ours.line(r#"root: kv/range {"key":"<a>"}"#), "3 etcdserver: revision of auth store is old\n");
+        assert_eq!(ours.line("root: auth/user/list"), "0 {\"users\":[\"root\"]}\n");
+    }
+}
+
+/// A simple token is good on every member as soon as its client has it, ends with its user on all of them, and is
+/// gone on a member that starts anew.
+#[test]
+fn simple_tokens_are_good_on_every_member() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let flags = ["--bcrypt-cost=4", "--heartbeat-interval=50", "--election-timeout=500"];
+    let specs = live::Spec::cluster(dir.path(), 3, &flags);
+    let mut members: Vec<live::Member> = specs.into_iter().map(live::Member::spawn).collect();
+    members.iter_mut().for_each(live::Member::ready);
+    let ports: Vec<u16> = members.iter().map(|member| member.spec.client_port).collect();
+    let post = |port: u16, token: &str, route: &str, body: &str| {
+        let headers: &[(&str, &str)] = if token.is_empty() { &[] } else { &[("Authorization", token)] };
+        live::http::send(port, "POST", route, headers, body).expect("an answer")
+    };
+    for (route, body) in [
+        ("/v3/auth/user/add", r#"{"name":"root","password":"r"}"#),
+        ("/v3/auth/user/grant", r#"{"user":"root","role":"root"}"#),
+        ("/v3/auth/user/add", r#"{"name":"ann","password":"a"}"#),
+        ("/v3/auth/user/grant", r#"{"user":"ann","role":"root"}"#),
+        ("/v3/auth/enable", "{}"),
+    ] {
+        assert_eq!(post(ports[0], "", route, body).status, 200, "{route}");
+    }
+    let login = |port: u16, name: &str, password: &str| {
+        let body = format!(r#"{{"name":"{name}","password":"{password}"}}"#);
+        post(port, "", "/v3/auth/authenticate", &body).json()["token"].as_str().expect("a token").to_owned()
+    };
+    // Members that lag behind the log-in wait for it.
+    for round in 0..30 {
+        let token = login(ports[round % 3], "ann", "a");
+        for (port, route, body) in [
+            (ports[(round + 1) % 3], "/v3/kv/put", r#"{"key":"YQ==","value":"YQ=="}"#),
+            (ports[(round + 2) % 3], "/v3/kv/range", r#"{"key":"YQ=="}"#),
+        ] {
+            let answer = post(port, &token, route, body);
+            assert_eq!(answer.status, 200, "round {round}, {route}: {answer:?}");
+        }
+    }
+    let (root, ann) = (login(ports[0], "root", "r"), login(ports[0], "ann", "a"));
+    let body = r#"{"name":"ann","password":"b"}"#;
+    assert_eq!(post(ports[1], &root, "/v3/auth/user/changepw", body).status, 200);
+    for port in &ports {
+        // Behind a read that has seen the change.
+        assert_eq!(post(*port, &root, "/v3/kv/range", r#"{"key":"YQ=="}"#).status, 200);
+        let answer = post(*port, &ann, "/v3/kv/range", r#"{"key":"YQ=="}"#);
+        assert_eq!((answer.status, answer.json()["code"].as_u64()), (401, Some(16)), "{answer:?}");
+        assert_eq!(answer.header("www-authenticate"), Some("etcdserver: invalid auth token"));
+    }
+    // Secrets stand nowhere.
+    let files = |member: &live::Member| member.log();
+    for text in members.iter().map(files).chain([live::http::get(ports[0], "/debug/vars").expect("vars").body]) {
+        for secret in [&root, &ann] {
+            assert!(!text.contains(secret.as_str()), "a token is told: {text}");
+        }
+    }
+    if !is_other() {
+        let last = &mut members[2];
+        last.stop(rustix::process::Signal::TERM);
+        last.respawn();
+        let port = last.spec.client_port;
+        let until = std::time::Instant::now() + PATIENCE;
+        loop {
+            // It asks for users from its state, before anything else.
+            let answer = live::http::send(port, "POST", "/v3/kv/range", &[("Authorization", &root)], "{}");
+            match answer.map(|answer| answer.status) {
+                Ok(400 | 401) => break,
+                Ok(200) => panic!("a token outlives its member's start"),
+                _ => assert!(std::time::Instant::now() < until, "the member does not come back"),
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        let answer = post(port, &root, "/v3/kv/range", r#"{"key":"YQ=="}"#);
+        assert_eq!(answer.status, 401, "{answer:?}");
+        let again = login(port, "root", "r");
+        assert_eq!(post(port, &again, "/v3/kv/range", r#"{"key":"YQ=="}"#).status, 200);
+    }
+}
+
+/// What a person does, by the stock `etcdctl` over gRPC: exit codes, answers and errors are those of a real etcd.
+#[test]
+fn the_stock_etcdctl_sees_no_difference() {
+    let Some(folder) = std::env::var_os("KVORUM_TEST_ETCD").map(std::path::PathBuf::from) else {
+        eprintln!("the_stock_etcdctl_sees_no_difference: KVORUM_TEST_ETCD is not set");
+        return;
+    };
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let mut etcd = live::Member::spawn_by(live::Spec::alone(dir.path(), &["--bcrypt-cost=4"]), &folder.join("etcd"));
+    etcd.ready();
+    let ours = Alone::new(&["--bcrypt-cost=4"]);
+    let commands = [
+        "auth status",
+        "user add root:r",
+        "user add root:r",
+        "user grant-role root root",
+        "role add app",
+        "role grant-permission app readwrite --prefix app/",
+        "role grant-permission app read key",
+        "role grant-permission app write b a",
+        "user add ann:a",
+        "user add cert --no-password",
+        "user grant-role ann app",
+        "auth enable",
+        "put app/1 x",
+        "get app/1",
+        "--user ann:a put app/1 x",
+        "--user ann:a get --prefix app/",
+        "--user ann:a get --prefix a",
+        "--user ann:a get --from-key app/",
+        "--user ann:a put other x",
+        "--user ann:wrong get app/1",
+        "--user nobody:x get app/1",
+        "--user cert:x get app/1",
+        "--user ann:a del --prefix app/",
+        "--user ann:a lease list",
+        "--user ann:a role get app",
+        "--user ann:a role get root",
+        "--user ann:a user get ann",
+        "--user ann:a user list",
+        "--user ann:a compact 1",
+        "--user ann:a alarm list",
+        "--user ann:a defrag",
+        "--user root:r user list",
+        "--user root:r role list",
+        "--user root:r role get app",
+        "--user root:r user get ann --detail",
+        "--user root:r role revoke-permission app key",
+        "--user root:r role revoke-permission app key",
+        "--user root:r user revoke-role ann app",
+        "--user ann:a put app/1 x",
+        "--user root:r user delete ann",
+        "--user ann:a put app/1 x",
+        "--user root:r role delete app",
+        "--user root:r role delete root",
+        "--user root:r user delete root",
+        "--user root:r auth status",
+        "--user root:r auth disable",
+        "put app/1 x",
+        "--user root:r get app/1",
+    ];
+    let run = |port: u16, command: &str| {
+        let mut etcdctl = std::process::Command::new(folder.join("etcdctl"));
+        live::clean(&mut etcdctl);
+        etcdctl.arg(format!("--endpoints=http://127.0.0.1:{port}")).args(command.split(' '));
+        let ended = live::run_to_end(etcdctl);
+        let errors: Vec<String> =
+            ended.stderr.lines().filter(|line| line.starts_with("Error")).map(str::to_owned).collect();
+        (ended.code, ended.stdout, errors)
+    };
+    for command in commands {
+        let (said, expected) = (run(ours.port(), command), run(etcd.spec.client_port, command));
+        assert_eq!(said, expected, "etcdctl {command}");
+    }
+}

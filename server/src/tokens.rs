@@ -6,6 +6,8 @@
 mod der;
 mod jwt;
 mod key;
+#[cfg(test)]
+mod signed;
 
 use node::{Secret, Who};
 use ring::rand::{SecureRandom, SystemRandom};
@@ -19,6 +21,8 @@ const LONGEST: usize = 8 << 10;
 const LETTERS: &[u8; 52] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
 /// Letters of a simple token in front of its index.
 const SIMPLE: usize = 16;
+/// Longest simple token that can be one: the letters, a point, an index. Bytes.
+const LONGEST_SIMPLE: usize = SIMPLE + 1 + 20;
 
 /// How this member makes tokens and reads them.
 pub enum Tokens {
@@ -88,6 +92,8 @@ impl Tokens {
             return Who::Invalid;
         }
         match self {
+            // It waits in queues with its request, so it must be small.
+            Tokens::Simple if token.len() > LONGEST_SIMPLE => Who::Invalid,
             Tokens::Simple => Who::Token(Secret::new(token)),
             Tokens::Jwt(jwt) => match jwt.verify(token, now()) {
                 Some((user, revision)) => Who::Signed { user: user.into(), revision },
@@ -128,7 +134,7 @@ mod tests {
         assert_ne!(one, two);
         assert_eq!(Tokens::Simple.issue("u", "abc", 12, 3).unwrap(), "abc.12");
         assert_eq!(Tokens::Simple.read("abc.12"), Who::Token(Secret::new("abc.12")));
-        assert_eq!(Tokens::Simple.read(&"a".repeat(LONGEST + 1)), Who::Invalid);
+        assert_eq!(Tokens::Simple.read(&"a".repeat(LONGEST_SIMPLE + 1)), Who::Invalid);
         assert!(!format!("{:?}", Tokens::Simple.read("abc.12")).contains("abc"));
     }
 

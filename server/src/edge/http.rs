@@ -324,6 +324,7 @@ async fn run_check(edge: &Edge, check: &str) -> Result<(), String> {
 async fn metrics(edge: &Edge) -> Response<Body> {
     if let Ok(now) = status(edge).await {
         edge.metrics().refresh(&now);
+        edge.metrics().auth_revision.set(edge.core().auth_revision().cast_signed());
         edge.metrics().refresh_budgets(edge.core(), &now.held);
     }
     let encoder = prometheus::TextEncoder::new();
