@@ -119,7 +119,10 @@ mod tests {
                 tokio::spawn(async move { passwords.run(|| ()).await })
             })
             .collect();
-        tokio::task::yield_now().await;
+        // Each turn of the runtime begins some of them.
+        for _ in 0..WAITING {
+            tokio::task::yield_now().await;
+        }
         assert_eq!(passwords.waiting.load(Ordering::Acquire), WAITING);
         assert_eq!(passwords.run(|| ()).await, Err(Failed::Crowded));
         drop(held);

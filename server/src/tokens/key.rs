@@ -251,10 +251,17 @@ fn ecdsa(pems: &Pems, given: Option<Vec<u8>>, path: &str, size: Size) -> Result<
     Ok(Key::Ecdsa { private, public: signature::UnparsedPublicKey::new(verifying, public) })
 }
 
+/// Bytes of a private key on the curve P-521.
+const P521_SCALAR: usize = 66;
+
 fn p521(pems: &Pems, given: Option<Vec<u8>>, path: &str, public_path: &str) -> Result<Key, String> {
     let wrong = || unreadable("key of that curve", path);
     let mut private = None;
     if let Some((scalar, _)) = pems.ec().ok_or_else(wrong)? {
+        // A shorter one belongs to another curve, and would be taken for a small number of this one.
+        if scalar.len() != P521_SCALAR {
+            return Err(wrong());
+        }
         private = Some(Box::new(p521::ecdsa::SigningKey::from_slice(&scalar).map_err(|_| wrong())?));
     }
     let point = |key: &p521::ecdsa::VerifyingKey| key.to_sec1_point(false).as_bytes().to_vec();
