@@ -1,10 +1,10 @@
 //! `kvorum bench`: a load generator that measures a server from outside.
 //!
 //! For whoever sizes a cluster, hunts a regression or compares kvorum with etcd
-//! (`cargo xtask bench` runs it against both). It speaks HTTP/2 by itself ([`h2`], [`hpack`]) on
-//! one epoll ([`net`]) so that a call costs it a few microseconds: on the machine that serves, a
-//! heavier client would be what is measured. [`drive`] keeps closed and open loops, [`rows`] says
-//! what is asked, [`cost`] what it cost the servers.
+//! (`cargo xtask bench` runs it against both). It speaks HTTP/2 by itself (`h2`, `hpack`) on
+//! one epoll (`net`) so that a call costs it a few microseconds: on the machine that serves, a
+//! heavier client would be what is measured. `drive` keeps closed and open loops, `rows` says
+//! what is asked, `cost` what it cost the servers.
 //!
 //! It refuses: TLS, users and passwords, other machines' processes, and any rate without its
 //! errors: they are counted, printed, and make the exit code 1.

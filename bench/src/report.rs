@@ -2,7 +2,6 @@
 
 use crate::cost::{Costs, DiskCost, Others, ProcessCost};
 use crate::drive::{Bucket, Latencies, Seen};
-use crate::rows::soak::Soak;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -280,6 +279,33 @@ fn figure(value: f64) -> String {
         a if a >= 0.1 => format!("{value:.3}"),
         _ => format!("{value:.5}"),
     }
+}
+
+/// What the row `soak` alone reports.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Soak {
+    /// By kind of call.
+    pub kinds: BTreeMap<&'static str, Latency>,
+    /// The servers over the run; the first one is its beginning.
+    pub points: Vec<Point>,
+    /// Ended before its time.
+    pub interrupted: bool,
+}
+
+/// All servers together at one moment.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Point {
+    pub seconds: f64,
+    /// Calls answered well so far.
+    pub operations: u64,
+    pub cpu_seconds: f64,
+    pub rss_bytes: u64,
+    pub anonymous_bytes: u64,
+    /// What the folder given as `--disk` occupies; absent if it is none.
+    pub disk_bytes: Option<u64>,
+    /// Of the calls that were due in the slice of the run that ends here.
+    pub p99_us: u64,
+    pub max_us: u64,
 }
 
 #[cfg(test)]

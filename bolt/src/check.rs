@@ -17,9 +17,11 @@ const MAX_NESTING: usize = 16;
 /// Something that is wrong with a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
+    /// Number of the page.
     pub page: u64,
     /// Where that page lies in the file, bytes.
     pub offset: u64,
+    /// What is wrong there, for a person.
     pub reason: String,
 }
 

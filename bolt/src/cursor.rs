@@ -28,17 +28,17 @@ pub(crate) struct Cursor<'a, S> {
 }
 
 impl<'a, S: Source> Cursor<'a, S> {
-    pub fn new(db: &'a Db<S>, root: Root) -> Cursor<'a, S> {
+    pub(crate) fn new(db: &'a Db<S>, root: Root) -> Cursor<'a, S> {
         Cursor { db, root: Some(root), path: Vec::new(), last: None, place: (0, 0) }
     }
 
     /// Page and file offset of the page that the last element came from.
-    pub fn place(&self) -> (u64, u64) {
+    pub(crate) fn place(&self) -> (u64, u64) {
         self.place
     }
 
     /// The first element whose key is not below `key`. Only as the first call.
-    pub fn seek(&mut self, key: &[u8]) -> Result<Option<Element>, Error> {
+    pub(crate) fn seek(&mut self, key: &[u8]) -> Result<Option<Element>, Error> {
         let Some(root) = self.root.take() else { panic!("a cursor seeks once, at its beginning") };
         self.enter(root)?;
         while let Some((page, at)) = self.path.last_mut() {
@@ -64,7 +64,7 @@ impl<'a, S: Source> Cursor<'a, S> {
     }
 
     /// The element that comes next.
-    pub fn next(&mut self) -> Result<Option<Element>, Error> {
+    pub(crate) fn next(&mut self) -> Result<Option<Element>, Error> {
         if let Some(root) = self.root.take() {
             self.enter(root)?;
         }

@@ -35,6 +35,7 @@ pub struct Meta {
     pub freelist: u64,
     /// The first page number that was never used.
     pub high_water: u64,
+    /// Number of the transaction that wrote this page; of two valid meta pages the larger counts.
     pub txid: u64,
 }
 

@@ -19,6 +19,8 @@
 //! bytes), to change a file in place, and to believe a file. Nothing that stands in a file makes
 //! it panic, loop, or take more memory than [`MAX_PAGE_BYTES`] for a level of a tree.
 
+#![warn(missing_docs, unreachable_pub, clippy::missing_errors_doc)]
+
 mod check;
 mod cursor;
 mod layout;

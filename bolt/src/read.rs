@@ -16,7 +16,10 @@ pub(crate) const MAX_DEPTH: usize = 48;
 pub trait Source {
     /// Bytes.
     fn size(&self) -> u64;
-    /// Fills `buffer` from `offset` on; anything less is an error.
+    /// Fills `buffer` from `offset` on.
+    ///
+    /// # Errors
+    /// The bytes cannot be read, or fewer than asked for are there.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
 }
 
@@ -56,15 +59,42 @@ impl<S: Source + ?Sized> Source for &S {
 /// Why a file cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// Neither meta page is whole.
     #[error("no valid meta page: page 0: {first}; page 1: {second} (is this a bbolt file?)")]
-    NoMeta { first: &'static str, second: &'static str },
+    NoMeta {
+        /// What is wrong with page 0.
+        first: &'static str,
+        /// What is wrong with page 1.
+        second: &'static str,
+    },
     /// The meta page counts pages that the file does not have.
     #[error("the file is cut short: {size} bytes, its meta page counts {needed}")]
-    Truncated { size: u64, needed: u64 },
+    Truncated {
+        /// Bytes of the file.
+        size: u64,
+        /// Bytes of the pages that are counted.
+        needed: u64,
+    },
+    /// A page is not what the page that names it says, or cannot be read as a page.
     #[error("page {page} (offset {offset}): {reason}")]
-    Page { page: u64, offset: u64, reason: String },
+    Page {
+        /// Number of the page.
+        page: u64,
+        /// Where it lies in the file, bytes.
+        offset: u64,
+        /// What is wrong with it, for a person.
+        reason: String,
+    },
+    /// The source did not give the bytes.
     #[error("reading {length} bytes at offset {offset}: {source}")]
-    Io { offset: u64, length: usize, source: io::Error },
+    Io {
+        /// Where they lie in the file, bytes.
+        offset: u64,
+        /// How many were asked for.
+        length: usize,
+        /// What the source said.
+        source: io::Error,
+    },
 }
 
 /// An open file.
@@ -104,6 +134,9 @@ pub struct Bucket<'a, S> {
 impl<S: Source> Db<S> {
     /// Takes the newer of the two meta pages that is whole. `source` must not change while the
     /// file is open, and must not have the 32 bytes of digest behind it (see [`crate::digest_follows`]).
+    ///
+    /// # Errors
+    /// [`Error::NoMeta`], [`Error::Truncated`] and [`Error::Io`]; pages are not looked at yet.
     pub fn open(source: S) -> Result<Db<S>, Error> {
         let first = meta_at(&source, 0)?;
         // page 1 lies one page size in; if page 0 does not tell it, bbolt tries them all
@@ -160,11 +193,17 @@ impl<S: Source> Db<S> {
     }
 
     /// A bucket of the top level; `None` if there is none of this name.
+    ///
+    /// # Errors
+    /// [`Error::Page`] and [`Error::Io`], of the pages on the way to it.
     pub fn bucket(&self, name: &[u8]) -> Result<Option<Bucket<'_, S>>, Error> {
         self.root().bucket(name)
     }
 
     /// Names of the buckets of the top level, ascending.
+    ///
+    /// # Errors
+    /// [`Error::Page`] and [`Error::Io`], of any page of the top level.
     pub fn buckets(&self) -> Result<Vec<Bytes>, Error> {
         self.root().buckets()
     }
@@ -315,7 +354,10 @@ impl<'a, S: Source> Bucket<'a, S> {
         self.sequence
     }
 
-    /// A bucket in this one.
+    /// A bucket in this one; `None` if there is none of this name.
+    ///
+    /// # Errors
+    /// [`Error::Page`] and [`Error::Io`], of the pages on the way to it.
     pub fn bucket(&self, name: &[u8]) -> Result<Option<Bucket<'a, S>>, Error> {
         let mut cursor = self.cursor();
         match cursor.seek(name)? {
@@ -330,6 +372,9 @@ impl<'a, S: Source> Bucket<'a, S> {
     }
 
     /// Names of the buckets in this one, ascending.
+    ///
+    /// # Errors
+    /// [`Error::Page`] and [`Error::Io`], of any page of this bucket.
     pub fn buckets(&self) -> Result<Vec<Bytes>, Error> {
         let mut names = Vec::new();
         let mut cursor = self.cursor();
@@ -342,6 +387,9 @@ impl<'a, S: Source> Bucket<'a, S> {
     }
 
     /// The value of a key; `None` also if the key names a bucket.
+    ///
+    /// # Errors
+    /// [`Error::Page`] and [`Error::Io`], of the pages on the way to it.
     pub fn get(&self, key: &[u8]) -> Result<Option<Bytes>, Error> {
         let found = self.cursor().seek(key)?;
         Ok(found.filter(|element| element.key == key && !element.bucket).map(|element| element.value))

@@ -23,6 +23,9 @@ pub struct Summary {
 
 impl<S: Source> Db<S> {
     /// One pass over every pair of the file. Remembers the keys that exist.
+    ///
+    /// # Errors
+    /// [`Error::Page`] and [`Error::Io`], of any page of the file.
     pub fn summary(&self) -> Result<Summary, Error> {
         let mut summary = Summary { total_bytes: self.bytes(), ..Summary::default() };
         let mut alive: BTreeSet<Vec<u8>> = BTreeSet::new();

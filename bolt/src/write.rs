@@ -27,12 +27,16 @@ const MIN_CHILDREN: usize = 2;
 /// Why pairs cannot be written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Diverged {
+    /// A key of this many bytes.
     #[error("a key of {0} bytes: bbolt takes 1 to {MAX_KEY}")]
     Key(usize),
+    /// A value of this many bytes.
     #[error("a value of {0} bytes: at most {MAX_VALUE} are written")]
     Value(usize),
+    /// A key or a name is not above the one before it.
     #[error("keys and names of buckets must ascend")]
     Order,
+    /// A pair came before the first bucket.
     #[error("a pair outside of any bucket")]
     NoBucket,
     /// The second pass gave other pairs than the first.
@@ -49,7 +53,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Length of the file.
+    /// Length of the file, bytes.
     pub fn bytes(&self) -> u64 {
         self.high_water * u64::from(PAGE_SIZE)
     }
@@ -74,21 +78,29 @@ impl Default for Planner {
 }
 
 impl Planner {
+    /// A plan of nothing yet.
     pub fn new() -> Planner {
         Planner::default()
     }
 
     /// The pairs that follow belong to this bucket.
+    ///
+    /// # Errors
+    /// The name is not above the one before it, or has a size that bbolt does not take.
     pub fn bucket(&mut self, name: &[u8]) -> Result<(), Diverged> {
         self.file.bucket(name, &mut Vec::new())
     }
 
-    /// Bytes of the next pair.
+    /// The next pair, by the bytes of its key and of its value.
+    ///
+    /// # Errors
+    /// There is no bucket yet, or bbolt takes no key or value of that size.
     pub fn pair(&mut self, key: usize, value: usize) -> Result<(), Diverged> {
         sizes(key, value)?;
         self.file.pair(&key, value, |leaf| leaf.push(key, value), &mut Vec::new())
     }
 
+    /// The plan of all that was given.
     pub fn finish(self) -> Plan {
         self.file.finish(&mut Vec::new())
     }
@@ -105,6 +117,7 @@ pub struct Writer {
 }
 
 impl Writer {
+    /// Begins the file of this plan. Its meta pages and its freelist are ready at once.
     pub fn new(plan: Plan) -> Writer {
         let meta = Meta {
             page_size: PAGE_SIZE,
@@ -122,11 +135,19 @@ impl Writer {
     }
 
     /// The pairs that follow belong to this bucket.
+    ///
+    /// # Errors
+    /// The name is not above the one before it, or has a size that bbolt does not take.
     pub fn bucket(&mut self, name: &[u8]) -> Result<(), Diverged> {
         self.last.clear();
         self.file.bucket(name, &mut self.out)
     }
 
+    /// The next pair.
+    ///
+    /// # Errors
+    /// As in the first pass; also if the key is not above the one before it, or the file grows
+    /// longer than planned.
     pub fn pair(&mut self, key: &[u8], value: &[u8]) -> Result<(), Diverged> {
         sizes(key.len(), value.len())?;
         if self.last.as_slice() >= key {
@@ -152,8 +173,11 @@ impl Writer {
         std::mem::take(&mut self.out)
     }
 
-    /// The rest of the file. Refuses when it is not the file that was planned; what was taken
-    /// before is worthless then.
+    /// The rest of the file.
+    ///
+    /// # Errors
+    /// [`Diverged::Plan`]: the pairs were not those of the first pass. What was taken before is
+    /// worthless then.
     pub fn finish(self) -> Result<Vec<u8>, Diverged> {
         let Writer { plan, file, mut out, emitted, .. } = self;
         let written = file.finish(&mut out);

@@ -28,7 +28,7 @@ pub(crate) enum Target {
 
 impl Address {
     /// Reads an endpoint. One without a scheme is encrypted if `tls` is there.
-    pub fn parse(given: &str, tls: bool) -> Result<Address> {
+    pub(crate) fn parse(given: &str, tls: bool) -> Result<Address> {
         let bad = |reason: &str| Error::Endpoint { endpoint: given.to_owned(), reason: reason.to_owned() };
         let (scheme, rest) = match given.split_once("://") {
             Some((scheme, rest)) => (Some(scheme), rest),
@@ -74,7 +74,7 @@ impl Address {
     /// Reads any text as etcd's client does: path, query and user of a URL are
     /// passed over, no host is this one, and what is no address is an endpoint
     /// that is never reached.
-    pub fn any(given: &str, tls: bool) -> Address {
+    pub(crate) fn any(given: &str, tls: bool) -> Address {
         let read = match given.split_once("://") {
             Some((scheme, rest)) if ["http", "https"].contains(&scheme.to_ascii_lowercase().as_str()) => {
                 let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
@@ -95,7 +95,7 @@ impl Address {
     }
 
     /// What requests say of where they go.
-    pub fn origin(&self) -> Uri {
+    pub(crate) fn origin(&self) -> Uri {
         let scheme = if self.encrypted { "https" } else { "http" };
         let authority = match &self.target {
             Target::Tcp(host, port) if host.contains(':') => format!("[{host}]:{port}"),
@@ -106,7 +106,7 @@ impl Address {
     }
 
     /// The name that a certificate has to have, if nothing else is asked for.
-    pub fn host(&self) -> &str {
+    pub(crate) fn host(&self) -> &str {
         match &self.target {
             Target::Tcp(host, _) => host,
             Target::Unix(_) | Target::Nowhere(_) => "localhost",

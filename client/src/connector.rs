@@ -42,7 +42,7 @@ pub(crate) struct Dialer {
 impl Dialer {
     /// For one connection, and the news of whether the server is there: it
     /// speaks first, so a request that is sent only then has a reader.
-    pub fn connector(&self) -> (Connector, oneshot::Receiver<io::Result<()>>) {
+    pub(crate) fn connector(&self) -> (Connector, oneshot::Receiver<io::Result<()>>) {
         let (tell, heard) = oneshot::channel();
         (Connector { dialer: self.clone(), tell: Some(tell) }, heard)
     }
@@ -54,7 +54,7 @@ impl Dialer {
     }
 
     /// A connection for whoever speaks `protocol`, ALPN's name of it.
-    pub async fn socket(&self, protocol: &str) -> io::Result<Box<dyn Wire>> {
+    pub(crate) async fn socket(&self, protocol: &str) -> io::Result<Box<dyn Wire>> {
         match &self.address.target {
             Target::Tcp(host, port) => {
                 let socket = TcpStream::connect((host.as_str(), *port)).await?;

@@ -64,7 +64,7 @@ pub(crate) struct Connection {
 }
 
 impl Endpoints {
-    pub fn new(options: &Options) -> Result<Endpoints> {
+    pub(crate) fn new(options: &Options) -> Result<Endpoints> {
         let tls = options.tls.as_ref();
         let read = |given: &String| match options.any_endpoint {
             true => Ok(Address::any(given, tls.is_some())),
@@ -84,17 +84,17 @@ impl Endpoints {
         Ok(Endpoints { list, current: AtomicUsize::new(0), spread: options.spread })
     }
 
-    pub fn addresses(&self) -> Vec<String> {
+    pub(crate) fn addresses(&self) -> Vec<String> {
         self.list.iter().map(|one| one.address.clone()).collect()
     }
 
     /// How connections to the first endpoint are made.
-    pub fn dialer(&self) -> &Dialer {
+    pub(crate) fn dialer(&self) -> &Dialer {
         &self.list[0].dialer
     }
 
     /// Why there is no connection after all this time.
-    pub fn why(&self) -> String {
+    pub(crate) fn why(&self) -> String {
         let why = |one: &Arc<One>| match one.lock().why.as_str() {
             "" => format!("{}: no connection in time", one.address),
             why => format!("{}: {why}", one.address),
@@ -104,7 +104,7 @@ impl Endpoints {
 
     /// A connection to the endpoint whose turn it is, or to the first one that
     /// can be reached. One round, without waiting in between.
-    pub async fn connect(&self) -> Result<Connection> {
+    pub(crate) async fn connect(&self) -> Result<Connection> {
         let (well, resting) = self.order();
         // The usual case: nothing is to be made.
         if let Some(ready) = well.iter().find_map(|&at| self.list[at].ready().map(|c| self.connection(at, c))) {
@@ -144,7 +144,7 @@ impl Endpoints {
     }
 
     /// The connection failed: the next use makes a new one, elsewhere.
-    pub fn broken(&self, connection: &Connection) {
+    pub(crate) fn broken(&self, connection: &Connection) {
         // Many calls tell of the end of one connection; there may be a new one.
         if self.list[connection.at].lost(connection.life) {
             self.avoid(connection);
@@ -152,7 +152,7 @@ impl Endpoints {
     }
 
     /// The endpoint answers but is of no use now: try another.
-    pub fn avoid(&self, connection: &Connection) {
+    pub(crate) fn avoid(&self, connection: &Connection) {
         self.list[connection.at].rest();
         let next = (connection.at + 1) % self.list.len();
         // Only if nobody has moved on already.
@@ -160,7 +160,7 @@ impl Endpoints {
     }
 
     /// The endpoint in use did not answer in time.
-    pub fn avoid_current(&self) {
+    pub(crate) fn avoid_current(&self) {
         if self.spread == Spread::Stay {
             let at = self.current.load(Ordering::Relaxed) % self.list.len();
             self.list[at].rest();
@@ -168,7 +168,7 @@ impl Endpoints {
     }
 
     /// The endpoint has answered.
-    pub fn well(&self, connection: &Connection) {
+    pub(crate) fn well(&self, connection: &Connection) {
         self.list[connection.at].well();
     }
 

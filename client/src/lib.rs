@@ -71,6 +71,8 @@
 //! # Ok::<(), client::Error>(())
 //! ```
 
+#![warn(missing_docs, unreachable_pub, clippy::missing_errors_doc)]
+
 mod address;
 mod auth;
 mod call;

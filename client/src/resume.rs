@@ -31,19 +31,19 @@ pub(crate) struct Resume {
 }
 
 impl Resume {
-    pub fn new(request: WatchCreateRequest) -> Resume {
+    pub(crate) fn new(request: WatchCreateRequest) -> Resume {
         Resume { next: request.start_revision, request, pieces: Vec::new() }
     }
 
     /// What to ask for on a new stream. Pieces of an unfinished response come
     /// again.
-    pub fn request(&mut self) -> WatchCreateRequest {
+    pub(crate) fn request(&mut self) -> WatchCreateRequest {
         self.pieces.clear();
         WatchCreateRequest { start_revision: self.next, watch_id: 0, ..self.request.clone() }
     }
 
     /// Takes a response in. `None`: there is nothing to deliver yet.
-    pub fn take(&mut self, response: WatchResponse) -> Result<Option<Batch>, Error> {
+    pub(crate) fn take(&mut self, response: WatchResponse) -> Result<Option<Batch>, Error> {
         if response.canceled {
             return Err(ended(response));
         }

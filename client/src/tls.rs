@@ -34,7 +34,7 @@ pub(crate) struct Handshake {
 
 impl Handshake {
     /// Reads all files once, so that a wrong one is told of at once.
-    pub fn new(tls: &Tls) -> Result<Handshake> {
+    pub(crate) fn new(tls: &Tls) -> Result<Handshake> {
         let (roots, named) = match &tls.ca {
             _ if tls.insecure_skip_verify => (RootCertStore::empty(), Vec::new()),
             Some(file) => (named_roots(file)?, certificates(file)?),
@@ -48,7 +48,7 @@ impl Handshake {
 
     /// A configuration with the certificate and the key that the files hold
     /// now: they are renewed under a running client.
-    pub fn config(&self) -> Result<ClientConfig> {
+    pub(crate) fn config(&self) -> Result<ClientConfig> {
         let provider = Arc::new(p521::provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
@@ -75,7 +75,7 @@ impl Handshake {
     }
 
     /// The name that the certificate of this host has to have.
-    pub fn name(&self, host: &str) -> Result<ServerName<'static>> {
+    pub(crate) fn name(&self, host: &str) -> Result<ServerName<'static>> {
         self.server_name.clone().map_or_else(|| server_name(host), Ok)
     }
 }

@@ -27,18 +27,18 @@ impl std::fmt::Debug for Held {
 }
 
 impl Token {
-    pub fn new(options: &Options) -> Token {
+    pub(crate) fn new(options: &Options) -> Token {
         let held = Held { token: options.token.clone(), generation: 0 };
         Token { user: options.user.clone(), held: Mutex::new(held), asking: tokio::sync::Mutex::default() }
     }
 
     /// Whether another one can be had.
-    pub fn renewable(&self) -> bool {
+    pub(crate) fn renewable(&self) -> bool {
         self.user.is_some()
     }
 
     /// The token, and the number of its life.
-    pub fn held(&self) -> (Option<String>, u64) {
+    pub(crate) fn held(&self) -> (Option<String>, u64) {
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner).clone();
         (held.token, held.generation)
     }

@@ -92,6 +92,11 @@ impl Consensus {
         self.out.install = None;
     }
 
+    /// The index below the first entry of the log.
+    pub fn log_begins_behind(&self) -> u64 {
+        self.raw.raft.raft_log.store.boundary()
+    }
+
     /// Leader: the newest checkpoint, for followers behind the log.
     pub fn offer_snapshot(&mut self, snapshot: Snapshot) {
         assert!(snapshot.index > 0 && snapshot.index <= self.applied);

@@ -1,4 +1,4 @@
-//! One run of one command: its words, and what they give access to.
+//! A command, a row of the table of commands; and one run of it: its words, and what they give access to.
 
 use std::{
     cell::{OnceCell, RefCell},
@@ -8,23 +8,35 @@ use std::{
     time::Duration,
 };
 
-use client::{Client, Options};
+use client::Options;
 use cobra::{Flag, Values};
 use tokio::runtime::Runtime;
 
 use crate::{
-    connect, env,
+    env,
     exit::{ERROR, Failure, Outcome},
     print::{Answer, Format, Printer, look::Look},
     raw,
 };
+
+/// The name under which this is the stock tool and nothing more.
+pub const STOCK: &str = "etcdctl";
+
+/// What carries a command out.
+pub type Run = fn(&Call) -> Outcome;
+
+/// One command: a row of the table.
+pub type Command = cobra::Command<Run>;
+
+/// Words that were understood.
+pub type Parsed = cobra::Parsed<Run>;
 
 /// A command under way. Reading a flag that the command does not have is a
 /// mistake of ours and panics.
 #[derive(Debug)]
 pub struct Call {
     /// The program, its parents, the command.
-    pub path: Vec<&'static crate::commands::Command>,
+    pub path: Vec<&'static Command>,
     /// The words that are no flags.
     pub args: Vec<String>,
     /// How many of them stood before `--`, if it was there.
@@ -33,13 +45,14 @@ pub struct Call {
     typed: Values,
     /// What was typed and what the environment says; set by [`Call::prepare`].
     prepared: OnceCell<Values>,
-    options: RefCell<Option<Options>>,
+    /// Read once: a password may have to be asked for.
+    pub(crate) options: RefCell<Option<Options>>,
     runtime: OnceCell<Runtime>,
 }
 
 impl Call {
     /// A call of what was parsed.
-    pub fn new(parsed: crate::commands::Parsed) -> Call {
+    pub fn new(parsed: Parsed) -> Call {
         Call {
             path: parsed.path,
             args: parsed.args,
@@ -58,7 +71,7 @@ impl Call {
 
     /// Whether this is more than the stock tool: `kvorum ctl`.
     pub fn is_ours(&self) -> bool {
-        self.program() != crate::STOCK
+        self.program() != STOCK
     }
 
     /// One argument, if it was given.
@@ -78,7 +91,7 @@ impl Call {
         cobra::flag(&self.path, name)
     }
 
-    fn values(&self) -> &Values {
+    pub(crate) fn values(&self) -> &Values {
         self.prepared.get().unwrap_or(&self.typed)
     }
 
@@ -149,64 +162,6 @@ impl Call {
         Format::of(self.text("write-out"), self.is_ours()).map(drop)
     }
 
-    /// The options of the client that the flags describe.
-    ///
-    /// # Errors
-    /// See [`connect::options`].
-    pub fn options(&self) -> Outcome<Options> {
-        self.prepare()?;
-        // Once: a password may have to be asked for.
-        if let Some(options) = &*self.options.borrow() {
-            return Ok(options.clone());
-        }
-        let options = connect::options(self)?;
-        self.options.replace(Some(options.clone()));
-        Ok(options)
-    }
-
-    /// Reads the flags anew when options are wanted again: where the stock tool
-    /// makes two clients, it asks for the password twice.
-    pub fn forget_options(&self) {
-        self.options.replace(None);
-    }
-
-    /// The client that the flags describe; if they name a user, it has signed in.
-    ///
-    /// # Errors
-    /// See [`connect::client`] and [`connect::sign_in`].
-    pub fn connect(&self) -> Outcome<Client> {
-        let client = self.client()?;
-        self.sign_in(&client)?;
-        self.text_only()?;
-        Ok(client)
-    }
-
-    /// What the protocol has as text must be text: arguments, unless the
-    /// command's are bytes, and its own flags.
-    fn text_only(&self) -> Outcome {
-        let command = self.path.last().expect("the path begins with the program");
-        let given =
-            command.flags.iter().map(|flag| self.values().last(flag)).chain(self.args.iter().map(String::as_str));
-        if command.raw || given.into_iter().all(raw::is_text) { Ok(()) } else { Err(connect::no_text()) }
-    }
-
-    /// The client that the flags describe. Nothing is connected yet.
-    ///
-    /// # Errors
-    /// See [`connect::client`].
-    pub fn client(&self) -> Outcome<Client> {
-        let _entered = self.runtime().enter();
-        connect::client(self.options()?)
-    }
-
-    /// Signs in.
-    ///
-    /// # Errors
-    /// See [`connect::sign_in`].
-    pub fn sign_in(&self, client: &Client) -> Outcome {
-        self.block_on(connect::sign_in(client))
-    }
-
     /// The printer that the flags describe.
     ///
     /// # Errors
@@ -254,7 +209,7 @@ impl Call {
         })
     }
 
-    fn runtime(&self) -> &Runtime {
+    pub(crate) fn runtime(&self) -> &Runtime {
         self.runtime.get_or_init(|| {
             tokio::runtime::Builder::new_current_thread()
                 .enable_all()

@@ -66,6 +66,65 @@ pub const HINTS: Flag = Flag::switch("hints", "say what to try next below an err
 
 const DEFAULT_REQUEST_BYTES: usize = 2 << 20;
 
+impl Call {
+    /// The options of the client that the flags describe.
+    ///
+    /// # Errors
+    /// See [`options`].
+    pub fn options(&self) -> Outcome<Options> {
+        self.prepare()?;
+        if let Some(options) = &*self.options.borrow() {
+            return Ok(options.clone());
+        }
+        let options = options(self)?;
+        self.options.replace(Some(options.clone()));
+        Ok(options)
+    }
+
+    /// Reads the flags anew when options are wanted again: where the stock tool
+    /// makes two clients, it asks for the password twice.
+    pub fn forget_options(&self) {
+        self.options.replace(None);
+    }
+
+    /// The client that the flags describe; if they name a user, it has signed in.
+    ///
+    /// # Errors
+    /// See [`client()`] and [`sign_in`].
+    pub fn connect(&self) -> Outcome<Client> {
+        let client = self.client()?;
+        self.sign_in(&client)?;
+        self.text_only()?;
+        Ok(client)
+    }
+
+    /// What the protocol has as text must be text: arguments, unless the
+    /// command's are bytes, and its own flags.
+    fn text_only(&self) -> Outcome {
+        let command = self.path.last().expect("the path begins with the program");
+        let given =
+            command.flags.iter().map(|flag| self.values().last(flag)).chain(self.args.iter().map(String::as_str));
+        if command.raw || given.into_iter().all(raw::is_text) { Ok(()) } else { Err(no_text()) }
+    }
+
+    /// The client that the flags describe. Nothing is connected yet.
+    ///
+    /// # Errors
+    /// See [`client()`].
+    pub fn client(&self) -> Outcome<Client> {
+        let _entered = self.runtime().enter();
+        client(self.options()?)
+    }
+
+    /// Signs in.
+    ///
+    /// # Errors
+    /// See [`sign_in`].
+    pub fn sign_in(&self, client: &Client) -> Outcome {
+        self.block_on(sign_in(client))
+    }
+}
+
 /// What the global flags say, as options of the client.
 ///
 /// # Errors

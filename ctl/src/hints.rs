@@ -6,7 +6,7 @@ use std::io::IsTerminal;
 use cobra::{Flag, Misread};
 
 use crate::{
-    commands::{Command, Run},
+    call::{Command, Run},
     connect, env,
     exit::Failure,
 };

@@ -32,15 +32,16 @@ pub mod log;
 pub mod print;
 pub mod progress;
 pub mod screen;
+mod stdout;
 pub mod terminal;
 
-use std::{ffi::OsString, io::Write, os::unix::ffi::OsStrExt};
+use std::{ffi::OsString, os::unix::ffi::OsStrExt};
 
+pub use call::STOCK;
 pub use cobra::raw;
 use exit::{ERROR, Failure, Outcome};
-
-/// The name under which this is the stock tool and nothing more.
-pub const STOCK: &str = "etcdctl";
+pub use stdout::say;
+pub(crate) use stdout::write;
 
 /// Runs the program with the words after its name; the exit code is etcdctl's.
 pub fn run(name: &str, args: &[OsString]) -> i32 {
@@ -68,7 +69,7 @@ pub fn run(name: &str, args: &[OsString]) -> i32 {
 }
 
 /// Says what went wrong; the exit code.
-fn ended(outcome: Outcome, path: &[&'static commands::Command], hints: bool) -> i32 {
+fn ended(outcome: Outcome, path: &[&'static call::Command], hints: bool) -> i32 {
     let Err(failure) = outcome else { return 0 };
     match &failure {
         Failure::Silent(_) | Failure::Told { .. } => {}
@@ -86,7 +87,7 @@ fn hint(wanted: bool, find: impl FnOnce() -> Option<String>) {
     }
 }
 
-fn perform(parsed: commands::Parsed, hints: bool) -> Outcome {
+fn perform(parsed: call::Parsed, hints: bool) -> Outcome {
     let run = parsed.runnable().map_err(Failure::Usage)?;
     let wants_help = parsed.values.switch(&cobra::HELP);
     let call = call::Call::new(parsed);
@@ -99,21 +100,4 @@ fn perform(parsed: commands::Parsed, hints: bool) -> Outcome {
         hint(hints, || hints::of_unknown_command(&call.path, word));
     }
     Ok(())
-}
-
-/// Writes to standard output. A reader that has gone away ends the program
-/// quietly, as it ends any tool in a pipe.
-///
-/// # Errors
-/// If standard output fails.
-pub fn say(text: &str) -> Outcome {
-    write(text.as_bytes())
-}
-
-pub(crate) fn write(bytes: &[u8]) -> Outcome {
-    let mut out = std::io::stdout().lock();
-    out.write_all(bytes).and_then(|()| out.flush()).map_err(|e| match e.kind() {
-        std::io::ErrorKind::BrokenPipe => Failure::Silent(141),
-        _ => Failure::io(&e),
-    })
 }

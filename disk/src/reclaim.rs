@@ -4,7 +4,7 @@
 //! state/seg-%08x.part    what is rewritten; removed at a start
 //! ```
 //!
-//! [`read`] and [`write`] in turn, then [`finish`]. Records are copied as they are, so their own
+//! [`read`] and [`write()`] in turn, then [`finish`]. Records are copied as they are, so their own
 //! checksums go with them: nothing that is damaged gets a new one. The new file is verified and
 //! flushed before it has its name. The old files stay until no kept checkpoint names them.
 //!

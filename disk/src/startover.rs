@@ -1,11 +1,9 @@
-//! A member with peers starts over: its state is of no use, and a leader's snapshot replaces it.
+//! A member with peers starts over: its state is of no use, and the leader's replaces it.
 //!
-//! The state becomes an empty one at index 0, where no log begins, so that nothing but a snapshot can
+//! The state becomes an empty one at index 0, where no log begins, so that nothing but another member's can
 //! fill it. It is put in place as a snapshot is ([`crate::transfer`]): before the rename of
 //! `incoming/ready` the member is the old one, after it it has started over, and a crash leaves one of
-//! the two. The files of the old state go to `aside/`. The log, which does not join the new state, is
-//! given up by the recovery that follows ([`crate::OnDoubt::Peers`]); it remembers what the member
-//! promised.
+//! the two. The files of the old state go to `aside/`. The log stays: what it holds was acknowledged.
 //!
 //! `log/rebuilt` counts, so that a member that differs again soon is not rebuilt for ever.
 
@@ -37,7 +35,7 @@ pub enum Why {
 pub struct Rebuilt {
     pub damaged: u64,
     pub differs: u64,
-    /// Index of the newest entry that the member knew when it last did because it differed.
+    /// The entry at which it differed when it last did because of that.
     pub at: u64,
 }
 
@@ -69,12 +67,12 @@ pub fn rebuilt(files: &dyn Files, id: Identity) -> Result<Rebuilt, Fault> {
     }
 }
 
-/// Gives the state up. `head` is that of an empty state at index 0 which knows the members; `at` the
-/// newest entry that is known. Durable once this returns.
+/// Gives the state up. `head` is that of an empty state at index 0 which knows the members. Durable once this
+/// returns.
 ///
 /// # Errors
 /// What the operating system says. Repeating it is safe, and so is a start after a crash.
-pub fn start_over(files: &dyn Files, id: Identity, head: &ImageHead, why: Why, at: u64) -> Result<(), Fault> {
+pub fn start_over(files: &dyn Files, id: Identity, head: &ImageHead) -> Result<(), Fault> {
     assert_eq!(head.applied.index, 0, "no log joins the state of a member that starts over");
     drop_incoming(files)?;
     files.make_dir(DIR).and_then(|()| files.sync_dir("")).map_err(|e| Fault::io(DIR, 0, e))?;
@@ -84,7 +82,7 @@ pub fn start_over(files: &dyn Files, id: Identity, head: &ImageHead, why: Why, a
     transfer::decide(files, &empty)?;
     // Behind the deed: counted before it, it would forbid what a crash or a full disk prevented. A crash in
     // between leaves one uncounted, which costs one more at most.
-    remember(files, id, why, at)
+    count(files, id, Why::Damaged, 0)
 }
 
 /// The members and voters that a readable manifest knows, the newest that has them.
@@ -106,7 +104,11 @@ pub fn known_head(files: &dyn Files, id: Identity) -> Result<Option<ImageHead>, 
     Ok(None)
 }
 
-fn remember(files: &dyn Files, id: Identity, why: Why, at: u64) -> Result<(), Fault> {
+/// One more: a state was given up. `at`: the entry at which it differed.
+///
+/// # Errors
+/// What the operating system says.
+pub fn count(files: &dyn Files, id: Identity, why: Why, at: u64) -> Result<(), Fault> {
     files.make_dir(LOG).and_then(|()| files.sync_dir("")).map_err(|e| Fault::io(LOG, 0, e))?;
     let Rebuilt { damaged, differs, at } = rebuilt(files, id)?.and(why, at);
     let mut value = Vec::new();

@@ -153,13 +153,13 @@ fn a_member_that_differs_restarts_in_place_and_is_rebuilt() {
             futures_util::future::join_all(batch.iter().copied().map(put)).await;
         }
         let until = Instant::now() + PATIENCE;
-        while !members[2].log().contains("this member has a state again") {
+        while !members[2].log().contains("the leader's state is in place") {
             assert!(Instant::now() < until, "it is not rebuilt: {}", members[2].log());
             tokio::time::sleep(LOOK_EVERY).await;
         }
     });
     let log = members[2].log();
-    for text in ["differs from what the other members agree on", "restarting the member", "this member starts over"] {
+    for text in ["differs from what the other members agree on", "restarting the member", "receiving the snapshot"] {
         assert!(log.contains(text), "{text}: {log}");
     }
     assert!(members[2].ended().is_none() && members[2].pid() == pid, "whoever looks after the process sees no end");

@@ -51,12 +51,25 @@ pub(crate) struct Applier {
     rests_until: u64,
     /// When it was last told that it cannot be read.
     told: Option<u64>,
+    /// There is no state: of an entry that is no membership change nothing but its place counts.
+    discards: bool,
 }
 
 impl Applier {
-    pub(crate) fn new(applied: u64) -> Applier {
-        let (queue, since, of_leases) = Default::default();
-        Applier { queue, since, of_leases, bytes: 0, applied, reading: None, fetched: None, rests_until: 0, told: None }
+    /// `discards`: this member has no state yet.
+    pub(crate) fn new(applied: u64, discards: bool) -> Applier {
+        Applier {
+            queue: VecDeque::new(),
+            since: VecDeque::new(),
+            of_leases: VecDeque::new(),
+            bytes: 0,
+            applied,
+            reading: None,
+            fetched: None,
+            rests_until: 0,
+            told: None,
+            discards,
+        }
     }
 
     pub(crate) fn committed(&mut self, now: u64, entries: impl Iterator<Item = Entry>) {
@@ -143,6 +156,7 @@ impl Applier {
         self.reading = None;
         self.fetched = None;
         self.rests_until = 0;
+        self.discards = false;
     }
 
     /// Applies the next entry, if it is its turn. None: nothing waits, its value must be read first,
@@ -169,7 +183,8 @@ impl Applier {
         let at = Position { index: entry.index, term: entry.term };
         let fetched = self.fetched.take();
         let before = g.store.compacted();
-        match g.store.apply(at, &entry.data, fetched.as_ref()) {
+        let data = if self.discards { Bytes::new() } else { entry.data.clone() };
+        match g.store.apply(at, &data, fetched.as_ref()) {
             Ok(Outcome::Park(handle)) => {
                 self.bytes += entry.data.len() as u64;
                 self.queue.push_front(entry);

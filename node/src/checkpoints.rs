@@ -254,6 +254,17 @@ impl Checkpoints {
         }
     }
 
+    /// The manifest of the newest one, for a member that wants one at `least` or above. None: it is taken first.
+    pub(crate) fn offer(&mut self, g: &Ground, least: u64) -> Option<Bytes> {
+        if let Some(snapshot) = self.offered.as_ref().filter(|snapshot| snapshot.index >= least) {
+            return Some(snapshot.manifest.clone());
+        }
+        if self.running.is_none() {
+            self.want(g.store.applied().index.max(least));
+        }
+        None
+    }
+
     pub(crate) fn tick(&mut self, g: &Ground) {
         let threshold = g.config.checkpoint_bytes.max(self.rows_bytes.saturating_mul(4));
         if self.log_bytes >= threshold {

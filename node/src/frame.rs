@@ -110,6 +110,18 @@ pub enum Frame {
         compacted: i64,
         records: Vec<Bytes>,
     },
+    /// The asker's state is of no use and its log is whole: it wants a checkpoint at `least` or above.
+    StateWanted {
+        boot: u64,
+        token: u64,
+        least: u64,
+    },
+    /// The manifest of such a checkpoint of the sender.
+    StateOffer {
+        boot: u64,
+        token: u64,
+        manifest: Bytes,
+    },
     /// The transfer of the checkpoint at `index` ended at the receiver.
     TransferEnded {
         index: u64,
@@ -183,6 +195,7 @@ pub fn lane(frame: &Frame) -> Lane {
         Frame::Raft(_) => Lane::Log,
         Frame::Chunk { .. } | Frame::ChunkRequest { .. } => Lane::Bulk,
         Frame::Records { .. } | Frame::RecordsWanted { .. } => Lane::Bulk,
+        Frame::StateOffer { .. } => Lane::Bulk,
         Frame::Forward { .. } | Frame::ForwardQuestion { .. } => Lane::Forward,
         _ => Lane::Urgent,
     }
@@ -219,6 +232,8 @@ const FORWARD_MISSING: u8 = 17;
 const ABLE: u8 = 15;
 const RECORDS_WANTED: u8 = 18;
 const RECORDS: u8 = 19;
+const STATE_WANTED: u8 = 20;
+const STATE_OFFER: u8 = 21;
 
 /// Appends the bytes of `frame` to `out`.
 pub fn encode(frame: &Frame, out: &mut Vec<u8>) {
@@ -285,6 +300,11 @@ pub fn encode(frame: &Frame, out: &mut Vec<u8>) {
                 put_bytes(out, record);
             }
         }
+        Frame::StateWanted { boot, token, least } => put_numbers(out, STATE_WANTED, &[*boot, *token, *least]),
+        Frame::StateOffer { boot, token, manifest } => {
+            put_numbers(out, STATE_OFFER, &[*boot, *token]);
+            put_bytes(out, manifest);
+        }
         Frame::TransferEnded { index, ok } => put_numbers(out, TRANSFER_ENDED, &[*index, *ok as u64]),
         Frame::Standing { boot, question, standing } => put_standing(out, *boot, *question, standing),
         Frame::Digest { index, digest } => {
@@ -332,6 +352,8 @@ pub fn decode(mut bytes: Bytes) -> Result<Frame, Malformed> {
             Frame::RecordsWanted { boot, token, after, before, most: r.u32()? }
         }
         RECORDS => r.records()?,
+        STATE_WANTED => Frame::StateWanted { boot: r.u64()?, token: r.u64()?, least: r.u64()? },
+        STATE_OFFER => Frame::StateOffer { boot: r.u64()?, token: r.u64()?, manifest: r.bytes()? },
         TRANSFER_ENDED => Frame::TransferEnded { index: r.u64()?, ok: r.flag()? },
         STANDING => r.standing()?,
         DIGEST => Frame::Digest { index: r.u64()?, digest: r.u64()? as u128 | (r.u64()? as u128) << 64 },

@@ -16,6 +16,9 @@ const HANDOVER: u64 = 500 / TICK_MS;
 /// And in all at most this long for its checkpoint. Ticks.
 const STOP: u64 = 1_000 / TICK_MS;
 
+/// A member whose state is wrong campaigns when nobody has led for so many election timeouts.
+const LAST_RESORT: u64 = 10;
+
 /// Why a member that differs is not rebuilt by itself.
 fn stays(before: Rebuilt, index: u64) -> String {
     format!(
@@ -35,11 +38,15 @@ pub(crate) struct Health {
     stalled: BTreeSet<JobId>,
     stop: Option<Stop>,
     corrupt: bool,
-    /// This member has no state: it waits for a snapshot of the leader.
+    /// This member has no state: the leader's is awaited.
     empty: bool,
+    /// Its log is whole.
+    has_log: bool,
     /// How often it has started over.
     rebuilt: Rebuilt,
     rebuild: Option<Rebuild>,
+    /// While the state is wrong: since when nobody leads.
+    leaderless: Option<u64>,
     marks: BTreeMap<u64, u128>,
     /// Per index: what each peer said.
     peers: BTreeMap<u64, BTreeMap<u64, u128>>,
@@ -51,12 +58,11 @@ pub(crate) struct Health {
     lost_data: BTreeSet<u64>,
 }
 
-/// A member that differs restarts, to start over.
+/// The state of a member that differs is to be replaced.
 struct Rebuild {
     /// Entry at which it differs.
     index: u64,
-    since: u64,
-    /// It is remembered over the restart.
+    /// It is remembered over a restart.
     marked: bool,
 }
 
@@ -125,7 +131,7 @@ impl Health {
     pub(crate) fn tick(&mut self, g: &mut Ground, overdue: bool, writing: bool) -> bool {
         self.overdue = overdue;
         self.hand_over_again(g);
-        self.go_on_rebuilding(g);
+        self.lead_if_nobody_can(g);
         self.tell_undecided(g);
         self.go_on_stopping(g, writing)
     }
@@ -194,7 +200,7 @@ impl Health {
     fn go_on_stopping(&mut self, g: &mut Ground, writing: bool) -> bool {
         let (leads, alone) = (g.is_leader(), g.successor().is_none());
         let now = g.now;
-        let small = g.store.keys() < 100_000;
+        let (small, lacks) = (g.store.keys() < 100_000, self.lacks_state());
         let Some(stop) = &mut self.stop else { return false };
         let waited = now - stop.since;
         if !stop.handed_over {
@@ -206,7 +212,7 @@ impl Health {
         if !stop.checkpoint {
             // A large store is not worth a slow stop: the log has everything.
             stop.checkpoint = true;
-            if small {
+            if small && !lacks {
                 return true;
             }
         }
@@ -306,10 +312,10 @@ impl Health {
         self.undecided.as_ref().is_some_and(|undecided| undecided.told && heard(undecided) >= voters)
     }
 
-    /// The member restarts and starts over, unless it did so just before.
+    /// The leader's state is to replace this one, unless that was done just before.
     fn begin_rebuild(&mut self, g: &mut Ground, index: u64) {
         if self.rebuilt.allows(index) {
-            self.rebuild = Some(Rebuild { index, since: g.now, marked: false });
+            self.rebuild = Some(Rebuild { index, marked: false });
         } else {
             g.note(Level::Error, stays(self.rebuilt, index));
         }
@@ -322,13 +328,40 @@ impl Health {
         }
     }
 
-    /// It restarts when another member leads, and at the latest when it has waited long enough for that.
-    fn go_on_rebuilding(&mut self, g: &mut Ground) {
-        let Some(Rebuild { index, since, marked: true }) = self.rebuild else { return };
-        if self.stop.is_none() && (!g.is_leader() || g.now - since >= 2 * g.config.election_ticks()) {
-            self.rebuild = None;
-            g.restart(format!("the state differs from the other members' at entry {index}"));
+    /// The log of this member may be the only one with the newest entries. If nobody has led for long, it
+    /// campaigns all the same: its log is right. It hands over as soon as another member has caught up.
+    fn lead_if_nobody_can(&mut self, g: &mut Ground) {
+        if !self.corrupt || (self.empty && !self.has_log) {
+            return;
         }
+        if g.leader != 0 {
+            self.leaderless = None;
+            return g.bar(Bar::Corrupt, true);
+        }
+        let since = *self.leaderless.get_or_insert(g.now);
+        if g.now - since == LAST_RESORT * g.config.election_ticks() {
+            g.note(
+                Level::Warn,
+                "nobody leads: this member stands for election with its log, and will hand over".into(),
+            );
+            g.bar(Bar::Corrupt, false);
+        }
+    }
+
+    /// There is no state, or it is to be replaced: nothing of it may be kept, and the log stays whole.
+    pub(crate) fn lacks_state(&self) -> bool {
+        self.empty || self.rebuild.is_some()
+    }
+
+    /// The leader's state is wanted in the place of this one, beside the log.
+    pub(crate) fn wants_state(&self) -> bool {
+        let differs = self.rebuild.as_ref().is_some_and(|rebuild| rebuild.marked);
+        self.stop.is_none() && (differs || (self.empty && self.has_log))
+    }
+
+    /// The entry at which the state differed that is to be replaced.
+    pub(crate) fn differed(&self) -> Option<u64> {
+        self.rebuild.as_ref().map(|rebuild| rebuild.index)
     }
 
     /// The state must not be served, as was found now or in an earlier life. The majority is right, so
@@ -338,21 +371,33 @@ impl Health {
         g.bar(Bar::Corrupt, true);
     }
 
-    /// As [`Health::bar`], found at start: the state is wrong, or (`empty`) there is none.
-    pub(crate) fn found(&mut self, g: &mut Ground, empty: bool) {
-        self.empty = empty;
-        let text = match empty {
+    /// As [`Health::bar`], found at start: the state is wrong.
+    pub(crate) fn found_wrong(&mut self, g: &mut Ground) {
+        let index = g.store.applied().index;
+        let text = match self.rebuilt.allows(index) {
             true => {
-                "this member has started over and has no state: nothing is answered before the leader's snapshot is \
-                     installed"
-                    .to_string()
-            }
-            false if self.rebuilt.allows(g.store.applied().index) => {
+                self.rebuild = Some(Rebuild { index, marked: true });
                 "the state was found to differ from the other members': CORRUPT; nothing of it is answered".to_string()
             }
-            false => stays(self.rebuilt, g.store.applied().index),
+            false => stays(self.rebuilt, index),
         };
         g.note(Level::Error, text);
+    }
+
+    /// As [`Health::bar`], found at start: there is no state. `has_log`: the log is whole.
+    pub(crate) fn found_empty(&mut self, g: &mut Ground, has_log: bool) {
+        (self.empty, self.has_log) = (true, has_log);
+        let text = match has_log {
+            true => {
+                "this member has started over and has no state: it acknowledges and votes, and answers nothing before \
+                 it has the leader's"
+            }
+            false => {
+                "this member has started over and has no state: nothing is answered before the leader's snapshot is \
+                 installed"
+            }
+        };
+        g.note(Level::Error, text.to_string());
     }
 
     /// Another member's state was installed.
@@ -362,6 +407,7 @@ impl Health {
         self.strange.clear();
         self.undecided = None;
         self.rebuild = None;
+        self.leaderless = None;
         if std::mem::take(&mut self.corrupt) {
             g.bar(Bar::Corrupt, false);
             let text = match std::mem::take(&mut self.empty) {
@@ -376,7 +422,7 @@ impl Health {
     /// The result as for `on_digest`.
     #[must_use]
     pub(crate) fn applied(&mut self, g: &mut Ground, index: u64) -> bool {
-        if !index.is_multiple_of(g.config.digest_every) {
+        if self.empty || !index.is_multiple_of(g.config.digest_every) {
             return false;
         }
         let digest = g.store.digest();

@@ -350,18 +350,18 @@ mod tests {
     }
 
     /// KiB of appends and forwards in the first `kib` that are taken, while both have a backlog.
-    fn shares(log: u64, forward: u64, kib: u64) -> (u64, u64) {
+    fn shares(log: u64, forward: u64, kib: u64) -> PerLane {
         let mut lanes = Lanes::new(Bounds { raft: u64::MAX, forward: u64::MAX });
         lanes.open();
         for number in 0..kib {
             push(&mut lanes, Lane::Log, log, number);
             push(&mut lanes, Lane::Forward, forward, number);
         }
-        let (mut got, mut taken) = ((0, 0), 0);
+        let (mut got, mut taken) = (PerLane::default(), 0);
         while taken < kib {
             for (lane, _) in take(&mut lanes, 64) {
-                let (len, sum) = if lane == Lane::Log { (log, &mut got.0) } else { (forward, &mut got.1) };
-                *sum += len;
+                let len = if lane == Lane::Log { log } else { forward };
+                *got.of(lane) += len;
                 taken += len;
             }
         }
@@ -371,9 +371,9 @@ mod tests {
     #[test]
     fn neither_appends_nor_forwards_starve_whatever_their_sizes() {
         for (log, forward) in [(1, 1), (1, 1500), (256, 1), (256, 1500), (1500, 1), (1500, 1500)] {
-            let (appends, forwards) = shares(log, forward, 20_000);
-            let apart = appends.abs_diff(forwards);
-            assert!(apart <= 256 + 2 * (log + forward), "{log} {forward}: {appends} beside {forwards}");
+            let got = shares(log, forward, 20_000);
+            let apart = got.log.abs_diff(got.forward);
+            assert!(apart <= 256 + 2 * (log + forward), "{log} {forward}: {got:?}");
         }
     }
 

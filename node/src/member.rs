@@ -97,6 +97,8 @@ pub(crate) struct Found {
     pub(crate) disk_bytes: u64,
     /// The state was found to differ from the other members' in an earlier life.
     pub(crate) corrupt: bool,
+    /// There is no state: that of the leader is awaited. The log is whole if it holds anything.
+    pub(crate) empty: bool,
     /// What it promised may be lost.
     pub(crate) doubtful: bool,
     pub(crate) rebuilt: Rebuilt,
@@ -120,7 +122,7 @@ impl Node {
             backups: Backups::default(),
             hashes: Hashes::default(),
             watches: Watches::new(config.budgets.event_ring, store.revision() + 1),
-            applier: Applier::new(store.applied().index),
+            applier: Applier::new(store.applied().index, found.empty),
             saves: Saves::default(),
             lessor: Lessor::default(),
             checkpoints: Checkpoints::new(found.checkpoint, found.rows_bytes, found.log_bytes, found.open_segment),
@@ -138,9 +140,12 @@ impl Node {
         };
         node.checkpoints.files_grew(found.disk_bytes);
         node.ground.swap_out(out);
-        let empty = node.ground.store.applied().index == 0;
-        if found.corrupt || empty {
-            node.health.found(&mut node.ground, empty);
+        if found.empty {
+            let has_log = node.ground.store.applied().index > 0;
+            node.health.found_empty(&mut node.ground, has_log);
+            node.bar();
+        } else if found.corrupt {
+            node.health.found_wrong(&mut node.ground);
             node.bar();
         }
         if node.ground.store.conf().voters == [node.ground.config.member] {
@@ -263,6 +268,9 @@ impl Node {
         let stock = self.stock();
         let g = &mut self.ground;
         self.transfer.tick(g, stock);
+        if self.health.wants_state() {
+            self.transfer.want_state(g);
+        }
         self.doubts.tick(g);
         self.checkpoints.tick(g);
         self.saves.tick(g);
@@ -304,7 +312,8 @@ impl Node {
 
     /// Why no checkpoint may begin now.
     fn checkpoints_held(&self) -> bool {
-        self.transfer.installing() || self.reclaim.holds_checkpoints()
+        // One that waits for another state keeps its log whole until it has that.
+        self.transfer.installing() || self.reclaim.holds_checkpoints() || self.health.lacks_state()
     }
 
     /// A record could not be read: damage comes again from another member.
@@ -382,6 +391,10 @@ impl Node {
             Frame::Standing { boot, question, standing } => {
                 self.doubts.on_standing(g, from, boot, question, standing);
             }
+            Frame::StateWanted { boot, token, least } => self.give_state(caller(boot, token), least),
+            Frame::StateOffer { boot, token, manifest } => {
+                self.transfer.on_state_offer(g, caller(boot, token), manifest, self.health.wants_state());
+            }
             Frame::TransferEnded { index, ok } => {
                 self.transfer.on_transfer_ended(g, from, index, ok);
                 if !ok {
@@ -394,6 +407,17 @@ impl Node {
                     self.bar();
                 }
             }
+        }
+    }
+
+    /// Of the leader, and of nobody else: what it has is what the members agree on.
+    fn give_state(&mut self, to: Caller, least: u64) {
+        if !self.ground.is_leader() || self.health.willing().corrupt {
+            return;
+        }
+        let g = &mut self.ground;
+        if let Some(manifest) = self.checkpoints.offer(g, least) {
+            g.send(to.member, Frame::StateOffer { boot: to.boot, token: to.token, manifest });
         }
     }
 
@@ -449,7 +473,7 @@ impl Node {
                 g.start(Task::ReadLog { ticket: fetch.ticket }, job);
             }
             if let Some(index) = turn.want_snapshot.take() {
-                let held = self.transfer.installing() || self.reclaim.holds_checkpoints();
+                let held = self.transfer.installing() || self.reclaim.holds_checkpoints() || self.health.lacks_state();
                 self.checkpoints.want_snapshot(g, index, held);
             }
             if let Some((from, snapshot)) = turn.install.take() {

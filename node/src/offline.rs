@@ -31,6 +31,10 @@ pub fn offline(files: &Arc<dyn Files>, id: Identity, options: LogOptions) -> Res
     let installed = transfer::resume(&**files, id)?;
     let loaded = checkpoint::load_newest(&**files, id, store::Config::default(), 0)?
         .ok_or_else(|| Fault::damaged("state", 0, "there is no checkpoint"))?;
+    if loaded.store.applied().index == 0 {
+        let what = "this state was given up, and the leader's is not here yet; the log is kept";
+        return Err(Fault::damaged("state", 0, what));
+    }
     let state = reached_state(installed.is_some(), &loaded.store);
     let (mut log, mut content) = Log::recover(Arc::clone(files), id, options, state, on_doubt(&loaded.store, id))?;
     let (index, boundary) = (loaded.manifest.index, content.boundary.index);

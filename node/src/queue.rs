@@ -51,7 +51,7 @@ impl Queued for BackgroundJob {
             | BackgroundJob::ReadRecords { .. }
             | BackgroundJob::Mend { .. }
             | BackgroundJob::Mended { .. }
-            | BackgroundJob::InstallFinish => true,
+            | BackgroundJob::InstallFinish { .. } => true,
         }
     }
 }

@@ -58,21 +58,16 @@ impl Node {
         // A start believes that a place cannot be read only after it has tried often.
         let (served, files) = (files, &Patient::before(files));
         let said = out.len();
-        let (fault, differs) = match Node::attempt(config.clone(), files, out) {
-            Ok(recovered) => return serve(recovered, served),
-            Err(Stuck::Fault(fault)) if fault.is_damage() => (fault, None),
-            Err(Stuck::Fault(fault)) => return Err(fault),
-            Err(Stuck::Differs { head, known }) => {
-                let what = "it was found to differ from what the other members agree on";
-                (Fault::damaged("state", 0, what), Some((*head, known)))
-            }
+        let fault = match Node::attempt(config.clone(), files, out) {
+            Err(fault) if fault.is_damage() => fault,
+            other => return serve(other?, served),
         };
         out.truncate(said);
-        startover::begin(&**files, &config, fault, differs, out)?;
-        serve(Node::attempt(config, files, out).map_err(Stuck::into_fault)?, served)
+        startover::begin(&**files, &config, fault, out)?;
+        serve(Node::attempt(config, files, out)?, served)
     }
 
-    fn attempt(config: Config, files: &Arc<dyn Files>, out: &mut Vec<Output>) -> Result<(Node, Log), Stuck> {
+    fn attempt(config: Config, files: &Arc<dyn Files>, out: &mut Vec<Output>) -> Result<(Node, Log), Fault> {
         let id = Identity { cluster: config.cluster, member: config.member };
         // A process that was killed may have renamed the identity and not flushed its name.
         files.sync_dir("").map_err(|e| Fault::io("", 0, e))?;
@@ -81,19 +76,18 @@ impl Node {
         // The checkpoint is read first: a refusal because of it must leave the log as it is.
         let loaded = checkpoint::load_newest(&**files, id, store_config(&config), 0)?
             .ok_or_else(|| Fault::damaged("state", 0, "there is no checkpoint"))?;
-        let state = reached_state(installed.is_some(), &loaded.store);
+        let empty = loaded.store.applied().index == 0;
+        let state = reached_state(installed.is_some() || empty, &loaded.store);
         let doubt = on_doubt(&loaded.store, id);
-        let (reader, options) = (reader(&loaded.store), log_options(&config));
-        let (mut log, mut content) = Log::recover_for(reader, Arc::clone(files), id, options, state, doubt)?;
+        let recover_log =
+            |state| Log::recover_for(reader(&loaded.store), Arc::clone(files), id, log_options(&config), state, doubt);
+        let (mut log, mut content) = match recover_log(state) {
+            // Nothing is left of it: another one begins, and only a snapshot can fill it.
+            Err(fault) if empty && fault.is_damage() => recover_log(Some(Position::default()))?,
+            other => other?,
+        };
         let (rebuilt, corrupt) = (disk::startover::rebuilt(&**files, id)?, corrupt::marked(&**files, id)?);
-        let known = content.last.index.max(loaded.store.applied().index);
-        if corrupt && installed.is_none() && doubt == OnDoubt::Peers && rebuilt.allows(known) {
-            return Err(Stuck::Differs { head: Box::new(loaded.store.image_head()), known });
-        }
-        // Of a log that does not join an empty state enough was said.
-        if loaded.store.applied().index > 0 {
-            tell_tail(&content.tail, out);
-        }
+        tell_tail(&content.tail, out);
         for healed in &content.healed {
             let how = if healed.file.ends_with(".log") { "restored from its second copy" } else { "written anew" };
             let text = format!("{} at {}: {}: {how}", healed.file, healed.offset, healed.what);
@@ -101,15 +95,15 @@ impl Node {
         }
         // An install that was interrupted behind its last step: the log restarts where the state stands.
         let (index, boundary) = (loaded.manifest.index, content.boundary.index);
-        if installed.is_none() && index < boundary {
+        if installed.is_none() && !empty && index < boundary {
             let what = format!("the log begins behind entry {boundary}, the checkpoint stands at {index}");
-            return Err(loaded.passed_over.unwrap_or_else(|| Fault::damaged("state", 0, what)).into());
+            return Err(loaded.passed_over.unwrap_or_else(|| Fault::damaged("state", 0, what)));
         }
         if let Some(fault) = &loaded.passed_over {
             let text = format!("the newest checkpoint is passed over for an older one: {fault}");
             out.push(Output::Note { level: Level::Error, text });
         }
-        let mut store = loaded.store;
+        let mut store = if empty { stand_in(&log, &content, loaded.store)? } else { loaded.store };
         let applied = applied_position(&store);
         if needs_restart(&content, applied) {
             restart_log(&mut log, &mut content, applied)?;
@@ -149,6 +143,7 @@ impl Node {
             open_segment: loaded.manifest.open_segment()?,
             disk_bytes: checkpoint::disk_bytes(&**files)?,
             corrupt: corrupt && installed.is_none(),
+            empty,
             doubtful,
             rebuilt,
             staged: staging::index(&**files)?,
@@ -163,30 +158,20 @@ fn serve((node, mut log): (Node, Log), files: &Arc<dyn Files>) -> Result<(Node, 
     Ok((node, log))
 }
 
-/// Why a member does not start as it is.
-enum Stuck {
-    Fault(Fault),
-    /// Its state, of which this is the head, differs from what the other members agree on.
-    /// `known`: the newest entry of its log.
-    Differs {
-        head: Box<store::ImageHead>,
-        known: u64,
-    },
-}
-
-impl Stuck {
-    fn into_fault(self) -> Fault {
-        match self {
-            Stuck::Fault(fault) => fault,
-            Stuck::Differs { .. } => Fault::damaged("state", 0, "a state that was just begun differs"),
+/// What stands where the state of a member without one would: it knows the members, and stands where the
+/// log is known to be committed. At index 0: nothing is left of the log either.
+fn stand_in(log: &Log, content: &LogContent, mut store: Store) -> Result<Store, Fault> {
+    let Position { index, term } = content.boundary;
+    store.stand_at(store::Position { index, term });
+    let commit = content.hard.commit.min(content.last.index);
+    log.each(index + 1, commit, |mut entry| {
+        if entry.kind != EntryKind::Config {
+            entry.data = Bytes::new();
         }
-    }
-}
-
-impl From<Fault> for Stuck {
-    fn from(fault: Fault) -> Stuck {
-        Stuck::Fault(fault)
-    }
+        // It reads no file.
+        apply_again(&mut store, &entry, |handle| Err(Fault::damaged(&records::path(handle.segment), 0, "no state")))
+    })?;
+    Ok(store)
 }
 
 /// A lone member has nobody who could know what it lost.
@@ -289,7 +274,7 @@ pub(crate) fn replay(
     let mut replayed = Replayed::default();
     log.each(store.applied().index + 1, content.hard.commit, |entry| {
         assert_eq!(entry.index, store.applied().index + 1, "the log goes on where the state ends");
-        apply_again(store, &entry, files)?;
+        apply_again(store, &entry, |handle| records::read(files, handle))?;
         replayed.count += 1;
         replayed.bytes += log_bytes(std::slice::from_ref(&entry));
         match unwritten.as_ref().map_or(Ok(()), |unwritten| unwritten.write(store, files)) {
@@ -302,7 +287,11 @@ pub(crate) fn replay(
     Ok(replayed)
 }
 
-fn apply_again(store: &mut Store, entry: &Entry, files: &dyn Files) -> Result<(), Fault> {
+fn apply_again(
+    store: &mut Store,
+    entry: &Entry,
+    read: impl Fn(store::Handle) -> Result<Bytes, Fault>,
+) -> Result<(), Fault> {
     let at = store::Position { index: entry.index, term: entry.term };
     // Its bytes were verified when they were read. Whoever runs the same program fails at the same entry.
     let unreadable = |what: String| {
@@ -321,7 +310,7 @@ fn apply_again(store: &mut Store, entry: &Entry, files: &dyn Files) -> Result<()
     loop {
         match store.replay(at, &entry.data, fetched.as_ref()) {
             Ok(None) => return Ok(()),
-            Ok(Some(handle)) => fetched = Some(records::read(files, handle)?),
+            Ok(Some(handle)) => fetched = Some(read(handle)?),
             Err(halt) => return Err(unreadable(halt.to_string())),
         }
     }

@@ -14,7 +14,7 @@ use crate::ground::Ground;
 use crate::io::*;
 use crate::jobs::Task;
 use bytes::Bytes;
-use consensus::{HardState, Snapshot};
+use consensus::{ConfState, HardState, Snapshot};
 use disk::checkpoint::Manifest;
 use std::collections::BTreeMap;
 
@@ -30,6 +30,8 @@ const PATIENCE: u64 = 60_000 / TICK_MS;
 /// A checkpoint that failed is not taken again before this, then twice as long, and so on. Ticks.
 const REST: u64 = 1_000 / TICK_MS;
 const REST_MOST: u64 = 60_000 / TICK_MS;
+/// A state is asked for so often. Ticks.
+const ASK_STATE: u64 = 1_000 / TICK_MS;
 /// A leader looks for receivers that never asked. Ticks.
 const OFFER_AGAIN: u64 = 5_000 / TICK_MS;
 
@@ -46,6 +48,8 @@ pub(crate) struct Transfer {
     run: u64,
     /// Index of what lies in the staging place.
     staged: Option<u64>,
+    /// Token of the newest question for a state, and when the next one is due. Ticks.
+    asked_state: (u64, u64),
 }
 
 /// A checkpoint at `index`, offered by a member.
@@ -62,6 +66,8 @@ struct Receiving {
     wanted: bool,
     /// Tells its jobs from those of a transfer that it replaced.
     run: u64,
+    /// Consensus knows nothing of it: the state alone is replaced, and the log stays.
+    beside_log: bool,
     files: Vec<Part>,
     /// The first file that is not complete.
     file: usize,
@@ -237,11 +243,45 @@ impl Transfer {
             g.consensus.abandon_install();
             return self.rest(g, from, index, &why);
         }
-        g.note(Level::Info, format!("receiving the snapshot at {index} from {from:x}"));
-        self.start(g, from, snapshot);
+        self.start(g, from, snapshot, false);
     }
 
-    fn start(&mut self, g: &mut Ground, from: u64, snapshot: Snapshot) {
+    /// The state of this member is of no use, and its log is whole: the leader's state is asked for.
+    pub(crate) fn want_state(&mut self, g: &mut Ground) {
+        if self.receiving.is_some() || g.leader == 0 || g.is_leader() || g.now < self.asked_state.1 {
+            return;
+        }
+        self.token += 1;
+        self.asked_state = (self.token, g.now + ASK_STATE);
+        let least = g.consensus.log_begins_behind();
+        g.send(g.leader, Frame::StateWanted { boot: g.config.boot, token: self.token, least });
+    }
+
+    /// The answer. `wanted`: it still is.
+    pub(crate) fn on_state_offer(&mut self, g: &mut Ground, from: Caller, manifest: Bytes, wanted: bool) {
+        let asked = Caller { member: g.leader, boot: g.config.boot, token: self.asked_state.0 };
+        if !wanted || from != asked || self.receiving.is_some() {
+            return;
+        }
+        let from = from.member;
+        let snapshot = match snapshot_of(manifest) {
+            Ok(snapshot) if snapshot.index >= g.consensus.log_begins_behind() => snapshot,
+            Ok(snapshot) => return self.rest(g, from, snapshot.index, "the log begins behind it"),
+            Err(why) => return self.rest(g, from, 0, &why),
+        };
+        let offered = Offered { from, index: snapshot.index };
+        if self.rests.get(&offered).is_none_or(|rest| g.now >= rest.until) {
+            self.start(g, from, snapshot, true);
+        }
+    }
+
+    /// What is being received replaces the state alone.
+    pub(crate) fn beside_log(&self) -> bool {
+        self.receiving.as_ref().is_some_and(|receiving| receiving.beside_log)
+    }
+
+    fn start(&mut self, g: &mut Ground, from: u64, snapshot: Snapshot, beside_log: bool) {
+        g.note(Level::Info, format!("receiving the snapshot at {} from {from:x}", snapshot.index));
         self.run += 1;
         self.staged = Some(snapshot.index);
         let manifest = snapshot.manifest.clone();
@@ -250,6 +290,7 @@ impl Transfer {
             snapshot,
             wanted: true,
             run: self.run,
+            beside_log,
             files: Vec::new(),
             file: 0,
             asked: Asked::default(),
@@ -261,8 +302,9 @@ impl Transfer {
         g.start(Task::Install { run: self.run }, BackgroundJob::InstallBegin { manifest });
     }
 
-    /// Asks for the next piece. When all are here, the files are put in place.
-    fn next_piece(&mut self, g: &mut Ground) -> Step {
+    /// Asks for the next piece. When all are here, the files are put in place. `differed`: the entry at
+    /// which the state differed that they replace.
+    fn next_piece(&mut self, g: &mut Ground, differed: Option<u64>) -> Step {
         let receiving = self.receiving.as_mut().expect("an install is under way");
         receiving.file = receiving.files.iter().take_while(|file| file.got == file.len).count();
         if receiving.file < receiving.files.len() {
@@ -279,7 +321,7 @@ impl Transfer {
         }
         receiving.stage = Stage::Finishing;
         g.begin_swap();
-        g.start(Task::Install { run: receiving.run }, BackgroundJob::InstallFinish);
+        g.start(Task::Install { run: receiving.run }, BackgroundJob::InstallFinish { differed });
         Step::Swapping
     }
 
@@ -304,7 +346,7 @@ impl Transfer {
     }
 
     /// A job of an install is done; of one that was replaced, nothing follows.
-    pub(crate) fn step_done(&mut self, g: &mut Ground, run: u64, result: JobResult) -> Step {
+    pub(crate) fn step_done(&mut self, g: &mut Ground, run: u64, result: JobResult, differed: Option<u64>) -> Step {
         let Some(receiving) = self.receiving.as_mut().filter(|receiving| receiving.run == run) else {
             return Step::Pulling;
         };
@@ -313,15 +355,15 @@ impl Transfer {
                 let parts = files.into_iter().zip(received);
                 receiving.files = parts.map(|((name, len), got)| Part { name, len, got, kept: got > 0 }).collect();
                 receiving.moved = g.now;
-                self.next_piece(g)
+                self.next_piece(g, differed)
             }
-            JobResult::ChunkWritten => self.next_piece(g),
+            JobResult::ChunkWritten => self.next_piece(g, differed),
             JobResult::KeptSpoiled { fault } => {
                 // Now all of it comes from one sender in one life: damage is the sender's then.
                 let part = &mut receiving.files[receiving.file];
                 (part.got, part.kept) = (0, false);
                 g.note(Level::Info, format!("what was kept of a snapshot comes again: {fault}"));
-                self.next_piece(g)
+                self.next_piece(g, differed)
             }
             JobResult::Installed { store } => {
                 receiving.stage = Stage::RestartingLog;
@@ -368,7 +410,7 @@ impl Transfer {
         if receiving.swaps() {
             g.end_swap();
         }
-        if receiving.wanted {
+        if receiving.wanted && !receiving.beside_log {
             g.consensus.abandon_install();
         }
         self.rest(g, receiving.from, receiving.snapshot.index, why);
@@ -390,6 +432,7 @@ impl Transfer {
     pub(crate) fn follow(&mut self, g: &mut Ground) {
         if let Some(receiving) = &mut self.receiving
             && receiving.wanted
+            && !receiving.beside_log
             && !receiving.swaps()
             && g.leader != 0
             && g.leader != receiving.from
@@ -520,6 +563,15 @@ impl Receiving {
         };
         g.send(self.from, frame);
     }
+}
+
+/// What a manifest of the leader stands for.
+fn snapshot_of(manifest: Bytes) -> Result<Snapshot, String> {
+    let read = Manifest::decode("the offered manifest", &manifest).map_err(|fault| fault.to_string())?;
+    let head = read.image_head().map_err(|fault| fault.to_string())?;
+    let conf = ConfState { voters: head.conf.voters, learners: head.conf.learners };
+    let snapshot = Snapshot { index: read.index, term: head.applied.term, conf, manifest };
+    check(&snapshot).map(|()| snapshot)
 }
 
 /// What the leader says of a snapshot must be what its manifest says: behind the swap it is too late.

@@ -3,7 +3,7 @@
 use crate::io::{BackgroundJob, Job, JobResult, LogJob, ReadJob, ReclaimJob, ReclaimResult};
 use crate::jobs::is_refused;
 use disk::transfer::Taken;
-use disk::{Fault, Files, Identity, Log, checkpoint, corrupt, mend, reclaim, records, staging, transfer};
+use disk::{Fault, Files, Identity, Log, checkpoint, corrupt, mend, reclaim, records, staging, startover, transfer};
 
 /// Bytes of records that one slice of a HashKV scan reads.
 const HASH_SLICE: u64 = 4 << 20;
@@ -109,7 +109,7 @@ pub fn run_background(files: &dyn Files, whose: Whose, mut job: BackgroundJob) -
 /// A slice of a hash ends its scan when it fails. An install that is being put in place is resumed
 /// by a restart instead. What rewrites segments gives its room back and comes again later.
 fn can_repeat(job: &BackgroundJob) -> bool {
-    !matches!(job, BackgroundJob::HashKv { .. } | BackgroundJob::Reclaim(_) | BackgroundJob::InstallFinish)
+    !matches!(job, BackgroundJob::HashKv { .. } | BackgroundJob::Reclaim(_) | BackgroundJob::InstallFinish { .. })
 }
 
 fn background_or_fault(files: &dyn Files, whose: Whose, job: &mut BackgroundJob) -> Result<JobResult, Fault> {
@@ -203,11 +203,16 @@ fn background_or_fault(files: &dyn Files, whose: Whose, job: &mut BackgroundJob)
             corrupt::mark(files, id)?;
             JobResult::CorruptMarked
         }
-        BackgroundJob::InstallFinish => {
-            let installed = transfer::install(files, id, config)?;
-            JobResult::Installed { store: Box::new(installed.store) }
-        }
+        BackgroundJob::InstallFinish { differed } => install(files, whose, *differed)?,
     })
+}
+
+fn install(files: &dyn Files, whose: Whose, differed: Option<u64>) -> Result<JobResult, Fault> {
+    let installed = transfer::install(files, whose.id, whose.config)?;
+    if let Some(at) = differed {
+        startover::count(files, whose.id, startover::Why::Differs, at)?;
+    }
+    Ok(JobResult::Installed { store: Box::new(installed.store) })
 }
 
 fn reclaim_step(files: &dyn Files, id: Identity, job: &ReclaimJob) -> Result<ReclaimResult, Fault> {

@@ -67,6 +67,9 @@ struct Deck {
     answers: BTreeMap<Waiter, Answer>,
     next: Waiter,
     boots: u64,
+    /// Members that end to start again, and the machine that they run on.
+    restarts: Vec<usize>,
+    machine: u8,
     /// States behind each command; the first is the empty one.
     states: Vec<State>,
     sent: usize,
@@ -108,7 +111,7 @@ fn name(job: &Job) -> &'static str {
         Job::Background(BackgroundJob::CheckpointFinish { .. }) => "CheckpointFinish",
         Job::Background(BackgroundJob::InstallBegin { .. }) => "InstallBegin",
         Job::Background(BackgroundJob::InstallChunk { .. }) => "InstallChunk",
-        Job::Background(BackgroundJob::InstallFinish) => "InstallFinish",
+        Job::Background(BackgroundJob::InstallFinish { .. }) => "InstallFinish",
         _ => "another job",
     }
 }
@@ -116,8 +119,12 @@ fn name(job: &Job) -> &'static str {
 impl Deck {
     /// Members with these disks; empty ones are founded.
     fn new(disks: Vec<MemFiles>, machine: u8, boots: u64) -> Deck {
-        let mut deck =
-            Deck { boots, states: vec![State { revision: 1, compacted: -1, ..State::default() }], ..Deck::default() };
+        let mut deck = Deck {
+            boots,
+            machine,
+            states: vec![State { revision: 1, compacted: -1, ..State::default() }],
+            ..Deck::default()
+        };
         let count = disks.len() as u64;
         let member =
             |id| Member { id, name: format!("m{id}"), peer_urls: vec![format!("http://m{id}")], client_urls: vec![] };
@@ -211,6 +218,7 @@ impl Deck {
                     self.answers.insert(waiter, answer);
                 }
                 Output::Note { level: Level::Warn | Level::Error, text } => self.told.push(text),
+                Output::Restart { .. } => self.restarts.push(at),
                 Output::Fatal { reason } => self.fatal.push(format!("{id} ends: {reason}")),
                 _ => {}
             }
@@ -259,6 +267,11 @@ impl Deck {
                 if self.alone.is_none_or(|alone| alone != from && alone != to) {
                     self.input(to as usize - 1, Input::Frame { from, frame });
                 }
+            }
+            for at in std::mem::take(&mut self.restarts) {
+                busy = true;
+                self.kill(at);
+                self.start(at, self.machine);
             }
             if let Some((at, job, work)) = self.jobs.pop_front() {
                 busy = true;
@@ -365,8 +378,16 @@ impl Deck {
         let query = Query::all(KeyRange { key: Bytes::from_static(b"\0"), end: Some(Bytes::new()) });
         let mut seen: Option<State> = None;
         for at in 0..self.machines.len() {
-            let request = Request::Range { query: query.clone(), linearizable: true, stream: false, keep: u64::MAX };
-            let answer = self.ask(at, request);
+            let mut answer = None;
+            for _ in 0..PATIENCE {
+                let query = query.clone();
+                answer = self.ask(at, Request::Range { query, linearizable: true, stream: false, keep: u64::MAX });
+                // It waits for a state. That of the leader comes soon.
+                if !matches!(answer, Some(Answer::Refused(node::Refusal::User(store::Error::Corrupt)))) {
+                    break;
+                }
+                self.ticks(1);
+            }
             let Some(Answer::Range(start)) = answer else {
                 return Err(format!("member {}: {answer:?} instead of a range; {:?}", at + 1, self.fatal));
             };

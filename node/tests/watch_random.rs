@@ -16,7 +16,7 @@ const KEYS: [&str; 6] = ["a", "ab", "b", "c", "ca", "d"];
 
 /// What one client knows, from what it asked and was sent.
 #[derive(Default)]
-struct Ledger {
+struct Expected {
     /// Creates not yet answered, in order: answers must come in this order.
     asked: std::collections::VecDeque<CreateRequest>,
     watches: BTreeMap<i64, Told>,
@@ -47,7 +47,7 @@ struct Seen {
     refused: usize,
 }
 
-impl Ledger {
+impl Expected {
     fn check(&mut self, world: &World, who: usize) {
         let received = &world.clients[who].received;
         for response in &received[self.checked..] {
@@ -187,7 +187,7 @@ fn life(seed: u64) -> Seen {
     let ring_bytes = [400, 2000, 20_000][chance.below(3) as usize];
     let mut world = World::new(ring_bytes, &[LIMITS; CLIENTS]);
     world.history_chunk = 1 + chance.below(8) as usize;
-    let mut ledgers: [Ledger; CLIENTS] = Default::default();
+    let mut all_expected: [Expected; CLIENTS] = Default::default();
     let calm = chance.below(4);
     for _ in 0..400 {
         let who = chance.below(CLIENTS as u64) as usize;
@@ -196,7 +196,7 @@ fn life(seed: u64) -> Seen {
                 let changes = transaction(&mut chance);
                 world.change(&changes);
             }
-            3 => client(&mut world, who, &mut ledgers[who], &mut chance),
+            3 => client(&mut world, who, &mut all_expected[who], &mut chance),
             4 => drop(world.step_core(who)),
             5 | 6 => drop(world.step_stream(who)),
             7 => drop(world.step_history(who)),
@@ -211,13 +211,13 @@ fn life(seed: u64) -> Seen {
             13 if calm > 0 && chance.one_in(4 * calm) => world.settle(),
             _ => {}
         }
-        ledgers[who].check(&world, who);
+        all_expected[who].check(&world, who);
     }
-    finish(&mut world, &mut ledgers)
+    finish(&mut world, &mut all_expected)
 }
 
 /// Everything flows again: every watch must reach the end of the log by itself.
-fn finish(world: &mut World, ledgers: &mut [Ledger; CLIENTS]) -> Seen {
+fn finish(world: &mut World, all_expected: &mut [Expected; CLIENTS]) -> Seen {
     let mut seen = Seen::default();
     for client in &mut world.clients {
         client.stalled = false;
@@ -228,28 +228,28 @@ fn finish(world: &mut World, ledgers: &mut [Ledger; CLIENTS]) -> Seen {
     }
     let open: usize = world.clients.iter().map(|client| client.stream.count()).sum();
     assert_eq!(world.hub.count(), open, "every open watch is live, and no other");
-    for (who, ledger) in ledgers.iter_mut().enumerate() {
-        ledger.check(world, who);
-        ledger.watches.values().for_each(|told| told.check_end(world));
+    for (who, expected) in all_expected.iter_mut().enumerate() {
+        expected.check(world, who);
+        expected.watches.values().for_each(|told| told.check_end(world));
         // All is quiet and live: a progress request is answered unless a start lies ahead.
-        let before = ledger.seen.progress;
+        let before = expected.seen.progress;
         world.client(who, FromClient::Progress);
         world.settle();
-        ledger.check(world, who);
-        let mut open = ledger.watches.values().filter(|told| !told.compacted).peekable();
+        expected.check(world, who);
+        let mut open = expected.watches.values().filter(|told| !told.compacted).peekable();
         let expect = open.peek().is_some() && open.all(|told| told.request.start_revision <= world.revision());
-        assert_eq!(ledger.seen.progress - before, usize::from(expect), "progress of a quiet stream");
+        assert_eq!(expected.seen.progress - before, usize::from(expect), "progress of a quiet stream");
         let held = world.clients[who].peak;
         assert!(held <= LIMITS.buffer_bytes + 1500, "the transport held {held} bytes");
         world.clients[who].stream.end(Refusal::Stopped, &mut Vec::new());
         seen = Seen {
-            events: seen.events + ledger.seen.events,
-            fragments: seen.fragments + ledger.seen.fragments,
-            progress: seen.progress + ledger.seen.progress,
-            notices: seen.notices + ledger.seen.notices,
-            compacted: seen.compacted + ledger.seen.compacted,
-            canceled: seen.canceled + ledger.seen.canceled,
-            refused: seen.refused + ledger.seen.refused,
+            events: seen.events + expected.seen.events,
+            fragments: seen.fragments + expected.seen.fragments,
+            progress: seen.progress + expected.seen.progress,
+            notices: seen.notices + expected.seen.notices,
+            compacted: seen.compacted + expected.seen.compacted,
+            canceled: seen.canceled + expected.seen.canceled,
+            refused: seen.refused + expected.seen.refused,
         };
     }
     seen
@@ -277,11 +277,11 @@ fn compaction(world: &World, chance: &mut Dice) -> i64 {
     world.compacted.max(chance.below(span + 1) as i64 + world.compacted.max(0))
 }
 
-fn client(world: &mut World, who: usize, ledger: &mut Ledger, chance: &mut Dice) {
+fn client(world: &mut World, who: usize, expected: &mut Expected, chance: &mut Dice) {
     match chance.below(8) {
         0..=3 => {
             let request = create(world, chance);
-            ledger.asked.push_back(request.clone());
+            expected.asked.push_back(request.clone());
             world.client(who, FromClient::Create(request));
         }
         4 => world.client(who, FromClient::Cancel { id: chance.below(6) as i64 }),

@@ -1,7 +1,7 @@
 //! The handle that the edge holds on the core thread: ask, watch, read records.
 //!
 //! Nothing here decides anything. A question is queued ([`crate::intake`]), the core thread
-//! ([`crate::driver`]) answers in batches, and the batch is handed out on the runtime of the
+//! (`driver`) answers in batches, and the batch is handed out on the runtime of the
 //! connection that asked, so that a thousand answers cost one wake-up.
 
 use crate::budgets::Budgets;
@@ -18,7 +18,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 /// An answer, with the revision and term of the member when it was given.
 #[derive(Debug)]
-pub struct Asked {
+pub struct Answered {
     pub revision: i64,
     pub term: u64,
     pub answer: Answer,
@@ -60,7 +60,7 @@ pub struct Core {
 
 /// What the core thread hands out to the runtime of a connection.
 pub enum Delivery {
-    Answer(oneshot::Sender<Asked>, Asked),
+    Answer(oneshot::Sender<Answered>, Answered),
     Stream(Post, ToStream),
 }
 
@@ -192,13 +192,13 @@ impl Core {
         &self.shared.intake
     }
 
-    fn refused(&self, refusal: Refusal) -> Asked {
-        Asked { revision: self.revision(), term: self.term(), answer: Answer::Refused(refusal) }
+    fn refused(&self, refusal: Refusal) -> Answered {
+        Answered { revision: self.revision(), term: self.term(), answer: Answer::Refused(refusal) }
     }
 
     /// Asks the core. After `timeout` the core is told, and its text for the timeout is the
     /// answer. Dropping the future cancels the question.
-    pub async fn ask(&self, who: Who, request: Request, timeout: Duration) -> Asked {
+    pub async fn ask(&self, who: Who, request: Request, timeout: Duration) -> Answered {
         let waiter = self.shared.waiters.fetch_add(1, Ordering::Relaxed);
         let (sender, mut receiver) = oneshot::channel();
         match self.shared.intake.ask(waiter, self.runtime, who, request, sender) {
@@ -224,7 +224,7 @@ impl Core {
 
     /// As [`Core::ask`] for a read: where a write would be refused for want of room in the
     /// queue, it waits, `timeout` at most.
-    pub async fn ask_read(&self, who: Who, request: Request, timeout: Duration) -> Asked {
+    pub async fn ask_read(&self, who: Who, request: Request, timeout: Duration) -> Answered {
         if !self.shared.intake.has_room(&request) {
             let room = self.shared.budgets.queue_room(|| self.shared.intake.has_room(&request));
             if tokio::time::timeout(timeout, room).await.is_err() {
@@ -265,13 +265,13 @@ impl Core {
     /// The whole records of `located`, numbered in its order, checksums verified; those in memory
     /// at once, those in the page cache without a thread hop, the rest by the reader threads.
     /// The error names file, offset and reason.
-    pub async fn records(&self, located: &[store::Located], found: &mut Fetched) -> Result<(), String> {
+    pub async fn records(&self, located: &[store::Located], found: &mut Fetched) -> Result<(), Unread> {
         self.fetch(located.iter().map(|at| (at, None)), found).await
     }
 
     /// As [`Core::records`], of versions that others took the place of at the revisions beside them:
     /// what compaction has removed since is gone ([`Fetched::find`]), and that is no error.
-    pub async fn superseded(&self, located: &[(store::Located, i64)], found: &mut Fetched) -> Result<(), String> {
+    pub async fn superseded(&self, located: &[(store::Located, i64)], found: &mut Fetched) -> Result<(), Unread> {
         self.fetch(located.iter().map(|(at, by)| (at, Some(*by))), found).await
     }
 
@@ -279,7 +279,7 @@ impl Core {
         &self,
         located: impl ExactSizeIterator<Item = (&store::Located, Option<i64>)>,
         found: &mut Fetched,
-    ) -> Result<(), String> {
+    ) -> Result<(), Unread> {
         found.begin(located.len());
         let mut wanted = Vec::new();
         for (place, (at, superseded)) in located.enumerate() {
@@ -292,10 +292,31 @@ impl Core {
             _ if wanted.is_empty() => Ok(()),
             Some(readers) => readers.records(wanted, found).await.map_err(|fault| {
                 let text = readers.tell(&fault);
+                if let disk::Fault::Refused { .. } = fault {
+                    return Unread::Later(text);
+                }
                 self.shared.intake.unreadable(fault);
-                text
+                Unread::Here(text)
             }),
-            None => Err("no reader for records on disk".into()),
+            None => Err(Unread::Here("no reader for records on disk".into())),
+        }
+    }
+}
+
+/// Why records could not be read.
+#[derive(Debug)]
+pub enum Unread {
+    /// What lies on this member's disk, or the disk itself, is the reason: file, offset and error.
+    Here(String),
+    /// A snapshot takes the place of the files just now.
+    Later(String),
+}
+
+impl Unread {
+    /// File, offset and error.
+    pub fn text(self) -> String {
+        match self {
+            Unread::Here(text) | Unread::Later(text) => text,
         }
     }
 }
@@ -374,12 +395,12 @@ mod tests {
             let Some(ToCore::Ask { answer, runtime, .. }) = batch.urgent.pop() else {
                 panic!("one urgent question was asked")
             };
-            let asked = Asked { revision: 9, term: 3, answer: Answer::Barrier };
+            let asked = Answered { revision: 9, term: 3, answer: Answer::Barrier };
             assert!(end.runtimes[runtime].send(vec![Delivery::Answer(answer, asked)]).is_ok());
             end
         });
         let asked = core.ask(Who::Nobody, Request::Barrier, Duration::from_secs(60)).await;
-        assert!(matches!(asked, Asked { revision: 9, term: 3, answer: Answer::Barrier }));
+        assert!(matches!(asked, Answered { revision: 9, term: 3, answer: Answer::Barrier }));
         thread.join().expect("the core's part ends");
     }
 

@@ -3,7 +3,7 @@
 //! Takes everything that is queued, steps it, ends the turn, carries the outputs out in their
 //! order, and hands the answers of the turn to each connection runtime in one piece.
 
-use crate::core::{Asked, CoreEnd, Delivery};
+use crate::core::{Answered, CoreEnd, Delivery};
 use crate::intake::{Batch, ToCore};
 use crate::log;
 use crate::peers::Peers;
@@ -42,7 +42,7 @@ pub struct Driver {
     end: CoreEnd,
     peers: Peers,
     workers: Workers,
-    waiters: BTreeMap<Waiter, (usize, oneshot::Sender<Asked>)>,
+    waiters: BTreeMap<Waiter, (usize, oneshot::Sender<Answered>)>,
     streams: BTreeMap<StreamId, OpenStream>,
     /// Of this turn, one list per connection runtime.
     deliveries: Vec<Vec<Delivery>>,
@@ -157,7 +157,7 @@ impl Driver {
         shared.revision.fetch_max(revision, Ordering::AcqRel);
         // An asker that was cancelled is no longer listed.
         if let Some((runtime, sender)) = self.waiters.remove(&waiter) {
-            self.deliveries[runtime].push(Delivery::Answer(sender, Asked { revision, term, answer }));
+            self.deliveries[runtime].push(Delivery::Answer(sender, Answered { revision, term, answer }));
         }
     }
 
@@ -195,7 +195,7 @@ impl Driver {
 /// What the member is told about one queued thing; None: it is for the driver alone.
 fn accept(
     item: ToCore,
-    waiters: &mut BTreeMap<Waiter, (usize, oneshot::Sender<Asked>)>,
+    waiters: &mut BTreeMap<Waiter, (usize, oneshot::Sender<Answered>)>,
     streams: &mut BTreeMap<StreamId, OpenStream>,
 ) -> Option<Input> {
     Some(match item {

@@ -6,7 +6,7 @@
 //! asked for them.
 
 use crate::budgets::Budgets;
-use crate::core::Asked;
+use crate::core::Answered;
 use crate::posts::Post;
 use node::frame::Frame;
 use node::{JobId, JobResult, Request, StreamId, Waiter, WatchOp, Who};
@@ -24,7 +24,7 @@ pub enum ToCore {
         who: Who,
         request: Request,
         cost: u64,
-        answer: oneshot::Sender<Asked>,
+        answer: oneshot::Sender<Answered>,
     },
     Cancel {
         waiter: Waiter,
@@ -154,7 +154,7 @@ impl Intake {
         runtime: usize,
         who: Who,
         request: Request,
-        answer: oneshot::Sender<Asked>,
+        answer: oneshot::Sender<Answered>,
     ) -> Result<(), NotTaken> {
         let cost = request_cost(&request);
         let urgent = is_urgent(&request);

@@ -218,6 +218,13 @@ fn settings(plan: &mut Plan, sight: Sight, rng: &mut Rng) {
             let who = Who::Nth(rng.below(plan.members as u64) as usize);
             plan.faults.push((3 * SECOND, Fault::Crash { who, power: false, down: 11 * SECOND }));
         }
+        Sight::SpaceAlarm => {
+            plan.quota = rng.between(8_000, 40_000) as i64;
+            // Deletes exactly at the compacted revision are kept: those of few keys fit.
+            plan.workload.many = false;
+            let kinds = crate::client::KINDS.iter().zip(&mut plan.workload.weights);
+            kinds.filter(|(kind, _)| kind.name == crate::client::ALARM).for_each(|(_, weight)| *weight = 4);
+        }
         Sight::KilledThenPower => {
             plan.killed_then_power = rng.between(40, 90);
             // What is lost then must still be unflushed.

@@ -19,6 +19,9 @@ const fn kind(name: &'static str, weight: u64) -> Kind {
     Kind { name, weight, needed: false }
 }
 
+/// Raises an alarm for want of space, or takes it back.
+pub const ALARM: &str = "alarm";
+
 pub const KINDS: &[Kind] = &[
     Kind { name: "put", weight: 26, needed: true },
     Kind { name: "range", weight: 18, needed: true },
@@ -42,6 +45,12 @@ pub const KINDS: &[Kind] = &[
     kind("barrier", 1),
     kind("members", 1),
     kind("move leader", 1),
+    kind("backup", 1),
+    kind("status", 1),
+    kind("alarms", 1),
+    kind("digest", 1),
+    // Switched on by a sight.
+    kind(ALARM, 0),
 ];
 
 /// Keys that are easy to get wrong: neighbours, prefixes of each other, lowest and highest bytes.
@@ -82,8 +91,12 @@ pub enum Ask {
     CancelWatch { nth: u64 },
     WatchProgress,
     Barrier,
-    Members,
+    Members { linearizable: bool },
     MoveLeader { nth: u64 },
+    Backup,
+    Status,
+    Alarms { kind: i32 },
+    Digest,
 }
 
 /// What a client may know when it draws its next request.
@@ -91,6 +104,8 @@ pub enum Ask {
 pub struct Known {
     pub revision: i64,
     pub compacted: i64,
+    /// A member for which an alarm is raised.
+    pub alarm: Option<u64>,
 }
 
 pub struct Draw<'a> {
@@ -170,9 +185,23 @@ impl Draw<'_> {
             "cancel watch" => Ask::CancelWatch { nth: self.rng.draw() },
             "watch progress" => Ask::WatchProgress,
             "barrier" => Ask::Barrier,
-            "members" => Ask::Members,
+            "members" => Ask::Members { linearizable: self.rng.percent(70) },
             "move leader" => Ask::MoveLeader { nth: self.rng.draw() },
+            "backup" => Ask::Backup,
+            "status" => Ask::Status,
+            "alarms" => Ask::Alarms { kind: self.rng.below(3) as i32 },
+            "digest" => Ask::Digest,
+            ALARM => Ask::Command(self.alarm()),
             other => unreachable!("{other}"),
+        }
+    }
+
+    /// Mostly one that is raised is taken back.
+    fn alarm(&mut self) -> Command {
+        let some = 1 + self.rng.below(7);
+        match self.known.alarm {
+            Some(member) if self.rng.percent(80) => Command::Alarm { action: 2, member, kind: 1 },
+            _ => Command::Alarm { action: if self.rng.percent(50) { 1 } else { 2 }, member: some, kind: 1 },
         }
     }
 
@@ -238,7 +267,7 @@ impl Draw<'_> {
 
     /// A revision around what is readable: old, compacted, current, future.
     fn revision(&mut self) -> i64 {
-        let Known { revision, compacted } = self.known;
+        let Known { revision, compacted, .. } = self.known;
         match self.rng.below(12) {
             0 => revision + 1 + self.rng.below(5) as i64,
             1 => compacted,

@@ -4,7 +4,7 @@
 use crate::client::{Ask, Draw, Known};
 use crate::cluster::{Event, Sim};
 use crate::model::{Kv, Reply};
-use crate::ops::{Command, Op, Range};
+use crate::ops::{Blob, Command, Op, Range};
 use crate::oracle::Read;
 use crate::plan::{MS, SECOND};
 use crate::planted::Planted;
@@ -12,6 +12,7 @@ use crate::trace::Time;
 use crate::watcher;
 use bytes::Bytes;
 use node::{Answer, Found, Input, RangeStart, Refusal, Request, StreamId, Waiter};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use store::{Error, Item, KeyRange, Located, Query, SortOrder, SortTarget};
 
@@ -54,8 +55,13 @@ pub(crate) struct Pending {
     /// What had been answered to anybody when it was sent.
     pub floor: u64,
     /// The newest revision of the serialisable reads that its member had answered when it was sent.
-    serial: i64,
+    pub serial: i64,
+    /// What its member had applied when it was sent.
+    applied: u64,
+    /// Its client waits no longer than this.
+    until: Time,
     walk: Option<Walking>,
+    pub pulling: Option<crate::backups::Pulling>,
 }
 
 /// A range that is pulled in slices.
@@ -91,12 +97,9 @@ fn query(range: &Range) -> Query {
     }
 }
 
-/// What quota counts for a command; no quota is set here, so the size alone.
-fn cost(command: &Command) -> u64 {
-    match command {
-        Command::Put(put) => 256 + (put.key.len() + put.value.len()) as u64,
-        _ => 0,
-    }
+/// Bytes that the items of a sorted range may take; some clients grant little.
+fn sort_room(tag: u64) -> u64 {
+    if tag.is_multiple_of(8) { 700 } else { u64::MAX }
 }
 
 impl Sim {
@@ -113,7 +116,8 @@ impl Sim {
         let tag = self.next_tag;
         self.next_tag += 1;
         let mark = self.oracle.model.last();
-        let known = Known { revision: mark.revision, compacted: mark.compacted };
+        let alarm = self.oracle.model.alarms().first().map(|(member, _)| *member);
+        let known = Known { revision: mark.revision, compacted: mark.compacted, alarm };
         let (name, ask) = Draw { rng: &mut self.work_rng, work: &self.plan.workload, known, tag }.ask();
         self.operations += 1;
         self.tell(Some(who), "ask", tag, fold_name(name), || format!("c{client} #{tag} {ask:?}"));
@@ -127,14 +131,21 @@ impl Sim {
         let waiter = self.waiter(who, Reader::Client { client, tag });
         let request = self.request(&ask, tag);
         let floor = self.oracle.floor;
+        // Some have no patience at all.
+        let patience = match self.work_rng.below(25) {
+            0 => *self.work_rng.pick(&[1, 30, MS, 30 * MS]),
+            _ => self.plan.workload.deadline,
+        };
+        let until = self.now + patience;
         if let Ask::KeepAlive { lease } = &ask {
             self.tried_to_renew(*lease);
         }
-        let serial = self.oracle.serial(who);
-        self.clients[client].op = Some(Pending { tag, ask, who, sent: self.now, floor, serial, walk: None });
+        let (serial, applied) = (self.oracle.serial(who), self.oracle.applied(who));
+        let sent = self.now;
+        let op = Pending { tag, ask, who, sent, floor, serial, applied, until, walk: None, pulling: None };
+        self.clients[client].op = Some(op);
         self.give(who, Input::Request { waiter, who: node::Who::Nobody, request });
-        let deadline = self.now + self.plan.workload.deadline;
-        self.at(deadline, Event::Deadline { client, tag });
+        self.at(until, Event::Deadline { client, tag });
         if self.is(Planted::RenewalWithoutLeader)
             && let Some(Pending { ask: Ask::KeepAlive { lease }, .. }) = &self.clients[client].op
             && self.oracle.model.lease_lives(*lease, self.oracle.last())
@@ -159,12 +170,14 @@ impl Sim {
             Ask::Command(Command::Compact { revision, physical: true }) => {
                 Request::Compact { revision: *revision, physical: true }
             }
-            Ask::Command(command) => Request::Propose { body: Bytes::from(command.encode(tag)), cost: cost(command) },
+            Ask::Command(command) => {
+                Request::Propose { body: Bytes::from(command.encode(tag)), cost: self.cost(command) }
+            }
             Ask::Range { range, stream } => Request::Range {
                 query: query(range),
                 linearizable: !range.serializable && !sloppy,
                 stream: *stream,
-                keep: u64::MAX,
+                keep: sort_room(tag),
             },
             Ask::ReadTxn { txn, linearizable } => Request::ReadTxn {
                 body: Bytes::from(Command::Txn(txn.clone()).encode(tag)),
@@ -175,8 +188,12 @@ impl Sim {
             Ask::Leases => Request::Leases,
             Ask::HashKv { revision } => Request::HashKv { revision: *revision },
             Ask::Barrier => Request::Barrier,
-            Ask::Members => Request::Members { linearizable: true },
+            Ask::Members { linearizable } => Request::Members { linearizable: *linearizable },
             Ask::MoveLeader { nth } => Request::MoveLeader { target: nth % self.members.len() as u64 + 1 },
+            Ask::Backup => Request::Backup,
+            Ask::Status => Request::Status,
+            Ask::Alarms { kind } => Request::Alarms { kind: *kind },
+            Ask::Digest => Request::Hash,
             Ask::Watch(_) | Ask::CancelWatch { .. } | Ask::WatchProgress => unreachable!("watches go over streams"),
         }
     }
@@ -221,6 +238,15 @@ impl Sim {
         }
         self.marks.hit("outcome unknown");
         self.next_op(client);
+    }
+
+    /// What the edge says when its client has gone.
+    fn lose_interest(&mut self, who: usize, next: &Request) {
+        match *next {
+            Request::WalkNext { walk } => self.tell_member(who, Request::WalkEnd { walk }),
+            Request::BackupNext { backup, .. } => self.tell_member(who, Request::BackupEnd { backup }),
+            _ => {}
+        }
     }
 
     /// The member that would have answered is dead.
@@ -269,11 +295,16 @@ impl Sim {
                 let range = range.clone();
                 let revision = self.range_begins(who, &range, op.serial, revision);
                 match start.walk {
+                    // Some clients lose interest.
+                    Some(walk) if self.work_rng.percent(5) => {
+                        self.tell_member(who, Request::WalkEnd { walk });
+                        None
+                    }
                     Some(id) => {
                         self.marks.hit("walk in slices");
                         let found = Found::none(&start.query);
                         op.walk = Some(Walking { id, start, revision, floor: op.floor, found });
-                        Some((id, op))
+                        Some((Request::WalkNext { walk: id }, op))
                     }
                     None => {
                         self.range_done(who, &range, op.floor, revision, start);
@@ -286,13 +317,24 @@ impl Sim {
                 let walk = op.walk.as_mut().expect("a slice follows a start");
                 walk.found.extend(slice.found);
                 match slice.finished {
-                    None => Some((walk.id, op)),
+                    None => Some((Request::WalkNext { walk: walk.id }, op)),
                     Some((count, more)) => {
                         let walk = op.walk.take().expect("there");
                         self.walk_done(who, &range, stream, walk, count, more);
                         None
                     }
                 }
+            }
+            (Ask::Backup, Answer::Backup { backup, export }) => {
+                let goes_on = self.backup_begins(who, &mut op, backup, export);
+                goes_on.then_some((Request::BackupNext { backup, first: true }, op))
+            }
+            (Ask::Backup, Answer::BackupRecords { records, end }) => {
+                self.backup_goes_on(who, &mut op, records, end).map(|request| (request, op))
+            }
+            (Ask::Backup, Answer::BackupFailed { reason }) => {
+                self.backup_failed(who, reason);
+                None
             }
             (_, Answer::Refused(refusal)) => {
                 self.refused(who, &op, revision, refusal);
@@ -304,10 +346,15 @@ impl Sim {
             }
         };
         match next {
-            Some((walk, op)) => {
+            // Its cancellation met an answer that was on its way: it asks for no more.
+            Some((request, op)) if self.now >= op.until => {
+                self.lose_interest(who, &request);
+                self.next_op(client);
+            }
+            Some((request, op)) => {
                 let waiter = self.waiter(who, Reader::Client { client, tag: op.tag });
                 self.clients[client].op = Some(op);
-                self.give(who, Input::Request { waiter, who: node::Who::Nobody, request: Request::WalkNext { walk } });
+                self.give(who, Input::Request { waiter, who: node::Who::Nobody, request });
             }
             None => self.next_op(client),
         }
@@ -384,6 +431,7 @@ impl Sim {
         let definite =
             matches!(refusal, Refusal::User(_) | Refusal::TooManyRequests | Refusal::NotLeader | Refusal::NoLeader);
         match refusal {
+            Refusal::User(Error::NoSpace) => self.marks.hit("NOSPACE refused a write"),
             Refusal::TooManyRequests => self.marks.hit("too many requests"),
             Refusal::Timeout | Refusal::TimeoutLeaderFail | Refusal::TimeoutConnectionLost => {
                 self.marks.hit("outcome unknown")
@@ -409,6 +457,12 @@ impl Sim {
                 } else {
                     self.oracle.on_serial_begins(self.now, who, op.serial, revision);
                     self.oracle.on_serializable(self.now, who, revision, &read, &Err(error));
+                }
+            }
+            (Ask::Range { .. }, Refusal::SortNeeds(bytes)) => {
+                self.marks.hit("a sorted range was too large");
+                if bytes <= sort_room(op.tag) {
+                    self.fail("KV-1", format!("a sorted range that needs {bytes} bytes was refused: {:?}", op.ask));
                 }
             }
             (Ask::Command(_), why) if definite => self.oracle.on_never(self.now, op.tag, format!("{why:?}")),
@@ -447,8 +501,12 @@ impl Sim {
                     self.oracle.on_not_renewed(self.now, op.floor, *lease);
                 }
             }
-            (Ask::TimeToLive { lease, .. }, Answer::TimeToLive { ttl, granted, .. }) => {
-                self.check_time_to_live(op, *lease, ttl, granted)
+            (Ask::TimeToLive { lease, keys: asked }, Answer::TimeToLive { ttl, granted, keys }) => {
+                self.check_time_to_live(op, *lease, ttl, granted);
+                let keys: Vec<Blob> = keys.iter().map(|key| key.to_vec()).collect();
+                if ttl >= 0 && *asked && !self.oracle.model.were_attached(*lease, op.applied, &keys) {
+                    self.fail("L-7", format!("lease {lease} is said to have keys {keys:?}"));
+                }
             }
             (Ask::HashKv { .. }, Answer::HashKv { hash, compacted, hash_revision }) => {
                 self.oracle.on_hash_kv(self.now, who, hash_revision, compacted, hash);
@@ -456,7 +514,7 @@ impl Sim {
             (Ask::Barrier, Answer::Barrier) => {
                 self.oracle.on_read(self.now, op.floor, revision, &Read::Nothing, &Ok(Reply::Other))
             }
-            (Ask::Members, Answer::Members { members }) => {
+            (Ask::Members { .. }, Answer::Members { members }) => {
                 let ids: Vec<u64> = members.iter().map(|(m, _)| m.id).collect();
                 let right: Vec<u64> = (1..=self.members.len() as u64).collect();
                 if ids != right {
@@ -464,8 +522,68 @@ impl Sim {
                 }
             }
             (Ask::MoveLeader { .. }, Answer::Moved) => self.marks.hit("leader moved on request"),
-            (Ask::Leases, Answer::Leases { .. }) => {}
+            (Ask::Leases, Answer::Leases { ids }) => self.check_leases(who, op, &ids),
+            (Ask::Status, Answer::Status(status)) => self.check_status(who, op, &status),
+            (Ask::Alarms { kind }, Answer::Alarms { alarms }) => self.check_alarms(who, op, *kind, &alarms),
+            (Ask::Digest, Answer::Hash { hash }) => self.check_digest(who, op, hash),
             (ask, answer) => self.fail("KV-1", format!("{ask:?} was answered with {answer:?}")),
+        }
+    }
+
+    /// Leases are listed in slices, so a lease that came or went meanwhile may be there or not.
+    fn check_leases(&mut self, who: usize, op: &Pending, ids: &[i64]) {
+        let (from, upto) = (op.applied, self.oracle.applied(who));
+        let (must, may) = self.oracle.model.leases_between(from, upto);
+        let listed: BTreeSet<i64> = ids.iter().copied().collect();
+        if listed.len() != ids.len() || !listed.is_subset(&may) || !must.is_subset(&listed) {
+            let text = format!("m{} lists leases {ids:?}, right are {must:?}, and perhaps some of {may:?}", who + 1);
+            self.fail("L-7", text);
+        }
+    }
+
+    fn check_status(&mut self, who: usize, op: &Pending, status: &node::Status) {
+        let mark = self.oracle.model.mark(status.applied);
+        let right = mark.is_some_and(|mark| (mark.revision, mark.compacted) == (status.revision, status.compacted));
+        // It gave up a damaged state, and has nothing until the leader gives it another.
+        let own = store::AlarmMember { member: self.members[who].id, alarm: crate::oracle::CORRUPT };
+        if self.is_hurt(who) && status.alarms.contains(&own) && !right {
+            return self.marks.hit("a member without a state was asked");
+        }
+        if status.member != self.members[who].id || status.applied < op.applied || !right {
+            self.fail("KV-2", format!("m{} says {status:?}, which had applied {}: {mark:?}", who + 1, op.applied));
+        }
+    }
+
+    /// Those of the model; and its own, which a member adds while its disk is full or its state is wrong.
+    fn check_alarms(&mut self, who: usize, op: &Pending, kind: i32, alarms: &[store::AlarmMember]) {
+        if self.is_hurt(who) && self.members[who].up.as_ref().is_some_and(|life| life.barred) {
+            // It says CORRUPT for itself, and knows of no other alarm.
+            return self.marks.hit("a member without a state was asked");
+        }
+        let known = self.oracle.model.alarms().clone();
+        let own = |alarm: &(u64, i64)| alarm.0 == self.members[who].id && !known.contains(alarm);
+        let mut listed: BTreeSet<(u64, i64)> = alarms.iter().map(|a| (a.member, i64::from(a.alarm))).collect();
+        listed.retain(|alarm| !own(alarm));
+        let of_kind = |alarm: &(u64, i64)| kind == 0 || alarm.1 == i64::from(kind);
+        let others = known.iter().filter(|alarm| !of_kind(alarm));
+        if !listed.iter().all(of_kind)
+            || !self.oracle.model.may_list(op.applied, &listed.iter().chain(others).copied().collect())
+        {
+            self.fail("KV-1", format!("m{} lists alarms {alarms:?} of kind {kind}, right are {known:?}", who + 1));
+        }
+    }
+
+    fn check_digest(&mut self, who: usize, op: &Pending, hash: u32) {
+        if self.oracle.differs(who) {
+            return;
+        }
+        let (from, upto) = (op.applied, self.oracle.applied(who));
+        let folded = |digest: u128| (0..4).fold(0u32, |hash, part| hash ^ (digest >> (32 * part)) as u32);
+        // Of some indexes nobody has told the digest.
+        if let Some(digests) = self.oracle.digests(from, upto)
+            && !digests.iter().any(|digest| folded(*digest) == hash)
+        {
+            self.fail("H-1", format!("m{} says hash {hash} at an index from {from} to {upto}", who + 1));
         }
     }
 

@@ -202,11 +202,13 @@ pub(crate) struct Life {
     /// Newest revision answered to anybody.
     pub published: i64,
     /// A disk call failed in this life: it may stop.
-    faulted: bool,
+    pub faulted: bool,
     saving: bool,
     checkpointing: bool,
     checkpoint_began: Time,
     installing: bool,
+    /// A snapshot was installed, or begun.
+    pub replaced: bool,
     /// The run of segments that is being rewritten.
     rewriting: Vec<u32>,
     pub status: Status,
@@ -444,7 +446,7 @@ impl Sim {
         config.segment_bytes = self.plan.segment_bytes;
         config.log_segment_bytes = self.plan.log_segment_bytes;
         config.checkpoint_bytes = self.plan.checkpoint_bytes;
-        config.quota_bytes = -1;
+        config.quota_bytes = self.plan.quota;
         config.digest_every = self.plan.digest_every;
         config.scrub_seconds = 20;
         config.founders = self.founders();
@@ -565,7 +567,7 @@ impl Sim {
             }
         }
         if self.is(Planted::JobForEver) {
-            self.see_job(who, "begin install", &BackgroundJob::InstallFinish.into());
+            self.see_job(who, "begin install", &BackgroundJob::InstallFinish { differed: None }.into());
         }
         if self.is(Planted::ClockTooFast) {
             self.give(who, Input::Tick);
@@ -676,8 +678,8 @@ impl Sim {
             Output::Restart { reason } => {
                 self.tell(Some(who), "restarts", fold(reason.as_bytes()), 0, || reason.clone());
                 self.crash(who, false, Some(10 * MS));
-                if self.is(Planted::RebuildForgotten) {
-                    self.members[who].disk.lose_file("log/corrupt");
+                if self.is(Planted::LogGivenUp) {
+                    self.members[who].disk.lose_log();
                 }
             }
         }

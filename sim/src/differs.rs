@@ -37,7 +37,12 @@ impl Differing {
 /// tell: without a majority all members raise it, and serve on.
 pub(crate) fn is_barred(note: &str) -> Option<bool> {
     let says = |words: &[&str]| words.iter().any(|words| note.contains(words));
-    if says(&["nothing of it is answered", "nothing is answered before the leader's", "answers nothing; look"]) {
+    if says(&[
+        "nothing of it is answered",
+        "nothing is answered before the leader's",
+        "answers nothing before it has",
+        "answers nothing; look",
+    ]) {
         Some(true)
     } else if says(&["CORRUPT is over", "has a state again"]) {
         Some(false)

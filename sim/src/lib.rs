@@ -16,7 +16,7 @@
 //! | `cluster`, `faults` | the driver: lives, turns, jobs, frames; the fault script |
 //! | `stories`, `differs` | harm to disks, a minority at a time; states that differ |
 //! | `vigil` | checks that look on while faults go on |
-//! | `client`, `clients`, `streams` | what is asked, and by whom |
+//! | `client`, `clients`, `edge`, `streams`, `backups` | what is asked, and by whom |
 //! | `model`, `oracle`, `watcher` | what is right |
 //! | `run`, `campaign`, `shrink` | one seed; many; a failing one made smaller |
 //! | `load` | goodput against load |
@@ -30,9 +30,11 @@
 //! checkpoint names damage; L-3 renewed leases live during faults, L-4 others end during faults;
 //! V-2 a healthy majority serves during faults, V-5 who lags makes progress; N-1 nothing is said
 //! or done for ever, B-1 nothing is forwarded over and over, B-2 goodput does not fall with load; R-1 one
-//! leader a term, R-2 to R-6 logs; H-1 equal digests, H-2 equal hashes, H-3 a wrong state is found and replaced; V-1 a write in peace, V-4
+//! leader a term, R-2 to R-6 logs; H-1 equal digests, H-2 equal hashes, H-3 a wrong state is found and
+//! replaced; S-5 backups; V-1 a write in peace, V-4
 //! equality in peace; `panic`, `fatal`, `recover` and `codec` for what may simply not happen.
 
+mod backups;
 pub mod badday;
 pub mod campaign;
 pub mod client;
@@ -41,6 +43,7 @@ pub mod clock;
 pub mod cluster;
 mod differs;
 pub mod disk;
+mod edge;
 mod faults;
 pub mod load;
 pub mod marks;

@@ -7,6 +7,7 @@
 use crate::ops::{Blob, Command, Compare, Delete, Envelope, Op, Put, Range, Txn, decode};
 use std::collections::{BTreeMap, BTreeSet};
 pub use store::Error;
+use store::Rev;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kv {
@@ -49,6 +50,12 @@ struct Version {
     kv: Option<Kv>,
 }
 
+impl Version {
+    fn has_lease(&self, lease: i64) -> bool {
+        self.kv.as_ref().is_some_and(|kv| kv.lease == lease)
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct Lease {
     pub ttl: i64,
@@ -88,6 +95,9 @@ pub struct Model {
     /// Every life of every lease id, oldest first.
     leases: BTreeMap<i64, Vec<Lease>>,
     alarms: BTreeSet<(u64, i64)>,
+    /// Index of the last entry that changed them, and all that ever were.
+    alarms_changed: u64,
+    alarms_said: BTreeSet<(u64, i64)>,
     /// One per applied index, from `first` on.
     marks: Vec<Mark>,
 }
@@ -110,6 +120,8 @@ impl Model {
             events: Vec::new(),
             leases: BTreeMap::new(),
             alarms: BTreeSet::new(),
+            alarms_changed: 0,
+            alarms_said: BTreeSet::new(),
             marks: vec![mark],
         }
     }
@@ -154,6 +166,75 @@ impl Model {
     /// Keys attached now, ascending.
     pub fn lease_keys(&self, id: i64) -> Vec<Blob> {
         self.lease(id).last().map_or(Vec::new(), |l| l.keys.iter().cloned().collect())
+    }
+
+    /// The alarms now: member and kind.
+    pub fn alarms(&self) -> &BTreeSet<(u64, i64)> {
+        &self.alarms
+    }
+
+    /// Whether a member that had applied `index` when it was asked may list these alarms.
+    pub fn may_list(&self, index: u64, alarms: &BTreeSet<(u64, i64)>) -> bool {
+        alarms.is_subset(&self.alarms_said) && (index < self.alarms_changed || *alarms == self.alarms)
+    }
+
+    /// Leases that lived after the entry `index`, with their TTL.
+    pub fn leases_at(&self, index: u64) -> Vec<(i64, i64)> {
+        let lived =
+            |lives: &Vec<Lease>| lives.iter().find(|l| l.granted_at <= index && index < l.ended_at).map(|l| l.ttl);
+        self.leases.iter().filter_map(|(id, lives)| Some((*id, lived(lives)?))).collect()
+    }
+
+    /// Leases that lived all the time between two entries, and all that lived some of it.
+    pub fn leases_between(&self, from: u64, upto: u64) -> (BTreeSet<i64>, BTreeSet<i64>) {
+        let ids = |lives: &dyn Fn(&Lease) -> bool| {
+            self.leases.iter().filter(|(_, all)| all.iter().any(lives)).map(|(id, _)| *id).collect()
+        };
+        let must = ids(&|l| l.granted_at <= from && upto < l.ended_at);
+        (must, ids(&|l| l.granted_at <= upto && from < l.ended_at))
+    }
+
+    /// Whether these keys, ascending, may have been those of a lease at some time since the entry `index`: each
+    /// one hung on it then, and none is left out that hung on it all the time.
+    pub fn were_attached(&self, lease: i64, index: u64, keys: &[Blob]) -> bool {
+        let Some(from) = self.mark(index) else { return true };
+        let ever = |key: &Blob| {
+            let versions = self.keys.get(key).map_or(&[][..], Vec::as_slice);
+            let old = versions.iter().rev().find(|v| v.main <= from.revision);
+            old.into_iter().chain(versions.iter().filter(|v| v.main > from.revision)).any(|v| v.has_lease(lease))
+        };
+        let always = |key: &&Blob| {
+            let versions = &self.keys[*key];
+            let old = versions.iter().rev().find(|v| v.main <= from.revision).is_some_and(|v| v.has_lease(lease));
+            old && versions.iter().filter(|v| v.main > from.revision).all(|v| v.has_lease(lease))
+        };
+        keys.is_sorted_by(|a, b| a < b)
+            && keys.iter().all(ever)
+            && self.keys.keys().filter(always).all(|key| keys.contains(key))
+    }
+
+    /// Pairs of the keys that are there at a revision, by key.
+    pub fn living_at(&self, revision: i64) -> impl Iterator<Item = &Kv> {
+        self.keys.keys().filter_map(move |key| self.at(key, revision))
+    }
+
+    /// Revisions, in order, that are kept at a mark: those above the compacted revision, and what it keeps of
+    /// each key, a delete exactly at it included.
+    pub fn kept(&self, mark: Mark) -> Vec<Rev> {
+        let (mut kept, mut above) = (BTreeMap::new(), Vec::new());
+        for event in (1..=mark.revision).flat_map(|main| self.events(main)) {
+            let rev = Rev { main: event.revision, sub: event.sub };
+            if event.revision > mark.compacted {
+                above.push(rev);
+            } else if event.tombstone && event.revision < mark.compacted {
+                kept.remove(&event.kv.key);
+            } else {
+                kept.insert(&event.kv.key, rev);
+            }
+        }
+        let mut kept: Vec<Rev> = kept.into_values().chain(above).collect();
+        kept.sort_unstable();
+        kept
     }
 
     /// Every key that ever was, for questions about old revisions.
@@ -254,11 +335,15 @@ impl Model {
                 Ok(Reply::Revoke)
             }
             Command::Alarm { action, member, kind } => {
-                match action {
+                let changed = match action {
                     1 if *kind != 0 => self.alarms.insert((*member, *kind)),
                     2 => self.alarms.remove(&(*member, *kind)),
                     _ => false,
                 };
+                if changed {
+                    self.alarms_changed = index;
+                    self.alarms_said.extend(&self.alarms);
+                }
                 Ok(Reply::Other)
             }
             Command::Checkpoint { .. } | Command::Nothing | Command::Expire { .. } => Ok(Reply::Other),
@@ -577,7 +662,7 @@ impl Act {
 /// The transaction rules that are checked before the log (etcd's duplicate-key rule with its
 /// blind spot: a delete to `\0` covers nothing there).
 pub fn acceptable(txn: &Txn, most: usize) -> bool {
-    fits(txn, most) && keys_apart(txn).is_some()
+    fits(txn, most) && [&txn.success, &txn.failure].iter().all(|branch| keys_apart(branch).is_some())
 }
 
 fn fits(txn: &Txn, most: usize) -> bool {
@@ -607,34 +692,33 @@ fn covered(key: &[u8], (from, end): &(Blob, Blob)) -> bool {
     }
 }
 
-/// Adds `more` to `all`; false when they step on each other.
-fn join(all: &mut Touched, more: Touched) -> bool {
-    let clash = more.puts.iter().any(|k| all.puts.contains(k) || all.deletes.iter().any(|d| covered(k, d)))
-        || all.puts.iter().any(|k| more.deletes.iter().any(|d| covered(k, d)));
-    all.puts.extend(more.puts);
-    all.deletes.extend(more.deletes);
-    !clash
-}
-
-fn keys_apart(txn: &Txn) -> Option<Touched> {
-    let mut both = Touched::default();
-    for branch in [&txn.success, &txn.failure] {
-        let mut all = Touched::default();
-        for op in branch {
-            let more = match op {
-                Op::Range(_) => continue,
-                Op::Put(p) => Touched { puts: [p.key.clone()].into(), deletes: vec![] },
-                Op::Delete(d) => Touched { puts: BTreeSet::new(), deletes: vec![(d.key.clone(), d.end.clone())] },
-                Op::Txn(t) => keys_apart(t)?,
-            };
-            if !join(&mut all, more) {
-                return None;
-            }
+/// What a branch writes; None if it steps on itself. The branches of a nested transaction exclude each other,
+/// and its puts are held against deletes of this branch and of the nested transactions before it, not behind.
+fn keys_apart(ops: &[Op]) -> Option<Touched> {
+    let mut all = Touched::default();
+    let clash = |all: &Touched, key: &Blob| all.puts.contains(key) || all.deletes.iter().any(|d| covered(key, d));
+    for op in ops {
+        if let Op::Delete(d) = op {
+            all.deletes.push((d.key.clone(), d.end.clone()));
         }
-        both.puts.extend(all.puts);
-        both.deletes.extend(all.deletes);
     }
-    Some(both)
+    for op in ops {
+        let Op::Txn(txn) = op else { continue };
+        let (then, other) = (keys_apart(&txn.success)?, keys_apart(&txn.failure)?);
+        if then.puts.iter().chain(&other.puts).any(|key| clash(&all, key)) {
+            return None;
+        }
+        all.puts.extend(then.puts.into_iter().chain(other.puts));
+        all.deletes.extend(then.deletes.into_iter().chain(other.deletes));
+    }
+    for op in ops {
+        let Op::Put(p) = op else { continue };
+        if clash(&all, &p.key) {
+            return None;
+        }
+        all.puts.insert(p.key.clone());
+    }
+    Some(all)
 }
 
 #[cfg(test)]
@@ -731,5 +815,8 @@ mod tests {
         let nested = |success, failure| Op::Txn(Txn { success, failure, ..Txn::default() });
         assert!(ok(vec![nested(vec![put(b"x")], vec![put(b"x")])]));
         assert!(!ok(vec![nested(vec![put(b"x")], vec![]), nested(vec![put(b"x")], vec![])]));
+        let deletes = || nested(vec![delete(b"x", b"")], vec![]);
+        assert!(!ok(vec![deletes(), nested(vec![put(b"x")], vec![])]));
+        assert!(ok(vec![nested(vec![put(b"x")], vec![]), deletes()]), "a later nested transaction may delete it");
     }
 }

@@ -23,6 +23,9 @@ pub struct Failure {
     pub text: String,
 }
 
+/// The alarm's number.
+pub const CORRUPT: i32 = 2;
+
 /// What one member holds, as the oracle follows it.
 #[derive(Debug, Default)]
 struct Seat {
@@ -30,8 +33,6 @@ struct Seat {
     log: BTreeMap<u64, (u64, EntryKind, Bytes)>,
     /// What its disk has flushed: index to term.
     durable: BTreeMap<u64, u64>,
-    /// What it had, and gave up with a state that differs: others may count it as committed.
-    given_up: BTreeMap<u64, u64>,
     /// Everything at or below stands in a durable checkpoint.
     base: u64,
     durable_hard: HardState,
@@ -48,8 +49,16 @@ pub enum Harmed {
     No,
     /// What it says it has is not held against what it flushed.
     Yes,
-    /// As `Yes`, and its state is another than that of the other members.
+    /// Its state is of no use, and its log is whole: that is held against what it flushed.
+    State,
+    /// As `State`: its state is another than that of the other members.
     Differs,
+}
+
+impl Harmed {
+    fn keeps_log(self) -> bool {
+        self != Harmed::Yes
+    }
 }
 
 /// What a member promises another one.
@@ -179,7 +188,7 @@ impl Oracle {
             }
             Promise::Entries { upto } => seat.base.max(seat.durable.keys().next_back().copied().unwrap_or(0)) >= upto,
         };
-        if !kept && seat.harmed == Harmed::No {
+        if !kept && seat.harmed.keeps_log() {
             let text = format!("m{} promises {promise:?}, and its disk has {:?}", who + 1, seat.durable_hard);
             self.fail(now, "D-2", text);
         }
@@ -242,22 +251,18 @@ impl Oracle {
 
     /// A member starts from what its disk has.
     pub fn on_recovered(&mut self, now: Time, who: usize, hard: HardState, entries: &[Entry], applied: u64) {
-        if self.seats[who].harmed == Harmed::No
+        if self.seats[who].harmed.keeps_log()
             && let Some((check, text)) = self.compare_recovered(who, hard, entries, applied)
         {
             self.fail(now, check, text);
         }
         let seat = &mut self.seats[who];
         seat.log = entries.iter().map(|e| (e.index, (e.term, e.kind, e.data.clone()))).collect();
-        if seat.harmed == Harmed::Differs {
-            let before = std::mem::take(&mut seat.durable);
-            seat.given_up.extend(before);
-        }
         // Recovery writes the tail again before it counts.
         seat.durable = entries.iter().map(|e| (e.index, e.term)).collect();
         // An install that a start finished leaves no log below the state.
         seat.base = seat.base.max(entries.first().map_or(applied, |e| e.index - 1));
-        if seat.harmed != Harmed::No {
+        if !seat.harmed.keeps_log() {
             // It has what it shows, no more.
             seat.base = entries.first().map_or(applied, |e| e.index - 1);
         }
@@ -322,7 +327,7 @@ impl Oracle {
     /// The first apply of an index.
     fn commit(&mut self, now: Time, who: usize, index: u64, term: u64, kind: EntryKind, data: Bytes) -> Option<Done> {
         let has = |at: &BTreeMap<u64, u64>| at.get(&index) == Some(&term);
-        let holders = self.seats.iter().filter(|s| s.base >= index || has(&s.durable) || has(&s.given_up)).count();
+        let holders = self.seats.iter().filter(|s| s.base >= index || has(&s.durable)).count();
         if holders * 2 <= self.voters {
             let text =
                 format!("m{} applied {index} of term {term} while {holders} of {} disks have it", who + 1, self.voters);
@@ -360,6 +365,11 @@ impl Oracle {
 
     fn check_state(&mut self, now: Time, who: usize, status: &node::Status) {
         let Some(mark) = self.model.mark(status.applied) else { return };
+        let own = store::AlarmMember { member: status.member, alarm: CORRUPT };
+        if self.seats[who].harmed != Harmed::No && status.alarms.contains(&own) && status.revision < mark.revision {
+            // It has no state, and says so.
+            return;
+        }
         if (status.revision, status.compacted) != (mark.revision, mark.compacted) {
             let text = format!(
                 "m{} at index {}: revision {} compacted {}; right is {} and {}",
@@ -375,7 +385,7 @@ impl Oracle {
         if self.seats[who].harmed == Harmed::Differs {
             if self.digests.get(&status.applied).is_some_and(|(_, digest)| *digest == status.digest) {
                 // Another member's state has replaced it.
-                self.seats[who].harmed = Harmed::Yes;
+                self.seats[who].harmed = Harmed::State;
             }
             return;
         }
@@ -613,6 +623,11 @@ impl Oracle {
             let text = format!("HashKV at revision {revision} compacted {compacted}: {}", said.join(", "));
             self.fail(now, "H-2", text);
         }
+    }
+
+    /// Digests of the states from one index to another, if all are known.
+    pub fn digests(&self, from: u64, upto: u64) -> Option<Vec<u128>> {
+        (from..=upto).map(|index| Some(self.digests.get(&index)?.1)).collect()
     }
 
     pub fn applied(&self, who: usize) -> u64 {

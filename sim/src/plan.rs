@@ -261,6 +261,8 @@ pub struct Plan {
     pub max_request_bytes: u64,
     /// Leases that are granted in a flood, 0: none.
     pub leases: u64,
+    /// Bytes of living versions from which on writes are refused; -1: no bound.
+    pub quota: i64,
     pub faults: Vec<(Time, Fault)>,
 }
 
@@ -300,6 +302,7 @@ impl Plan {
             bandwidth: 0,
             max_request_bytes: 3 << 19,
             leases: 0,
+            quota: -1,
             faults: Vec::new(),
         };
         plan.faults = faults(&plan, &mut Rng::new(seed, "fault plan"));

@@ -53,6 +53,7 @@ pub enum Planted {
     MendedByAnother,
     DigestsUnheard,
     RebuildForgotten,
+    LogGivenUp,
     RootUnflushed,
     RecordsLeftOut,
     VoteBeforeSync,
@@ -234,7 +235,7 @@ pub const BANK: &[Entry] = &[
         bug: Planted::RecordSwapped,
         name: "record-swapped",
         breaks: "a record is written with another value and a right checksum",
-        found_by: &["D-4", "KV-1", "KV-5", "W-1", "W-5", "W-13"],
+        found_by: &["S-5", "D-4", "KV-1", "KV-5", "W-1", "W-5", "W-13"],
     },
     Entry {
         bug: Planted::BatchSwapped,
@@ -348,7 +349,7 @@ pub const BANK: &[Entry] = &[
         bug: Planted::MendedByAnother,
         name: "mended-by-another",
         breaks: "a damaged record is mended with one of another revision",
-        found_by: &["D-4", "D-5", "D-7", "H-2", "W-5", "KV-1", "V-1"],
+        found_by: &["S-5", "D-4", "D-5", "D-7", "H-2", "W-5", "KV-1", "V-1"],
     },
     Entry {
         bug: Planted::DigestsUnheard,
@@ -359,8 +360,14 @@ pub const BANK: &[Entry] = &[
     Entry {
         bug: Planted::RebuildForgotten,
         name: "rebuild-forgotten",
-        breaks: "a member whose state differs restarts, and does not start over",
-        found_by: &["H-3"],
+        breaks: "a member whose state is to be replaced is never offered another",
+        found_by: &["H-3", "V-4", "V-5"],
+    },
+    Entry {
+        bug: Planted::LogGivenUp,
+        name: "log-given-up",
+        breaks: "a member whose state is replaced gives up its log with it",
+        found_by: &["D-1", "D-2"],
     },
     Entry {
         bug: Planted::RootUnflushed,

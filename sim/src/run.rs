@@ -6,13 +6,14 @@ use crate::clients::Reader;
 use crate::cluster::{Event, Sim};
 use crate::marks::Marks;
 use crate::model::Reply;
-use crate::ops::{Command, Put, Range};
+use crate::ops::{Command, Delete, Put, Range};
 use crate::oracle::Failure;
 use crate::plan::{MS, Plan, SECOND};
 use crate::planted::Planted;
 use crate::trace::{Mode, Time};
 use node::{Answer, Input, RangeStart, Request};
 use std::collections::BTreeMap;
+use store::Error;
 
 /// Two passes over everything at rest, and time to ask others.
 const HEAL: Time = 60 * SECOND;
@@ -162,7 +163,8 @@ impl Sim {
             Phase::Repair { .. } if self.all_up() && self.lanes_go() => {
                 // Long values take their time to those that lag.
                 let lagging = if self.plan.workload.long > 0 || self.plan.bandwidth > 0 { 5 * SECOND } else { 0 };
-                let deadline = now + patience(4) + SECOND / 2 + lagging;
+                let room = if self.plan.quota >= 0 { 5 * SECOND } else { 0 };
+                let deadline = now + patience(4) + SECOND / 2 + lagging + room;
                 Phase::Write { since: now, deadline, written: false }
             }
             Phase::Repair { deadline } if now > deadline => {
@@ -246,6 +248,9 @@ impl Sim {
     fn try_write(&mut self) {
         let up: Vec<usize> = self.standing();
         let who = *self.rng.pick(&up);
+        if self.plan.quota >= 0 {
+            self.make_room(who);
+        }
         let tag = self.next_tag;
         self.next_tag += 1;
         let command =
@@ -253,6 +258,21 @@ impl Sim {
         let request = self.request(&Ask::Command(command), tag);
         let waiter = self.waiter(who, Reader::Epilogue { tag });
         self.give(who, Input::Request { waiter, who: node::Who::Nobody, request });
+    }
+
+    /// As an operator does it: what nobody needs goes, then the alarms.
+    fn make_room(&mut self, who: usize) {
+        let revision = self.oracle.model.last().revision;
+        let everything = Delete { key: vec![0], end: vec![0], prev_kv: false };
+        let mut commands = vec![Command::Delete(everything), Command::Compact { revision, physical: false }];
+        let alarms = self.oracle.model.alarms().iter();
+        commands.extend(alarms.map(|&(member, kind)| Command::Alarm { action: 2, member, kind }));
+        for command in commands {
+            let tag = self.next_tag;
+            self.next_tag += 1;
+            let request = self.request(&Ask::Command(command), tag);
+            self.tell_member(who, request);
+        }
     }
 
     /// Long enough for every lease to end; only some seeds wait.
@@ -313,6 +333,7 @@ impl Sim {
 
     pub(crate) fn epilogue_answered(&mut self, who: usize, tag: u64, revision: i64, answer: Answer) {
         match answer {
+            Answer::Applied { result: Err(Error::NoSpace), .. } if self.plan.quota >= 0 => {}
             Answer::Applied { result, .. } => {
                 let Ok(Ok(Reply::Put { .. })) = self.convert_result(who, result) else {
                     return self.fail("V-1", "the write in peace was refused".to_string());

@@ -38,6 +38,7 @@ pub enum Sight {
     Bandwidth,
     MaxFrame,
     DroppedFrames,
+    SpaceAlarm,
     Differs,
     KilledThenPower,
 }
@@ -89,6 +90,7 @@ pub const ALL: &[Entry] = &[
     entry(Sight::TickCap, "tick-cap", "after a pause a member lives through at most six of the missed ticks"),
     entry(Sight::Bandwidth, "bandwidth", "links have bandwidth, and frames queue in bounded lanes"),
     entry(Sight::MaxFrame, "max-frame", "a frame that is longer than a peer takes is dropped"),
+    entry(Sight::SpaceAlarm, "space-alarm", "the members' quota is small, and clients raise and take back NOSPACE"),
     entry(Sight::DroppedFrames, "dropped-frames", "appends and pieces are dropped inside a live connection"),
     entry(Sight::Differs, "differs", "the state of a member differs from the others', with all its checksums right"),
     entry(Sight::KilledThenPower, "killed-then-power", "the power goes soon after a killed process was started again"),

@@ -233,7 +233,13 @@ impl Sim {
             self.hurts.remove(&who);
             return;
         }
-        let harmed = if hurt.differs.is_some() { Harmed::Differs } else { Harmed::Yes };
+        let of_state = |rotten: &Rotten| rotten.path.starts_with("state/");
+        let harmed = match story.harm {
+            Harm::Differs { .. } => Harmed::Differs,
+            Harm::StateGone => Harmed::State,
+            _ if !rotten.is_empty() && rotten.iter().all(of_state) => Harmed::State,
+            _ => Harmed::Yes,
+        };
         self.oracle.on_harmed(who, harmed);
         self.marks.hit("a disk was harmed");
         *self.fault_counts.entry(story.harm.name()).or_default() += 1;
@@ -340,7 +346,8 @@ impl Sim {
     pub(crate) fn end_stories(&mut self) {
         let over = |sim: &Sim, who: usize, hurt: &Hurt| {
             let member = &sim.members[who];
-            let serves = member.up.as_ref().is_some_and(|l| l.status.applied >= hurt.target && !l.status.doubt);
+            let serves =
+                member.up.as_ref().is_some_and(|l| l.status.applied >= hurt.target && !l.status.doubt && !l.barred);
             hurt.struck && serves && !sim.oracle.differs(who) && !hurt.rotten.iter().any(|r| member.disk.is_rotten(r))
         };
         let done: Vec<usize> = self.hurts.iter().filter(|(who, h)| over(self, **who, h)).map(|(who, _)| *who).collect();

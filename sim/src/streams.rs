@@ -299,8 +299,11 @@ impl Sim {
             }
         };
         let judged = watcher.on_response(&response, &self.oracle.model, &mut read);
-        if let Some(fault) = unread {
-            self.give(who, Input::Unreadable { fault });
+        let mut installs = false;
+        match unread {
+            Some(disk::Fault::Refused { .. }) => installs = true,
+            Some(fault) => self.give(who, Input::Unreadable { fault }),
+            None => {}
         }
         if from_file {
             self.marks.hit("value read from a file");
@@ -312,10 +315,13 @@ impl Sim {
             stream.watcher = watcher;
         }
         if let Err(("D-5", text)) = &judged
-            && self.reads_may_fail(who)
+            && (installs || self.reads_may_fail(who))
         {
             // The edge reads it, names it, and ends the stream.
-            self.met_damage(who, text.clone());
+            match installs {
+                true => self.marks.hit("a stream met the files of a snapshot"),
+                false => self.met_damage(who, text.clone()),
+            }
             self.give(who, Input::Watch { stream: id, op: WatchOp::Close });
             if let Some(stream) = self.members[who].up.as_mut().and_then(|l| l.streams.remove(&id)) {
                 self.orphan_stream(stream);

@@ -6,7 +6,6 @@
 use crate::client::Ask;
 use crate::clients::Reader;
 use crate::cluster::{Event, Sim};
-use crate::model::Model;
 use crate::ops::{Command, Put};
 use crate::plan::{MS, SECOND};
 use crate::planted::Planted;
@@ -14,9 +13,9 @@ use crate::run::Phase;
 use crate::sights::Sight;
 use crate::trace::{Time, fold};
 use bytes::Bytes;
-use node::{Answer, BackgroundJob, Input, Job, LogJob, Waiter};
+use node::{Answer, BackgroundJob, Input, Job, LogJob, Refusal, Waiter};
 use std::collections::{BTreeMap, BTreeSet};
-use store::Rev;
+use store::Error;
 
 /// Election timeouts within which a healthy majority serves.
 const PATIENCE: u64 = 10;
@@ -217,6 +216,10 @@ impl Sim {
 
     pub(crate) fn vigil_answered(&mut self, probe: Probe, answer: Answer) {
         let served = match answer {
+            // A clear refusal in time is service too.
+            Answer::Applied { result: Err(Error::NoSpace), .. } | Answer::Refused(Refusal::User(Error::NoSpace)) => {
+                self.plan.quota >= 0
+            }
             Answer::Applied { result, .. } => result.is_ok(),
             Answer::Barrier => true,
             Answer::KeepAlive { ttl } => ttl > 0,
@@ -359,7 +362,7 @@ impl Sim {
         use BackgroundJob::{CheckpointBegin, InstallBegin, InstallFinish, ReadChunk};
         let again = match work {
             Job::Log(LogJob::ReadLog { .. }) | Job::Read(_) | Job::Background(ReadChunk { .. }) => format!("{work:?}"),
-            Job::Background(InstallBegin { .. } | InstallFinish | CheckpointBegin { .. }) => name.to_string(),
+            Job::Background(InstallBegin { .. } | InstallFinish { .. } | CheckpointBegin { .. }) => name.to_string(),
             _ => return,
         };
         if self.plan.sights.has(Sight::Chatter) && self.repeated(who, fold(again.as_bytes())) > JOBS {
@@ -446,7 +449,7 @@ impl Sim {
             *self.stats.entry("records compared").or_default() += seen.len() as u64;
             if let (Ok(()), None, Some(last)) = (&scanned, &wrong, seen.last()) {
                 // What came later may be in memory alone.
-                let missing = needed(model).into_iter().find(|rev| rev < last && !seen.contains(rev));
+                let missing = model.kept(model.last()).into_iter().find(|rev| rev < last && !seen.contains(rev));
                 wrong = missing.map(|rev| format!("record {}.{} is missing", rev.main, rev.sub));
             }
             match (scanned, wrong) {
@@ -456,22 +459,4 @@ impl Sim {
             }
         }
     }
-}
-
-/// Revisions of the records that no member may have dropped: those above the newest compacted revision,
-/// and what it keeps of each key, a delete exactly at it included.
-fn needed(model: &Model) -> Vec<Rev> {
-    let last = model.last();
-    let (mut kept, mut above) = (BTreeMap::new(), Vec::new());
-    for event in (1..=last.revision).flat_map(|main| model.events(main)) {
-        let rev = Rev { main: event.revision, sub: event.sub };
-        if event.revision > last.compacted {
-            above.push(rev);
-        } else if event.tombstone && event.revision < last.compacted {
-            kept.remove(&event.kv.key);
-        } else {
-            kept.insert(&event.kv.key, rev);
-        }
-    }
-    kept.into_values().chain(above).collect()
 }

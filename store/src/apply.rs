@@ -20,35 +20,42 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Alarm numbers that refuse commands.
-pub const ALARM_NOSPACE: i32 = 1;
-pub const ALARM_CORRUPT: i32 = 2;
+pub(crate) const ALARM_NOSPACE: i32 = 1;
+pub(crate) const ALARM_CORRUPT: i32 = 2;
 
 /// Where an entry stands in the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
+    /// Index of the entry, from 1 on.
     pub index: u64,
+    /// Term in which it was proposed.
     pub term: u64,
 }
 
 // `Done` is the rule: a box would cost every entry an allocation
+/// What became of an entry.
 #[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug)]
 pub enum Outcome {
     /// The value of this record is needed and not in memory. Nothing was changed. Call again for the
     /// same entry with the whole record's bytes; more may be asked for, one after another.
     Park(Handle),
+    /// It is applied.
     Done(Applied),
 }
 
+/// What an applied entry did.
 #[derive(Clone, Debug)]
 pub struct Applied {
     /// For the answer's header.
     pub revision: i64,
+    /// The answer, or what the user did wrong: nothing was changed then.
     pub result: Result<Reply, Error>,
     /// Who asked; None for entries without an asker.
     pub origin: Option<Origin>,
     /// One per main revision, ascending: more than one only when several leases expired.
     pub events: Vec<Arc<RevisionEvents>>,
+    /// Leases that began, ended or got another deadline, in order.
     pub leases: Vec<LeaseChange>,
     /// For the tokens of this member.
     pub auth: Option<AuthChange>,
@@ -57,19 +64,27 @@ pub struct Applied {
 /// For the leader, who watches deadlines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseChange {
-    /// `deadline` in lease-clock ms.
+    /// It has begun.
     Granted {
+        /// The lease's id.
         id: i64,
+        /// Seconds granted.
         ttl: i64,
+        /// Index of the entry that granted it.
         granted: u64,
+        /// Lease-clock milliseconds.
         deadline: u64,
     },
+    /// It has another deadline.
     Checkpointed {
+        /// The lease's id.
         id: i64,
+        /// Lease-clock milliseconds.
         deadline: u64,
     },
     /// Revoked or expired.
     Ended {
+        /// The lease's id.
         id: i64,
     },
 }
@@ -77,7 +92,9 @@ pub enum LeaseChange {
 /// The entry cannot be understood or a record is not what it must be: the member stops, it never skips.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Halt {
+    /// Index of the entry.
     pub index: u64,
+    /// What is wrong, for a person.
     pub reason: String,
 }
 
@@ -162,6 +179,10 @@ enum Entered {
 impl Store {
     /// Applies the next entry. `fetched`: the record asked for by the last [`Outcome::Park`].
     ///
+    /// # Errors
+    /// The entry cannot be understood, or the fetched record is not the one that it must be. The member
+    /// must stop.
+    ///
     /// # Panics
     /// If `at` is not the next index, or `fetched` was not asked for.
     pub fn apply(&mut self, at: Position, data: &Bytes, fetched: Option<&Bytes>) -> Result<Outcome, Halt> {
@@ -181,6 +202,9 @@ impl Store {
 
     /// As [`Store::apply`] when nobody asks or watches: the state becomes the same, and nothing is said
     /// of it. Some: the record that is needed, as in [`Outcome::Park`].
+    ///
+    /// # Errors
+    /// As [`Store::apply`].
     pub fn replay(&mut self, at: Position, data: &Bytes, fetched: Option<&Bytes>) -> Result<Option<Handle>, Halt> {
         self.apply_entry(at, data, fetched, &mut Effects::default()).map(|done| match done {
             Entered::Park(handle) => Some(handle),
@@ -506,6 +530,9 @@ impl Store {
     }
 
     /// What state alone says against a member change. Connectivity and flags are the gate's matter.
+    ///
+    /// # Errors
+    /// The member is there already or is not there, has no such role, or shares a URL with another.
     pub fn check_conf(&self, change: &MemberChange) -> Result<(), Error> {
         let id = change.member.id;
         let known = self.members.contains_key(&id);

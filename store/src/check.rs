@@ -5,6 +5,10 @@ use crate::command::{DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, Tx
 use crate::{Error, KeyRange};
 use std::collections::BTreeSet;
 
+/// Checks a range.
+///
+/// # Errors
+/// [`Error::EmptyKey`] or [`Error::InvalidSortOption`].
 pub fn check_range(range: &RangeRequest<'_>) -> Result<(), Error> {
     if range.key.is_empty() {
         return Err(Error::EmptyKey);
@@ -15,6 +19,10 @@ pub fn check_range(range: &RangeRequest<'_>) -> Result<(), Error> {
     Ok(())
 }
 
+/// Checks a put.
+///
+/// # Errors
+/// [`Error::EmptyKey`], [`Error::ValueProvided`] or [`Error::LeaseProvided`].
 pub fn check_put(put: &PutRequest<'_>) -> Result<(), Error> {
     if put.key.is_empty() {
         return Err(Error::EmptyKey);
@@ -28,11 +36,18 @@ pub fn check_put(put: &PutRequest<'_>) -> Result<(), Error> {
     Ok(())
 }
 
+/// Checks the deletion of a range.
+///
+/// # Errors
+/// [`Error::EmptyKey`].
 pub fn check_delete(delete: &DeleteRangeRequest<'_>) -> Result<(), Error> {
     if delete.key.is_empty() { Err(Error::EmptyKey) } else { Ok(()) }
 }
 
 /// `max_ops` is the member's flag; apply passes `i64::MAX`.
+///
+/// # Errors
+/// The error of its first operation that is wrong; [`Error::TooManyOps`], or [`Error::DuplicateKey`].
 pub fn check_txn(txn: &TxnRequest<'_>, max_ops: i64) -> Result<(), Error> {
     check_ops(txn, max_ops)?;
     intervals(&txn.success)?;

@@ -18,29 +18,51 @@ use bytes::Bytes;
 
 /// Field numbers of the envelope.
 pub mod field {
+    /// A put.
     pub const PUT: u32 = 4;
+    /// The deletion of a range.
     pub const DELETE_RANGE: u32 = 5;
+    /// A transaction.
     pub const TXN: u32 = 6;
+    /// A compaction.
     pub const COMPACTION: u32 = 7;
+    /// The grant of a lease.
     pub const LEASE_GRANT: u32 = 8;
+    /// The revocation of a lease.
     pub const LEASE_REVOKE: u32 = 9;
+    /// Alarms.
     pub const ALARM: u32 = 10;
+    /// The time that leases have left.
     pub const LEASE_CHECKPOINT: u32 = 11;
     /// Who the client is: {ID=1, username=2, auth_revision=3}.
     pub const HEADER: u32 = 100;
+    /// Users are asked for.
     pub const AUTH_ENABLE: u32 = 1000;
+    /// They no more are.
     pub const AUTH_DISABLE: u32 = 1011;
+    /// A user has logged in.
     pub const AUTHENTICATE: u32 = 1012;
+    /// A new user.
     pub const AUTH_USER_ADD: u32 = 1100;
+    /// A user goes.
     pub const AUTH_USER_DELETE: u32 = 1101;
+    /// A user's new password.
     pub const AUTH_USER_CHANGE_PASSWORD: u32 = 1103;
+    /// A user gets a role.
     pub const AUTH_USER_GRANT_ROLE: u32 = 1104;
+    /// A user loses a role.
     pub const AUTH_USER_REVOKE_ROLE: u32 = 1105;
+    /// A new role.
     pub const AUTH_ROLE_ADD: u32 = 1200;
+    /// A role goes.
     pub const AUTH_ROLE_DELETE: u32 = 1201;
+    /// A role gets a permission.
     pub const AUTH_ROLE_GRANT_PERMISSION: u32 = 1203;
+    /// A role loses a permission.
     pub const AUTH_ROLE_REVOKE_PERMISSION: u32 = 1204;
+    /// The version of the cluster.
     pub const CLUSTER_VERSION: u32 = 1300;
+    /// What a member says of itself.
     pub const MEMBER_ATTR: u32 = 1301;
     /// Who asked: {member=1, boot=2, seq=3}.
     pub const ORIGIN: u32 = 20001;
@@ -55,74 +77,112 @@ pub mod field {
 /// Names one request: the member that took it in, a nonce of that member's process, a counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Origin {
+    /// Id of the member that took it in.
     pub member: u64,
+    /// Drawn anew by each process of that member.
     pub boot: u64,
+    /// Counts the requests of that process.
     pub seq: u64,
 }
 
 /// An entry, taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Envelope<'a> {
+    /// Who asked; None for what the cluster asks of itself.
     pub origin: Option<Origin>,
     /// Milliseconds, from the leader that proposed the entry.
     pub lease_clock: Option<u64>,
+    /// Who asks.
     pub asker: Asker<'a>,
+    /// What is to be done.
     pub command: Command<'a>,
 }
 
+/// What an entry asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command<'a> {
     /// A new leader's first entry.
     Empty,
+    /// Writes a key.
     Put(PutRequest<'a>),
+    /// Deletes the keys of a range.
     DeleteRange(DeleteRangeRequest<'a>),
+    /// A transaction.
     Txn(TxnRequest<'a>),
+    /// Forgets what was superseded at or below a revision.
     Compaction {
+        /// The oldest that can still be read afterwards.
         revision: i64,
+        /// The asker waits until the space is swept.
         physical: bool,
     },
     /// `id` is chosen and `ttl` (seconds) raised to the minimum before the log.
     LeaseGrant {
+        /// The lease's id, not 0.
         id: i64,
+        /// Seconds.
         ttl: i64,
     },
+    /// Ends a lease and deletes its keys.
     LeaseRevoke {
+        /// The lease's id.
         id: i64,
     },
     /// (lease, remaining seconds)
     LeaseCheckpoint {
+        /// One for each lease.
         leases: Vec<(i64, i64)>,
     },
+    /// Lists, raises or ends alarms.
     Alarm {
+        /// What is done with alarms.
         action: AlarmAction,
+        /// Id of the member it is about; 0: of all, in a list.
         member: u64,
+        /// Number of the alarm; 0: any, in a list.
         alarm: i32,
     },
     /// (lease, index of its grant); void unless the entry's raft term is `term`.
     Expire {
+        /// Term of the leader that proposed it.
         term: u64,
+        /// One for each lease.
         leases: Vec<(i64, u64)>,
     },
+    /// What a member says of itself once it runs.
     MemberAttr {
+        /// The member's id.
         member: u64,
+        /// The member's name.
         name: &'a str,
+        /// URLs at which clients reach it.
         client_urls: Vec<&'a str>,
     },
+    /// Sets the version that all members speak.
     ClusterVersion {
+        /// Such as `3.7.0`.
         version: &'a str,
     },
+    /// Changes users and roles.
     Auth(AuthCommand<'a>),
 }
 
+/// What is done with alarms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AlarmAction {
+    /// Lists them.
     #[default]
     Get,
+    /// Raises one.
     Activate,
+    /// Ends them.
     Deactivate,
 }
 
 /// Reads an entry's data. Empty data is a new leader's first entry.
+///
+/// # Errors
+/// The bytes are no entry, or one that a later version wrote.
 pub fn decode(data: &[u8]) -> Result<Envelope<'_>, Malformed> {
     let mut envelope = Envelope { origin: None, lease_clock: None, asker: Asker::Nobody, command: Command::Empty };
     let mut commands = 0;
@@ -333,6 +393,7 @@ fn body_of(number: u32, encode: impl FnOnce(&mut Vec<u8>)) -> Bytes {
 /// A client's write: read once, checked, and made the body of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
+    /// Body of the entry; the asker is not in it yet.
     pub body: Bytes,
     /// What it takes of the quota, in bytes; 0 = nothing.
     pub cost: u64,
@@ -341,6 +402,7 @@ pub struct Write {
 /// As [`Write`], for a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TxnWrite {
+    /// Its body and its cost.
     pub write: Write,
     /// It holds ranges alone: it needs no entry.
     pub read_only: bool,
@@ -351,7 +413,9 @@ pub struct TxnWrite {
 /// Why a client's write goes no further.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rejected {
+    /// The bytes are not that request.
     Malformed(Malformed),
+    /// etcd refuses the request.
     Wrong(Error),
 }
 
@@ -400,16 +464,25 @@ pub fn txn(request: &[u8], max_ops: i64) -> Result<TxnWrite, Rejected> {
 }
 
 /// Body of an entry for the bytes of a `PutRequest`, unchecked.
+///
+/// # Errors
+/// The bytes are no `PutRequest`.
 pub fn encode_put(request: &[u8]) -> Result<Bytes, Malformed> {
     Ok(put_body(request, PutRequest::read(request)?))
 }
 
 /// Body of an entry for the bytes of a `DeleteRangeRequest`, unchecked.
+///
+/// # Errors
+/// The bytes are no `DeleteRangeRequest`.
 pub fn encode_delete_range(request: &[u8]) -> Result<Bytes, Malformed> {
     Ok(delete_range_body(request, DeleteRangeRequest::read(request)?))
 }
 
 /// Body of an entry for the bytes of a `TxnRequest`, unchecked.
+///
+/// # Errors
+/// The bytes are no `TxnRequest`.
 pub fn encode_txn(request: &[u8]) -> Result<Bytes, Malformed> {
     Ok(txn_body(request, TxnRequest::read(request, 0)?))
 }
@@ -431,6 +504,7 @@ fn txn_body(request: &[u8], read: (TxnRequest<'_>, bool)) -> Bytes {
     if plain { body(field::TXN, request) } else { body_of(field::TXN, |out| txn.encode(out)) }
 }
 
+/// Body of an entry that compacts; the fields are those of [`Command::Compaction`].
 pub fn encode_compaction(revision: i64, physical: bool) -> Bytes {
     body_of(field::COMPACTION, |out| {
         write_varint(out, 1, revision as u64);
@@ -447,6 +521,7 @@ pub fn encode_lease_grant(id: i64, ttl: i64, min_ttl: i64) -> Bytes {
     })
 }
 
+/// Body of an entry that ends a lease.
 pub fn encode_lease_revoke(id: i64) -> Bytes {
     body_of(field::LEASE_REVOKE, |out| write_varint(out, 1, id as u64))
 }
@@ -463,6 +538,7 @@ pub fn encode_lease_checkpoint(leases: &[(i64, i64)]) -> Bytes {
     })
 }
 
+/// Body of an entry about alarms; the fields are those of [`Command::Alarm`].
 pub fn encode_alarm(action: AlarmAction, member: u64, alarm: i32) -> Bytes {
     let action = match action {
         AlarmAction::Get => 0,
@@ -489,6 +565,7 @@ pub fn encode_expire(term: u64, leases: &[(i64, u64)]) -> Bytes {
     })
 }
 
+/// Body of an entry that says what a member says of itself.
 pub fn encode_member_attr(member: u64, name: &str, client_urls: &[String]) -> Bytes {
     body_of(field::MEMBER_ATTR, |out| {
         write_varint(out, 1, member);
@@ -501,6 +578,7 @@ pub fn encode_member_attr(member: u64, name: &str, client_urls: &[String]) -> By
     })
 }
 
+/// Body of an entry that sets the version of the cluster, such as `3.7.0`.
 pub fn encode_cluster_version(version: &str) -> Bytes {
     body_of(field::CLUSTER_VERSION, |out| write_bytes(out, 1, version.as_bytes()))
 }
@@ -558,23 +636,31 @@ pub const LEASE_GRANT_COST: u64 = 64;
 /// Context of a configuration entry: the member concerned, what happens to it, who asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberChange {
+    /// Who asked.
     pub origin: Option<Origin>,
+    /// What happens to the member.
     pub kind: MemberChangeKind,
     /// For `Remove` and `Promote` only the id counts.
     pub member: Member,
 }
 
+/// What happens to a member. The numbers stand in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemberChangeKind {
+    /// It joins with a vote.
     AddVoter = 1,
+    /// It joins without a vote.
     AddLearner = 2,
+    /// A learner gets a vote.
     Promote = 3,
     /// Replaces the peer URLs.
     Update = 4,
+    /// It leaves.
     Remove = 5,
 }
 
 impl MemberChange {
+    /// Bytes for the context of a configuration entry.
     pub fn encode(&self) -> Bytes {
         let mut out = Vec::new();
         write_varint(&mut out, 1, self.kind as u64);
@@ -589,6 +675,10 @@ impl MemberChange {
         Bytes::from(out)
     }
 
+    /// Reads what [`MemberChange::encode`] wrote.
+    ///
+    /// # Errors
+    /// The bytes are no member change, or one that a later version wrote.
     pub fn decode(bytes: &[u8]) -> Result<MemberChange, Malformed> {
         let (mut kind, mut member, mut origin) = (None, None, None);
         let mut fields = Fields::new(bytes);

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 /// How many of the entry's oldest versions are dead once `compacted` is compacted: those superseded
 /// at or below it, and a tombstone strictly below it. (A tombstone exactly at it is kept: a watch
 /// from there on must still see the delete.)
-pub fn dead_versions(entry: &Entry, compacted: i64) -> usize {
+pub(crate) fn dead_versions(entry: &Entry, compacted: i64) -> usize {
     let superseded = entry.upto(compacted).saturating_sub(1);
     let next = entry.nth(superseded);
     superseded + usize::from(next.is_tombstone() && next.main() < compacted)
@@ -23,13 +23,14 @@ pub struct PinId {
 }
 
 impl PinId {
+    /// The revision that it keeps readable.
     pub fn revision(&self) -> i64 {
         self.revision
     }
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct Pins {
+pub(crate) struct Pins {
     held: BTreeSet<PinId>,
     next: u64,
 }

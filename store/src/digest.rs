@@ -10,7 +10,7 @@ const K1: u64 = 0xc2b2_ae3d_27d4_eb4f;
 /// What kind of effect follows; part of the digest.
 #[derive(Clone, Copy, Debug)]
 #[repr(u64)]
-pub enum Effect {
+pub(crate) enum Effect {
     Entry = 1,
     Put,
     Delete,
@@ -29,7 +29,7 @@ pub enum Effect {
 
 /// Chained: each effect is mixed into everything before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Digest {
+pub(crate) struct Digest {
     a: u64,
     b: u64,
 }
@@ -41,24 +41,24 @@ fn fold(x: u64, y: u64) -> u64 {
 }
 
 impl Digest {
-    pub fn from_value(value: u128) -> Digest {
+    pub(crate) fn from_value(value: u128) -> Digest {
         Digest { a: value as u64, b: (value >> 64) as u64 }
     }
 
-    pub fn value(&self) -> u128 {
+    pub(crate) fn value(&self) -> u128 {
         u128::from(self.a) | u128::from(self.b) << 64
     }
 
-    pub fn word(&mut self, word: u64) {
+    pub(crate) fn word(&mut self, word: u64) {
         self.a = fold(self.a ^ word ^ K0, K1 | 1).wrapping_add(self.b);
         self.b = fold(self.b.rotate_left(29) ^ word ^ K1, K0 | 1) ^ self.a.rotate_left(17);
     }
 
-    pub fn int(&mut self, value: i64) {
+    pub(crate) fn int(&mut self, value: i64) {
         self.word(value as u64);
     }
 
-    pub fn bytes(&mut self, bytes: &[u8]) {
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) {
         self.word(bytes.len() as u64);
         let mut chunks = bytes.chunks_exact(8);
         for chunk in &mut chunks {
@@ -72,11 +72,11 @@ impl Digest {
         }
     }
 
-    pub fn effect(&mut self, effect: Effect) {
+    pub(crate) fn effect(&mut self, effect: Effect) {
         self.word(effect as u64);
     }
 
-    pub fn put(&mut self, rev: Rev, key: &[u8], value: &[u8], lease: i64) {
+    pub(crate) fn put(&mut self, rev: Rev, key: &[u8], value: &[u8], lease: i64) {
         self.effect(Effect::Put);
         self.int(rev.main);
         self.int(rev.sub);
@@ -85,7 +85,7 @@ impl Digest {
         self.int(lease);
     }
 
-    pub fn delete(&mut self, rev: Rev, key: &[u8]) {
+    pub(crate) fn delete(&mut self, rev: Rev, key: &[u8]) {
         self.effect(Effect::Delete);
         self.int(rev.main);
         self.int(rev.sub);

@@ -20,11 +20,13 @@ pub const RECORDS: &str = "key";
 /// What a file of etcd would hold at one applied index.
 #[derive(Clone, Debug)]
 pub struct Export {
+    /// The last entry that is in it.
     pub applied: Position,
     /// Rows go up to this revision.
     pub revision: i64,
     /// -1: never compacted.
     pub compacted: i64,
+    /// Such as `3.7.0`; empty while the cluster has none.
     pub cluster_version: String,
     members: Vec<Member>,
     conf: Conf,
@@ -115,6 +117,7 @@ impl Rows<'_> {
 }
 
 impl Export {
+    /// The rows of the bucket `key`, by revision; their values are fetched by handle.
     pub fn rows(&self) -> Rows<'_> {
         Rows { export: self, kept: &self.kept, missed: 0 }
     }

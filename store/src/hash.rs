@@ -38,6 +38,7 @@ impl HashKv {
         self.crc = crc32c::crc32c_append(self.crc, body);
     }
 
+    /// The hash of what was given so far.
     pub fn finish(&self) -> u32 {
         self.crc
     }
@@ -72,6 +73,9 @@ pub struct KeepSet {
 
 impl Store {
     /// The revision that HashKV of `revision` (0 = newest) looks at.
+    ///
+    /// # Errors
+    /// [`Error::FutureRev`] or [`Error::Compacted`].
     pub fn hash_revision(&self, revision: i64) -> Result<i64, Error> {
         match revision {
             0 => Ok(self.revision),

@@ -46,23 +46,35 @@ const BLOCK_LIMIT: usize = 1 << 30;
 /// Everything of the state that is not in rows or segments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageHead {
+    /// The last entry that is in it.
     pub applied: Position,
+    /// Revision of the store.
     pub revision: i64,
+    /// The revision that was compacted last; -1: none.
     pub compacted: i64,
     /// Milliseconds.
     pub lease_clock: u64,
+    /// Digest of the state, which members compare.
     pub digest: u128,
+    /// Every lease, ascending by id.
     pub leases: Vec<LeaseHead>,
+    /// Every member, ascending by id.
     pub members: Vec<Member>,
+    /// Who votes and who listens.
     pub conf: Conf,
+    /// Ids of members that have left, ascending; they never come back.
     pub removed: Vec<u64>,
+    /// Every alarm that is raised.
     pub alarms: Vec<AlarmMember>,
+    /// Such as `3.7.0`; empty while the cluster has none.
     pub cluster_version: String,
     /// Users are asked for.
     pub auth_enabled: bool,
     /// Of users and roles; 1 = there never were some.
     pub auth_revision: u64,
+    /// By name, ascending.
     pub users: Vec<User>,
+    /// By name, ascending.
     pub roles: Vec<Role>,
     /// Every segment that holds records of the image, ascending. Only the last is open; bytes of its
     /// file behind `end` are not part of the image.
@@ -75,9 +87,13 @@ pub struct ImageHead {
 /// A lease less its keys, which follow from the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseHead {
+    /// The lease's id.
     pub id: i64,
+    /// Seconds granted.
     pub ttl: i64,
+    /// Index of the entry that granted it.
     pub granted: u64,
+    /// Lease-clock milliseconds.
     pub deadline: u64,
 }
 
@@ -94,7 +110,11 @@ pub struct ImageCursor {
 
 impl Store {
     /// Begins an image of the state as it is now. [`Store::end_image`] must follow.
+    ///
+    /// # Panics
+    /// If the state only stands in for one ([`Store::stand_at`]): written down, it would be served.
     pub fn image(&mut self) -> (ImageHead, ImageCursor) {
+        assert!(!self.stands_in, "what stands in for a state is never written down");
         // nothing that the head calls readable may be swept before its rows are written
         let pin = self.pin(self.compacted);
         let (revision, compacted) = (self.revision, self.compacted);
@@ -161,11 +181,15 @@ impl Store {
         cursor.finished
     }
 
+    /// Ends an image, whole or given up: what it held back may be compacted.
     pub fn end_image(&mut self, cursor: ImageCursor) {
         self.unpin(cursor.pin);
     }
 
     /// Loads an image from its head and the bytes of its rows, in pieces of any size.
+    ///
+    /// # Errors
+    /// An error of the source, or [`Damage`]: the bytes are not the rows of this head.
     pub fn load<B: AsRef<[u8]>, E: From<Damage>>(
         config: Config,
         head: ImageHead,
@@ -268,6 +292,9 @@ pub struct Loader {
 
 impl Loader {
     /// Takes the next bytes of the rows: one block, several, or pieces cut anywhere.
+    ///
+    /// # Errors
+    /// The bytes are damaged, or are not the rows that come next.
     pub fn block(&mut self, bytes: &[u8]) -> Result<(), Damage> {
         if self.pending.is_empty() {
             let used = self.blocks(bytes)?;
@@ -295,6 +322,9 @@ impl Loader {
     }
 
     /// The whole image was given.
+    ///
+    /// # Errors
+    /// Rows are missing, or the state that they make is not the one of the head.
     pub fn finish(mut self) -> Result<Store, Damage> {
         if !self.ended || !self.pending.is_empty() {
             return Err(self.damage("rows are cut short or run on behind their end".into()));
@@ -582,6 +612,9 @@ impl ImageHead {
     }
 
     /// Exactly one encoded head.
+    ///
+    /// # Errors
+    /// The bytes are damaged, of a later format, or describe a state that cannot be.
     pub fn decode(bytes: &[u8]) -> Result<ImageHead, Damage> {
         if bytes.len() < HEAD_PREFIX || &bytes[..7] != MAGIC {
             return Err(Damage::new(0, "not the head of a state image"));

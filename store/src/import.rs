@@ -41,20 +41,26 @@ pub struct Tables {
     pub compacted: i64,
     /// (id, seconds granted, seconds left)
     pub leases: Vec<(i64, i64, i64)>,
+    /// Every alarm that is raised.
     pub alarms: Vec<AlarmMember>,
     /// All of them vote.
     pub members: Vec<Member>,
+    /// Such as `3.7.0`; empty while the cluster has none.
     pub cluster_version: String,
+    /// Users and roles.
     pub auth: AuthTables,
 }
 
 /// Users and roles, as the buckets of etcd hold them.
 #[derive(Clone, Debug, Default)]
 pub struct AuthTables {
+    /// Users are asked for.
     pub enabled: bool,
     /// 0: not said; it counts as 1.
     pub revision: u64,
+    /// By name, ascending.
     pub users: Vec<User>,
+    /// By name, ascending.
     pub roles: Vec<Role>,
 }
 
@@ -92,6 +98,7 @@ fn named(key: &[u8], name: &str) -> Result<(), Damage> {
 /// What was built.
 #[derive(Debug)]
 pub struct Imported {
+    /// The state, with every record in its tail.
     pub store: Store,
     /// Leases that keys name and no table holds: made anew with the longest time to live, so
     /// that their keys stay, as they would under etcd.
@@ -99,10 +106,12 @@ pub struct Imported {
 }
 
 impl Import {
+    /// An import into an empty store.
     pub fn new(config: Config) -> Import {
         Import { store: Store::new(config), keys: BTreeMap::new(), last: Rev::default(), rows: 0 }
     }
 
+    /// Rows taken so far.
     pub fn rows(&self) -> u64 {
         self.rows
     }
@@ -162,6 +171,7 @@ impl Import {
         self.store.unwritten(most)
     }
 
+    /// Bytes of records that [`Import::unwritten`] would give in all.
     pub fn unwritten_bytes(&self) -> u64 {
         self.store.unwritten_bytes()
     }
@@ -172,6 +182,9 @@ impl Import {
     }
 
     /// All rows were given.
+    ///
+    /// # Errors
+    /// The tables contradict the rows or one another.
     pub fn finish(mut self, tables: Tables) -> Result<Imported, Damage> {
         let bad = |what: String| Damage::new(0, what);
         let store = &mut self.store;

@@ -10,7 +10,7 @@ use std::ops::Bound;
 
 /// One version of a key. A tombstone has version, create and lease 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Version {
+pub(crate) struct Version {
     pub main: i64,
     pub create: i64,
     pub version: i64,
@@ -20,16 +20,16 @@ pub struct Version {
 }
 
 impl Version {
-    pub fn is_tombstone(&self) -> bool {
+    pub(crate) fn is_tombstone(&self) -> bool {
         self.version == 0
     }
 
-    pub fn rev(&self) -> Rev {
+    pub(crate) fn rev(&self) -> Rev {
         Rev { main: self.main, sub: i64::from(self.sub) }
     }
 
     /// The `KeyValue` of this version less its value.
-    pub fn without_value<'a>(&self, key: &'a [u8]) -> KeyValueRef<'a> {
+    pub(crate) fn without_value<'a>(&self, key: &'a [u8]) -> KeyValueRef<'a> {
         KeyValueRef { key, ..self.numbers(key.len()) }
     }
 
@@ -50,7 +50,7 @@ impl Version {
     }
 
     /// Bytes of the value, without reading it.
-    pub fn value_len(&self, key_len: usize) -> usize {
+    pub(crate) fn value_len(&self, key_len: usize) -> usize {
         record::value_len(&self.numbers(key_len), key_len, self.handle.len)
     }
 
@@ -62,7 +62,7 @@ impl Version {
 
 /// All kept versions of one key. The key itself is in the tree alone.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub(crate) struct Entry {
     /// In its place, for most readers want it and nothing else.
     latest: Packed,
     /// Few keys have any, so it costs one word.
@@ -85,7 +85,7 @@ impl Entry {
     ///
     /// # Panics
     /// If there is none.
-    pub fn new(key_len: usize, versions: &[Version]) -> Entry {
+    pub(crate) fn new(key_len: usize, versions: &[Version]) -> Entry {
         let (latest, older) = versions.split_last().expect("an entry has a version");
         let older = (!older.is_empty()).then(|| {
             let versions = older.iter().map(|version| Packed::new(*version)).collect();
@@ -98,17 +98,17 @@ impl Entry {
         self.older.as_ref().map_or(&[], |older| &older.versions)
     }
 
-    pub fn latest(&self) -> Version {
+    pub(crate) fn latest(&self) -> Version {
         self.latest.get()
     }
 
     /// Whether the key exists at the newest revision.
-    pub fn is_live(&self) -> bool {
+    pub(crate) fn is_live(&self) -> bool {
         !self.latest.is_tombstone()
     }
 
     /// Every kept version, oldest first.
-    pub fn versions(&self) -> impl DoubleEndedIterator<Item = Version> {
+    pub(crate) fn versions(&self) -> impl DoubleEndedIterator<Item = Version> {
         self.older().iter().chain(std::iter::once(&self.latest)).map(Packed::get)
     }
 
@@ -122,7 +122,7 @@ impl Entry {
     }
 
     /// The newest version at or below `revision`, tombstones included.
-    pub fn at(&self, revision: i64) -> Option<Version> {
+    pub(crate) fn at(&self, revision: i64) -> Option<Version> {
         if self.latest.main() <= revision {
             return Some(self.latest());
         }
@@ -214,7 +214,7 @@ impl Slab {
 
 /// The entry of a key that [`Keys::find`] found; good until the index changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found(u32);
+pub(crate) struct Found(u32);
 
 /// Gives back the room of a queue that was long and is short now, seldom enough that it costs nothing.
 fn give_back<T>(queue: &mut VecDeque<T>) {
@@ -226,7 +226,7 @@ fn give_back<T>(queue: &mut VecDeque<T>) {
 
 /// The index and the entries it points to.
 #[derive(Clone, Debug, Default)]
-pub struct Keys {
+pub(crate) struct Keys {
     tree: Tree,
     slab: Slab,
     /// (main revision that superseded a version, entry), ascending: what the sweep visits.
@@ -238,43 +238,48 @@ pub struct Keys {
 }
 
 impl Keys {
-    pub fn live_keys(&self) -> u64 {
+    pub(crate) fn live_keys(&self) -> u64 {
         self.tree.live()
     }
 
-    pub fn live_bytes(&self) -> u64 {
+    pub(crate) fn live_bytes(&self) -> u64 {
         self.live_bytes
     }
 
-    pub fn versions(&self) -> u64 {
+    pub(crate) fn versions(&self) -> u64 {
         self.versions
     }
 
-    pub fn get(&self, key: &[u8]) -> Option<&Entry> {
+    pub(crate) fn get(&self, key: &[u8]) -> Option<&Entry> {
         self.find(key).map(|found| self.entry(found))
     }
 
     /// Which entry is that of `key`, for a caller that asks it and then adds to it.
-    pub fn find(&self, key: &[u8]) -> Option<Found> {
+    pub(crate) fn find(&self, key: &[u8]) -> Option<Found> {
         self.tree.get(key).map(Found)
     }
 
-    pub fn entry(&self, Found(number): Found) -> &Entry {
+    pub(crate) fn entry(&self, Found(number): Found) -> &Entry {
         self.slab.get(number)
     }
 
     /// Keys of the range whose newest version is not a tombstone, without visiting them.
-    pub fn count_live(&self, range: &KeyRange) -> u64 {
+    pub(crate) fn count_live(&self, range: &KeyRange) -> u64 {
         range.bounds().map_or(0, |(from, to)| self.tree.count_live(from, to))
     }
 
     /// Calls `each` with the entries of `range`, in key order, until it answers false.
-    pub fn scan(&self, range: &KeyRange, each: impl FnMut(&[u8], &Entry) -> bool) {
+    pub(crate) fn scan(&self, range: &KeyRange, each: impl FnMut(&[u8], &Entry) -> bool) {
         self.scan_after(range, None, each);
     }
 
     /// As [`Keys::scan`], behind the key `after`.
-    pub fn scan_after(&self, range: &KeyRange, after: Option<&[u8]>, mut each: impl FnMut(&[u8], &Entry) -> bool) {
+    pub(crate) fn scan_after(
+        &self,
+        range: &KeyRange,
+        after: Option<&[u8]>,
+        mut each: impl FnMut(&[u8], &Entry) -> bool,
+    ) {
         let Some((from, to)) = range.bounds() else { return };
         let crossed = match (after, to) {
             (Some(after), Bound::Included(to)) | (Some(after), Bound::Excluded(to)) => after >= to,
@@ -287,7 +292,7 @@ impl Keys {
     }
 
     /// Adds the newest version of `key`. `found`: what [`Keys::find`] says of it now.
-    pub fn push(&mut self, key: &[u8], found: Option<Found>, version: Version) {
+    pub(crate) fn push(&mut self, key: &[u8], found: Option<Found>, version: Version) {
         self.versions += 1;
         self.live_bytes += version.cost(key.len());
         let number = match found {
@@ -320,7 +325,7 @@ impl Keys {
     }
 
     /// The entry of `key`, if it keeps the version of revision `rev` whose record lies at `handle`.
-    pub fn keeps(&self, key: &[u8], rev: Rev, handle: Handle) -> Option<Found> {
+    pub(crate) fn keeps(&self, key: &[u8], rev: Rev, handle: Handle) -> Option<Found> {
         let found = self.find(key)?;
         let entry = self.entry(found);
         let version = entry.nth(entry.position(rev)?).get();
@@ -329,7 +334,7 @@ impl Keys {
 
     /// A record lies elsewhere now. False, and nothing changes, if the entry does not keep the
     /// version any more: it was swept, and the number may be another key's.
-    pub fn relocate(&mut self, Found(number): Found, rev: Rev, from: Handle, to: Handle) -> bool {
+    pub(crate) fn relocate(&mut self, Found(number): Found, rev: Rev, from: Handle, to: Handle) -> bool {
         let Some(entry) = self.slab.slot(number).as_mut() else { return false };
         let Some(n) = entry.position(rev) else { return false };
         let version = entry.nth(n).get();
@@ -349,7 +354,7 @@ impl Keys {
     ///
     /// # Panics
     /// If there is no version.
-    pub fn load(&mut self, key: &[u8], shared: usize, versions: &[Version]) {
+    pub(crate) fn load(&mut self, key: &[u8], shared: usize, versions: &[Version]) {
         let entry = Entry::new(key.len(), versions);
         let live = entry.is_live();
         let number = self.slab.add(entry);
@@ -367,14 +372,14 @@ impl Keys {
     }
 
     /// After the last [`Keys::load`].
-    pub fn loaded(&mut self) {
+    pub(crate) fn loaded(&mut self) {
         self.superseded.make_contiguous().sort_unstable();
         self.tombstones.make_contiguous().sort_unstable();
     }
 
     /// Visits one entry that may hold versions dead at `level` and drops them; `freed` hears of each.
     /// False: nothing is dead at `level` any more.
-    pub fn sweep_one(&mut self, level: i64, freed: &mut impl FnMut(Handle)) -> bool {
+    pub(crate) fn sweep_one(&mut self, level: i64, freed: &mut impl FnMut(Handle)) -> bool {
         if self.superseded.front().is_some_and(|(main, _)| *main <= level) {
             let (_, number) = self.superseded.pop_front().expect("looked at just now");
             give_back(&mut self.superseded);
@@ -390,12 +395,12 @@ impl Keys {
     }
 
     /// True if [`Keys::sweep_one`] would visit something at `level`.
-    pub fn sweep_due(&self, level: i64) -> bool {
+    pub(crate) fn sweep_due(&self, level: i64) -> bool {
         self.swept_upto() < level
     }
 
     /// Nothing that is still here is dead at this revision.
-    pub fn swept_upto(&self) -> i64 {
+    pub(crate) fn swept_upto(&self) -> i64 {
         let superseded = self.superseded.front().map_or(i64::MAX, |(main, _)| main - 1);
         let tombstone = self.tombstones.front().map_or(i64::MAX, |(main, ..)| *main);
         superseded.min(tombstone)

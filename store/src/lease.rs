@@ -6,8 +6,9 @@ use crate::Key;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Longest time to live in seconds, as in etcd.
-pub const MAX_TTL: i64 = 9_000_000_000;
+pub(crate) const MAX_TTL: i64 = 9_000_000_000;
 
+/// A lease, and the keys that it holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
     /// Seconds granted.
@@ -21,45 +22,45 @@ pub struct Lease {
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct Leases {
+pub(crate) struct Leases {
     table: BTreeMap<i64, Lease>,
 }
 
 impl Leases {
-    pub fn get(&self, id: i64) -> Option<&Lease> {
+    pub(crate) fn get(&self, id: i64) -> Option<&Lease> {
         self.table.get(&id)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (i64, &Lease)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (i64, &Lease)> {
         self.table.iter().map(|(id, lease)| (*id, lease))
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.table.len()
     }
 
     /// Ids from `first` on, ascending.
-    pub fn ids_from(&self, first: i64) -> impl Iterator<Item = i64> {
+    pub(crate) fn ids_from(&self, first: i64) -> impl Iterator<Item = i64> {
         self.table.range(first..).map(|(id, _)| *id)
     }
 
-    pub fn insert(&mut self, id: i64, lease: Lease) {
+    pub(crate) fn insert(&mut self, id: i64, lease: Lease) {
         let earlier = self.table.insert(id, lease);
         assert!(earlier.is_none(), "a lease is granted once");
     }
 
-    pub fn remove(&mut self, id: i64) -> Option<Lease> {
+    pub(crate) fn remove(&mut self, id: i64) -> Option<Lease> {
         let lease = self.table.remove(&id)?;
         assert!(lease.keys.is_empty(), "a lease ends after its keys");
         Some(lease)
     }
 
-    pub fn set_deadline(&mut self, id: i64, deadline: u64) -> bool {
+    pub(crate) fn set_deadline(&mut self, id: i64, deadline: u64) -> bool {
         self.table.get_mut(&id).map(|lease| lease.deadline = deadline).is_some()
     }
 
     /// A key moves from lease `from` to lease `to` (0 = none).
-    pub fn attach(&mut self, key: &Key, from: i64, to: i64) {
+    pub(crate) fn attach(&mut self, key: &Key, from: i64, to: i64) {
         if from == to {
             return;
         }
@@ -74,13 +75,13 @@ impl Leases {
     }
 
     /// As [`Leases::attach`] for a key of an image; false if the lease is unknown.
-    pub fn load_key(&mut self, key: &[u8], lease: i64) -> bool {
+    pub(crate) fn load_key(&mut self, key: &[u8], lease: i64) -> bool {
         lease == 0 || self.table.get_mut(&lease).is_some_and(|lease| lease.keys.insert(Key::from(key)))
     }
 }
 
 /// Deadline `seconds` after `clock` (ms).
-pub fn deadline(clock: u64, seconds: i64) -> u64 {
+pub(crate) fn deadline(clock: u64, seconds: i64) -> u64 {
     let seconds = u64::try_from(seconds).unwrap_or(0);
     clock.saturating_add(seconds.saturating_mul(1000))
 }

@@ -12,10 +12,12 @@
 //! never by reading records; when *state* depends on a value that is only in a file, apply parks
 //! before the entry ([`Outcome::Park`]) with nothing changed.
 //!
-//! A reader starts at [`types`], then [`apply`] and [`txn`] (how an entry changes the state),
-//! [`auth`] (who may), [`index`] and [`compact`] (which versions exist), [`tail`] (where records go), [`reclaim`] (how
-//! their space comes back), [`walk`] and [`order`] (how ranges are read), [`image`] (how the state
+//! A reader starts at `types`, then `apply` and `txn` (how an entry changes the state),
+//! [`auth`] (who may), `index` and `compact` (which versions exist), `tail` (where records go), `reclaim` (how
+//! their space comes back), `walk` and [`order`] (how ranges are read), [`image`] (how the state
 //! is written and loaded).
+
+#![warn(missing_docs, unreachable_pub, clippy::missing_errors_doc)]
 
 mod apply;
 pub mod auth;

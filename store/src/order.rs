@@ -45,6 +45,7 @@ impl Query {
     }
 }
 
+/// Whether the answer has another order than that of keys, so that all of it must be there first.
 pub fn needs_sort(query: &Query) -> bool {
     query.needs_sort()
 }

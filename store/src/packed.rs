@@ -140,7 +140,7 @@ impl Form {
 }
 
 impl Packed {
-    pub fn new(version: Version) -> Packed {
+    pub(crate) fn new(version: Version) -> Packed {
         let first = version.version == 1 && version.create == version.main;
         let form = if version.is_tombstone() {
             Form::tombstone(&version)
@@ -154,7 +154,7 @@ impl Packed {
         Packed(form.unwrap_or_else(|| Form::Wide(Box::new(version))))
     }
 
-    pub fn main(&self) -> i64 {
+    pub(crate) fn main(&self) -> i64 {
         match &self.0 {
             Form::First { main, .. } | Form::Later { main, .. } | Form::Tombstone { main, .. } => main.get_signed(),
             Form::Leased { main, .. } => main.get_signed(),
@@ -162,7 +162,7 @@ impl Packed {
         }
     }
 
-    pub fn is_tombstone(&self) -> bool {
+    pub(crate) fn is_tombstone(&self) -> bool {
         match &self.0 {
             Form::Tombstone { .. } => true,
             Form::Wide(version) => version.is_tombstone(),
@@ -170,7 +170,7 @@ impl Packed {
         }
     }
 
-    pub fn get(&self) -> Version {
+    pub(crate) fn get(&self) -> Version {
         match self.0 {
             Form::First { main, sub, place } => {
                 let (main, sub, handle) = (main.get_signed(), sub.get_u32(), place.handle());

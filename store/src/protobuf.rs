@@ -9,6 +9,7 @@
 pub struct Malformed(pub String);
 
 impl Malformed {
+    /// `what`: what was noticed, and where, for a person.
     pub fn new(what: impl Into<String>) -> Malformed {
         Malformed(what.into())
     }
@@ -22,11 +23,16 @@ impl std::fmt::Display for Malformed {
 
 impl std::error::Error for Malformed {}
 
+/// A field's value, by its wire type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value<'a> {
+    /// Integers, enums and flags.
     Varint(u64),
+    /// Eight bytes, little-endian.
     Fixed64(u64),
+    /// Bytes, texts and messages.
     Bytes(&'a [u8]),
+    /// Four bytes, little-endian.
     Fixed32(u32),
 }
 
@@ -50,10 +56,12 @@ impl<'a> Value<'a> {
         (self.uint() as u32).cast_signed()
     }
 
+    /// As `bool`.
     pub fn flag(self) -> bool {
         self.uint() != 0
     }
 
+    /// As `bytes`, text or the bytes of a message.
     pub fn bytes(self) -> &'a [u8] {
         match self {
             Value::Bytes(bytes) => bytes,
@@ -68,11 +76,15 @@ pub struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
+    /// The fields of a message, given as its bytes.
     pub fn new(message: &'a [u8]) -> Fields<'a> {
         Fields { rest: message }
     }
 
     /// The next field; None at the end of the message.
+    ///
+    /// # Errors
+    /// The bytes are cut short, a number is out of range, or a group begins.
     pub fn next_field(&mut self) -> Result<Option<(u32, Value<'a>)>, Malformed> {
         if self.rest.is_empty() {
             return Ok(None);
@@ -128,6 +140,9 @@ pub fn packed(mut bytes: &[u8]) -> Result<Vec<u64>, Malformed> {
 }
 
 /// A varint at the front of `bytes`, and how many bytes it takes.
+///
+/// # Errors
+/// It is cut short, or has more than 64 bits.
 #[inline]
 pub fn read_varint(bytes: &[u8]) -> Result<(u64, usize), Malformed> {
     match bytes {
@@ -165,6 +180,7 @@ pub fn int_len(number: u32, value: i64) -> usize {
     if value == 0 { 0 } else { varint_len(u64::from(number) << 3) + varint_len(value.cast_unsigned()) }
 }
 
+/// Appends a varint: 1 to 10 bytes.
 pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
@@ -186,6 +202,7 @@ pub fn write_int(out: &mut Vec<u8>, number: u32, value: i64) {
     write_varint(out, number, value.cast_unsigned());
 }
 
+/// A `bool` field; left out when false.
 pub fn write_bool(out: &mut Vec<u8>, number: u32, value: bool) {
     write_varint(out, number, u64::from(value));
 }

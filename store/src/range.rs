@@ -6,7 +6,7 @@ use bytes::Bytes;
 use std::ops::Bound;
 
 /// Lower and upper bound for an ordered map.
-pub type Bounds<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
+pub(crate) type Bounds<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
 
 impl KeyRange {
     /// etcd's rules: no end = the single key; end `\0` = every key from `key` on; else `[key, range_end)`.
@@ -24,6 +24,7 @@ impl KeyRange {
         KeyRange { key: Bytes::new(), end: Some(Bytes::new()) }
     }
 
+    /// Whether a key lies in the range.
     pub fn contains(&self, key: &[u8]) -> bool {
         match &self.end {
             None => key == self.key,

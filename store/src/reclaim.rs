@@ -66,6 +66,7 @@ struct Move {
 }
 
 impl Moves {
+    /// The segments that are rewritten.
     pub fn run(&self) -> &Run {
         &self.run
     }

@@ -24,11 +24,14 @@ const TOMBSTONE: u32 = 1;
 /// Bytes that are not what they should be. `offset` counts from the start of what was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
+    /// Bytes.
     pub offset: u64,
+    /// What is wrong, for a person.
     pub what: String,
 }
 
 impl Damage {
+    /// `what` is for a person.
     pub fn new(offset: u64, what: impl Into<String>) -> Damage {
         Damage { offset, what: what.into() }
     }
@@ -51,7 +54,9 @@ impl From<Malformed> for Damage {
 /// A record whose checksum held.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
+    /// Revision of the change.
     pub rev: Rev,
+    /// The key was deleted, not written.
     pub tombstone: bool,
     /// `KeyValue` bytes.
     pub body: Bytes,
@@ -60,11 +65,17 @@ pub struct Record {
 /// `mvccpb.KeyValue`, borrowed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeyValueRef<'a> {
+    /// The key.
     pub key: &'a [u8],
+    /// Revision at which this life of the key began.
     pub create: i64,
+    /// Revision of this change.
     pub modified: i64,
+    /// Number of changes in this life, from 1 on.
     pub version: i64,
+    /// The value.
     pub value: &'a [u8],
+    /// Id of the lease that holds the key, 0 for none.
     pub lease: i64,
 }
 
@@ -121,6 +132,9 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 
 /// Length of the whole record that starts with this header (for a sequential scan).
 /// The checksum is not looked at: [`open`] does.
+///
+/// # Errors
+/// The bytes are not the header of a record.
 pub fn whole_len(header: &[u8]) -> Result<usize, Damage> {
     if header.len() < HEADER {
         return Err(Damage::new(header.len() as u64, "record header is cut short"));
@@ -136,6 +150,9 @@ pub fn looks_whole(header: &[u8], first: i64, last: i64) -> bool {
 }
 
 /// Verifies one whole record. Returns its revision and whether it is a tombstone.
+///
+/// # Errors
+/// The bytes are no record, or its checksum does not hold.
 pub fn check(record: &[u8]) -> Result<(Rev, bool), Damage> {
     let len = whole_len(record)?;
     if record.len() != len {
@@ -157,6 +174,9 @@ pub fn check(record: &[u8]) -> Result<(Rev, bool), Damage> {
 }
 
 /// As [`check`], and takes the record apart without copying.
+///
+/// # Errors
+/// As [`check`].
 pub fn open(record: &Bytes) -> Result<Record, Damage> {
     let (rev, tombstone) = check(record)?;
     Ok(Record { rev, tombstone, body: record.slice(HEADER..) })
@@ -198,6 +218,9 @@ pub fn is_filler(tombstone: bool, body: &[u8]) -> bool {
 }
 
 /// Decodes `KeyValue` bytes; unknown fields are skipped.
+///
+/// # Errors
+/// A field has another wire type than the message's, or the bytes are cut short.
 pub fn key_value(body: &[u8]) -> Result<KeyValueRef<'_>, Malformed> {
     let mut kv = KeyValueRef::default();
     let mut fields = Fields::new(body);

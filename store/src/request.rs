@@ -8,77 +8,121 @@ use crate::{KeyRange, Query, SortOrder, SortTarget};
 /// lower by default; this one protects the stack.
 const MAX_NESTING: u32 = 128;
 
+/// Writes one key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PutRequest<'a> {
+    /// The key; empty is refused.
     pub key: &'a [u8],
+    /// The value.
     pub value: &'a [u8],
+    /// Id of the lease that is to hold the key, 0 for none.
     pub lease: i64,
+    /// Answer with the version before.
     pub prev_kv: bool,
+    /// Keep the value that is there.
     pub ignore_value: bool,
+    /// Keep the lease that is there.
     pub ignore_lease: bool,
 }
 
+/// Deletes the keys of a range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeleteRangeRequest<'a> {
+    /// A key, or the first key of a range; empty is refused.
     pub key: &'a [u8],
+    /// First key after the range. Empty: the one key; one zero byte: everything from the key on.
     pub range_end: &'a [u8],
+    /// Answer with the versions before.
     pub prev_kv: bool,
 }
 
+/// Reads the keys of a range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RangeRequest<'a> {
+    /// A key, or the first key of a range; empty is refused.
     pub key: &'a [u8],
+    /// First key after the range. Empty: the one key; one zero byte: everything from the key on.
     pub range_end: &'a [u8],
+    /// Most keys of the answer; 0 or less is no limit.
     pub limit: i64,
+    /// At which revision; 0 or less is the newest.
     pub revision: i64,
+    /// 0 none, 1 ascending, 2 descending; others are refused.
     pub sort_order: i32,
+    /// 0 key, 1 version, 2 create, 3 mod, 4 value; others are refused.
     pub sort_target: i32,
+    /// Answer from this member without asking the others.
     pub serializable: bool,
+    /// Leave the values out.
     pub keys_only: bool,
+    /// Answer with the count alone.
     pub count_only: bool,
+    /// Leave out what was last changed before this revision; 0 is no bound.
     pub min_mod: i64,
+    /// Leave out what was last changed after this revision; 0 is no bound.
     pub max_mod: i64,
+    /// Leave out what was created before this revision; 0 is no bound.
     pub min_create: i64,
+    /// Leave out what was created after this revision; 0 is no bound.
     pub max_create: i64,
 }
 
+/// Compares, and does one of two lists of operations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TxnRequest<'a> {
+    /// The comparisons; none of them is a success.
     pub compare: Vec<Compare<'a>>,
+    /// What is done when all of them hold.
     pub success: Vec<RequestOp<'a>>,
+    /// What is done when one does not.
     pub failure: Vec<RequestOp<'a>>,
 }
 
+/// One operation of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestOp<'a> {
+    /// Reads a range.
     Range(RangeRequest<'a>),
+    /// Writes a key.
     Put(PutRequest<'a>),
+    /// Deletes the keys of a range.
     DeleteRange(DeleteRangeRequest<'a>),
+    /// Runs a transaction in this one.
     Txn(TxnRequest<'a>),
-    /// No request set: refused by [`check_txn`].
+    /// No request set: refused by [`crate::command::check_txn`].
     None,
 }
 
+/// One comparison of a transaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Compare<'a> {
     /// 0 equal, 1 greater, 2 less, 3 not equal; others hold always, as in etcd.
     pub result: i32,
     /// 0 version, 1 create, 2 mod, 3 value, 4 lease.
     pub target: i32,
+    /// A key, or the first key of a range; empty is refused.
     pub key: &'a [u8],
+    /// First key behind the range, for each key of which it must hold; as in a range.
     pub range_end: &'a [u8],
+    /// What the key's own is compared with.
     pub operand: Operand<'a>,
 }
 
 /// The number or value a compare asks about. One that does not fit the target counts as zero or empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Operand<'a> {
+    /// Nothing given.
     #[default]
     None,
+    /// A number of changes.
     Version(i64),
+    /// A create revision.
     Create(i64),
+    /// Revision of a last change.
     Mod(i64),
+    /// A value.
     Value(&'a [u8]),
+    /// Id of a lease.
     Lease(i64),
 }
 
@@ -117,6 +161,10 @@ pub(crate) fn text(bytes: &[u8]) -> Result<&str, Malformed> {
 }
 
 impl<'a> PutRequest<'a> {
+    /// Reads the message. Unknown fields are ignored.
+    ///
+    /// # Errors
+    /// A field has another wire type than the message's, or the bytes are cut short.
     pub fn decode(bytes: &'a [u8]) -> Result<PutRequest<'a>, Malformed> {
         Self::read(bytes).map(|(request, _)| request)
     }
@@ -140,6 +188,7 @@ impl<'a> PutRequest<'a> {
         Ok((put, plain.yes))
     }
 
+    /// Appends the canonical proto3 bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         write_bytes(out, 1, self.key);
         write_bytes(out, 2, self.value);
@@ -151,6 +200,10 @@ impl<'a> PutRequest<'a> {
 }
 
 impl<'a> DeleteRangeRequest<'a> {
+    /// Reads the message. Unknown fields are ignored.
+    ///
+    /// # Errors
+    /// A field has another wire type than the message's, or the bytes are cut short.
     pub fn decode(bytes: &'a [u8]) -> Result<DeleteRangeRequest<'a>, Malformed> {
         Self::read(bytes).map(|(request, _)| request)
     }
@@ -171,18 +224,24 @@ impl<'a> DeleteRangeRequest<'a> {
         Ok((delete, plain.yes))
     }
 
+    /// Appends the canonical proto3 bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         write_bytes(out, 1, self.key);
         write_bytes(out, 2, self.range_end);
         write_bool(out, 3, self.prev_kv);
     }
 
+    /// The keys that it is about.
     pub fn range(&self) -> KeyRange {
         KeyRange::new(self.key, self.range_end)
     }
 }
 
 impl<'a> RangeRequest<'a> {
+    /// Reads the message. Unknown fields are ignored.
+    ///
+    /// # Errors
+    /// A field has another wire type than the message's, or the bytes are cut short.
     pub fn decode(bytes: &'a [u8]) -> Result<RangeRequest<'a>, Malformed> {
         Self::read(bytes).map(|(request, _)| request)
     }
@@ -213,6 +272,7 @@ impl<'a> RangeRequest<'a> {
         Ok((range, plain.yes))
     }
 
+    /// Appends the canonical proto3 bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         write_bytes(out, 1, self.key);
         write_bytes(out, 2, self.range_end);
@@ -229,7 +289,8 @@ impl<'a> RangeRequest<'a> {
         write_varint(out, 13, self.max_create as u64);
     }
 
-    /// The query this request means. Sort options out of range (refused by [`check_range`]) count as none.
+    /// The query this request means. Sort options out of range count as none: [`crate::command::check_range`] refuses
+    /// them.
     pub fn query(&self) -> Query {
         Query {
             range: KeyRange::new(self.key, self.range_end),
@@ -258,6 +319,11 @@ impl<'a> RangeRequest<'a> {
 }
 
 impl<'a> TxnRequest<'a> {
+    /// Reads the message. Unknown fields are ignored.
+    ///
+    /// # Errors
+    /// A field has another wire type than the message's, or the bytes are cut short. Transactions nest too
+    /// deep.
     pub fn decode(bytes: &'a [u8]) -> Result<TxnRequest<'a>, Malformed> {
         Self::read(bytes, 0).map(|(request, _)| request)
     }
@@ -291,6 +357,7 @@ impl<'a> TxnRequest<'a> {
         Ok((txn, plain))
     }
 
+    /// Appends the canonical proto3 bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         for compare in &self.compare {
             nested(out, 1, |out| compare.encode(out));
@@ -350,6 +417,7 @@ impl<'a> RequestOp<'a> {
         Ok((op, plain.yes))
     }
 
+    /// Appends the canonical proto3 bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
             RequestOp::Range(range) => nested(out, 1, |out| range.encode(out)),
@@ -385,6 +453,7 @@ impl<'a> Compare<'a> {
         Ok((compare, plain.yes))
     }
 
+    /// Appends the canonical proto3 bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         write_varint(out, 1, i64::from(self.result) as u64);
         write_varint(out, 2, i64::from(self.target) as u64);
@@ -400,6 +469,7 @@ impl<'a> Compare<'a> {
         write_bytes(out, 64, self.range_end);
     }
 
+    /// The keys that it is about.
     pub fn range(&self) -> KeyRange {
         KeyRange::new(self.key, self.range_end)
     }

@@ -27,7 +27,9 @@ impl Default for Config {
 /// Who votes and who only listens, both ascending; as consensus gave it with the last change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conf {
+    /// Ids of those that vote.
     pub voters: Vec<u64>,
+    /// Ids of those that only listen.
     pub learners: Vec<u64>,
 }
 
@@ -54,6 +56,8 @@ pub struct Store {
     /// Records read for the entry that apply is parked at.
     pub(crate) fetched: BTreeMap<Handle, Bytes>,
     pub(crate) asked: Option<Handle>,
+    /// It stands where the state would ([`Store::stand_at`]).
+    pub(crate) stands_in: bool,
 }
 
 impl Store {
@@ -78,6 +82,7 @@ impl Store {
             pins: Pins::default(),
             fetched: BTreeMap::new(),
             asked: None,
+            stands_in: false,
         }
     }
 
@@ -95,6 +100,17 @@ impl Store {
         store
     }
 
+    /// Moves a state without keys to another place of the log: what came before it is not there.
+    ///
+    /// # Panics
+    /// If it has a key.
+    pub fn stand_at(&mut self, at: Position) {
+        assert_eq!(self.keys(), 0, "only a state without keys stands anywhere");
+        self.applied = at;
+        self.stands_in = true;
+    }
+
+    /// What it was made with.
     pub fn config(&self) -> Config {
         self.config
     }
@@ -139,6 +155,7 @@ impl Store {
         self.keys.versions()
     }
 
+    /// Every alarm that is raised, ascending by member.
     pub fn alarms(&self) -> impl Iterator<Item = AlarmMember> + '_ {
         self.alarms.iter().copied()
     }
@@ -148,14 +165,17 @@ impl Store {
         self.members.values()
     }
 
+    /// The member of this id.
     pub fn member(&self, id: u64) -> Option<&Member> {
         self.members.get(&id)
     }
 
+    /// Who votes and who listens.
     pub fn conf(&self) -> &Conf {
         &self.conf
     }
 
+    /// The member listens without a vote.
     pub fn is_learner(&self, id: u64) -> bool {
         self.conf.learners.contains(&id)
     }
@@ -180,6 +200,7 @@ impl Store {
         self.leases.iter()
     }
 
+    /// Number of leases.
     pub fn lease_count(&self) -> usize {
         self.leases.len()
     }
@@ -189,6 +210,7 @@ impl Store {
         self.leases.ids_from(first)
     }
 
+    /// The lease of this id.
     pub fn lease(&self, id: i64) -> Option<&Lease> {
         self.leases.get(id)
     }

@@ -21,11 +21,17 @@ pub const TABLE_BLOCK: usize = 64 << 10;
 /// Rows of each table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TableCounts {
+    /// Leases.
     pub leases: u64,
+    /// Members.
     pub members: u64,
+    /// Members that have left.
     pub removed: u64,
+    /// Alarms that are raised.
     pub alarms: u64,
+    /// Users.
     pub users: u64,
+    /// Roles.
     pub roles: u64,
 }
 
@@ -55,6 +61,9 @@ impl ImageHead {
     }
 
     /// Hands the tables to `emit`, block by block. Needs room for one block alone.
+    ///
+    /// # Errors
+    /// The first error of `emit`.
     pub fn table_blocks<E>(&self, mut emit: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
         let mut block = Vec::new();
         let mut flush = |block: &mut Vec<u8>, least: usize| {

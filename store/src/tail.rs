@@ -10,17 +10,19 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Records of a segment file start behind one header page.
-pub const FIRST_OFFSET: u32 = 4096;
+pub(crate) const FIRST_OFFSET: u32 = 4096;
 /// No segment grows beyond this, whatever one revision holds.
-pub const HARD_LIMIT: u32 = 1 << 31;
+pub(crate) const HARD_LIMIT: u32 = 1 << 31;
 /// From the id of one segment to that of the next one that is begun. The ids between are for files
 /// that take the place of their neighbours (`reclaim`): ids ascend as revisions do.
-pub const ID_STEP: u32 = 64;
+pub(crate) const ID_STEP: u32 = 64;
 
 /// A run of records for one segment file, to be written at `offset`.
 #[derive(Clone, Debug)]
 pub struct Extent {
+    /// Number of the segment.
     pub segment: u32,
+    /// Byte offset in its file.
     pub offset: u32,
     /// Whole records one after another, shared with the memory they lie in.
     pub parts: Vec<Bytes>,
@@ -40,9 +42,11 @@ impl Extent {
 /// One segment as the state knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentUse {
+    /// Number of the segment.
     pub id: u32,
     /// First and last main revision in it; 0, 0 while it is empty.
     pub first: i64,
+    /// Last main revision in it; 0 while it is empty.
     pub last: i64,
     /// Offset behind the last record.
     pub end: u32,
@@ -65,7 +69,7 @@ struct Unwritten {
 }
 
 #[derive(Clone, Debug)]
-pub struct Tail {
+pub(crate) struct Tail {
     segments: BTreeMap<u32, SegmentUse>,
     /// Segments with something to write: records, or a seal.
     unwritten: BTreeMap<u32, Unwritten>,
@@ -82,12 +86,12 @@ fn empty_segment(id: u32) -> SegmentUse {
 }
 
 impl Tail {
-    pub fn new() -> Tail {
+    pub(crate) fn new() -> Tail {
         Tail::restore([empty_segment(1)]).expect("one open segment")
     }
 
     /// Continues behind the segments of an image. None unless they are ascending and only the last is open.
-    pub fn restore(segments: impl IntoIterator<Item = SegmentUse>) -> Option<Tail> {
+    pub(crate) fn restore(segments: impl IntoIterator<Item = SegmentUse>) -> Option<Tail> {
         let (unwritten, spent) = (BTreeMap::new(), BTreeSet::new());
         let mut tail = Tail { segments: BTreeMap::new(), unwritten, bytes: 0, spent, held: Vec::new() };
         for segment in segments {
@@ -103,7 +107,13 @@ impl Tail {
     }
 
     /// Places and encodes one record, and shows its bytes. `rev` ascends from call to call.
-    pub fn append(&mut self, segment_bytes: u32, rev: Rev, tombstone: bool, kv: &KeyValueRef<'_>) -> (Handle, &Bytes) {
+    pub(crate) fn append(
+        &mut self,
+        segment_bytes: u32,
+        rev: Rev,
+        tombstone: bool,
+        kv: &KeyValueRef<'_>,
+    ) -> (Handle, &Bytes) {
         let bytes = record::encode(rev, tombstone, kv);
         let len = u32::try_from(bytes.len()).ok().filter(|len| *len < HARD_LIMIT);
         let len = len.expect("a record is shorter than a segment may be");
@@ -145,24 +155,24 @@ impl Tail {
     }
 
     /// Closes the open segment so that it can be rewritten, unless it is empty.
-    pub fn close_open(&mut self) {
+    pub(crate) fn close_open(&mut self) {
         if self.open().end > FIRST_OFFSET {
             self.seal_open();
         }
     }
 
-    pub fn open(&self) -> &SegmentUse {
+    pub(crate) fn open(&self) -> &SegmentUse {
         self.segments.last_key_value().expect("there is an open segment").1
     }
 
     /// Files hold all of it, and it gets no more.
-    pub fn is_settled(&self, segment: &SegmentUse) -> bool {
+    pub(crate) fn is_settled(&self, segment: &SegmentUse) -> bool {
         segment.sealed && !self.unwritten.contains_key(&segment.id)
     }
 
     /// An id between those of two segments that was never used: the one nearest to their middle.
     /// None: there is none left.
-    pub fn free_between(&self, before: u32, behind: u32) -> Option<u32> {
+    pub(crate) fn free_between(&self, before: u32, behind: u32) -> Option<u32> {
         let room = behind.saturating_sub(before);
         let middle = before + room / 2;
         let nearest = (0..room).flat_map(|far| [middle.checked_sub(far), middle.checked_add(far)]);
@@ -171,19 +181,19 @@ impl Tail {
     }
 
     /// A file of this id is on the disk, though the state does not know the segment.
-    pub fn spend(&mut self, id: u32) {
+    pub(crate) fn spend(&mut self, id: u32) {
         if !self.segments.contains_key(&id) {
             self.spent.insert(id);
         }
     }
 
     /// These are being rewritten; none: nothing is.
-    pub fn hold(&mut self, segments: Vec<u32>) {
+    pub(crate) fn hold(&mut self, segments: Vec<u32>) {
         self.held = segments;
     }
 
     /// A file that holds what is needed of others: they are forgotten by [`Tail::retire`].
-    pub fn add(&mut self, segment: SegmentUse) {
+    pub(crate) fn add(&mut self, segment: SegmentUse) {
         assert!(segment.sealed, "only the newest segment is open");
         assert!(self.segments.insert(segment.id, segment).is_none(), "a segment is added once");
     }
@@ -192,7 +202,7 @@ impl Tail {
     ///
     /// # Panics
     /// If a record in one of them is still needed.
-    pub fn retire(&mut self, segments: &[u32]) -> u64 {
+    pub(crate) fn retire(&mut self, segments: &[u32]) -> u64 {
         let mut bytes = 0;
         for id in segments {
             let gone = self.segments.remove(id).expect("it was there");
@@ -204,7 +214,7 @@ impl Tail {
     }
 
     /// The bytes of a record that no file holds yet.
-    pub fn get(&self, handle: Handle) -> Option<Bytes> {
+    pub(crate) fn get(&self, handle: Handle) -> Option<Bytes> {
         let records = &self.unwritten.get(&handle.segment)?.records;
         // Most records that are read are older than all of these.
         records.front().filter(|oldest| oldest.offset <= handle.offset)?;
@@ -214,7 +224,7 @@ impl Tail {
         Some(bytes.clone())
     }
 
-    pub fn unwritten(&self, most: usize) -> Vec<Extent> {
+    pub(crate) fn unwritten(&self, most: usize) -> Vec<Extent> {
         let (mut extents, mut room) = (Vec::new(), most.max(1));
         for (id, unwritten) in &self.unwritten {
             if room == 0 {
@@ -229,7 +239,7 @@ impl Tail {
         extents
     }
 
-    pub fn written(&mut self, segment: u32, upto: u32, sealed: bool) {
+    pub(crate) fn written(&mut self, segment: u32, upto: u32, sealed: bool) {
         let Some(unwritten) = self.unwritten.get_mut(&segment) else {
             return;
         };
@@ -245,29 +255,29 @@ impl Tail {
         }
     }
 
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    pub fn segments(&self) -> impl Iterator<Item = &SegmentUse> {
+    pub(crate) fn segments(&self) -> impl Iterator<Item = &SegmentUse> {
         self.segments.values()
     }
 
     /// The index does not point to this record any more.
-    pub fn freed(&mut self, handle: Handle) {
+    pub(crate) fn freed(&mut self, handle: Handle) {
         let segment = self.segments.get_mut(&handle.segment).expect("records lie in known segments");
         segment.live -= u64::from(handle.len);
     }
 
     /// Begins to count the index's records anew, after loading.
-    pub fn begin_recount(&mut self) {
+    pub(crate) fn begin_recount(&mut self) {
         for segment in self.segments.values_mut() {
             segment.live = 0;
         }
     }
 
     /// One record more that the index points to. False: it lies in no segment.
-    pub fn counted(&mut self, handle: Handle) -> bool {
+    pub(crate) fn counted(&mut self, handle: Handle) -> bool {
         let Some(segment) = self.segments.get_mut(&handle.segment) else { return false };
         let end = handle.offset.checked_add(handle.len);
         let inside = handle.offset >= FIRST_OFFSET && end.is_some_and(|end| end <= segment.end);
@@ -275,7 +285,7 @@ impl Tail {
         inside
     }
 
-    pub fn drop_dead(&mut self) -> Vec<u32> {
+    pub(crate) fn drop_dead(&mut self) -> Vec<u32> {
         let dead =
             |segment: &&SegmentUse| segment.live == 0 && self.is_settled(segment) && !self.held.contains(&segment.id);
         let dead: Vec<u32> = self.segments.values().filter(dead).map(|segment| segment.id).collect();

@@ -29,7 +29,7 @@ const HEAD_MOST: usize = 8;
 
 /// Keys, each with a number below 2^31 and whether it is live.
 #[derive(Clone, Debug)]
-pub struct Tree {
+pub(crate) struct Tree {
     root: Node,
     live: u64,
     len: u64,
@@ -92,11 +92,11 @@ impl Default for Tree {
 
 impl Tree {
     /// Live keys.
-    pub fn live(&self) -> u64 {
+    pub(crate) fn live(&self) -> u64 {
         self.live
     }
 
-    pub fn get(&self, key: &[u8]) -> Option<u32> {
+    pub(crate) fn get(&self, key: &[u8]) -> Option<u32> {
         let mut node = &self.root;
         loop {
             match node {
@@ -111,7 +111,7 @@ impl Tree {
 
     /// # Panics
     /// If the key is there already, or the number is 2^31 or above.
-    pub fn insert(&mut self, key: &[u8], number: u32, live: bool) {
+    pub(crate) fn insert(&mut self, key: &[u8], number: u32, live: bool) {
         self.len += 1;
         self.live += u64::from(live);
         let split = self.root.insert(key, pack(number, live));
@@ -120,7 +120,7 @@ impl Tree {
 
     /// As [`Tree::insert`] for a key above all that are there: `shared` is the length of what it has in
     /// common with the last of them, and nothing is searched.
-    pub fn append(&mut self, key: &[u8], shared: usize, number: u32, live: bool) {
+    pub(crate) fn append(&mut self, key: &[u8], shared: usize, number: u32, live: bool) {
         self.len += 1;
         self.live += u64::from(live);
         let split = self.root.append(key, shared, pack(number, live));
@@ -140,7 +140,7 @@ impl Tree {
 
     /// # Panics
     /// If the key is not there.
-    pub fn remove(&mut self, key: &[u8]) {
+    pub(crate) fn remove(&mut self, key: &[u8]) {
         let was_live = self.root.remove(key);
         self.len -= 1;
         self.live -= u64::from(was_live);
@@ -155,7 +155,7 @@ impl Tree {
 
     /// # Panics
     /// If the key is not there, or is live already, or dead already.
-    pub fn set_live(&mut self, key: &[u8], live: bool) {
+    pub(crate) fn set_live(&mut self, key: &[u8], live: bool) {
         let mut node = &mut self.root;
         count(&mut self.live, live);
         loop {
@@ -172,7 +172,7 @@ impl Tree {
     }
 
     /// Live keys within the bounds, which must not cross. Two paths are visited.
-    pub fn count_live(&self, from: Bound<&[u8]>, to: Bound<&[u8]>) -> u64 {
+    pub(crate) fn count_live(&self, from: Bound<&[u8]>, to: Bound<&[u8]>) -> u64 {
         let below = match from {
             Bound::Unbounded => 0,
             Bound::Included(key) => self.live_before(key, false),
@@ -204,7 +204,7 @@ impl Tree {
 
     /// Calls `each` with the keys within the bounds, in order, until it answers false.
     /// The bounds must not cross.
-    pub fn scan(&self, from: Bound<&[u8]>, to: Bound<&[u8]>, mut each: impl FnMut(&[u8], u32) -> bool) {
+    pub(crate) fn scan(&self, from: Bound<&[u8]>, to: Bound<&[u8]>, mut each: impl FnMut(&[u8], u32) -> bool) {
         let from = match from {
             Bound::Unbounded => None,
             Bound::Included(key) => Some((key, true)),

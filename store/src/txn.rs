@@ -30,8 +30,11 @@ enum Step<'r, 'a> {
 pub enum TxnRead {
     /// The value of this record decides: call again with it among `fetched`.
     Needs(Handle),
+    /// It is read.
     Done {
+        /// Revision of the store when it was read.
         revision: i64,
+        /// The answer, or what the user did wrong.
         result: Result<Reply, Error>,
     },
     /// A record is not what it must be.
@@ -50,6 +53,9 @@ impl Store {
 
     /// A transaction of ranges alone ([`TxnRequest::is_read_only`]), outside the log. `body`: as for the log
     /// ([`command::encode_txn`]). `fetched`: whole records asked for before, by handle.
+    ///
+    /// # Errors
+    /// `body` is no entry with a transaction.
     pub fn read_txn(&self, body: &[u8], fetched: &BTreeMap<Handle, Bytes>) -> Result<TxnRead, command::Malformed> {
         match command::decode(body)?.command {
             command::Command::Txn(txn) if txn.is_read_only() => Ok(self.read_only(&txn, fetched)),

@@ -26,12 +26,16 @@ pub struct Walk {
 /// Count over the whole range, and whether the limit cut something off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Finished {
+    /// Keys in the range.
     pub count: i64,
+    /// The limit cut something off.
     pub more: bool,
 }
 
+/// One step of a walk.
 #[derive(Clone, Debug, Default)]
 pub struct Slice {
+    /// The keys found in this step.
     pub items: Vec<Item>,
     /// Set with the last slice.
     pub finished: Option<Finished>,
@@ -40,6 +44,7 @@ pub struct Slice {
 /// As [`Slice`], for answers that show whole records: what an item says stands in them.
 #[derive(Clone, Debug, Default)]
 pub struct Records {
+    /// The records found in this step.
     pub records: Vec<Located>,
     /// Set with the last slice.
     pub finished: Option<Finished>,
@@ -59,6 +64,7 @@ pub struct Measure {
 }
 
 impl Walk {
+    /// What is asked.
     pub fn query(&self) -> &Query {
         &self.query
     }
@@ -80,6 +86,7 @@ impl Walk {
         *self = Walk { counted, ..Walk::new(self.query.clone(), self.revision) };
     }
 
+    /// There is nothing left to read.
     pub fn is_finished(&self) -> bool {
         self.finished
     }
@@ -120,6 +127,9 @@ impl Walk {
 
 impl Store {
     /// Begins to read; refuses compacted and future revisions.
+    ///
+    /// # Errors
+    /// [`Error::Compacted`] or [`Error::FutureRev`].
     pub fn walk(&self, query: Query) -> Result<Walk, Error> {
         self.walk_at(query, self.revision)
     }

@@ -27,15 +27,20 @@ const EVENT_OVERHEAD: usize = 128;
 /// One live watch: its stream, and the stream's own name for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WatchKey {
+    /// Number of the stream.
     pub stream: u64,
+    /// The watch's id on its stream.
     pub id: i64,
 }
 
 /// What a watch wants to hear of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spec {
+    /// Which keys.
     pub range: KeyRange,
+    /// Leave writes out.
     pub no_put: bool,
+    /// Leave deletions out.
     pub no_delete: bool,
     /// Carried for the stream; matching does not look at it.
     pub prev_kv: bool,
@@ -44,6 +49,7 @@ pub struct Spec {
 /// One watch that a published revision concerns.
 #[derive(Clone, Debug)]
 pub struct Hit {
+    /// Which watch.
     pub key: WatchKey,
     /// Indexes into `RevisionEvents::events`, ascending, never empty.
     pub picks: Arc<[u32]>,
@@ -53,10 +59,16 @@ pub struct Hit {
 #[derive(Clone, Debug)]
 pub enum Join {
     /// The watch is live. `missed`: every revision from its `next` to the newest, unfiltered.
-    Joined { missed: Vec<Arc<RevisionEvents>> },
+    Joined {
+        /// May be empty.
+        missed: Vec<Arc<RevisionEvents>>,
+    },
     /// Too far back for the ring: read history up to near the newest revision, then ask again. No watch can
     /// join below revision `ring`, now and later.
-    Behind { ring: i64 },
+    Behind {
+        /// The oldest revision that the ring of events has whole.
+        ring: i64,
+    },
 }
 
 /// What [`Hub::reset`] took away.

@@ -1,6 +1,5 @@
-//! One run of one command: its words, and how it ends.
+//! A command, a row of the table of commands; and one run of it: its words, and how it ends.
 
-use crate::commands::{Command, Parsed};
 use crate::hints::hint;
 use std::time::Duration;
 
@@ -23,6 +22,15 @@ impl Failure {
         Failure::Plain { status: 128, text: text.into() }
     }
 }
+
+/// The name under which this is the stock tool and nothing more.
+pub const STOCK: &str = "etcdutl";
+
+/// One command: a row of the table.
+pub type Command = cobra::Command<fn(&Call) -> Result<(), Failure>>;
+
+/// Words that were understood.
+pub type Parsed = cobra::Parsed<fn(&Call) -> Result<(), Failure>>;
 
 /// A command line that was read. Reading a flag that the command does not have is a mistake of
 /// ours and panics.
@@ -77,7 +85,7 @@ pub fn main(root: &'static Command, args: &[String], terminal: bool) -> i32 {
         Err(wrong) => return misread(&wrong.text, &format!("Run '{} --help' for usage.", root.name)),
     };
     let path = parsed.path.clone();
-    let people = terminal && root.name != crate::STOCK;
+    let people = terminal && root.name != STOCK;
     let outcome = match parsed.runnable() {
         Ok(Some(run)) => run(&Call { parsed, people }),
         Ok(None) => {

@@ -1,22 +1,16 @@
 //! The table of commands: names, flags, defaults and help as the stock tool's.
 
-use crate::call::{Call, Failure};
+use crate::call::{Command, STOCK};
 use crate::{bbolt, cut_tail, defrag, hashkv, migrate, pages, restore, status, verify, version};
 use cobra::Flag;
 
-/// One command: a row of the table.
-pub type Command = cobra::Command<fn(&Call) -> Result<(), Failure>>;
-
-/// Words that were understood.
-pub type Parsed = cobra::Parsed<fn(&Call) -> Result<(), Failure>>;
-
 /// The program with this name.
 pub fn root(name: &str) -> &'static Command {
-    if name == crate::STOCK { &ETCDUTL } else { &KVORUM_UTL }
+    if name == STOCK { &ETCDUTL } else { &KVORUM_UTL }
 }
 
 static ETCDUTL: Command = Command {
-    name: crate::STOCK,
+    name: STOCK,
     shared: GLOBAL,
     subs: &[&[Command { hidden: true, ..BBOLT }, COMPLETION, DEFRAG, HASHKV, HELP, MIGRATE, STOCK_SNAPSHOT, VERSION]],
     ..Command::NONE

@@ -2,19 +2,11 @@
 
 use crate::call::{Call, Failure};
 use crate::etcd;
+use crate::history::{Hash, keep, revision_of};
 use crate::kvorum;
 use crate::print::{Column, Form};
 use std::path::Path;
 use store::hash::HashKv;
-use store::{Error, Rev, Store};
-
-/// One answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hash {
-    pub hash: u32,
-    pub revision: i64,
-    pub compacted: i64,
-}
 
 pub fn run(call: &Call) -> Result<(), Failure> {
     let (path, revision) = (&call.args()[0], call.int("rev"));
@@ -46,22 +38,4 @@ fn of_file(call: &Call, path: &str, revision: i64) -> Result<Hash, Failure> {
         Ok(())
     })?;
     Ok(Hash { hash: hash.finish(), revision, compacted: store.compacted() })
-}
-
-/// The revision that is looked at, or etcd's refusal.
-pub fn revision_of(store: &Store, revision: i64) -> Result<i64, Failure> {
-    store.hash_revision(revision).map_err(|error| match error {
-        Error::Compacted => Failure::new("mvcc: required revision has been compacted"),
-        _ => Failure::new("mvcc: required revision is a future revision"),
-    })
-}
-
-/// The versions at or below the compacted revision that count.
-pub fn keep(store: &Store, revision: i64) -> Vec<Rev> {
-    let mut set = store.keep_set(revision);
-    loop {
-        if let Some(keep) = store.gather(&mut set, 10_000) {
-            return keep;
-        }
-    }
 }

@@ -4,7 +4,7 @@
 use crate::call::Failure;
 use crate::directory::Frozen;
 use crate::etcd::go_text;
-use crate::hashkv::{Hash, keep, revision_of};
+use crate::history::{Hash, keep, revision_of};
 use disk::identity::{self, Found};
 use disk::{Fault, Files, Identity, LogOptions, records};
 use node::offline::{Offline, offline};

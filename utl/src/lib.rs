@@ -14,6 +14,7 @@
 //! | `print`, `progress`, `hints` | output forms, log lines; what people get |
 //! | `etcd`, `wal`, `initial_cluster` | what is where in an etcd's files; who the members are |
 //! | `directory`, `kvorum` | data directories: a new one, one that stays as it is |
+//! | `history` | what of the keys' history is hashed |
 //! | `restore`, `status`, `hashkv`, `bbolt`, `defrag`, `migrate`, `verify`, `version` | one command each |
 //! | `pages` | `help`, `man`, `completion`: what is made from the table |
 
@@ -26,6 +27,7 @@ mod directory;
 mod etcd;
 mod hashkv;
 mod hints;
+mod history;
 mod initial_cluster;
 mod kvorum;
 mod migrate;
@@ -40,9 +42,6 @@ mod version;
 mod wal;
 
 use std::io::IsTerminal;
-
-/// The name under which this is the stock tool and nothing more.
-const STOCK: &str = "etcdutl";
 
 /// Runs the program called `name` (`etcdutl` or `kvorum utl`) with the words after its name;
 /// the exit code is etcdutl's.

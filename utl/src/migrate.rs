@@ -6,20 +6,18 @@ use crate::etcd::{self, backend};
 use crate::kvorum;
 use crate::print::log;
 use crate::rewrite::{Change, Exclusive, exclusive, rewrite};
-use crate::version::API;
+use crate::version::{API, Version};
 use serde_json::json;
 use std::path::Path;
 
 const PLACE: &str = "schema/migrate.rs";
 /// The oldest that is migrated to; it does not write its version down.
-const OLDEST: (u64, u64) = (3, 5);
+const OLDEST: Version = Version { major: 3, minor: 5 };
 const KEY: &[u8] = b"storageVersion";
-
-type Version = (u64, u64);
 
 pub fn run(call: &Call) -> Result<(), Failure> {
     let text = call.text("target-version");
-    let target = parse(text).ok_or_else(|| {
+    let target = Version::parse(text).ok_or_else(|| {
         Failure::bad_arguments(format!("wrong target version format, expected \"X.Y\", got {text:?}"))
     })?;
     if target < OLDEST {
@@ -37,16 +35,6 @@ pub fn run(call: &Call) -> Result<(), Failure> {
     }
 }
 
-fn parse(text: &str) -> Option<Version> {
-    let (major, minor) = text.split_once('.')?;
-    let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-    (digits(major) && digits(minor)).then(|| Some((major.parse().ok()?, minor.parse().ok()?)))?
-}
-
-fn show((major, minor): Version) -> String {
-    format!("{major}.{minor}")
-}
-
 fn of_kvorum(dir: &str, target: Version) -> Result<(), Failure> {
     if target == API {
         let reason = json!("a directory of kvorum follows no storage version of etcd");
@@ -54,14 +42,14 @@ fn of_kvorum(dir: &str, target: Version) -> Result<(), Failure> {
             "info",
             PLACE,
             "storage version up-to-date",
-            &[("storage-version", json!(show(target))), ("reason", reason)],
+            &[("storage-version", json!(target.to_string())), ("reason", reason)],
         );
         return Ok(());
     }
     Err(Failure::new(format!(
         "{dir} is a data directory of kvorum, which no etcd can open: to go to etcd {}, save a snapshot of the running \
          member (etcdctl snapshot save) and restore it with that etcd's etcdutl",
-        show(target)
+        target
     )))
 }
 
@@ -72,17 +60,14 @@ fn migrate(call: &Call, held: &Exclusive, path: &Path, target: Version) -> Resul
     };
     let current = current
         .strip_suffix(".0")
-        .and_then(parse)
+        .and_then(Version::parse)
         .ok_or_else(|| Failure::new(format!("cannot detect storage version: {:?} in {}", current, path.display())))?;
     if current == target {
-        log("info", PLACE, "storage version up-to-date", &[("storage-version", json!(show(target)))]);
+        log("info", PLACE, "storage version up-to-date", &[("storage-version", json!(target.to_string()))]);
         return Ok(());
     }
-    if let Some(unknown) = [current, target].into_iter().find(|version| *version > API || version.0 != API.0) {
-        return Err(Failure::new(format!(
-            "cannot create migration plan: version \"{}.0\" is not supported",
-            show(unknown)
-        )));
+    if let Some(unknown) = [current, target].into_iter().find(|version| *version > API || version.major != API.major) {
+        return Err(Failure::new(format!("cannot create migration plan: version \"{}.0\" is not supported", unknown)));
     }
     if target < current {
         let fields = [("data-dir", json!(call.text("data-dir")))];
@@ -97,19 +82,14 @@ fn migrate(call: &Call, held: &Exclusive, path: &Path, target: Version) -> Resul
     set(held, path, target)?;
     let mut version = current;
     while version != target {
-        version.1 = if version < target { version.1 + 1 } else { version.1 - 1 };
-        log(
-            "info",
-            PLACE,
-            "updated storage version",
-            &[("new-storage-version", json!(format!("{}.0", show(version))))],
-        );
+        version.minor = if version < target { version.minor + 1 } else { version.minor - 1 };
+        log("info", PLACE, "updated storage version", &[("new-storage-version", json!(format!("{version}.0")))]);
     }
     Ok(())
 }
 
 fn set(held: &Exclusive, path: &Path, version: Version) -> Result<(), Failure> {
-    let text = format!("{}.0", show(version));
+    let text = format!("{version}.0");
     let value = (version > OLDEST).then_some(text.as_bytes());
     rewrite(held, path, Some(&Change { key: KEY, value })).map(drop)
 }
@@ -119,7 +99,7 @@ fn force(held: &Exclusive, path: &Path, target: Version, why: &str) -> Result<()
     set(held, path, target)?;
     match target > OLDEST {
         true => {
-            log("warn", PLACE, "forcefully set storage version", &[("storage-version", json!(show(target)))]);
+            log("warn", PLACE, "forcefully set storage version", &[("storage-version", json!(target.to_string()))]);
         }
         false => log("warn", PLACE, "forcefully cleared storage version", &[]),
     }

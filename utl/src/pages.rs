@@ -1,7 +1,6 @@
 //! `help`, `man` and `completion`: what is made from the table of commands.
 
-use crate::call::{Call, Failure};
-use crate::commands::Command;
+use crate::call::{Call, Command, Failure};
 use crate::etcd::go_text;
 use cobra::complete::answer;
 use cobra::man::{self, Manual};

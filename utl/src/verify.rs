@@ -8,7 +8,7 @@
 use crate::call::{Call, Failure};
 use crate::directory::Frozen;
 use crate::etcd::go_text;
-use crate::hashkv::Hash;
+use crate::history::Hash;
 use crate::kvorum::{hash_of, log_options};
 use crate::print::{count, size};
 use crate::progress::bar;

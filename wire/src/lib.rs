@@ -17,6 +17,8 @@
 //! any judgement on a request ("key is not provided" is not a matter of
 //! encoding), and every dependency on another crate of ours.
 
+#![warn(missing_docs, unreachable_pub, clippy::missing_errors_doc)]
+
 /// The store's own protocol, and the entries of the replicated log.
 pub mod etcdserverpb {
     include!(concat!(env!("OUT_DIR"), "/etcdserverpb.rs"));
@@ -54,7 +56,7 @@ pub mod v3electionpb {
 
 /// The packages of the health protocol.
 pub mod grpc {
-    /// See [`v1`].
+    /// See [`health::v1`].
     pub mod health {
         /// The health protocol of gRPC.
         pub mod v1 {

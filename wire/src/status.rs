@@ -7,22 +7,37 @@
 pub enum Code {
     /// The call was answered.
     Ok = 0,
-    /// Everything else is a failure; the texts say which.
+    /// The caller gave the call up. This and all that follow are failures; the text says which.
     Canceled = 1,
+    /// The server failed in a way that it has no code for.
     Unknown = 2,
+    /// The request makes no sense, whatever the state is.
     InvalidArgument = 3,
+    /// The time of the call ran out. The request may have had its effect.
     DeadlineExceeded = 4,
+    /// What the request names is not there.
     NotFound = 5,
+    /// What the request would make is there already.
     AlreadyExists = 6,
+    /// The caller is known and may not do this.
     PermissionDenied = 7,
+    /// A quota or a bound is reached.
     ResourceExhausted = 8,
+    /// The state does not allow it; the same request fails until the state changes.
     FailedPrecondition = 9,
+    /// Another change came in between.
     Aborted = 10,
+    /// A revision outside of what can be read.
     OutOfRange = 11,
+    /// The server does not have this method.
     Unimplemented = 12,
+    /// Something that must hold did not.
     Internal = 13,
+    /// The server cannot answer now; the same request may succeed soon.
     Unavailable = 14,
+    /// Data is damaged and cannot be had back.
     DataLoss = 15,
+    /// The caller has not shown who it is.
     Unauthenticated = 16,
 }
 

@@ -3,17 +3,18 @@
 use crate::peers::workspace;
 use crate::{differ, killloop};
 use anyhow::{Context, Result, bail};
-use std::path::Path;
+use std::ffi::OsStr;
 use std::process::Command;
 use std::time::Instant;
 
 /// Which checks, in which order.
-const STEPS: [&str; 9] = ["format", "test", "sim", "planted", "differ", "kill-loop", "clients", "stock", "bench"];
+const STEPS: [&str; 11] =
+    ["format", "clippy", "doc", "test", "sim", "planted", "differ", "kill-loop", "clients", "stock", "bench"];
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Run this check alone (may be repeated): format, test, sim, planted, differ, kill-loop, clients,
-    /// stock, bench.
+    /// Run this check alone (may be repeated): format, clippy, doc, test, sim, planted, differ, kill-loop,
+    /// clients, stock, bench.
     #[arg(long, value_name = "CHECK")]
     only: Vec<String>,
     /// Seeds of the simulator.
@@ -53,6 +54,8 @@ pub async fn ci(args: &Args) -> Result<()> {
 async fn run(step: &str, args: &Args) -> Result<()> {
     match step {
         "format" => cargo(&["fmt", "--all", "--check"]),
+        "clippy" => cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
+        "doc" => doc(),
         "test" => cargo(&["test", "--workspace"]),
         "sim" => sim(&["--seeds".into(), args.seeds.clone(), "--jobs".into(), "2".into()]),
         "planted" => sim(&["--planted".into(), "--jobs".into(), "2".into()]),
@@ -64,13 +67,19 @@ async fn run(step: &str, args: &Args) -> Result<()> {
     }
 }
 
+/// Every link in a comment leads somewhere, in private items too: they are what a reader of the tree opens.
+fn doc() -> Result<()> {
+    let words = ["doc", "--workspace", "--no-deps", "--document-private-items"];
+    cargo_with(&words, &[("RUSTDOCFLAGS", "-D warnings".as_ref())])
+}
+
 /// The tests that compare with the stock tools and with a real etcd, which `cargo test` alone skips.
 fn stock() -> Result<()> {
     let etcd = crate::peers::program("etcd")?;
     let tools = etcd.parent().context("a folder of programs")?;
     let own = crate::peers::kvorum()?;
     let words = ["test", "-p", "client", "-p", "ctl", "-p", "utl", "-p", "bolt", "-p", "kvorum"];
-    cargo_with(&words, &[("KVORUM_TEST_ETCD", tools), ("KVORUM_TEST_SERVER", &own)])
+    cargo_with(&words, &[("KVORUM_TEST_ETCD", tools.as_os_str()), ("KVORUM_TEST_SERVER", own.as_os_str())])
 }
 
 /// A few rows for seconds: that they run without an error, not how fast.
@@ -103,7 +112,7 @@ fn cargo(words: &[&str]) -> Result<()> {
     cargo_with(words, &[])
 }
 
-fn cargo_with(words: &[&str], variables: &[(&str, &Path)]) -> Result<()> {
+fn cargo_with(words: &[&str], variables: &[(&str, &OsStr)]) -> Result<()> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.args(words).current_dir(workspace()).envs(variables.iter().copied());

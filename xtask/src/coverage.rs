@@ -1,90 +1,122 @@
 //! How many lines of floors 0 to 2 the simulator reaches, measured; and what it does not reach, with
 //! the reason. Writes `docs/coverage.md`.
 //!
-//! The compiler counts (`-Cinstrument-coverage`), LLVM's own tools read the counts: those of the
-//! toolchain (`rustup component add llvm-tools`), or of the folder in `LLVM_TOOLS`. They must be as new
-//! as the compiler.
+//! The compiler counts (`-Cinstrument-coverage`), LLVM's own tools read the counts. They are looked for
+//! in the folder that `LLVM_TOOLS` names, in the toolchain (`rustup component add llvm-tools`), and in
+//! `PATH` under the number of the compiler's LLVM. Older ones cannot read what the compiler wrote.
+
+mod lines;
+mod page;
+mod reasons;
 
 use crate::peers::workspace;
 use anyhow::{Context, Result, bail, ensure};
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Percent of the lines that are to be reached.
 const GOAL: f64 = 95.0;
-const FLOORS: [&str; 4] = ["consensus", "store", "disk", "node"];
+const FLOORS: [&str; 5] = ["bolt", "consensus", "store", "disk", "node"];
 const PAGE: &str = "docs/coverage.md";
-
-/// Why lines of a file are not reached. The first that fits counts.
-const REASONS: &[(&str, &str)] = &[
-    ("store/src/export.rs", "backups are read by the edge; nobody asks for one here"),
-    ("node/src/backup.rs", "backups are read by the edge; nobody asks for one here"),
-    ("node/src/offline.rs", "for `kvorum utl`, beside the operator's word about a torn end"),
-    ("disk/src/urls.rs", "the server's flags; members have numbers here"),
-    ("disk/src/founding.rs", "the server's flags; members have numbers here"),
-    ("disk/src/identity.rs", "ids from the server's flags; members have numbers here"),
-    ("consensus/src/change.rs", "no membership changes yet"),
-    ("store/src/command.rs", "the simulator encodes commands by itself"),
-    ("store/src/request.rs", "the simulator encodes commands by itself"),
-];
+/// Set where cargo starts this program as the compiler.
+const COMPILER: &str = "XTASK_COVERAGE_COMPILER";
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Seeds that are run.
     #[arg(long, default_value = "1..300")]
     seeds: String,
+    /// Processes that run them.
     #[arg(long, default_value = "2")]
-    jobs: String,
-}
-
-/// Lines of a file, and how many of them were reached.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Count {
-    lines: u64,
-    reached: u64,
-}
-
-impl Count {
-    fn and(self, more: Count) -> Count {
-        Count { lines: self.lines + more.lines, reached: self.reached + more.reached }
-    }
-
-    fn percent(self) -> f64 {
-        100.0 * self.reached as f64 / self.lines.max(1) as f64
-    }
+    jobs: u64,
+    /// Print what is not reached, line by line, as `file:line: text`.
+    #[arg(long)]
+    lines: bool,
 }
 
 /// Builds the simulator with counters, runs the seeds, and writes the page.
 ///
 /// # Errors
-/// A tool is missing, a seed fails, or lines are not reached and nothing says why.
+/// A tool is missing, a seed fails, too few lines are reached, or a reason is no longer one.
 pub fn coverage(args: &Args) -> Result<()> {
+    let (profdata, cov) = (tool("llvm-profdata")?, tool("llvm-cov")?);
     let folder = workspace().join("target/coverage");
-    let (raw, merged) = (folder.join("sim.profraw"), folder.join("sim.profdata"));
+    std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    let program = build(&folder)?;
+    let counts = run_seeds(&program, &folder, &args.seeds, args.jobs)?;
+    let merged = folder.join("sim.profdata");
+    run(Command::new(profdata).args(["merge", "--sparse", "-o"]).arg(&merged).args(&counts))?;
+    let mut export = Command::new(cov);
+    export.args(["export", "--format=lcov", "--instr-profile"]).arg(&merged).arg(&program);
+    let lcov = export.output().context("llvm-cov does not start")?;
+    ensure!(lcov.status.success(), "llvm-cov: {}", String::from_utf8_lossy(&lcov.stderr));
+    let files = lines::files(&String::from_utf8_lossy(&lcov.stdout), &workspace(), &FLOORS)?;
+    ensure!(!files.is_empty(), "no line of {FLOORS:?} was counted");
+    if args.lines {
+        files.iter().for_each(lines::File::print_missed);
+    }
+    let page = page::page(&args.seeds, &files, reasons::REASONS);
+    std::fs::write(workspace().join(PAGE), page.text).context(PAGE)?;
+    ensure!(page.wrong.is_empty(), "{PAGE} was written, but:\n{}", page.wrong.join("\n"));
+    Ok(())
+}
+
+/// The simulator with counters in its own crate and those of the floors, not in what they stand on.
+fn build(folder: &Path) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let build = ["build", "--profile", "sim", "--package", "sim", "--bin", "sim", "--target-dir"];
     run(Command::new(cargo)
         .args(build)
-        .arg(&folder)
+        .arg(folder)
         .current_dir(workspace())
-        .env("RUSTFLAGS", "-Cinstrument-coverage")
-        // What a build script counts is not wanted.
-        .env("LLVM_PROFILE_FILE", folder.join("build.profraw")))?;
-    let program = folder.join("sim/sim");
-    run(Command::new(&program).args(["--seeds", &args.seeds, "--jobs", &args.jobs]).env("LLVM_PROFILE_FILE", &raw))?;
-    run(Command::new(tool("llvm-profdata")?).args(["merge", "--sparse", "-o"]).arg(&merged).arg(&raw))?;
-    let mut export = Command::new(tool("llvm-cov")?);
-    export.args(["export", "--format=lcov", "--instr-profile"]).arg(&merged).arg(&program);
-    let lcov = export.output().context("llvm-cov does not start")?;
-    ensure!(lcov.status.success(), "llvm-cov: {}", String::from_utf8_lossy(&lcov.stderr));
-    let counts = counts(&String::from_utf8_lossy(&lcov.stdout), &workspace());
-    ensure!(!counts.is_empty(), "no line of {FLOORS:?} was counted");
-    let (page, without) = page(&args.seeds, &counts);
-    std::fs::write(workspace().join(PAGE), page).context(PAGE)?;
-    ensure!(without.is_empty(), "lines are not reached, and no reason is written down:\n{}", without.join("\n"));
-    Ok(())
+        .env("RUSTC_WORKSPACE_WRAPPER", std::env::current_exe()?)
+        .env(COMPILER, "1"))?;
+    Ok(folder.join("sim/sim"))
+}
+
+/// Cargo starts this program in the place of the compiler. None: it did not; else the exit code.
+pub fn as_compiler() -> Option<i32> {
+    std::env::var_os(COMPILER)?;
+    let mut words = std::env::args_os().skip(1);
+    let mut rustc = Command::new(words.next()?);
+    rustc.args(words);
+    // Generic code of the floors stands in the simulator's object code.
+    let package = std::env::var("CARGO_PKG_NAME").unwrap_or_default();
+    if package == "sim" || FLOORS.contains(&package.as_str()) {
+        rustc.arg("-Cinstrument-coverage");
+    }
+    Some(rustc.status().ok().and_then(|status| status.code()).unwrap_or(1))
+}
+
+/// Each job is a process with counters of its own: threads would wait for each other's.
+fn run_seeds(program: &Path, folder: &Path, seeds: &str, jobs: u64) -> Result<Vec<PathBuf>> {
+    let mut running = Vec::new();
+    for (nth, (first, last)) in shares(seeds, jobs)?.into_iter().enumerate() {
+        let counts = folder.join(format!("sim-{nth}.profraw"));
+        let mut command = Command::new(program);
+        command.args(["--seeds", &format!("{first}..{last}")]).env("LLVM_PROFILE_FILE", &counts);
+        let child = command.spawn().with_context(|| format!("{command:?} does not start"))?;
+        running.push((child, counts));
+    }
+    let ended: Vec<_> = running.into_iter().map(|(mut child, counts)| (child.wait(), counts)).collect();
+    ended
+        .into_iter()
+        .map(|(status, counts)| {
+            ensure!(status?.success(), "a seed fails: first mend that, or run other seeds");
+            Ok(counts)
+        })
+        .collect()
+}
+
+/// `A..B`, both included, in so many parts.
+fn shares(seeds: &str, jobs: u64) -> Result<Vec<(u64, u64)>> {
+    let both = seeds.split_once("..").and_then(|(from, to)| Some((from.parse().ok()?, to.parse().ok()?)));
+    let (first, last): (u64, u64) = both.with_context(|| format!("--seeds: {seeds} is not A..B"))?;
+    ensure!(first <= last && last < u64::MAX, "--seeds: there is no seed in {seeds}");
+    let count = last - first + 1;
+    let jobs = jobs.clamp(1, count);
+    let begin = |nth: u64| first + (u128::from(count) * u128::from(nth) / u128::from(jobs)) as u64;
+    Ok((0..jobs).map(|nth| (begin(nth), begin(nth + 1) - 1)).collect())
 }
 
 fn run(command: &mut Command) -> Result<()> {
@@ -93,99 +125,46 @@ fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
+/// One of LLVM's programs, of the version that the compiler has.
 fn tool(name: &str) -> Result<PathBuf> {
-    let folder = match std::env::var_os("LLVM_TOOLS") {
-        Some(folder) => PathBuf::from(folder),
-        None => {
-            let found = Command::new("rustc").args(["--print", "target-libdir"]).output().context("rustc")?;
-            PathBuf::from(String::from_utf8_lossy(&found.stdout).trim()).with_file_name("bin")
-        }
-    };
-    let path = folder.join(name);
-    if !path.exists() {
-        bail!("{} is not there: rustup component add llvm-tools, or name its folder in LLVM_TOOLS", path.display());
+    if let Some(folder) = std::env::var_os("LLVM_TOOLS") {
+        let path = PathBuf::from(folder).join(name);
+        ensure!(path.exists(), "{} is not there; LLVM_TOOLS names the folder of {name}", path.display());
+        return Ok(path);
     }
-    Ok(path)
+    let toolchain = PathBuf::from(rustc(&["--print", "target-libdir"])?.trim()).with_file_name("bin").join(name);
+    if toolchain.exists() {
+        return Ok(toolchain);
+    }
+    let version = rustc(&["-vV"])?;
+    let llvm = version.lines().find_map(|line| line.strip_prefix("LLVM version: ")).unwrap_or("unknown");
+    let numbered = format!("{name}-{}", llvm.split('.').next().unwrap_or_default());
+    let starts = Command::new(&numbered).arg("--version").output().is_ok_and(|output| output.status.success());
+    if !starts {
+        bail!(
+            "{name} for LLVM {llvm} is neither {} nor {numbered} in PATH: run `rustup component add llvm-tools`, \
+             or name its folder in LLVM_TOOLS",
+            toolchain.display()
+        );
+    }
+    Ok(numbered.into())
 }
 
-/// Lines by file, of the floors alone. A line that stands in the binary more than once is reached if one is.
-fn counts(lcov: &str, root: &Path) -> BTreeMap<String, Count> {
-    let mut lines: BTreeMap<String, BTreeMap<u64, bool>> = BTreeMap::new();
-    let mut file = None;
-    for line in lcov.lines() {
-        if let Some(path) = line.strip_prefix("SF:") {
-            let path = Path::new(path).strip_prefix(root).unwrap_or(Path::new(path)).display().to_string();
-            let ours = FLOORS.iter().any(|floor| path.starts_with(&format!("{floor}/src/")));
-            file = ours.then_some(path);
-        } else if let (Some(file), Some(count)) = (&file, line.strip_prefix("DA:")) {
-            let mut numbers = count.split(',').map_while(|number| number.parse::<u64>().ok());
-            if let (Some(number), Some(times)) = (numbers.next(), numbers.next()) {
-                *lines.entry(file.clone()).or_default().entry(number).or_default() |= times > 0;
-            }
-        }
-    }
-    let count = |lines: BTreeMap<u64, bool>| Count {
-        lines: lines.len() as u64,
-        reached: lines.values().filter(|reached| **reached).count() as u64,
-    };
-    lines.into_iter().map(|(file, lines)| (file, count(lines))).collect()
-}
-
-/// The page, and the files of which it cannot say why.
-fn page(seeds: &str, counts: &BTreeMap<String, Count>) -> (String, Vec<String>) {
-    let mut page = format!(
-        "# What the simulator reaches\n\nWritten by `cargo xtask coverage --seeds {seeds}`: lines of floors 0 to 2 that the simulator runs.\n\
-         Tests are not counted, neither as code nor as what reaches it. The goal is {GOAL} %.\n\n\
-         | crate | lines | reached | percent |\n|---|---:|---:|---:|\n"
-    );
-    let of = |crate_: &str| {
-        let files = counts.iter().filter(|(file, _)| file.starts_with(&format!("{crate_}/")));
-        files.fold(Count::default(), |sum, (_, count)| sum.and(*count))
-    };
-    let all = FLOORS.iter().fold(Count::default(), |sum, floor| sum.and(of(floor)));
-    for (name, count) in FLOORS.iter().map(|floor| (*floor, of(floor))).chain([("all", all)]) {
-        let _ = writeln!(page, "| {name} | {} | {} | {:.1} |", count.lines, count.reached, count.percent());
-    }
-    page.push_str("\n## What it does not reach\n\n| file | lines not reached | why |\n|---|---:|---|\n");
-    let mut without = Vec::new();
-    for (file, count) in counts.iter().filter(|(_, count)| count.reached < count.lines) {
-        let why = REASONS.iter().find(|(prefix, _)| file.starts_with(prefix)).map(|(_, why)| *why);
-        // A few lines are errors of the system and refusals of hostile bytes: unit tests and scripts hold them.
-        let few = count.percent() >= GOAL;
-        let why = why.or(few.then_some("errors and refusals that its tests hold"));
-        if why.is_none() {
-            without.push(format!("{file}: {} of {}", count.reached, count.lines));
-        }
-        let why = why.unwrap_or("not looked into");
-        let _ = writeln!(page, "| `{file}` | {} of {} | {why} |", count.lines - count.reached, count.lines);
-    }
-    (page, without)
+fn rustc(words: &[&str]) -> Result<String> {
+    let output = Command::new("rustc").args(words).output().context("rustc does not start")?;
+    ensure!(output.status.success(), "rustc {}: {}", words.join(" "), output.status);
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const LCOV: &str = "SF:/w/node/src/a.rs\nDA:1,5\nDA:2,0\nend_of_record\nSF:/w/sim/src/b.rs\nDA:1,0\nend_of_record\n\
-                        SF:/w/node/src/a.rs\nDA:2,1\nDA:3,0\nend_of_record\n";
-
     #[test]
-    fn lines_are_counted_once_and_of_the_floors_alone() {
-        let counts = counts(LCOV, Path::new("/w"));
-        assert_eq!(counts, BTreeMap::from([("node/src/a.rs".to_string(), Count { lines: 3, reached: 2 })]));
-    }
-
-    #[test]
-    fn a_file_that_is_hardly_reached_needs_a_reason() {
-        let counts = counts(LCOV, Path::new("/w"));
-        assert_eq!(page("1..2", &counts).1, ["node/src/a.rs: 2 of 3"]);
-        let well = BTreeMap::from([("disk/src/b.rs".to_string(), Count { lines: 100, reached: 96 })]);
-        let (page, without) = page("1..2", &well);
-        assert!(
-            without.is_empty()
-                && page.contains("| all | 100 | 96 | 96.0 |")
-                && page.contains("| `disk/src/b.rs` | 4 of 100 |"),
-            "{page}"
-        );
+    fn seeds_are_shared_out() {
+        assert_eq!(shares("1..300", 2).unwrap(), [(1, 150), (151, 300)]);
+        assert_eq!(shares("7..9", 8).unwrap(), [(7, 7), (8, 8), (9, 9)]);
+        assert_eq!(shares("5..5", 0).unwrap(), [(5, 5)]);
+        assert!(shares("9..7", 2).is_err() && shares("seven", 2).is_err());
     }
 }

@@ -2,8 +2,8 @@
 //! for the machine that checks a change.
 //!
 //! `cargo xtask ci` runs every check in one go; the others are its parts: real
-//! peers are built ([`peers`]), kvorum is held against them ([`differ`]) and
-//! killed under load ([`killloop`]), its disks are damaged ([`sweep`]), and it is measured beside them ([`bench`]).
+//! peers are built (`peers`), kvorum is held against them (`differ`) and
+//! killed under load (`killloop`), its disks are damaged (`sweep`), and it is measured beside them (`bench`).
 //!
 //! It refuses: unit tests (they stand beside the code), and anything that talks
 //! to another machine, but for the package registries from which the peers are
@@ -70,6 +70,9 @@ enum Task {
 }
 
 fn main() -> ExitCode {
+    if let Some(code) = coverage::as_compiler() {
+        return ExitCode::from(u8::try_from(code).unwrap_or(1));
+    }
     let task = Xtask::parse().task;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -20,7 +20,7 @@ const FLOORS: [(&str, &[&str]); 16] = [
     ("utl", &["bolt", "cobra", "consensus", "disk", "node", "store", "wire"]),
     ("bench", &["client", "wire"]),
     ("kvorum", &["bench", "client", "ctl", "server", "utl"]),
-    ("sim", &["consensus", "disk", "node", "store"]),
+    ("sim", &["bolt", "consensus", "disk", "node", "store"]),
     ("testkit", &["disk"]),
     ("xtask", &["client", "wire"]),
 ];

@@ -44,7 +44,7 @@ impl Place {
     ///
     /// Whoever drops this leaves the queue, even if the request is on its way
     /// by then: it is always brought to its end.
-    pub async fn enter(session: &Session, name: &[u8], value: Bytes) -> Result<Entered> {
+    pub(crate) async fn enter(session: &Session, name: &[u8], value: Bytes) -> Result<Entered> {
         session.settled().await;
         let (tell, told) = oneshot::channel();
         let (own, name) = (session.clone(), name.to_vec());
@@ -90,7 +90,7 @@ impl Place {
 
     /// Waits until nobody is before this place, and makes sure that it is
     /// still there.
-    pub async fn wait(&self) -> Result<()> {
+    pub(crate) async fn wait(&self) -> Result<()> {
         let client = self.session.client();
         self.session
             .unless_lost(async {
@@ -121,14 +121,14 @@ impl Place {
     }
 
     /// True exactly as long as this place is held.
-    pub fn is_held(&self) -> Compare {
+    pub(crate) fn is_held(&self) -> Compare {
         created(self.key.clone(), self.revision)
     }
 
     /// Puts another value in this place, once, however often it has to be
     /// said. `modified` is the revision of the value that is known; gives that
     /// of the new one, or `None` if the place is lost.
-    pub async fn say(&self, value: &Bytes, mut modified: i64) -> Result<Option<i64>> {
+    pub(crate) async fn say(&self, value: &Bytes, mut modified: i64) -> Result<Option<i64>> {
         loop {
             let (key, lease) = (self.key.clone(), self.session.lease());
             let put = PutRequest { key: key.clone(), value: value.clone(), lease, ..Default::default() };
@@ -159,7 +159,7 @@ impl Place {
     }
 
     /// Leaves the queue. A place that was lost already is none to leave.
-    pub async fn leave(&self) -> Result<()> {
+    pub(crate) async fn leave(&self) -> Result<()> {
         self.session.give_place(&self.key);
         let delete = op(Request::RequestDeleteRange(key(self.key.clone()).into()));
         let txn = TxnRequest { compare: vec![self.is_held()], success: vec![delete], failure: Vec::new() };
@@ -193,11 +193,11 @@ impl Waiting {
     }
 
     /// The wait is over, and the place is kept.
-    pub fn keep(mut self) -> Place {
+    pub(crate) fn keep(mut self) -> Place {
         self.0.take().expect("it is taken once")
     }
 
-    pub fn place(&self) -> &Place {
+    pub(crate) fn place(&self) -> &Place {
         self.0.as_ref().expect("it is taken once")
     }
 }

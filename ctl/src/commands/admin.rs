@@ -7,6 +7,7 @@ mod check;
 mod defrag;
 mod doctor;
 mod downgrade;
+mod each;
 mod endpoint;
 pub(super) mod gofmt;
 mod health;
@@ -19,7 +20,7 @@ mod status;
 mod top;
 mod user;
 
-use super::Command;
+use crate::call::Command;
 
 /// Those of the stock tool.
 pub const TABLE: &[Command] = &[

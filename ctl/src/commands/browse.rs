@@ -5,24 +5,26 @@
 //! |---|---|
 //! | `level` | the rows of one level, found by skipping |
 //! | `show`, `kubernetes` | a value or a name for people |
+//! | `plan` | what to walk through |
 //! | `view`, `screen` | the full screen: what is on it; keys and reads |
 //! | `plain` | the tree as lines or JSON |
 
 mod kubernetes;
 pub(super) mod level;
 mod plain;
+mod plan;
 mod screen;
 mod show;
 mod view;
 
 use std::io::IsTerminal;
 
-use client::wire::etcdserverpb::RangeRequest;
 use cobra::Flag;
 
-use super::{Command, PEOPLE};
+use self::plan::Plan;
+use super::headings::PEOPLE;
 use crate::{
-    call::Call,
+    call::{Call, Command},
     exit::{BAD_FEATURE, Failure, Outcome},
     print::{Format, yaml},
 };
@@ -58,35 +60,6 @@ x shows bytes, r reads anew, q ends.",
     run: Some(run),
     ..Command::NONE
 };
-
-/// What to walk through.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    /// Where to begin.
-    pub prefix: Vec<u8>,
-    /// Not empty.
-    pub separator: Vec<u8>,
-    /// Whether any member may answer from what it has.
-    pub serializable: bool,
-}
-
-impl Plan {
-    /// The request with the plan's consistency.
-    pub fn consistent(&self, request: RangeRequest) -> RangeRequest {
-        RangeRequest { serializable: self.serializable, ..request }
-    }
-
-    /// How many keys begin like this.
-    pub fn count(&self, prefix: &[u8], revision: i64) -> RangeRequest {
-        let range = client::prefix(prefix.to_vec());
-        self.consistent(RangeRequest { revision, count_only: true, ..range.into() })
-    }
-
-    /// One key with its value.
-    pub fn value(&self, key: &[u8], revision: i64) -> RangeRequest {
-        self.consistent(RangeRequest { revision, ..client::key(key.to_vec()).into() })
-    }
-}
 
 fn run(call: &Call) -> Outcome {
     if call.args.len() > 1 {
@@ -128,10 +101,4 @@ fn run(call: &Call) -> Outcome {
         return crate::say(&document?);
     }
     call.block_on(tree.write(&client, format, &mut crate::say))
-}
-
-/// Whether a read failed because its revision is gone.
-pub(super) fn is_compacted(error: &client::Error) -> bool {
-    matches!(error, client::Error::Compacted { .. })
-        || error.says("etcdserver: mvcc: required revision has been compacted")
 }

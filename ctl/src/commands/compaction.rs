@@ -6,9 +6,9 @@ use client::wire::{
 };
 use cobra::Flag;
 
-use super::{Command, KEYS};
+use super::headings::KEYS;
 use crate::{
-    call::Call,
+    call::{Call, Command},
     exit::{ERROR, Failure, Outcome},
 };
 

@@ -7,9 +7,9 @@
 
 use cobra::complete;
 
-use super::{Command, Parsed, UTILITY, live};
+use super::{headings::UTILITY, live};
 use crate::{
-    call::Call,
+    call::{Call, Command, Parsed},
     exit::{Failure, Outcome},
 };
 

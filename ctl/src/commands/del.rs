@@ -5,9 +5,9 @@ use std::time::Duration;
 use client::wire::etcdserverpb::{DeleteRangeRequest, DeleteRangeResponse};
 use cobra::{Flag, quote};
 
-use super::{Command, KEYS, get};
+use super::{get, headings::KEYS};
 use crate::{
-    call::Call,
+    call::{Call, Command},
     exit::{Failure, Outcome},
     print::{Answer, Out, fields, json, protobuf, simple},
 };

@@ -7,9 +7,9 @@ use client::{
 };
 use cobra::Flag;
 
-use super::{CONCURRENCY, Command, get::Got, lock::Stop};
+use super::{get::Got, headings::CONCURRENCY, lock::Stop};
 use crate::{
-    call::Call,
+    call::{Call, Command},
     exit::{ERROR, Failure, Outcome},
     print::{Format, Printer},
     raw,

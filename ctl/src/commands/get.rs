@@ -12,9 +12,9 @@ use client::{
 };
 use cobra::Flag;
 
-use super::{Command, KEYS};
+use super::headings::KEYS;
 use crate::{
-    call::Call,
+    call::{Call, Command},
     exit::{BAD_FEATURE, Failure, Outcome},
     print::{Answer, Format, Out, Printer, fields, json, protobuf, simple},
     raw,

@@ -1,7 +1,10 @@
 //! `help`.
 
-use super::{Command, UTILITY};
-use crate::{call::Call, exit::Outcome};
+use super::headings::UTILITY;
+use crate::{
+    call::{Call, Command},
+    exit::Outcome,
+};
 
 /// The row of the table.
 pub const HELP: Command = Command {

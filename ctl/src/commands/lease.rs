@@ -8,9 +8,9 @@ use client::wire::etcdserverpb::{
 };
 use cobra::Flag;
 
-use super::{Command, KEYS, put};
+use super::{headings::KEYS, put};
 use crate::{
-    call::Call,
+    call::{Call, Command},
     exit::{BAD_CONNECTION, ERROR, Failure, Outcome},
     print::{
         Answer, Format, Out, fields, json,

@@ -15,9 +15,8 @@ use client::{
 };
 use cobra::{Flag, Kind, complete::Candidates, path_words};
 
-use super::Parsed;
 use crate::{
-    call::Call,
+    call::{Call, Parsed},
     commands::browse::level::{Level, PAGE},
 };
 

@@ -7,9 +7,9 @@ use client::{
 use cobra::Flag;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{CONCURRENCY, Command, get::Got, run};
+use super::{get::Got, headings::CONCURRENCY, run};
 use crate::{
-    call::Call,
+    call::{Call, Command},
     exit::{ERROR, Failure, Outcome},
     print::Printer,
     raw,

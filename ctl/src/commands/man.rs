@@ -7,9 +7,9 @@ use cobra::{
     man::{self, Manual},
 };
 
-use super::{Command, PEOPLE};
+use super::headings::PEOPLE;
 use crate::{
-    call::Call,
+    call::{Call, Command},
     env,
     exit::{Failure, IO, Outcome, system_words},
 };

@@ -16,9 +16,9 @@ use client::{
 use cobra::Flag;
 use indicatif::ProgressBar;
 
-use super::{Command, UTILITY};
+use super::headings::UTILITY;
 use crate::{
-    call::Call,
+    call::{Call, Command},
     connect,
     exit::{Failure, Outcome},
     progress,

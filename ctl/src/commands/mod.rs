@@ -7,6 +7,7 @@ mod completion;
 mod del;
 mod elect;
 mod get;
+pub mod headings;
 mod help;
 mod lease;
 mod live;
@@ -24,32 +25,14 @@ pub use completion::complete;
 
 use cobra::Pages;
 
-use crate::{call::Call, connect, exit::Outcome};
-
-/// Heading of the commands that deal with keys.
-pub const KEYS: &str = "Key-value commands";
-/// Heading of the commands that look after the cluster.
-pub const CLUSTER: &str = "Cluster maintenance commands";
-/// Heading of locks and elections.
-pub const CONCURRENCY: &str = "Concurrency commands";
-/// Heading of users and roles.
-pub const AUTH: &str = "Authentication commands";
-/// Heading of the rest.
-pub const UTILITY: &str = "Utility commands";
-/// Heading of what only `kvorum ctl` has.
-pub const PEOPLE: &str = "Commands for people";
+use crate::{
+    call::{Command, STOCK},
+    connect,
+};
+use headings::{AUTH, CLUSTER, CONCURRENCY, KEYS, PEOPLE, UTILITY};
 
 /// The headings, in the order of the help.
 const GROUPS: &[&str] = &[KEYS, CLUSTER, CONCURRENCY, AUTH, UTILITY, PEOPLE];
-
-/// What carries a command out.
-pub type Run = fn(&Call) -> Outcome;
-
-/// One command: a row of the table.
-pub type Command = cobra::Command<Run>;
-
-/// Words that were understood.
-pub type Parsed = cobra::Parsed<Run>;
 
 /// Keys, locks, elections and what has no cluster behind it.
 const CORE: &[Command] = &[
@@ -75,7 +58,7 @@ const PEOPLE_TABLE: &[Command] = &[browse::BROWSE, man::MAN];
 const ABOUT: &str = "The command line of etcd's third protocol.";
 
 static ETCDCTL: Command = Command {
-    name: crate::STOCK,
+    name: STOCK,
     short: ABOUT,
     shared: connect::GLOBAL,
     subs: &[CORE, admin::TABLE],
@@ -94,7 +77,7 @@ static KVORUM_CTL: Command = Command {
 
 /// The program with this name.
 pub fn root(name: &str) -> &'static Command {
-    if name == crate::STOCK { &ETCDCTL } else { &KVORUM_CTL }
+    if name == STOCK { &ETCDCTL } else { &KVORUM_CTL }
 }
 
 #[cfg(test)]

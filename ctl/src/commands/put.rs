@@ -5,9 +5,9 @@ use std::io::Read;
 use client::wire::etcdserverpb::{PutRequest, PutResponse};
 use cobra::Flag;
 
-use super::{Command, KEYS};
+use super::headings::KEYS;
 use crate::{
-    call::Call,
+    call::{Call, Command},
     exit::{Failure, Outcome},
     print::{Answer, Out, fields, json, protobuf, simple},
     raw,

@@ -10,9 +10,9 @@ use client::wire::etcdserverpb::{
 };
 use cobra::{Flag, quote};
 
-use super::{Command, KEYS, del, get, put, words};
+use super::{del, get, headings::KEYS, put, words};
 use crate::{
-    call::Call,
+    call::{Call, Command},
     exit::{Failure, INVALID_INPUT, Outcome},
     print::{Answer, Out, fields, json, protobuf},
     raw,

@@ -1,7 +1,10 @@
 //! `version` and `options`.
 
-use super::{Command, UTILITY};
-use crate::{call::Call, exit::Outcome};
+use super::headings::UTILITY;
+use crate::{
+    call::{Call, Command},
+    exit::Outcome,
+};
 
 /// The release of etcd that this program stands in for.
 pub const ETCD_VERSION: &str = "3.7.3";

@@ -12,9 +12,9 @@ use client::{
 use cobra::{Flag, quote};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::{Command, KEYS, run, words};
+use super::{headings::KEYS, run, words};
 use crate::{
-    call::Call,
+    call::{Call, Command},
     exit::{BAD_ARGS, ERROR, Failure, INTERRUPTED, INVALID_INPUT, Outcome, error_text},
     print::{Answer, Out, Printer, fields, json, protobuf, simple},
     raw,

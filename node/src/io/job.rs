@@ -144,7 +144,10 @@ pub enum BackgroundJob {
     /// Remember over a restart that the state is not to be served.
     MarkCorrupt,
     /// Verify all, rename the manifest, load the state.
-    InstallFinish,
+    /// `differed`: the entry at which the state differed that is replaced, if it is for that.
+    InstallFinish {
+        differed: Option<u64>,
+    },
 }
 
 /// Steps of rewriting a run of segments (`disk::reclaim`).
@@ -211,7 +214,7 @@ impl Job {
             | BackgroundJob::InstallBegin { .. }
             | BackgroundJob::InstallChunk { .. }
             | BackgroundJob::InstallDrop { .. }
-            | BackgroundJob::InstallFinish => false,
+            | BackgroundJob::InstallFinish { .. } => false,
         }
     }
 

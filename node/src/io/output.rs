@@ -70,8 +70,8 @@ pub enum Output {
     Fatal {
         reason: String,
     },
-    /// This member must stop as after a crash and start again at once: it starts over from nothing, and
-    /// the leader gives it a state. Nothing may be acknowledged after this.
+    /// This member must stop as after a crash and start again at once: another state is in place. Nothing may
+    /// be acknowledged after this.
     Restart {
         reason: String,
     },

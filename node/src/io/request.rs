@@ -129,7 +129,7 @@ pub enum Request {
     /// Compaction; `physical` answers after the sweep passed and a checkpoint holds it. Answer: `Applied`.
     Compact { revision: i64, physical: bool },
     /// Answer: `Range`, or with `stream` directly `Walk`. `keep`: bytes that the items of a sorted
-    /// answer may take (see [`sort_cost`]); more is refused with `SortNeeds`.
+    /// answer may take (see [`crate::sort_cost`]); more is refused with `SortNeeds`.
     Range { query: Query, linearizable: bool, stream: bool, keep: u64 },
     /// A transaction of ranges alone (all compares, both branches read only). `body` as for Propose.
     /// Answer: `Applied` with `Reply::Txn`.

@@ -178,11 +178,15 @@ impl Node {
 
     fn install_step_done(&mut self, run: u64, result: JobResult) {
         let g = &mut self.ground;
-        match self.transfer.step_done(g, run, result) {
+        match self.transfer.step_done(g, run, result, self.health.differed()) {
             Step::Pulling => {}
             Step::Swapping => {
                 self.checkpoints.abort(g);
                 self.walks.end_all_with(g, Refusal::Timeout);
+            }
+            // The log stays as it is, and is read again behind the new state.
+            Step::Swapped if self.transfer.beside_log() => {
+                g.restart("the leader's state is in place: the log goes on behind it".to_string());
             }
             Step::Swapped => {
                 self.saves.hold(g);

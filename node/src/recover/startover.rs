@@ -1,38 +1,26 @@
-//! A member with peers whose state is of no use starts over: it keeps its identity and what it promised,
-//! and has nothing else until it has installed a leader's snapshot (`disk::startover`).
+//! A member with peers whose state is of no use starts over: it keeps its identity and its log, and has
+//! no state until it has the leader's (`disk::startover`).
 //!
-//! Until then it answers nothing, votes as its doubt allows, does not campaign, and acknowledges nothing.
-//! A lone member never starts over: nobody could give it a state.
+//! Until then it answers nothing. It follows, acknowledges and votes as before. It campaigns only when
+//! nobody else can lead. A lone member never starts over: nobody could give it a state.
 
 use crate::config::Config;
 use crate::io::{Level, Output};
-use disk::startover::{Why, known_head, rebuilt, start_over};
+use disk::startover::{known_head, rebuilt, start_over};
 use disk::{Fault, Files, Identity};
 use store::{ImageHead, Position, Store};
 
-/// The state is given up, because of `fault`. `differs`: the head of a state that is whole and wrong, and
-/// the newest entry of the log.
+/// The state is given up, because of `fault`.
 ///
 /// # Errors
 /// `fault`, if nobody is known who could give another state. What the operating system says.
-pub(crate) fn begin(
-    files: &dyn Files,
-    config: &Config,
-    fault: Fault,
-    differs: Option<(ImageHead, u64)>,
-    out: &mut Vec<Output>,
-) -> Result<(), Fault> {
+pub(crate) fn begin(files: &dyn Files, config: &Config, fault: Fault, out: &mut Vec<Output>) -> Result<(), Fault> {
     let id = Identity { cluster: config.cluster, member: config.member };
-    let why = if differs.is_some() { Why::Differs } else { Why::Damaged };
-    let (known, at) = match differs {
-        Some((head, at)) => (Some(head), at),
-        None => (known_head(files, id)?, 0),
-    };
-    let Some(head) = empty_head(known, id, config) else { return Err(fault) };
-    start_over(files, id, &head, why, at)?;
+    let Some(head) = empty_head(known_head(files, id)?, id, config) else { return Err(fault) };
+    start_over(files, id, &head)?;
     let count = rebuilt(files, id)?;
     let text = format!(
-        "{fault}: this member starts over (time {}): it answers nothing until it has installed a snapshot of the leader",
+        "{fault}: this member starts over (time {}): it answers nothing until it has the leader's state",
         count.damaged + count.differs
     );
     out.push(Output::Note { level: Level::Error, text });

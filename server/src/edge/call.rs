@@ -6,7 +6,7 @@ use super::metrics::{Calls, Metrics};
 use super::reply::Reply;
 use super::status::{self, Status};
 use crate::budgets::{Account, Budget};
-use crate::core::{Asked, Core};
+use crate::core::{Answered, Core};
 use crate::passwords::Passwords;
 use bytes::Bytes;
 use http_body_util::BodyExt;
@@ -372,7 +372,7 @@ impl Call {
     }
 
     /// Asks for something that changes nothing: the client's own deadline is told as such.
-    pub async fn read(&self, request: Request) -> Result<Asked, Status> {
+    pub async fn read(&self, request: Request) -> Result<Answered, Status> {
         self.read_within(request, self.timeout()).await
     }
 
@@ -383,12 +383,12 @@ impl Call {
     }
 
     /// As [`Call::read`], for work that takes longer than requests usually may.
-    pub async fn read_within(&self, request: Request, timeout: Duration) -> Result<Asked, Status> {
+    pub async fn read_within(&self, request: Request, timeout: Duration) -> Result<Answered, Status> {
         accepted(self.patiently(self.core().ask_read(self.who.clone(), request, timeout)).await?)
     }
 
     /// As [`Call::read`], for callers that want to see refusals.
-    pub async fn asked(&self, request: Request) -> Result<Asked, Status> {
+    pub async fn asked(&self, request: Request) -> Result<Answered, Status> {
         self.patiently(self.core().ask_read(self.who.clone(), request, self.timeout())).await
     }
 
@@ -399,7 +399,7 @@ impl Call {
 
     /// Asks for a change: a deadline that passes is a timeout whose outcome is unknown,
     /// and the core has the text for it.
-    pub async fn write(&self, request: Request) -> Result<Asked, Status> {
+    pub async fn write(&self, request: Request) -> Result<Answered, Status> {
         let left = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let timeout = left.map_or(self.timeout(), |left| left.min(self.timeout()));
         accepted(self.core().ask(self.who.clone(), request, timeout).await)
@@ -439,13 +439,13 @@ impl Asker {
     }
 
     /// Goes on with what was let in, when the connection may hold more.
-    pub async fn read(&self, request: Request) -> Result<Asked, Status> {
+    pub async fn read(&self, request: Request) -> Result<Answered, Status> {
         until(self.deadline, self.account.ask()).await?;
         accepted(until(self.deadline, self.core.ask_read(Who::Member, request, self.timeout)).await?)
     }
 }
 
-fn accepted(asked: Asked) -> Result<Asked, Status> {
+fn accepted(asked: Answered) -> Result<Answered, Status> {
     match asked.answer {
         Answer::Refused(refusal) => Err(refusal.into()),
         _ => Ok(asked),

@@ -4,7 +4,7 @@ use super::call::Call;
 use super::plan::{self, Plan};
 use super::status::{self, Status};
 use crate::budgets::What;
-use crate::core::Asked;
+use crate::core::Answered;
 use bytes::Bytes;
 use node::{Answer, Request};
 use store::Reply;
@@ -27,7 +27,7 @@ pub async fn propose(call: &Call, body: Bytes, cost: u64) -> Result<(i64, u64, R
 }
 
 /// Revision and term of the header, and what was answered.
-pub fn applied(asked: Asked) -> Result<(i64, u64, Reply), Status> {
+pub fn applied(asked: Answered) -> Result<(i64, u64, Reply), Status> {
     match asked.answer {
         Answer::Applied { revision, result } => Ok((revision, asked.term, result?)),
         _ => Err(Status::unexpected("a command")),

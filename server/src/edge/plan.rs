@@ -189,8 +189,8 @@ impl Plan {
                 *found = Fetched::default();
             }
             let mut hold = reply.account().clone().read(bytes).await;
-            if let Err(reason) = core.records(now, found).await {
-                return Err(reply.break_off(reason));
+            if let Err(unread) = core.records(now, found).await {
+                return Err(reply.break_off(unread.text()));
             }
             for (n, (at, record)) in places.iter().zip(now).enumerate() {
                 if found.get(n).len() != record.handle.len as usize {
@@ -327,7 +327,7 @@ pub async fn fetch(core: &Core, located: Vec<Located>) -> Result<Values, Status>
     let mut values = Values::new();
     let mut found = Fetched::default();
     for some in located.chunks(FETCH_ITEMS) {
-        core.records(some, &mut found).await.map_err(|reason| Status::with(Code::Internal, reason))?;
+        core.records(some, &mut found).await?;
         for (n, at) in some.iter().enumerate() {
             let body =
                 found.get(n).get(record::HEADER..).ok_or_else(|| damaged("a record is shorter than its header"))?;

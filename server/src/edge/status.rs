@@ -1,6 +1,7 @@
 //! One table from everything that can go wrong to what a client sees:
 //! a gRPC code and etcd's text. Clients decide by the text, so it is etcd's to the letter.
 
+use crate::core::Unread;
 use node::Refusal;
 use std::borrow::Cow;
 use std::fmt;
@@ -129,6 +130,16 @@ impl From<store::Error> for Status {
             E::AuthOldRevision => (InvalidArgument, "etcdserver: revision of auth store is old"),
         };
         Status::new(code, text)
+    }
+}
+
+impl From<Unread> for Status {
+    fn from(unread: Unread) -> Status {
+        match unread {
+            Unread::Here(text) => Status::with(Code::Internal, text),
+            // Stock clients try again, and elsewhere.
+            Unread::Later(text) => Status::with(Code::Unavailable, text),
+        }
     }
 }
 

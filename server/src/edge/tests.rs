@@ -3,7 +3,7 @@
 mod joined;
 
 use super::{Edge, frames, serve};
-use crate::core::{Asked, Core, Delivery, Shared, hand_out};
+use crate::core::{Answered, Core, Delivery, Shared, hand_out};
 use crate::intake::{Batch, ToCore};
 use crate::settings::Settings;
 use bytes::Bytes;
@@ -69,7 +69,7 @@ async fn stage(settings: Settings, mut play: impl FnMut(&Ask) -> Option<Answer> 
                     ToCore::Ask { request: Ask::WalkEnd { walk }, .. } => drop(tell.send(Told::WalkEnd(walk))),
                     ToCore::Ask { waiter, request, answer, .. } => match play(&request) {
                         Some(said) => {
-                            let asked = Asked { revision: REVISION, term: TERM, answer: said };
+                            let asked = Answered { revision: REVISION, term: TERM, answer: said };
                             deliveries.push(Delivery::Answer(answer, asked));
                         }
                         None => drop(pending.insert(waiter, answer)),
@@ -93,7 +93,8 @@ async fn stage(settings: Settings, mut play: impl FnMut(&Ask) -> Option<Answer> 
             for (waiter, late) in timed_out.drain(..) {
                 if let (Some(answer), true) = (pending.remove(&waiter), late) {
                     let said = Answer::Refused(Refusal::Timeout);
-                    deliveries.push(Delivery::Answer(answer, Asked { revision: REVISION, term: TERM, answer: said }));
+                    deliveries
+                        .push(Delivery::Answer(answer, Answered { revision: REVISION, term: TERM, answer: said }));
                 }
             }
             let _ = end.runtimes[0].send(deliveries);

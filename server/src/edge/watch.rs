@@ -342,8 +342,7 @@ async fn encode_with_prevs(call: &Call, response: &Response) -> Result<Vec<u8>, 
     let prev = |event: &OutEvent| Some((event.prev.clone()?, event.revision.main));
     let wanted: Vec<(Located, i64)> = response.events.iter().filter_map(prev).collect();
     let mut prevs = Fetched::default();
-    let fetched = call.core().superseded(&wanted, &mut prevs).await;
-    fetched.map_err(|reason| Status::with(Code::Internal, reason))?;
+    call.core().superseded(&wanted, &mut prevs).await?;
     encode(call, response, &prevs)
 }
 

@@ -6,6 +6,7 @@ use sim::run::{Verdict, run_plan};
 use sim::shrink::shrink;
 use sim::sights::{Sight, Sights};
 use sim::trace::Mode;
+use std::ops::RangeInclusive;
 use std::process::ExitCode;
 
 const USAGE: &str = "\
@@ -22,7 +23,7 @@ with --sight NAME (again and again)       this sight too, in every seed
 
 #[derive(Default)]
 struct Arguments {
-    seeds: Option<(u64, u64)>,
+    seeds: Option<RangeInclusive<u64>>,
     seed: Option<u64>,
     trace: bool,
     shrink: bool,
@@ -40,12 +41,12 @@ fn number(text: Option<String>, of: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("{of}: {text} is not a number"))
 }
 
-fn range(text: Option<String>) -> Result<(u64, u64), String> {
+fn range(text: Option<String>) -> Result<RangeInclusive<u64>, String> {
     let text = text.ok_or("--seeds needs A..B")?;
     let (from, to) = text.split_once("..").ok_or("--seeds needs A..B")?;
     let number =
         |t: &str| t.trim_start_matches('=').parse::<u64>().map_err(|_| format!("--seeds: {t} is not a number"));
-    Ok((number(from)?, number(to)?))
+    Ok(number(from)?..=number(to)?)
 }
 
 fn sight(name: Option<String>, of: &str) -> Result<Sight, String> {
@@ -105,11 +106,11 @@ fn main() -> ExitCode {
     if let Some(seed) = a.seed {
         return if a.shrink { smaller(seed, &a) } else { one(seed, &a) };
     }
-    let Some((from, to)) = a.seeds else {
+    let Some(seeds) = &a.seeds else {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
-    let summary = campaign(from..to + 1, a.jobs, true, &a.choice);
+    let summary = campaign(*seeds.start()..*seeds.end() + 1, a.jobs, true, &a.choice);
     if summary.print(&mut std::io::stdout()).is_err() || !summary.failures.is_empty() {
         return ExitCode::FAILURE;
     }

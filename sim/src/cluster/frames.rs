@@ -51,6 +51,9 @@ impl Sim {
         {
             return;
         }
+        if self.is(Planted::RebuildForgotten) && matches!(frame, Frame::StateOffer { .. }) {
+            return;
+        }
         if matches!(frame, Frame::Chunk { .. }) && self.oracle.differs(who) {
             // A wrong state that is given away is one fault too many.
             return;

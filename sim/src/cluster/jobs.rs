@@ -33,7 +33,7 @@ impl Sim {
                 life.checkpointing = true;
                 life.checkpoint_began = self.now;
             }
-            Job::Background(BackgroundJob::InstallBegin { .. }) => life.installing = true,
+            Job::Background(BackgroundJob::InstallBegin { .. }) => (life.installing, life.replaced) = (true, true),
             Job::Read(ReadJob::ReadRecord { .. }) => self.marks.hit("apply waited for a value"),
             Job::Background(BackgroundJob::ReadHistory { .. }) => {
                 self.marks.hit("watch fed from history");
@@ -329,7 +329,7 @@ fn swapped(part: &Bytes) -> Bytes {
 fn is_install(job: &BackgroundJob) -> bool {
     matches!(
         job,
-        BackgroundJob::InstallBegin { .. } | BackgroundJob::InstallChunk { .. } | BackgroundJob::InstallFinish
+        BackgroundJob::InstallBegin { .. } | BackgroundJob::InstallChunk { .. } | BackgroundJob::InstallFinish { .. }
     )
 }
 
@@ -393,6 +393,6 @@ fn background_name(job: &BackgroundJob) -> &'static str {
         BackgroundJob::ReadChunk { .. } => "read chunk",
         BackgroundJob::InstallBegin { .. } => "begin install",
         BackgroundJob::InstallChunk { .. } => "install chunk",
-        BackgroundJob::InstallFinish => "finish install",
+        BackgroundJob::InstallFinish { .. } => "finish install",
     }
 }

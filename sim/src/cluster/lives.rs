@@ -105,6 +105,7 @@ impl Sim {
             checkpointing: false,
             checkpoint_began: 0,
             installing: false,
+            replaced: false,
             rewriting: Vec::new(),
             status: Status::default(),
             frozen_once: false,

@@ -186,6 +186,13 @@ impl Disk {
     }
 
     /// No manifest is left; false when there was none.
+    /// No file of the log is left.
+    pub fn lose_log(&self) {
+        let logs: Vec<String> =
+            self.lock().names.keys().filter(|p| p.starts_with("log/") && p.ends_with(".log")).cloned().collect();
+        logs.iter().for_each(|path| self.lose_file(path));
+    }
+
     pub fn lose_checkpoints(&self) -> bool {
         let names: Vec<String> =
             self.lock().names.keys().filter(|p| p.starts_with("state/manifest-")).cloned().collect();

@@ -10,9 +10,17 @@ use base64::Engine;
 #[derive(Clone, PartialEq, Eq)]
 pub enum AuthChange {
     /// A user has logged in. The token is good from this entry on.
-    LoggedIn { user: String, token: String },
+    LoggedIn {
+        /// Its name.
+        user: String,
+        /// The whole token.
+        token: String,
+    },
     /// The tokens of a user are good no more: it is gone, or its password is another one.
-    Ended { user: String },
+    Ended {
+        /// Its name.
+        user: String,
+    },
     /// Nobody is asked for tokens any more, and none is good later.
     Disabled,
 }

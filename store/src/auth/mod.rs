@@ -22,9 +22,11 @@ use std::fmt;
 /// The user that must exist before users are asked for, and the role that may do everything.
 pub const ROOT: &str = "root";
 
-/// Kinds of permissions. Other numbers are kept as given, and permit nothing, as in etcd.
+/// Permits reading. Other numbers than these three are kept as given, and permit nothing, as in etcd.
 pub const READ: i32 = 0;
+/// Permits writing.
 pub const WRITE: i32 = 1;
+/// Permits both.
 pub const READ_WRITE: i32 = 2;
 
 /// Who asks for what an entry does.
@@ -34,7 +36,12 @@ pub enum Asker<'a> {
     #[default]
     Nobody,
     /// `revision`: of the users and roles, when the member that took the request in looked the user up.
-    User { name: &'a str, revision: u64 },
+    User {
+        /// Its name.
+        name: &'a str,
+        /// See above.
+        revision: u64,
+    },
     /// The member itself.
     Member,
 }
@@ -42,6 +49,7 @@ pub enum Asker<'a> {
 /// A user. Its hash is not shown.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct User {
+    /// What it is called.
     pub name: String,
     /// As bcrypt writes it; empty without a password.
     pub password: Vec<u8>,
@@ -59,6 +67,7 @@ impl fmt::Debug for User {
 }
 
 impl User {
+    /// True if it holds the role.
     pub fn has(&self, role: &str) -> bool {
         self.roles.iter().any(|held| held == role)
     }
@@ -69,6 +78,7 @@ impl User {
 pub struct Permission {
     /// [`READ`], [`WRITE`] or [`READ_WRITE`].
     pub kind: i32,
+    /// The first key.
     pub key: Bytes,
     /// As in a request: empty = the single key, `\0` = every key from `key` on.
     pub range_end: Bytes,
@@ -80,8 +90,10 @@ impl Permission {
     }
 }
 
+/// Permissions under a name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Role {
+    /// What it is called.
     pub name: String,
     /// Ascending by key.
     pub permissions: Vec<Permission>,
@@ -111,6 +123,7 @@ impl Default for Auth {
 }
 
 impl Auth {
+    /// Users are asked for.
     pub fn enabled(&self) -> bool {
         self.enabled
     }
@@ -125,6 +138,7 @@ impl Auth {
         !self.enabled && self.revision <= 1 && self.users.is_empty() && self.roles.is_empty()
     }
 
+    /// A user by name.
     pub fn user(&self, name: &str) -> Option<&User> {
         self.users.get(name)
     }
@@ -134,6 +148,7 @@ impl Auth {
         self.users.values()
     }
 
+    /// A role by name.
     pub fn role(&self, name: &str) -> Option<&Role> {
         self.roles.get(name)
     }

@@ -20,12 +20,15 @@ pub enum Need {
     SelfOr(String),
     /// To hold this role, or be an admin.
     HoldsOr(String),
+    /// To read every key of the range.
     Read(KeyRange),
+    /// To write every key of the range.
     Write(KeyRange),
-    /// Every key on the lease.
+    /// To write every key on the lease.
     WriteLease(i64),
+    /// To read every key on the lease.
     ReadLease(i64),
-    /// Every key on every lease.
+    /// To read every key on every lease.
     ReadLeases,
 }
 

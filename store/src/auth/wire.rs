@@ -10,46 +10,76 @@ use std::fmt;
 /// A change of users and roles. Passwords come as base64 of their bcrypt hash, which the edge has made.
 #[derive(Clone, PartialEq, Eq)]
 pub enum AuthCommand<'a> {
+    /// Users are asked for from now on.
     Enable,
+    /// They no more are.
     Disable,
-    /// `simple_token`: the random part of the token; empty when the asker signs one.
+    /// A user has logged in.
     Authenticate {
+        /// The user.
         name: &'a str,
+        /// The random part of the token; empty when the asker signs one.
         simple_token: &'a str,
     },
+    /// A new user.
     UserAdd {
+        /// The user.
         name: &'a str,
+        /// The hash of its password.
         hashed: &'a str,
+        /// It has none, and cannot log in.
         no_password: bool,
     },
+    /// A user goes.
     UserDelete {
+        /// The user.
         name: &'a str,
     },
+    /// A user's password becomes another one.
     UserChangePassword {
+        /// The user.
         name: &'a str,
+        /// The hash of its password.
         hashed: &'a str,
     },
+    /// A user gets a role.
     UserGrantRole {
+        /// The user.
         user: &'a str,
+        /// The role.
         role: &'a str,
     },
+    /// A user loses a role.
     UserRevokeRole {
+        /// The user.
         user: &'a str,
+        /// The role.
         role: &'a str,
     },
+    /// A new role.
     RoleAdd {
+        /// The role.
         name: &'a str,
     },
+    /// A role goes, from its users too.
     RoleDelete {
+        /// The role.
         role: &'a str,
     },
+    /// A role gets a permission.
     RoleGrantPermission {
+        /// The role.
         role: &'a str,
+        /// None: the request did not say which.
         permission: Option<Permission>,
     },
+    /// A role loses a permission.
     RoleRevokePermission {
+        /// The role.
         role: &'a str,
+        /// Of the permission, as it was granted.
         key: &'a [u8],
+        /// Of the permission, as it was granted.
         range_end: &'a [u8],
     },
 }

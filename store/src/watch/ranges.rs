@@ -7,12 +7,12 @@ use bytes::Bytes;
 
 /// Names a range that is in the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RangeId(u32);
+pub(crate) struct RangeId(u32);
 
 const NIL: u32 = u32::MAX;
 
 #[derive(Debug)]
-pub struct Ranges {
+pub(crate) struct Ranges {
     nodes: Vec<Node>,
     free: Vec<u32>,
     root: u32,
@@ -33,12 +33,12 @@ struct Node {
 }
 
 impl Ranges {
-    pub fn new() -> Ranges {
+    pub(crate) fn new() -> Ranges {
         Ranges { nodes: Vec::new(), free: Vec::new(), root: NIL, made: 0 }
     }
 
     /// The range `[start, end)`, made if it is new. An empty `end` means no end.
-    pub fn enter(&mut self, start: &Bytes, end: &Bytes) -> RangeId {
+    pub(crate) fn enter(&mut self, start: &Bytes, end: &Bytes) -> RangeId {
         if let Some(found) = self.lookup(start, end) {
             return RangeId(found);
         }
@@ -69,12 +69,12 @@ impl Ranges {
     }
 
     /// The watches of a range.
-    pub fn list(&mut self, range: RangeId) -> &mut Vec<u32> {
+    pub(crate) fn list(&mut self, range: RangeId) -> &mut Vec<u32> {
         &mut self.nodes[range.0 as usize].watches
     }
 
     /// Forgets the range if no watch is left in it.
-    pub fn prune(&mut self, range: RangeId) {
+    pub(crate) fn prune(&mut self, range: RangeId) {
         let node = &self.nodes[range.0 as usize];
         if !node.watches.is_empty() {
             return;
@@ -87,7 +87,7 @@ impl Ranges {
     }
 
     /// Visits the watches of every range that covers `key`, ranges in order.
-    pub fn stab(&self, key: &[u8], visit: &mut impl FnMut(&[u32])) {
+    pub(crate) fn stab(&self, key: &[u8], visit: &mut impl FnMut(&[u32])) {
         self.stab_below(self.root, key, visit);
     }
 

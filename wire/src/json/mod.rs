@@ -2,8 +2,8 @@
 //!
 //! One codec, driven by the table of messages, serves all methods. A body is
 //! read in two steps, as in the original, and each has the original's error
-//! texts: [`scan`] cuts one value off the body by JSON's grammar alone, then
-//! [`decode`] reads that value as the message. What follows the first value is
+//! texts: `scan` cuts one value off the body by JSON's grammar alone, then
+//! `decode` reads that value as the message. What follows the first value is
 //! not looked at.
 //!
 //! Requests may use proto names or lowerCamel, numbers with or without quotes,
@@ -65,6 +65,9 @@ impl std::error::Error for JsonError {}
 /// The bytes of the request that a body describes: of its first value, or the
 /// default message if it is empty.
 ///
+/// # Errors
+/// The body is not JSON, or not that of the message; the texts are etcd's.
+///
 /// # Panics
 /// If the method has no JSON path.
 pub fn json_to_request(method: &Method, body: &[u8]) -> Result<Bytes, JsonError> {
@@ -81,6 +84,9 @@ pub fn json_to_request(method: &Method, body: &[u8]) -> Result<Bytes, JsonError>
 ///
 /// The gateway does not report an error to the client: it ends the stream of
 /// requests there.
+///
+/// # Errors
+/// What has arrived cannot become a request, whatever follows it.
 ///
 /// # Panics
 /// If the method has no JSON path.

@@ -1,4 +1,4 @@
-//! Reads the parts of a JSON value that [`super::scan`] has found well formed.
+//! Reads the parts of a JSON value that [`mod@super::scan`] has found well formed.
 //!
 //! This is the second step of reading a body. The grammar is known to hold, so
 //! what is left to refuse is what strings hold: bad UTF-8 and lone surrogates.
@@ -34,12 +34,12 @@ pub(super) struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// `all` is one well-formed JSON value.
-    pub fn new(all: &'a [u8]) -> Self {
+    pub(crate) fn new(all: &'a [u8]) -> Self {
         Reader { all, at: 0 }
     }
 
     /// The next token, which stays next.
-    pub fn peek(&mut self) -> Result<Read<'a>, JsonError> {
+    pub(crate) fn peek(&mut self) -> Result<Read<'a>, JsonError> {
         let before = self.at;
         let read = self.read();
         self.at = before;
@@ -48,7 +48,7 @@ impl<'a> Reader<'a> {
 
     /// The next token. Commas and colons say nothing that their places do not,
     /// and are passed over.
-    pub fn read(&mut self) -> Result<Read<'a>, JsonError> {
+    pub(crate) fn read(&mut self) -> Result<Read<'a>, JsonError> {
         while matches!(self.all[self.at], b' ' | b'\t' | b'\r' | b'\n' | b',' | b':') {
             self.at += 1;
         }
@@ -69,7 +69,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Passes over one value, of any depth.
-    pub fn skip(&mut self) -> Result<(), JsonError> {
+    pub(crate) fn skip(&mut self) -> Result<(), JsonError> {
         let mut depth = 0_usize;
         loop {
             match self.read()?.token {
@@ -153,18 +153,18 @@ impl<'a> Reader<'a> {
     }
 
     /// An error in the grammar at a place.
-    pub fn syntax(&self, at: usize, text: &str) -> JsonError {
+    pub(crate) fn syntax(&self, at: usize, text: &str) -> JsonError {
         let (line, column) = self.position(at);
         JsonError::proto(&format!("syntax error (line {line}:{column}): {text}"))
     }
 
     /// An error in the meaning at a place.
-    pub fn error(&self, at: usize, text: &str) -> JsonError {
+    pub(crate) fn error(&self, at: usize, text: &str) -> JsonError {
         let (line, column) = self.position(at);
         JsonError::proto(&format!("(line {line}:{column}): {text}"))
     }
 
-    pub fn unexpected(&self, read: &Read<'_>) -> JsonError {
+    pub(crate) fn unexpected(&self, read: &Read<'_>) -> JsonError {
         self.syntax(read.at, &format!("unexpected token {}", String::from_utf8_lossy(read.raw)))
     }
 

@@ -29,7 +29,7 @@ pub async fn check(world: &Arc<World>, compacted: i64, rng: &mut Rng) -> Result<
     members_agree(world, current).await?;
     let at = rng.below(world.endpoints.len() as u64) as usize;
     history_is_kept(world, at, compacted.max(1) + 1, current).await?;
-    let problems = &world.ledger().problems;
+    let problems = &world.expected().problems;
     if !problems.is_empty() {
         bail!("{}", problems.join("\n  "));
     }
@@ -40,7 +40,7 @@ pub async fn check(world: &Arc<World>, compacted: i64, rng: &mut Rng) -> Result<
 async fn current(world: &World) -> Result<i64> {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let fresh = world.ledger().fresh;
+        let fresh = world.expected().fresh;
         let read = range(0);
         let answer = async {
             let raw = Raw::connect(&world.endpoints[0]).await?;
@@ -68,7 +68,7 @@ async fn watchers_told_all(world: &World, current: i64) -> Result<()> {
             if last == current {
                 break;
             }
-            let problems = world.ledger().problems.clone();
+            let problems = world.expected().problems.clone();
             if last > current || !problems.is_empty() || Instant::now() > deadline {
                 bail!(
                     "watcher {watcher} was told of revision {last}, the store is at {current}\n  {}",
@@ -89,25 +89,25 @@ async fn watchers_told_all(world: &World, current: i64) -> Result<()> {
 
 fn answers_were_true(world: &World) -> Result<()> {
     let mut history = world.history();
-    let mut ledger = world.ledger();
+    let mut expected = world.expected();
     for problem in history.replay() {
-        ledger.problem(problem);
+        expected.problem(problem);
     }
-    for written in std::mem::take(&mut ledger.writes) {
+    for written in std::mem::take(&mut expected.writes) {
         if !history.has(&written) {
-            ledger.problem(format!("an acknowledged write is lost: {written:?}"));
+            expected.problem(format!("an acknowledged write is lost: {written:?}"));
         }
     }
-    for read in std::mem::take(&mut ledger.reads) {
+    for read in std::mem::take(&mut expected.reads) {
         let due = history.at(&read.key, read.revision);
         if read.found.as_ref() != due {
-            ledger.problem(format!("{read:?} should have found {due:?}"));
+            expected.problem(format!("{read:?} should have found {due:?}"));
         }
     }
-    if ledger.problems.is_empty() {
+    if expected.problems.is_empty() {
         return Ok(());
     }
-    bail!("{}", ledger.problems.join("\n  "))
+    bail!("{}", expected.problems.join("\n  "))
 }
 
 /// Equal hashes and equal keys at one revision.
@@ -161,7 +161,7 @@ async fn history_is_kept(world: &World, at: usize, from: i64, current: i64) -> R
     let mut next = from;
     let told = follow(&world.endpoints[at], from, Some(current), PATIENCE, |revision, events| {
         let due = world.story(0).get(revision as usize - 2).copied();
-        if revision != next || due != Some(super::ledger::digest(&events)) {
+        if revision != next || due != Some(super::expected::digest(&events)) {
             return Err(format!("revision {revision} instead of {next}, or told differently"));
         }
         next += 1;

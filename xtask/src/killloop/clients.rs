@@ -19,7 +19,7 @@ use wire::{
     mvccpb::Event,
 };
 
-use super::ledger::{History, Ledger, Read, Written, digest};
+use super::expected::{Expected, History, Read, Written, digest};
 use crate::{raw::Raw, rng::Rng};
 
 /// An operation that takes longer counts as failed.
@@ -32,7 +32,7 @@ pub struct World {
     pub endpoints: Vec<String>,
     /// Held for reading by each operation, for writing by whoever needs quiet.
     pub gate: RwLock<()>,
-    ledger: Mutex<Ledger>,
+    expected: Mutex<Expected>,
     history: Mutex<History>,
     /// Digests by revision of each watcher, revision 2 at place 0.
     stories: Vec<Mutex<Vec<u64>>>,
@@ -43,14 +43,14 @@ impl World {
         World {
             endpoints,
             gate: RwLock::new(()),
-            ledger: Mutex::default(),
+            expected: Mutex::default(),
             history: Mutex::default(),
             stories: (0..watchers).map(|_| Mutex::default()).collect(),
         }
     }
 
-    pub fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        self.ledger.lock().expect("nothing panics under this lock")
+    pub fn expected(&self) -> MutexGuard<'_, Expected> {
+        self.expected.lock().expect("nothing panics under this lock")
     }
 
     pub fn history(&self) -> MutexGuard<'_, History> {
@@ -167,7 +167,7 @@ pub async fn writer(world: Arc<World>, number: u64, seed: u64, size: usize) {
                     .map(|r| if r.deleted == 0 { vec![] } else { vec![written(&one, None, &r.header)] })
             }
         };
-        world.ledger().wrote(done.ok());
+        world.expected().wrote(done.ok());
         drop(gate);
         // Other clients of this thread have their turn.
         tokio::task::yield_now().await;
@@ -193,14 +193,14 @@ pub async fn reader(world: Arc<World>, writers: u64, seed: u64) {
         let gate = world.gate.read().await;
         let key = key(members.rng.below(writers), members.rng.below(2 * KEYS_EACH));
         let read = pb::RangeRequest { key: key.clone(), ..Default::default() };
-        let fresh = world.ledger().fresh;
+        let fresh = world.expected().fresh;
         let answer = members.call::<_, pb::RangeResponse>(Rpc::Range, &read).await;
         let read = answer.ok().map(|answer| Read {
             revision: answer.header.as_ref().map_or(0, |h| h.revision),
             key,
             found: answer.kvs.into_iter().next(),
         });
-        world.ledger().read(fresh, read);
+        world.expected().read(fresh, read);
         drop(gate);
         tokio::task::yield_now().await;
     }
@@ -228,10 +228,10 @@ pub async fn watcher(world: Arc<World>, number: usize, seed: u64) {
             Ok(())
         });
         if let Err(problem) = end.await {
-            world.ledger().problem(format!("{endpoint}, from {from}: {problem}"));
+            world.expected().problem(format!("{endpoint}, from {from}: {problem}"));
             return;
         }
-        world.ledger().counts.resumes += 1;
+        world.expected().counts.resumes += 1;
         sleep(Duration::from_millis(20)).await;
     }
 }

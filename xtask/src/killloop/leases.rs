@@ -46,13 +46,13 @@ pub async fn kept(world: Arc<World>, number: i64, seed: u64) {
             match timeout(PATIENCE, renew(&mut members, at, id)).await {
                 Ok(Ok(ttl)) if ttl > 0 => {
                     held = sent;
-                    world.ledger().counts.renewals += 1;
+                    world.expected().counts.renewals += 1;
                 }
                 Ok(Ok(_)) => {
                     // Nobody can hold a lease that was not renewed in its time.
                     if held.elapsed() < Duration::from_secs(TTL as u64) {
                         let what = format!("lease {id} is lost {:?} after it was renewed for {TTL} s", held.elapsed());
-                        world.ledger().problem(what);
+                        world.expected().problem(what);
                     }
                     break;
                 }
@@ -108,15 +108,15 @@ pub async fn abandoned(world: Arc<World>, id: i64, seed: u64) {
         if answer.kvs.is_empty() {
             if sent.elapsed() < ttl {
                 let what = format!("lease {id} of {ABANDONED_TTL} s ended {:?} after it was asked for", sent.elapsed());
-                world.ledger().problem(what);
+                world.expected().problem(what);
             }
-            world.ledger().counts.expired += 1;
+            world.expected().counts.expired += 1;
             return;
         }
         if asked > known + ttl + MARGIN + PER_TERM * terms {
             let late = asked.duration_since(known);
             let what = format!("lease {id} of {ABANDONED_TTL} s is still there after {late:?} and {terms} terms");
-            return world.ledger().problem(what);
+            return world.expected().problem(what);
         }
         sleep(Duration::from_millis(100)).await;
     }

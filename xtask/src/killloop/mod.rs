@@ -4,9 +4,9 @@
 
 mod check;
 mod clients;
+mod expected;
 mod goodput;
 mod leases;
-mod ledger;
 mod link;
 
 use std::{
@@ -136,7 +136,7 @@ async fn rounds(args: &Args, members: &mut [Server], links: &[Arc<Link>]) -> Res
         if round % 5 == 0 {
             compacted = compact(&world, current - 200, compacted).await?;
         }
-        let counts = world.ledger().counts;
+        let counts = world.expected().counts;
         print!(
             "\rround {round}/{}: {done}, {} writes acknowledged, {} unknown, {} reads ({} failed), revision {current}, {} watch resumes, {} renewals, {} leases expired, {:.0} s   ",
             args.rounds,

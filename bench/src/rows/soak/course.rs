@@ -1,29 +1,12 @@
 //! The servers over the run: memory, disk, CPU for each operation; what grows and how fast.
 
-use super::SLICES;
-use super::mix::{Shared, Slice};
+use super::mix::{SLICES, Shared, Slice};
 use crate::cost::{Watched, folder_bytes};
 use crate::drive::latencies;
-use serde::Serialize;
+use crate::report::Point;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
-
-/// All servers together at one moment.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct Point {
-    pub seconds: f64,
-    /// Calls answered well so far.
-    pub operations: u64,
-    pub cpu_seconds: f64,
-    pub rss_bytes: u64,
-    pub anonymous_bytes: u64,
-    /// What the folder given as `--disk` occupies; absent if it is none.
-    pub disk_bytes: Option<u64>,
-    /// Of the calls that were due in the slice of the run that ends here.
-    pub p99_us: u64,
-    pub max_us: u64,
-}
 
 /// The samples of a run.
 #[derive(Debug)]

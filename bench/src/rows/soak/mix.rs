@@ -1,6 +1,5 @@
 //! The calls: which one a client makes next, and what is noted of each.
 
-use super::SLICES;
 use crate::args::Load;
 use crate::call::Caller;
 use crate::drive::{Ended, Latencies, Source, latencies};
@@ -20,6 +19,9 @@ const RENEWED_TTL: i64 = 60;
 const SWAPPED: u64 = 16;
 /// Keys of a page.
 const PAGE: u64 = 500;
+
+/// Samples over a run.
+pub const SLICES: u32 = 200;
 
 /// Latencies of one slice of the run, microseconds, two digits: there are hundreds of them.
 pub type Slice = Histogram<u64>;

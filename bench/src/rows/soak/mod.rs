@@ -1,11 +1,11 @@
 //! Mixed load for long, at a fixed rate: does anything grow, become slower, get lost?
 //!
-//! [`mix`] draws the calls, [`ledger`] holds every acknowledged write against what the watchers are
+//! [`mix`] draws the calls, [`expected`] holds every acknowledged write against what the watchers are
 //! told, [`course`] samples the servers over the run. The store should be this run's alone within
 //! the prefix; other prefixes do not matter.
 
 mod course;
-mod ledger;
+mod expected;
 mod mix;
 
 use super::keys::STAMP;
@@ -14,38 +14,21 @@ use super::watchers::{Watch, Watchers};
 use crate::args::{Load, Mixed};
 use crate::call::Caller;
 use crate::drive::{Live, Plan, drive};
-use crate::report::Latency;
+use crate::report::Soak;
 use crate::run::{Progress, Row, add_costs, finish, report_of};
 use course::Course;
-use ledger::Ledger;
-use mix::{Mix, Shared};
-use serde::Serialize;
-use std::collections::BTreeMap;
+use expected::Expected;
+use mix::{Mix, SLICES, Shared};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-pub use course::Point;
-
 /// Calls a second that are due unless `--rate` says otherwise.
 const RATE: f64 = 500.0;
-/// Samples over a run.
-pub const SLICES: u32 = 200;
 /// Events and ends of leases that are owed at the end are waited for so long.
 const OWED: Duration = Duration::from_secs(20);
 /// Longest time between two compactions: that of kube-apiserver.
 const COMPACT: Duration = Duration::from_secs(300);
-
-/// What this row alone reports.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct Soak {
-    /// By kind of call.
-    pub kinds: BTreeMap<&'static str, Latency>,
-    /// The servers over the run; the first one is its beginning.
-    pub points: Vec<Point>,
-    /// Ended before its time.
-    pub interrupted: bool,
-}
 
 /// Seconds that the leases live which are not renewed: shorter in a short run, so that they end in it.
 fn ttl(run: Duration) -> i64 {
@@ -91,7 +74,7 @@ fn run(
     let watch = Watch { prefix: &load.target.prefix, count, conns: count.clamp(1, 10) as usize, from_revision };
     let mut watchers = Watchers::open(load.target.dial()?, &watch)?;
     watchers.told.heard = Some(Vec::new());
-    let mut ledger = Ledger::new(count, mix.ttl());
+    let mut expected = Expected::new(count, mix.ttl());
     let mut progress = Progress::new("soak", load.target.quiet);
     let (seen, mut sources, (course, before, after)) = drive(plan, vec![mix], live, |from, until| {
         let until = until.expect("a run of a fixed time");
@@ -105,7 +88,7 @@ fn run(
             }
             let wake = course.next().max(now + Duration::from_millis(5)).min(now + Duration::from_millis(250));
             watchers.pump(wake.min(until), |_| false);
-            ledger.take(shared, &mut watchers.told);
+            expected.take(shared, &mut watchers.told);
             if course.is_due() {
                 course.sample(shared);
                 progress.show(live);
@@ -116,9 +99,9 @@ fn run(
     })?;
     let begin = Instant::now();
     let patience = if live.stop.load(Ordering::Relaxed) { OWED / 4 } else { OWED };
-    while begin.elapsed() < patience && !ledger.is_settled() {
+    while begin.elapsed() < patience && !expected.is_settled() {
         watchers.pump(Instant::now() + Duration::from_millis(100), |_| false);
-        ledger.take(shared, &mut watchers.told);
+        expected.take(shared, &mut watchers.told);
     }
     progress.clear();
     let mix = sources.pop().expect("one source");
@@ -137,9 +120,9 @@ fn run(
     let figures = &mut report.figures;
     mix.figures(figures, Duration::from_secs_f64(report.seconds));
     course.figures(figures, mix.slices());
-    ledger.figures(figures);
+    expected.figures(figures);
     figures.insert("failed calls".into(), report.errors_total as f64);
-    for (what, count) in ledger.errors() {
+    for (what, count) in expected.errors() {
         *report.errors.entry(what).or_default() += count;
     }
     super::watch::add_lag(&mut report, &watchers);

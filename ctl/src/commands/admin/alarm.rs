@@ -3,8 +3,8 @@
 use client::wire::etcdserverpb::{AlarmMember, AlarmResponse, AlarmType};
 
 use crate::{
-    call::Call,
-    commands::{CLUSTER, Command},
+    call::{Call, Command},
+    commands::headings::CLUSTER,
     exit::Outcome,
     print::{
         Answer, Out, fields, json,

@@ -3,8 +3,8 @@
 use client::{Error, KeyRange, wire::etcdserverpb::AuthStatusResponse};
 
 use crate::{
-    call::Call,
-    commands::{AUTH, Command},
+    call::{Call, Command},
+    commands::headings::AUTH,
     connect::no_text,
     exit::{Failure, Outcome},
     print::{Answer, Out, json, protobuf},

@@ -10,10 +10,10 @@ use client::{Client, KeyRange, wire::etcdserverpb::RangeRequest};
 use cobra::Flag;
 use futures_util::{StreamExt, stream::FuturesUnordered};
 
-use super::{endpoint::single, memory};
+use super::{each::single, memory};
 use crate::{
-    call::Call,
-    commands::{Command, UTILITY},
+    call::{Call, Command},
+    commands::headings::UTILITY,
     exit::{BAD_FEATURE, ERROR, Failure, INVALID_INPUT, Outcome, error_text},
 };
 

@@ -3,12 +3,12 @@
 use std::time::Instant;
 
 use super::{
-    endpoint::{ALL_MEMBERS, asked, reason, single},
+    each::{ALL_MEMBERS, asked, reason, single},
     gofmt, memory,
 };
 use crate::{
-    call::Call,
-    commands::{CLUSTER, Command},
+    call::{Call, Command},
+    commands::headings::CLUSTER,
     exit::{ERROR, Failure, Outcome},
 };
 

@@ -13,8 +13,8 @@ use cobra::Flag;
 
 use super::gofmt;
 use crate::{
-    call::Call,
-    commands::{Command, PEOPLE},
+    call::{Call, Command},
+    commands::headings::PEOPLE,
     exit::{Failure, Outcome},
     print::{
         Answer, Out, json,

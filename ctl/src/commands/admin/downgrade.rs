@@ -3,8 +3,8 @@
 use client::wire::etcdserverpb::{DowngradeResponse, downgrade_request::DowngradeAction};
 
 use crate::{
-    call::Call,
-    commands::{CLUSTER, Command},
+    call::{Call, Command},
+    commands::headings::CLUSTER,
     exit::{Failure, Outcome},
     print::{Answer, Out, json, protobuf},
 };

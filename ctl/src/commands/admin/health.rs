@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use client::{Client, wire::etcdserverpb::AlarmResponse};
 use futures_util::{StreamExt, stream::FuturesUnordered};
 
-use super::{alarm, auth, endpoint, gofmt};
+use super::{alarm, auth, each, gofmt};
 use crate::{
     call::Call,
     exit::{ERROR, Failure, Outcome, error_text},
@@ -19,7 +19,7 @@ use crate::{
 
 /// Asks all endpoints at once; they stand in the order in which they answered.
 pub fn run(call: &Call) -> Outcome {
-    let endpoints = endpoint::asked(call)?;
+    let endpoints = each::asked(call)?;
     if endpoints.is_empty() {
         return call.print(&Checks(Vec::new()));
     }
@@ -51,7 +51,7 @@ struct Checks(Vec<Check>);
 async fn check(client: &Client, endpoint: String, limit: Duration) -> Check {
     let begin = Instant::now();
     let asked = async {
-        let one = endpoint::single(client, &endpoint)?;
+        let one = each::single(client, &endpoint)?;
         match one.get("health").await {
             // Who may not read this key has been told so by agreement, too.
             Err(error) if !auth::denied(&error) => Err(error),
@@ -134,7 +134,7 @@ impl Answer for Checks {
                 .some_text("error", &check.error)
                 .finish()
         };
-        Ok(endpoint::json_list(self.0.iter().map(one).collect()))
+        Ok(each::json_list(self.0.iter().map(one).collect()))
     }
 }
 

@@ -9,8 +9,8 @@ use prost::Message;
 
 use super::{auth, gofmt};
 use crate::{
-    call::Call,
-    commands::{CLUSTER, Command},
+    call::{Call, Command},
+    commands::headings::CLUSTER,
     exit::{BAD_FEATURE, ERROR, Failure, Outcome},
     print::{
         Answer, Out, fields, json,

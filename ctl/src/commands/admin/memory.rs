@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use client::Client;
 
-use super::endpoint::single;
+use super::each::single;
 use crate::{
     call::Call,
     exit::{ERROR, Failure, Outcome},

@@ -1,9 +1,9 @@
 //! `move-leader`.
 
-use super::{answer::Said, endpoint::single, gofmt};
+use super::{answer::Said, each::single, gofmt};
 use crate::{
-    call::Call,
-    commands::{CLUSTER, Command},
+    call::{Call, Command},
+    commands::headings::CLUSTER,
     exit::{BAD_ARGS, Failure, Outcome},
 };
 

@@ -8,8 +8,8 @@ use cobra::Flag;
 
 use super::{answer::Said, auth};
 use crate::{
-    call::Call,
-    commands::{AUTH, Command},
+    call::{Call, Command},
+    commands::headings::AUTH,
     exit::{Failure, Outcome},
     print::{Answer, Out, fields, json, protobuf, quote},
     raw,

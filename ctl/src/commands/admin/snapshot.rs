@@ -12,8 +12,8 @@ use indicatif::ProgressBar;
 
 use super::gofmt;
 use crate::{
-    call::Call,
-    commands::{CLUSTER, Command},
+    call::{Call, Command},
+    commands::headings::CLUSTER,
     exit::{Failure, INTERRUPTED, Outcome, error_text},
     log, progress,
 };

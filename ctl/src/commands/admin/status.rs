@@ -3,7 +3,7 @@
 use client::wire::etcdserverpb::{DowngradeInfo, StatusResponse};
 
 use super::{
-    endpoint::{asked, json_list, reason, single},
+    each::{asked, json_list, reason, single},
     gofmt,
 };
 use crate::{

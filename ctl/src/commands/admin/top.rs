@@ -12,8 +12,8 @@ use std::{
 use cobra::Flag;
 
 use crate::{
-    call::Call,
-    commands::{Command, PEOPLE},
+    call::{Call, Command},
+    commands::headings::PEOPLE,
     exit::{BAD_FEATURE, Failure, Outcome},
     screen::{self, FRAME},
 };

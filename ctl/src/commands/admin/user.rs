@@ -8,8 +8,8 @@ use cobra::Flag;
 
 use super::{answer::Said, role};
 use crate::{
-    call::Call,
-    commands::{AUTH, Command},
+    call::{Call, Command},
+    commands::headings::AUTH,
     exit::{Failure, Outcome},
     print::{Answer, Out, json, protobuf},
     terminal,

@@ -7,8 +7,8 @@ use client::{Client, wire::etcdserverpb::RangeRequest};
 use futures_util::{StreamExt, TryStreamExt, stream};
 
 use super::{
-    Plan, is_compacted,
     level::{Level, PAGE, Row},
+    plan::{Plan, is_compacted},
     show,
 };
 use crate::{

@@ -4,7 +4,7 @@
 use client::Client;
 use futures_util::{StreamExt, stream::FuturesUnordered};
 
-use super::{Plan, view::Browser};
+use super::{plan::Plan, view::Browser};
 use crate::{
     call::Call,
     exit::Outcome,

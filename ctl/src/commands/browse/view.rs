@@ -22,8 +22,8 @@ use ratatui::{
 
 use self::place::Place;
 use super::{
-    Plan, is_compacted,
     level::{self, PAGE, Row},
+    plan::{Plan, is_compacted},
     show::{self, Shown},
 };
 use crate::{commands::admin::gofmt, exit::error_text};

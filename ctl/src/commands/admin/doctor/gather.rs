@@ -9,7 +9,7 @@ use client::{
 use futures_util::{StreamExt, future, stream::FuturesUnordered};
 
 use super::{
-    super::{auth, endpoint::single, memory},
+    super::{auth, each::single, memory},
     facts::{Answer, Facts, Metrics, Refusal},
 };
 use crate::{

@@ -8,7 +8,7 @@ use client::{
 };
 use futures_util::{StreamExt, stream::FuturesUnordered};
 
-use super::super::{endpoint::single, memory};
+use super::super::{each::single, memory};
 use crate::exit::error_text;
 
 /// What one member said.

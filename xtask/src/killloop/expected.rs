@@ -7,7 +7,7 @@ use wire::mvccpb::{Event, KeyValue, event::EventType};
 
 /// Answers that are still to be held against the history.
 #[derive(Debug, Default)]
-pub struct Ledger {
+pub struct Expected {
     /// The highest revision in any answer so far: a linearisable read that is
     /// sent now may not be older.
     pub fresh: i64,
@@ -47,7 +47,7 @@ pub struct Counts {
     pub expired: u64,
 }
 
-impl Ledger {
+impl Expected {
     pub fn problem(&mut self, what: String) {
         // The first ones tell the story.
         if self.problems.len() < 20 {

@@ -25,7 +25,7 @@ struct Entry {
 
 /// Writes and events that are not settled yet.
 #[derive(Debug)]
-pub struct Ledger {
+pub struct Expected {
     watchers: u64,
     ttl: Duration,
     /// By revision, and for deletions also the number of the key: a lease that ends takes several
@@ -42,9 +42,9 @@ pub struct Ledger {
     earliest: Duration,
 }
 
-impl Ledger {
-    pub fn new(watchers: u64, ttl: Duration) -> Ledger {
-        Ledger {
+impl Expected {
+    pub fn new(watchers: u64, ttl: Duration) -> Expected {
+        Expected {
             watchers,
             ttl,
             open: BTreeMap::new(),
@@ -149,48 +149,48 @@ mod tests {
         Heard { revision, deleted: None, at: Instant::now() }
     }
 
-    fn names(ledger: &mut Ledger) -> Vec<(String, u64)> {
-        ledger.errors()
+    fn names(expected: &mut Expected) -> Vec<(String, u64)> {
+        expected.errors()
     }
 
     #[test]
     fn lost_and_doubled_events_are_found() {
-        let mut ledger = Ledger::new(2, Duration::from_secs(5));
+        let mut expected = Expected::new(2, Duration::from_secs(5));
         for revision in [5, 6] {
-            ledger.enter((revision, 0), |entry| entry.acknowledged = true);
+            expected.enter((revision, 0), |entry| entry.acknowledged = true);
         }
         // An event may come before the answer of its write.
-        [5, 5, 6, 7, 7].map(put).into_iter().for_each(|heard| ledger.hear(heard));
-        assert!(!ledger.is_settled(), "one watcher has not been told of 6");
-        ledger.enter((7, 0), |entry| entry.acknowledged = true);
+        [5, 5, 6, 7, 7].map(put).into_iter().for_each(|heard| expected.hear(heard));
+        assert!(!expected.is_settled(), "one watcher has not been told of 6");
+        expected.enter((7, 0), |entry| entry.acknowledged = true);
         let end = Heard { revision: 8, deleted: Some(3), at: Instant::now() };
-        [end; 3].into_iter().for_each(|heard| ledger.hear(heard));
+        [end; 3].into_iter().for_each(|heard| expected.hear(heard));
         assert_eq!(
-            names(&mut ledger),
+            names(&mut expected),
             [
                 ("events that a watcher was not told".to_owned(), 1),
                 ("events that a watcher was told twice".to_owned(), 1)
             ]
         );
-        assert_eq!(ledger.settled, 2);
+        assert_eq!(expected.settled, 2);
     }
 
     #[test]
     fn a_lease_ends_neither_early_nor_never() {
         let now = Instant::now();
-        let mut ledger = Ledger::new(1, Duration::from_secs(5));
+        let mut expected = Expected::new(1, Duration::from_secs(5));
         let old = now.checked_sub(Duration::from_secs(30)).expect("the machine runs for longer");
         for (number, asked) in [(1, now), (2, old), (3, old)] {
-            ledger.leases.insert(number, Leased { number, asked, granted: asked });
+            expected.leases.insert(number, Leased { number, asked, granted: asked });
         }
         for number in [1, 2] {
-            ledger.hear(Heard { revision: number as i64, deleted: Some(number), at: now });
+            expected.hear(Heard { revision: number as i64, deleted: Some(number), at: now });
         }
-        assert!(!ledger.is_settled());
+        assert!(!expected.is_settled());
         assert_eq!(
-            names(&mut ledger),
+            names(&mut expected),
             [("leases that ended early".to_owned(), 1), ("leases that did not end".to_owned(), 1)]
         );
-        assert_eq!(ledger.latest.as_secs(), 25);
+        assert_eq!(expected.latest.as_secs(), 25);
     }
 }
