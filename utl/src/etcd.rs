@@ -188,7 +188,7 @@ fn pairs<S: Source>(db: &Db<S>, name: &str) -> Result<Vec<(Bytes, Bytes)>, Failu
 }
 
 /// What a file says about who may do what.
-fn auth<S: Source>(db: &Db<S>) -> Result<AuthTables, Failure> {
+pub fn auth<S: Source>(db: &Db<S>) -> Result<AuthTables, Failure> {
     let mut auth = AuthTables {
         enabled: value(db, b"auth", b"authEnabled")?.is_some_and(|value| value.first() == Some(&1)),
         ..AuthTables::default()

@@ -81,6 +81,11 @@ impl Plan<'_> {
         self.log("info", "restoring snapshot", &self.fields());
         let db = self.open()?;
         self.warn_of_missing_entries(&db)?;
+        if self.call.switch("drop-auth") {
+            let auth = etcd::auth(&db)?;
+            let fields = [("users", json!(auth.users.len())), ("roles", json!(auth.roles.len()))];
+            self.log("warn", "users and roles are not restored", &fields);
+        }
         let cleaner = Cleaner::new(&self.data_dir, self.wal_dir.as_deref());
         let content = self.write(&db)?;
         cleaner.keep();
@@ -230,9 +235,7 @@ impl Plan<'_> {
         tables.applied = at;
         tables.members = self.founding.members.clone();
         if self.call.switch("drop-auth") {
-            let auth = std::mem::take(&mut tables.auth);
-            let fields = [("users", json!(auth.users.len())), ("roles", json!(auth.roles.len()))];
-            self.log("warn", "users and roles are not restored", &fields);
+            tables.auth = store::import::AuthTables::default();
         }
         let id = self.founding.identity;
         let bar = bar(self.call.people, "restoring", db.bytes());
