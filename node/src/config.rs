@@ -28,6 +28,8 @@ pub struct Config {
     pub scrub_seconds: u64,
     /// Members compare the digests of their states at entries divisible by this; the same on all members.
     pub digest_every: u64,
+    /// A simple token ends when it was not used for so many seconds.
+    pub token_seconds: u64,
     pub budgets: Budgets,
     /// etcd level of the cluster version that a leader sets, "3.7.0".
     pub cluster_version: String,
@@ -57,6 +59,7 @@ impl Config {
             reclaim_bytes: 64 << 20,
             scrub_seconds: 24 * 60 * 60,
             digest_every: 4_096,
+            token_seconds: 300,
             budgets: Budgets::default(),
             cluster_version: "3.7.0".to_string(),
             late_founder: false,

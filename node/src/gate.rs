@@ -13,6 +13,7 @@ use crate::io::*;
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use store::Applied;
+use store::auth::Asker;
 use store::command::{AlarmAction, Origin};
 
 /// Bodies of one frame of forwards, about: heartbeats wait behind at most one. Bytes.
@@ -240,7 +241,9 @@ impl Gate {
         }
         self.alarm_asked = g.now.max(1);
         let body = store::command::encode_alarm(AlarmAction::Activate, alarm.member, alarm.alarm);
-        self.propose_own(body);
+        // A client could ask for the same. Before there are users nobody is asked, and versions without them read it.
+        let asker = if g.store.auth().untouched() { Asker::Nobody } else { Asker::Member };
+        self.propose_own(store::command::signed(&body, asker));
     }
 
     /// A command of this member itself: no asker.

@@ -31,6 +31,7 @@
 //! | `scrub` | the slow look at what lies still |
 //! | `mend`, `placing` | damaged records come again from another member, to where they belong |
 //! | `hashes` | HashKV, and what it remembers of compactions |
+//! | `tokens`, `permit` | who asks, and whether it may |
 //!
 //! Beside the member:
 //!
@@ -64,6 +65,7 @@ mod member;
 mod mend;
 mod moves;
 pub mod offline;
+mod permit;
 mod placing;
 pub mod queue;
 mod reads;
@@ -72,6 +74,7 @@ mod recover;
 mod saves;
 mod scan;
 mod scrub;
+mod tokens;
 mod transfer;
 mod walks;
 pub mod watch;

@@ -40,6 +40,7 @@ use crate::reads::{Confirmed, Reads, Then};
 use crate::reclaim::{self, Reclaim};
 use crate::saves::Saves;
 use crate::scrub::Scrubs;
+use crate::tokens::Tokens;
 use crate::transfer::{Piece, Stock, Transfer};
 use crate::walks::Walks;
 use crate::watchdog::{Ages, Watchdog};
@@ -79,6 +80,7 @@ pub struct Node {
     doubts: Doubts,
     scrubs: Scrubs,
     mends: Mends,
+    tokens: Tokens,
     turn: Turn,
 }
 
@@ -132,6 +134,7 @@ impl Node {
             doubts: Doubts::new(found.doubtful),
             scrubs: Scrubs::default(),
             mends: Mends::default(),
+            tokens: Tokens::default(),
             turn: Turn::default(),
             ground: Ground::new(config, consensus, store),
         };
@@ -191,11 +194,18 @@ impl Node {
         self.ground.config.ticks_together()
     }
 
+    /// Users are asked for; and the revision of what is known of them.
+    pub fn auth(&self) -> (bool, u64) {
+        let auth = self.ground.store.auth();
+        (auth.enabled(), auth.revision())
+    }
+
     fn turn(&mut self) {
         self.submit_commands();
         self.reads.submit(&mut self.ground);
         self.turn_consensus();
         self.apply();
+        self.serve_tokens();
         self.serve_reads();
         self.walks.run(&mut self.ground);
         self.listings.run(&mut self.ground);
@@ -218,7 +228,7 @@ impl Node {
             }
             Input::Frame { from, frame } => self.frame(from, frame),
             Input::Lost { peer } => self.lost(peer),
-            Input::Request { waiter, request } => self.request(waiter, request),
+            Input::Request { waiter, who, request } => self.request(waiter, who, request),
             Input::Cancel { waiter, timed_out } => self.cancel(waiter, timed_out),
             Input::Watch { stream, op } => self.watches.watch(g, stream, op, self.health.willing()),
             Input::Done { job, result } => self.done(job, result),
@@ -245,6 +255,7 @@ impl Node {
         if let Some(upto) = self.lessor.wants_round(g) {
             self.reads.queue_deadlines(upto);
         }
+        self.tokens.tick(g);
         self.walks.tick(g);
         self.backups.tick(g);
         self.hashes.tick(g);
@@ -528,6 +539,10 @@ impl Node {
         }
         for events in &applied.events {
             self.watches.publish(g, events);
+        }
+        let mut applied = applied;
+        if let Some(change) = applied.auth.take() {
+            self.tokens.applied(g, change);
         }
         let corrupt = self.health.willing().corrupt;
         if let Some((waiter, revision)) = self.gate.applied(g, applied, corrupt) {

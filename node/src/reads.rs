@@ -9,6 +9,7 @@ use crate::config::TICK_MS;
 use crate::frame::{Caller, Frame};
 use crate::ground::Ground;
 use crate::io::*;
+use crate::permit::Guard;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use store::Query;
@@ -32,6 +33,9 @@ pub(crate) enum Then {
         body: Bytes,
     },
     Members,
+    Auth {
+        query: AuthQuery,
+    },
     Barrier,
     /// Leader: renew after the round. Follower: ask the leader.
     KeepAlive {
@@ -90,6 +94,7 @@ impl Then {
 struct Read {
     /// 0 for foreign ones.
     waiter: Waiter,
+    guard: Guard,
     then: Then,
     /// The tick at which it came.
     since: u64,
@@ -99,6 +104,8 @@ struct Read {
 pub(crate) struct Due {
     /// 0 for foreign ones.
     pub(crate) waiter: Waiter,
+    /// To be asked when it is served.
+    pub(crate) guard: Guard,
     pub(crate) then: Then,
 }
 
@@ -178,14 +185,20 @@ impl Reads {
         self.wanted.len() as u64
     }
 
+    /// A read that was let in.
     pub(crate) fn queue(&mut self, waiter: Waiter, then: Then) {
+        self.queue_guarded(waiter, Guard::passed(), then);
+    }
+
+    /// A read that is let in, or not, when it is served.
+    pub(crate) fn queue_guarded(&mut self, waiter: Waiter, guard: Guard, then: Then) {
         self.wanted.insert(waiter);
-        self.queue.push(Read { waiter, then, since: self.now });
+        self.queue.push(Read { waiter, guard, then, since: self.now });
     }
 
     /// A round for the lessor (see [`Then::Deadlines`]).
     pub(crate) fn queue_deadlines(&mut self, upto: u64) {
-        self.queue.push(Read { waiter: 0, then: Then::Deadlines { upto }, since: self.now });
+        self.queue.push(Read { waiter: 0, guard: Guard::passed(), then: Then::Deadlines { upto }, since: self.now });
     }
 
     /// How long the oldest read has waited here for an answer, in ticks. Reads of other members count.
@@ -323,7 +336,7 @@ impl Reads {
 
     /// What another member asks of the leader.
     pub(crate) fn foreign(&mut self, g: &mut Ground, then: Then) {
-        let read = Read { waiter: 0, then, since: self.now };
+        let read = Read { waiter: 0, guard: Guard::passed(), then, since: self.now };
         if g.is_leader() { self.queue.push(read) } else { self.again(g, vec![read]) }
     }
 
@@ -379,7 +392,7 @@ impl Reads {
         {
             for read in entry.remove() {
                 if self.take(&read) {
-                    due.push(Due { waiter: read.waiter, then: read.then });
+                    due.push(Due { waiter: read.waiter, guard: read.guard, then: read.then });
                 }
             }
         }
@@ -407,10 +420,10 @@ mod tests {
         let mut reads = Reads::default();
         for waiter in 1..=1000 {
             reads.wanted.insert(waiter);
-            reads.queue.push(Read { waiter, then: Then::Barrier, since: 0 });
+            reads.queue.push(Read { waiter, guard: Guard::passed(), then: Then::Barrier, since: 0 });
         }
         let then = Then::ForeignIndex { caller: Caller { member: 2, boot: 1, token: 1 } };
-        reads.queue.push(Read { waiter: 0, then, since: 0 });
+        reads.queue.push(Read { waiter: 0, guard: Guard::passed(), then, since: 0 });
         for waiter in 1..=900 {
             assert!(reads.forget(waiter));
             assert!(!reads.forget(waiter), "once");

@@ -294,7 +294,7 @@ impl Deck {
     fn ask(&mut self, at: usize, request: Request) -> Option<Answer> {
         self.next += 1;
         let waiter = self.next;
-        self.input(at, Input::Request { waiter, request });
+        self.input(at, Input::Request { waiter, who: node::Who::Nobody, request });
         self.settle();
         for _ in 0..PATIENCE {
             if let Some(answer) = self.answers.remove(&waiter) {

@@ -126,6 +126,7 @@ impl Start<'_> {
             scrub_seconds: settings.scrub_interval.as_secs_f64().ceil() as u64,
             founders: self.founders(identity),
             kernel_boot: kernel_boot(),
+            token_seconds: settings.token_seconds,
             ..node::Config::new(identity.cluster, identity.member, self.boot, self.seed)
         }
     }

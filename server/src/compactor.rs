@@ -26,7 +26,7 @@ pub async fn run(core: Core, mode: AutoCompaction) {
             _ = stopping.wait_for(|stopping| *stopping) => return,
             () = tokio::time::sleep(every) => {}
         }
-        let asked = core.ask(Request::Status, core.settings().request_timeout()).await;
+        let asked = core.ask(node::Who::Member, Request::Status, core.settings().request_timeout()).await;
         let Answer::Status(status) = asked.answer else { continue };
         let Some(revision) = plan.next(Instant::now(), status.revision) else { continue };
         if status.is_leader && revision > status.compacted && revision > 0 {
@@ -38,7 +38,7 @@ pub async fn run(core: Core, mode: AutoCompaction) {
 async fn compact(core: &Core, revision: i64) {
     log::info("starting auto compaction", &[("revision", json!(revision))]);
     let request = Request::Compact { revision, physical: false };
-    match core.ask(request, core.settings().request_timeout()).await.answer {
+    match core.ask(node::Who::Member, request, core.settings().request_timeout()).await.answer {
         Answer::Applied { result: Ok(_) | Err(store::Error::Compacted), .. } => {
             log::info("completed auto compaction", &[("revision", json!(revision))]);
         }

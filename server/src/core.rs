@@ -10,9 +10,9 @@ use crate::posts::{self, Inbox, Post};
 use crate::readers::Readers;
 use crate::settings::Settings;
 use disk::fetch::{Fetched, Wanted};
-use node::{Answer, Refusal, Request, StreamId, ToStream, Waiter, WatchOp};
+use node::{Answer, Refusal, Request, StreamId, ToStream, Waiter, WatchOp, Who};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -42,6 +42,9 @@ pub struct Shared {
     pub(crate) revision: AtomicI64,
     pub(crate) term: AtomicU64,
     pub(crate) leader: AtomicU64,
+    /// Revision of users and roles, and whether users are asked for.
+    pub(crate) auth_revision: AtomicU64,
+    pub(crate) asks_users: AtomicBool,
     waiters: AtomicU64,
     streams: AtomicU64,
     readers: Option<Readers>,
@@ -113,6 +116,8 @@ impl Core {
             revision: AtomicI64::new(1),
             term: AtomicU64::new(0),
             leader: AtomicU64::new(0),
+            auth_revision: AtomicU64::new(1),
+            asks_users: AtomicBool::new(false),
             waiters: AtomicU64::new(1),
             streams: AtomicU64::new(1),
             readers,
@@ -150,6 +155,16 @@ impl Core {
         self.shared.leader.load(Ordering::Acquire)
     }
 
+    /// Users are asked for, as far as this member has applied.
+    pub fn asks_users(&self) -> bool {
+        self.shared.asks_users.load(Ordering::Acquire)
+    }
+
+    /// Of users and roles.
+    pub fn auth_revision(&self) -> u64 {
+        self.shared.auth_revision.load(Ordering::Acquire)
+    }
+
     pub fn metrics(&self) -> &prometheus::Registry {
         &self.shared.registry
     }
@@ -183,10 +198,10 @@ impl Core {
 
     /// Asks the core. After `timeout` the core is told, and its text for the timeout is the
     /// answer. Dropping the future cancels the question.
-    pub async fn ask(&self, request: Request, timeout: Duration) -> Answered {
+    pub async fn ask(&self, who: Who, request: Request, timeout: Duration) -> Answered {
         let waiter = self.shared.waiters.fetch_add(1, Ordering::Relaxed);
         let (sender, mut receiver) = oneshot::channel();
-        match self.shared.intake.ask(waiter, self.runtime, request, sender) {
+        match self.shared.intake.ask(waiter, self.runtime, who, request, sender) {
             Ok(()) => {}
             Err(NotTaken::Full) => return self.refused(Refusal::TooManyRequests),
             Err(NotTaken::Closed) => return self.refused(Refusal::Stopped),
@@ -209,20 +224,20 @@ impl Core {
 
     /// As [`Core::ask`] for a read: where a write would be refused for want of room in the
     /// queue, it waits, `timeout` at most.
-    pub async fn ask_read(&self, request: Request, timeout: Duration) -> Answered {
+    pub async fn ask_read(&self, who: Who, request: Request, timeout: Duration) -> Answered {
         if !self.shared.intake.has_room(&request) {
             let room = self.shared.budgets.queue_room(|| self.shared.intake.has_room(&request));
             if tokio::time::timeout(timeout, room).await.is_err() {
                 return self.refused(Refusal::TooManyRequests);
             }
         }
-        self.ask(request, timeout).await
+        self.ask(who, request, timeout).await
     }
 
     /// Sends a request that has no answer (`WalkEnd`).
     pub fn tell(&self, request: Request) {
         let waiter = self.shared.waiters.fetch_add(1, Ordering::Relaxed);
-        let _ = self.shared.intake.ask(waiter, self.runtime, request, oneshot::channel().0);
+        let _ = self.shared.intake.ask(waiter, self.runtime, Who::Member, request, oneshot::channel().0);
     }
 
     /// Reads of records that failed because of the disk.
@@ -384,7 +399,7 @@ mod tests {
             assert!(end.runtimes[runtime].send(vec![Delivery::Answer(answer, asked)]).is_ok());
             end
         });
-        let asked = core.ask(Request::Barrier, Duration::from_secs(60)).await;
+        let asked = core.ask(Who::Nobody, Request::Barrier, Duration::from_secs(60)).await;
         assert!(matches!(asked, Answered { revision: 9, term: 3, answer: Answer::Barrier }));
         thread.join().expect("the core's part ends");
     }
@@ -392,7 +407,7 @@ mod tests {
     #[tokio::test]
     async fn a_dropped_question_is_cancelled() {
         let (core, end, _task) = pair();
-        let asking = core.ask(Request::Leases, Duration::from_secs(60));
+        let asking = core.ask(Who::Nobody, Request::Leases, Duration::from_secs(60));
         // Once it has been asked, in this order.
         tokio::select! { biased; _ = asking => panic!("nobody answers"), () = std::future::ready(()) => {} }
         let mut batch = Batch::default();
@@ -407,7 +422,7 @@ mod tests {
     async fn a_closed_core_answers_stopped() {
         let (core, end, _task) = pair();
         end.shared.intake.close();
-        let asked = core.ask(Request::Leases, Duration::from_secs(5)).await;
+        let asked = core.ask(Who::Nobody, Request::Leases, Duration::from_secs(5)).await;
         assert!(matches!(asked.answer, Answer::Refused(Refusal::Stopped)));
     }
 }

@@ -114,6 +114,9 @@ impl Driver {
                 return;
             }
         }
+        let (asks_users, auth_revision) = self.node.auth();
+        self.end.shared.asks_users.store(asks_users, Ordering::Release);
+        self.end.shared.auth_revision.store(auth_revision, Ordering::Release);
         self.peers.wake();
         for (runtime, deliveries) in self.deliveries.iter_mut().enumerate() {
             if !deliveries.is_empty() {
@@ -196,12 +199,12 @@ fn accept(
     streams: &mut BTreeMap<StreamId, OpenStream>,
 ) -> Option<Input> {
     Some(match item {
-        ToCore::Ask { waiter, runtime, request, answer, .. } => {
+        ToCore::Ask { waiter, runtime, who, request, answer, .. } => {
             // The end of a walk has no answer, so nobody would ever take its waiter out.
             if !matches!(request, Request::WalkEnd { .. } | Request::BackupEnd { .. }) {
                 waiters.insert(waiter, (runtime, answer));
             }
-            Input::Request { waiter, request }
+            Input::Request { waiter, who, request }
         }
         ToCore::Cancel { waiter, timed_out } => {
             if !timed_out {

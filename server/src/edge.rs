@@ -14,6 +14,7 @@
 //! the core. It buffers no answer whole and no request beyond its limit.
 
 pub mod accept;
+pub mod auth;
 mod backup;
 pub mod call;
 pub mod cluster;

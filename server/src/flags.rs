@@ -140,9 +140,9 @@ pub static FLAGS: &[Flag] = &[
     flag("cors", Text, "*", Works, "comma-separated whitelist of origins for CORS"),
     flag("host-whitelist", Text, "*", Works, "acceptable hostnames from HTTP client requests, if server is not secure"),
     // Auth
-    flag("auth-token", Text, "simple", Refused("authentication is not supported by this version"), "auth token type and its options"),
-    flag("bcrypt-cost", Uint, "10", Ignored, "cost of hashing auth passwords"),
-    flag("auth-token-ttl", Uint, "300", Ignored, "time (in seconds) of the auth-token-ttl"),
+    flag("auth-token", Text, "simple", Works, "auth token type and its options: simple, or jwt,sign-method=…,pub-key=…,priv-key=…,ttl=…"),
+    flag("bcrypt-cost", Uint, "10", Works, "cost of hashing auth passwords, 4 to 31"),
+    flag("auth-token-ttl", Uint, "300", Works, "seconds that a simple token lives without use"),
     // Profiling, logging, tracing
     flag("enable-pprof", Bool, "false", Ignored, "runtime profiling over HTTP"),
     flag("metrics", OneOf(&["basic", "extensive"]), "basic", Works, "level of detail for exported metrics"),

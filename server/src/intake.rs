@@ -9,7 +9,7 @@ use crate::budgets::Budgets;
 use crate::core::Answered;
 use crate::posts::Post;
 use node::frame::Frame;
-use node::{JobId, JobResult, Request, StreamId, Waiter, WatchOp};
+use node::{JobId, JobResult, Request, StreamId, Waiter, WatchOp, Who};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Instant;
 use tokio::sync::oneshot;
@@ -21,6 +21,7 @@ pub enum ToCore {
     Ask {
         waiter: Waiter,
         runtime: usize,
+        who: Who,
         request: Request,
         cost: u64,
         answer: oneshot::Sender<Answered>,
@@ -151,6 +152,7 @@ impl Intake {
         &self,
         waiter: Waiter,
         runtime: usize,
+        who: Who,
         request: Request,
         answer: oneshot::Sender<Answered>,
     ) -> Result<(), NotTaken> {
@@ -161,7 +163,7 @@ impl Intake {
             return Err(NotTaken::Full);
         }
         self.budgets.queue.take(cost);
-        let asked = self.push(urgent, ToCore::Ask { waiter, runtime, request, cost, answer });
+        let asked = self.push(urgent, ToCore::Ask { waiter, runtime, who, request, cost, answer });
         if asked.is_err() {
             self.budgets.queue.give(cost);
         }
@@ -317,7 +319,7 @@ mod tests {
     fn a_full_budget_refuses_writes_and_lets_health_through() {
         let intake = intake();
         let full = (intake.budgets.queue.limit() - OVERHEAD) as usize;
-        let ask = |request| intake.ask(1, 0, request, oneshot::channel().0);
+        let ask = |request| intake.ask(1, 0, Who::Nobody, request, oneshot::channel().0);
         assert_eq!(ask(propose(full)), Ok(()));
         assert_eq!(ask(propose(1)), Err(NotTaken::Full));
         assert_eq!(ask(Request::Status), Ok(()));
@@ -349,7 +351,7 @@ mod tests {
         assert!(matches!(batch.normal[..], [ToCore::Lost { peer: 7 }]));
         pusher.join().expect("the pusher ends");
         intake.close();
-        assert_eq!(intake.ask(1, 0, Request::Status, oneshot::channel().0), Err(NotTaken::Closed));
+        assert_eq!(intake.ask(1, 0, Who::Nobody, Request::Status, oneshot::channel().0), Err(NotTaken::Closed));
         assert_eq!(intake.budgets.queue.used(), 0);
     }
 }

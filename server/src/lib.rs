@@ -21,6 +21,7 @@
 //! | `peers` | connections to the other members |
 //! | `ports` | the sockets of a member, and how they are encrypted |
 //! | `tls` | certificates and handshakes, for clients and peers |
+//! | `passwords`, `tokens` | bcrypt with a bound, and what clients show of themselves |
 //! | `compactor` | automatic compaction |
 //! | `log` | zap-shaped log lines |
 //! | `edge` | everything that clients see |
@@ -39,6 +40,7 @@ pub mod intake;
 mod listeners;
 pub mod log;
 pub mod options;
+pub mod passwords;
 mod peers;
 mod ports;
 pub mod posts;
@@ -48,4 +50,5 @@ pub mod readers;
 pub mod settings;
 mod signals;
 pub mod tls;
+pub mod tokens;
 mod workers;

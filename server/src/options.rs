@@ -6,8 +6,10 @@ use crate::listeners;
 use crate::log::{Format, Level};
 use crate::settings::Settings;
 use crate::tls::{self, Wish};
+use crate::tokens::Tokens;
 use disk::urls::Url;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How the leader compacts by itself.
@@ -182,6 +184,20 @@ fn or(value: Duration, default: Duration) -> Duration {
     if value.is_zero() { default } else { value }
 }
 
+/// What etcd takes instead of a cost that bcrypt does not have.
+const BCRYPT_COST: u32 = 10;
+
+fn bcrypt_cost(given: &Given) -> Option<u32> {
+    u32::try_from(given.uint("bcrypt-cost")).ok().filter(|cost| (4..=31).contains(cost))
+}
+
+fn tokens(given: &Given) -> Result<Arc<Tokens>, Rejected> {
+    match Tokens::new(given.text("auth-token")) {
+        Ok(tokens) => Ok(Arc::new(tokens)),
+        Err(why) => invalid(format!("--auth-token: {why}")),
+    }
+}
+
 fn settings(given: &Given, seed: u64) -> Result<Settings, Rejected> {
     let list = |name: &str| given.text(name).split(',').map(|part| part.trim().to_string()).collect();
     let (heartbeat, election) = (given.uint("heartbeat-interval"), given.uint("election-timeout"));
@@ -224,6 +240,12 @@ fn settings(given: &Given, seed: u64) -> Result<Settings, Rejected> {
         ),
         client_cert_auth: given.bool("client-cert-auth"),
         gateway: given.bool("enable-grpc-gateway"),
+        tokens: tokens(given)?,
+        token_seconds: match given.uint("auth-token-ttl") {
+            0 => 300,
+            seconds => seconds,
+        },
+        bcrypt_cost: bcrypt_cost(given).unwrap_or(BCRYPT_COST),
         budgets: Limits::new(memory, request),
         seed,
         ..Settings::default()
@@ -243,6 +265,10 @@ pub fn options(given: &Given, seed: u64) -> Result<Options, Rejected> {
             Effect::Ignored => ignored.push((flag.name.into(), value.into(), flag.about.into())),
             Effect::Refused(why) => return invalid(format!("--{}={value}: {why}", flag.name)),
         }
+    }
+    if bcrypt_cost(given).is_none() {
+        let instead = format!("there is no such cost; {BCRYPT_COST} is used");
+        ignored.push(("bcrypt-cost".into(), given.text("bcrypt-cost").into(), instead));
     }
     check_gates(given.text("feature-gates"))?;
     let (client_tls, peer_tls) = tls::wishes(given)?;
@@ -342,7 +368,7 @@ mod tests {
                 "--peer-auto-tls cannot be combined with --peer-client-cert-auth or --peer-trusted-ca-file: no CA \
                  vouches for the certificates that members make for themselves",
             ),
-            ("--auth-token jwt,a=b", "--auth-token=jwt,a=b: authentication is not supported by this version"),
+            ("--auth-token jwt,a=b", "--auth-token: auth: invalid auth options (invalid auth signature method)"),
             (
                 "--config-file x",
                 "--config-file=x: a configuration file is not supported by this version; pass flags or ETCD_* variables",

@@ -260,7 +260,7 @@ fn refusal(fault: &disk::Fault, options: &Options) -> String {
 fn members(node: &mut Node, out: &mut Vec<Output>) -> Vec<Member> {
     const WAITER: node::Waiter = 0;
     let request = Request::Members { linearizable: false };
-    node.step(Input::Request { waiter: WAITER, request }, out);
+    node.step(Input::Request { waiter: WAITER, who: node::Who::Member, request }, out);
     let at = out.iter().position(|output| matches!(output, Output::Answer { waiter: WAITER, .. }));
     match at.map(|at| out.remove(at)) {
         Some(Output::Answer { answer: Answer::Members { members }, .. }) => {

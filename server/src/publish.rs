@@ -23,7 +23,7 @@ pub async fn publish(core: &Core, client_urls: &[String]) -> bool {
         let request = Request::Propose { body: body.clone(), cost: 0 };
         let asked = tokio::select! {
             _ = stopping.wait_for(|stopping| *stopping) => return false,
-            asked = core.ask(request, timeout) => asked,
+            asked = core.ask(node::Who::Member, request, timeout) => asked,
         };
         match asked.answer {
             Answer::Applied { result: Ok(_), .. } => {
@@ -60,7 +60,7 @@ pub async fn doubt_over(core: &Core) -> bool {
     loop {
         let asked = tokio::select! {
             _ = stopping.wait_for(|stopping| *stopping) => return false,
-            asked = core.ask(Request::Status, DOUBT_PATIENCE) => asked,
+            asked = core.ask(node::Who::Member, Request::Status, DOUBT_PATIENCE) => asked,
         };
         match asked.answer {
             Answer::Status(status) if status.doubt && Instant::now() < until => {}

@@ -1,5 +1,7 @@
 //! What a running member was told by its flags, in the units the code works with.
 
+use crate::tokens::Tokens;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The etcd version this program stands in for: `--version`, `/version`, Status,
@@ -22,6 +24,12 @@ pub struct Settings {
     pub quota_bytes: i64,
     /// `--scrub-interval`: everything at rest is verified in about this time; zero = never.
     pub scrub_interval: Duration,
+    /// `--auth-token`.
+    pub tokens: Arc<Tokens>,
+    /// `--auth-token-ttl`: seconds that a simple token lives without use.
+    pub token_seconds: u64,
+    /// `--bcrypt-cost`.
+    pub bcrypt_cost: u32,
     pub max_concurrent_streams: u32,
     pub keepalive_min_time: Duration,
     pub keepalive_interval: Duration,
@@ -63,6 +71,9 @@ impl Default for Settings {
             heartbeat: Duration::from_millis(100),
             quota_bytes: 0,
             scrub_interval: Duration::from_secs(24 * 60 * 60),
+            tokens: Arc::new(Tokens::Simple),
+            token_seconds: 300,
+            bcrypt_cost: 10,
             max_concurrent_streams: u32::MAX,
             keepalive_min_time: Duration::from_secs(5),
             keepalive_interval: Duration::from_secs(7200),

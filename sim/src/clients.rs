@@ -144,7 +144,7 @@ impl Sim {
         let sent = self.now;
         let op = Pending { tag, ask, who, sent, floor, serial, applied, until, walk: None, pulling: None };
         self.clients[client].op = Some(op);
-        self.give(who, Input::Request { waiter, request });
+        self.give(who, Input::Request { waiter, who: node::Who::Nobody, request });
         self.at(until, Event::Deadline { client, tag });
         if self.is(Planted::RenewalWithoutLeader)
             && let Some(Pending { ask: Ask::KeepAlive { lease }, .. }) = &self.clients[client].op
@@ -354,7 +354,7 @@ impl Sim {
             Some((request, op)) => {
                 let waiter = self.waiter(who, Reader::Client { client, tag: op.tag });
                 self.clients[client].op = Some(op);
-                self.give(who, Input::Request { waiter, request });
+                self.give(who, Input::Request { waiter, who: node::Who::Nobody, request });
             }
             None => self.next_op(client),
         }
@@ -755,7 +755,7 @@ impl Sim {
             store::Reply::Compact => Reply::Compact,
             store::Reply::LeaseGrant { id, ttl } => Reply::Grant { id, ttl },
             store::Reply::LeaseRevoke => Reply::Revoke,
-            store::Reply::Alarm { .. } | store::Reply::Empty => Reply::Other,
+            store::Reply::Alarm { .. } | store::Reply::LoggedIn { .. } | store::Reply::Empty => Reply::Other,
         })
     }
 }

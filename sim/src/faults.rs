@@ -88,7 +88,14 @@ impl Sim {
             Fault::Transfer { to } => self.leader().is_some_and(|leader| {
                 let target = self.members[to].id;
                 let waiter = self.waiter(leader, crate::clients::Reader::Epilogue { tag: 0 });
-                self.give(leader, node::Input::Request { waiter, request: node::Request::MoveLeader { target } });
+                self.give(
+                    leader,
+                    node::Input::Request {
+                        waiter,
+                        who: node::Who::Nobody,
+                        request: node::Request::MoveLeader { target },
+                    },
+                );
                 true
             }),
             Fault::Restart { who, down } => self.strike_one(who, |sim, at| {

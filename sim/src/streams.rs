@@ -239,7 +239,10 @@ impl Sim {
                 }
                 StreamOut::AskHistory { from, prev } => {
                     let waiter = self.waiter(who, Reader::History { stream: id });
-                    self.give(who, Input::Request { waiter, request: Request::History { from, prev } });
+                    self.give(
+                        who,
+                        Input::Request { waiter, who: node::Who::Nobody, request: Request::History { from, prev } },
+                    );
                 }
                 StreamOut::End(_) => {
                     let stream = self.members[who].up.as_mut().and_then(|l| l.streams.remove(&id));

@@ -211,7 +211,7 @@ impl Sim {
         if probe == Probe::KeepAlive && self.is(Planted::RenewalsRefused) {
             return;
         }
-        self.give(who, Input::Request { waiter, request });
+        self.give(who, Input::Request { waiter, who: node::Who::Nobody, request });
     }
 
     pub(crate) fn vigil_answered(&mut self, probe: Probe, answer: Answer) {
@@ -306,7 +306,7 @@ impl Sim {
             let id = (1 << 50) + self.flooded as i64;
             let request = self.request(&Ask::Command(Command::Grant { id, ttl: 1 << 30 }), tag);
             let waiter = self.waiter(who, Reader::Flood);
-            self.give(who, Input::Request { waiter, request });
+            self.give(who, Input::Request { waiter, who: node::Who::Nobody, request });
         }
     }
 

@@ -5,7 +5,10 @@
 //! is needed (maybe park), and only then change anything. Past that point nothing can fail.
 
 use crate::Located;
-use crate::command::{self, AlarmAction, Command, DeleteRangeRequest, MemberChange, MemberChangeKind, PutRequest};
+use crate::auth::{AuthChange, AuthCommand, needs_of};
+use crate::command::{
+    self, AlarmAction, Command, DeleteRangeRequest, Envelope, MemberChange, MemberChangeKind, PutRequest,
+};
 use crate::digest::Effect;
 use crate::index::Version;
 use crate::lease::{self, Lease};
@@ -54,6 +57,8 @@ pub struct Applied {
     pub events: Vec<Arc<RevisionEvents>>,
     /// Leases that began, ended or got another deadline, in order.
     pub leases: Vec<LeaseChange>,
+    /// For the tokens of this member.
+    pub auth: Option<AuthChange>,
 }
 
 /// For the leader, who watches deadlines.
@@ -123,6 +128,7 @@ struct Effects {
     told: bool,
     events: Vec<Arc<RevisionEvents>>,
     leases: Vec<LeaseChange>,
+    auth: Option<AuthChange>,
 }
 
 /// The changes of one main revision, as they grow.
@@ -189,6 +195,7 @@ impl Store {
                 origin,
                 events: effects.events,
                 leases: effects.leases,
+                auth: effects.auth,
             }),
         })
     }
@@ -219,7 +226,7 @@ impl Store {
         }
         let envelope = command::decode(data).map_err(|malformed| halt(malformed.to_string()))?;
         let clock = self.lease_clock.max(envelope.lease_clock.unwrap_or(0));
-        let result = match self.execute(at, clock, &envelope.command, effects) {
+        let result = match self.execute(at, clock, &envelope, effects) {
             Ok(reply) => Ok(reply),
             Err(stop) => {
                 assert!(effects.events.is_empty() && effects.leases.is_empty(), "a stop comes first");
@@ -266,10 +273,14 @@ impl Store {
         &mut self,
         at: Position,
         clock: u64,
-        command: &Command<'_>,
+        envelope: &Envelope<'_>,
         effects: &mut Effects,
     ) -> Result<Reply, Stop> {
+        let Envelope { asker, command, .. } = envelope;
         self.refused_by_alarm(command)?;
+        if self.auth.enabled() {
+            self.permit(*asker, &needs_of(command))?;
+        }
         match command {
             Command::Empty => Ok(Reply::Empty),
             Command::Put(put) => self.apply_put(put, effects),
@@ -305,6 +316,15 @@ impl Store {
                 self.digest.bytes(version.as_bytes());
                 self.cluster_version = (*version).to_owned();
                 Ok(Reply::Empty)
+            }
+            Command::Auth(change) => {
+                effects.auth = self.auth.apply(at.index, change, &mut self.digest)?;
+                Ok(match change {
+                    AuthCommand::Authenticate { .. } => {
+                        Reply::LoggedIn { index: at.index, auth_revision: self.auth.revision() }
+                    }
+                    _ => Reply::Empty,
+                })
             }
         }
     }
@@ -562,6 +582,7 @@ impl Store {
             origin: change.origin,
             events: Vec::new(),
             leases: Vec::new(),
+            auth: None,
         }
     }
 

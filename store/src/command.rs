@@ -10,6 +10,7 @@ pub use crate::check::{check_delete, check_put, check_range, check_txn};
 pub use crate::protobuf::Malformed;
 pub use crate::request::{Compare, DeleteRangeRequest, Operand, PutRequest, RangeRequest, RequestOp, TxnRequest};
 
+use crate::auth::{Asker, AuthCommand};
 use crate::protobuf::{Fields, Value, nested, write_bool, write_bytes, write_message, write_varint};
 use crate::request::{int, int32, text, wrong};
 use crate::{Error, Member};
@@ -33,6 +34,32 @@ pub mod field {
     pub const ALARM: u32 = 10;
     /// The time that leases have left.
     pub const LEASE_CHECKPOINT: u32 = 11;
+    /// Who the client is: {ID=1, username=2, auth_revision=3}.
+    pub const HEADER: u32 = 100;
+    /// Users are asked for.
+    pub const AUTH_ENABLE: u32 = 1000;
+    /// They no more are.
+    pub const AUTH_DISABLE: u32 = 1011;
+    /// A user has logged in.
+    pub const AUTHENTICATE: u32 = 1012;
+    /// A new user.
+    pub const AUTH_USER_ADD: u32 = 1100;
+    /// A user goes.
+    pub const AUTH_USER_DELETE: u32 = 1101;
+    /// A user's new password.
+    pub const AUTH_USER_CHANGE_PASSWORD: u32 = 1103;
+    /// A user gets a role.
+    pub const AUTH_USER_GRANT_ROLE: u32 = 1104;
+    /// A user loses a role.
+    pub const AUTH_USER_REVOKE_ROLE: u32 = 1105;
+    /// A new role.
+    pub const AUTH_ROLE_ADD: u32 = 1200;
+    /// A role goes.
+    pub const AUTH_ROLE_DELETE: u32 = 1201;
+    /// A role gets a permission.
+    pub const AUTH_ROLE_GRANT_PERMISSION: u32 = 1203;
+    /// A role loses a permission.
+    pub const AUTH_ROLE_REVOKE_PERMISSION: u32 = 1204;
     /// The version of the cluster.
     pub const CLUSTER_VERSION: u32 = 1300;
     /// What a member says of itself.
@@ -43,6 +70,8 @@ pub mod field {
     pub const EXPIRE: u32 = 20002;
     /// The leader's lease clock in milliseconds.
     pub const LEASE_CLOCK: u32 = 20003;
+    /// 1: the member itself asks, no client. Not written while nobody has made a user.
+    pub const OWN: u32 = 20004;
 }
 
 /// Names one request: the member that took it in, a nonce of that member's process, a counter.
@@ -63,6 +92,8 @@ pub struct Envelope<'a> {
     pub origin: Option<Origin>,
     /// Milliseconds, from the leader that proposed the entry.
     pub lease_clock: Option<u64>,
+    /// Who asks.
+    pub asker: Asker<'a>,
     /// What is to be done.
     pub command: Command<'a>,
 }
@@ -132,6 +163,8 @@ pub enum Command<'a> {
         /// Such as `3.7.0`.
         version: &'a str,
     },
+    /// Changes users and roles.
+    Auth(AuthCommand<'a>),
 }
 
 /// What is done with alarms.
@@ -151,13 +184,15 @@ pub enum AlarmAction {
 /// # Errors
 /// The bytes are no entry, or one that a later version wrote.
 pub fn decode(data: &[u8]) -> Result<Envelope<'_>, Malformed> {
-    let mut envelope = Envelope { origin: None, lease_clock: None, command: Command::Empty };
+    let mut envelope = Envelope { origin: None, lease_clock: None, asker: Asker::Nobody, command: Command::Empty };
     let mut commands = 0;
     let mut fields = Fields::new(data);
     while let Some((number, value)) = fields.next_field()? {
         match (number, value) {
             (field::ORIGIN, Value::Bytes(b)) => envelope.origin = Some(read_origin(b)?),
             (field::LEASE_CLOCK, Value::Varint(v)) => envelope.lease_clock = Some(v),
+            (field::HEADER, Value::Bytes(b)) => envelope.asker = read_header(b)?,
+            (field::OWN, Value::Varint(1)) => envelope.asker = Asker::Member,
             (_, Value::Bytes(b)) => {
                 envelope.command = read_command(number, b)?;
                 commands += 1;
@@ -202,8 +237,43 @@ fn read_command(number: u32, bytes: &[u8]) -> Result<Command<'_>, Malformed> {
         field::EXPIRE => read_expire(bytes)?,
         field::MEMBER_ATTR => read_member_attr(bytes)?,
         field::CLUSTER_VERSION => read_cluster_version(bytes)?,
-        _ => return Err(Malformed::new(format!("entry: unknown command {number}"))),
+        _ => match AuthCommand::decode(number, bytes)? {
+            Some(command) => Command::Auth(command),
+            None => return Err(Malformed::new(format!("entry: unknown command {number}"))),
+        },
     })
+}
+
+fn read_header(bytes: &[u8]) -> Result<Asker<'_>, Malformed> {
+    let (mut name, mut revision) = ("", 0);
+    let mut fields = Fields::new(bytes);
+    while let Some((number, value)) = fields.next_field()? {
+        match (number, value) {
+            (1, Value::Varint(_)) => {}
+            (2, Value::Bytes(b)) => name = text(b)?,
+            (3, Value::Varint(v)) => revision = v,
+            _ => return wrong("RequestHeader", number),
+        }
+    }
+    Ok(if name.is_empty() { Asker::Nobody } else { Asker::User { name, revision } })
+}
+
+/// The body with who asks. A body of nobody stays as it is.
+pub fn signed(body: &Bytes, asker: Asker<'_>) -> Bytes {
+    if asker == Asker::Nobody {
+        return body.clone();
+    }
+    let mut out = Vec::with_capacity(body.len() + 64);
+    out.extend_from_slice(body);
+    match asker {
+        Asker::Nobody => {}
+        Asker::User { name, revision } => nested(&mut out, field::HEADER, |out| {
+            write_bytes(out, 2, name.as_bytes());
+            write_varint(out, 3, revision);
+        }),
+        Asker::Member => write_varint(&mut out, field::OWN, 1),
+    }
+    Bytes::from(out)
 }
 
 /// Fields 1..=N of a message made of numbers alone; others are ignored.
@@ -720,6 +790,23 @@ mod tests {
             assert_eq!((envelope.origin, envelope.lease_clock), (Some(origin), Some(77)));
         }
         assert_eq!(decode(b"").unwrap().command, Command::Empty);
+    }
+
+    #[test]
+    fn who_asks_stands_behind_the_command() {
+        let body = encode_lease_revoke(-5);
+        let asker = |body: &Bytes| decode(body).unwrap().asker == Asker::Nobody;
+        assert!(asker(&signed(&body, Asker::Nobody)));
+        assert_eq!(signed(&body, Asker::Nobody), body);
+        for asker in [Asker::Member, Asker::User { name: "u", revision: 7 }] {
+            let signed = signed(&body, asker);
+            let origin = Origin { member: 1, boot: 2, seq: 3 };
+            let sealed = seal(&signed, origin, None);
+            let envelope = decode(&sealed).unwrap();
+            assert_eq!((envelope.asker, envelope.origin), (asker, Some(origin)));
+            assert_eq!(envelope.command, Command::LeaseRevoke { id: -5 });
+            assert!(is_reserved(&signed), "what it is stands first");
+        }
     }
 
     #[test]

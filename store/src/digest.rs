@@ -24,6 +24,7 @@ pub(crate) enum Effect {
     MemberGone,
     Conf,
     ClusterVersion,
+    Auth,
 }
 
 /// Chained: each effect is mixed into everything before it.

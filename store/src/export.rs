@@ -5,6 +5,7 @@
 //! [`Export::rows`] says which of them count. Everything else is small and is [`Export::buckets`].
 
 use crate::apply::Position;
+use crate::auth::{Auth, encode_role, encode_user};
 use crate::protobuf::write_varint;
 use crate::state::{Conf, Store};
 use crate::{AlarmMember, Key, KeyRange, Member, Rev};
@@ -33,6 +34,7 @@ pub struct Export {
     alarms: Vec<AlarmMember>,
     /// (id, seconds granted)
     leases: Vec<(i64, i64)>,
+    auth: Auth,
     /// Rows at or below the compacted revision; in order once gathered.
     kept: Vec<Rev>,
     after: Option<Key>,
@@ -61,6 +63,7 @@ impl Store {
             removed: self.removed.iter().copied().collect(),
             alarms: self.alarms.iter().copied().collect(),
             leases: self.leases.iter().map(|(id, lease)| (id, lease.ttl)).collect(),
+            auth: self.auth.clone(),
             kept,
             after: None,
         }
@@ -123,10 +126,9 @@ impl Export {
     pub fn buckets(&self) -> Vec<Table> {
         let mut tables = vec![
             ("alarm", self.alarms.iter().map(|alarm| (alarm_key(alarm), Vec::new())).collect()),
-            // no user was ever made: what a fresh etcd has
-            ("auth", vec![(b"authRevision".to_vec(), 1u64.to_be_bytes().to_vec())]),
-            ("authRoles", Vec::new()),
-            ("authUsers", Vec::new()),
+            ("auth", self.auth_pairs()),
+            ("authRoles", self.auth.roles().map(|role| named(&role.name, |out| encode_role(role, out))).collect()),
+            ("authUsers", self.auth.users().map(|user| named(&user.name, |out| encode_user(user, out))).collect()),
             ("cluster", self.version("clusterVersion")),
             (RECORDS, Vec::new()),
             ("lease", self.leases.iter().map(|(id, ttl)| lease_pair(*id, *ttl)).collect()),
@@ -136,6 +138,15 @@ impl Export {
         ];
         tables.iter_mut().for_each(|(_, pairs)| pairs.sort_unstable());
         tables
+    }
+
+    /// The flag is there once it was set, as in etcd.
+    fn auth_pairs(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let mut pairs = vec![(b"authRevision".to_vec(), self.auth.revision().to_be_bytes().to_vec())];
+        if !self.auth.untouched() {
+            pairs.push((b"authEnabled".to_vec(), vec![u8::from(self.auth.enabled())]));
+        }
+        pairs
     }
 
     fn version(&self, key: &str) -> Vec<(Vec<u8>, Vec<u8>)> {
@@ -182,6 +193,13 @@ impl Export {
         let (voters, learners) = (ids("voters", &self.conf.voters), ids("learners", &self.conf.learners));
         format!("{{{voters}{learners}\"auto_leave\":false}}")
     }
+}
+
+/// A message under a name.
+fn named(name: &str, encode: impl FnOnce(&mut Vec<u8>)) -> (Vec<u8>, Vec<u8>) {
+    let mut value = Vec::new();
+    encode(&mut value);
+    (name.as_bytes().to_vec(), value)
 }
 
 fn hex(id: u64) -> Vec<u8> {

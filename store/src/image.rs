@@ -13,6 +13,7 @@
 //! `u32::MAX` keys and the number of all keys, so a file that is cut short is noticed.
 
 use crate::apply::Position;
+use crate::auth::{Role, User, decode_role, decode_user, encode_role, encode_user};
 use crate::command::{decode_member, encode_member};
 use crate::compact::{PinId, dead_versions};
 use crate::digest::Digest;
@@ -29,8 +30,10 @@ use crate::tree::common_prefix;
 use crate::{AlarmMember, Handle, Key, KeyRange, Member};
 
 const MAGIC: &[u8; 7] = b"kvstate";
-/// Format level of heads and rows. Higher than ours is refused.
-pub const FORMAT: u8 = 1;
+/// Format level of heads and rows. Higher than ours is refused. Level 2 knows users and roles; it is
+/// written only where there ever were some, so that the version before can read everything else.
+pub const FORMAT: u8 = 2;
+const FORMAT_WITHOUT_AUTH: u8 = 1;
 const HEAD_PREFIX: usize = 16;
 const BLOCK_HEADER: usize = 12;
 /// Instead of a number of keys: the last block.
@@ -65,10 +68,18 @@ pub struct ImageHead {
     pub alarms: Vec<AlarmMember>,
     /// Such as `3.7.0`; empty while the cluster has none.
     pub cluster_version: String,
+    /// Users are asked for.
+    pub auth_enabled: bool,
+    /// Of users and roles; 1 = there never were some.
+    pub auth_revision: u64,
+    /// By name, ascending.
+    pub users: Vec<User>,
+    /// By name, ascending.
+    pub roles: Vec<Role>,
     /// Every segment that holds records of the image, ascending. Only the last is open; bytes of its
     /// file behind `end` are not part of the image.
     pub segments: Vec<SegmentUse>,
-    /// The tables (leases, members, removed, alarms) lie elsewhere and are empty here: how many rows
+    /// The tables (leases, members, removed, alarms, users, roles) lie elsewhere and are empty here: how many rows
     /// each must have. None: they are here.
     pub elsewhere: Option<TableCounts>,
 }
@@ -131,6 +142,10 @@ impl Store {
             removed: self.removed.iter().copied().collect(),
             alarms: self.alarms().collect(),
             cluster_version: self.cluster_version.clone(),
+            auth_enabled: self.auth.enabled(),
+            auth_revision: self.auth.revision(),
+            users: self.auth.users().cloned().collect(),
+            roles: self.auth.roles().cloned().collect(),
             segments: self.segments().copied().collect(),
             elsewhere: None,
         }
@@ -317,6 +332,7 @@ impl Loader {
         if let Some(expected) = self.elsewhere {
             self.check_tables(expected)?;
         }
+        self.store.auth.loaded();
         self.store.keys.loaded();
         Ok(self.store)
     }
@@ -480,6 +496,14 @@ fn from_head(config: Config, head: ImageHead) -> Result<Store, Damage> {
     store.removed = head.removed.into_iter().collect();
     store.alarms = head.alarms.into_iter().collect();
     store.cluster_version = head.cluster_version;
+    store.auth.load(head.auth_enabled, head.auth_revision);
+    let (users, roles) = (head.users.into_iter(), head.roles.into_iter());
+    if !users.map(|user| store.auth.load_user(user)).all(|new| new) {
+        return Err(bad("a user twice or without name"));
+    }
+    if !roles.map(|role| store.auth.load_role(role)).all(|new| new) {
+        return Err(bad("a role twice or without name"));
+    }
     store.tail = Tail::restore(head.segments).ok_or_else(|| bad("segments out of order"))?;
     Ok(store)
 }
@@ -513,7 +537,7 @@ impl ImageHead {
         let mut message = Vec::new();
         self.write(&mut message);
         self.write_tables(&mut message);
-        sealed(message)
+        sealed(self.level(), message)
     }
 
     /// As [`ImageHead::encode`], without the tables ([`ImageHead::table_blocks`]): a head that does
@@ -522,7 +546,11 @@ impl ImageHead {
         let mut message = Vec::new();
         self.write(&mut message);
         numbers(&mut message, 10, &self.table_counts().values());
-        sealed(message)
+        sealed(self.level(), message)
+    }
+
+    fn level(&self) -> u8 {
+        if self.auth_revision > 1 { FORMAT } else { FORMAT_WITHOUT_AUTH }
     }
 
     fn write_tables(&self, out: &mut Vec<u8>) {
@@ -537,6 +565,12 @@ impl ImageHead {
         }
         for alarm in &self.alarms {
             put_alarm(out, alarm);
+        }
+        for user in &self.users {
+            nested(out, 12, |out| encode_user(user, out));
+        }
+        for role in &self.roles {
+            nested(out, 13, |out| encode_role(role, out));
         }
     }
 
@@ -562,6 +596,9 @@ impl ImageHead {
             numbers(out, 5, &[*learner]);
         }
         write_bytes(out, 8, self.cluster_version.as_bytes());
+        if self.level() > FORMAT_WITHOUT_AUTH {
+            numbers(out, 11, &[u64::from(self.auth_enabled), self.auth_revision]);
+        }
         for segment in &self.segments {
             nested(out, 9, |out| {
                 write_varint(out, 1, u64::from(segment.id));
@@ -614,6 +651,10 @@ impl ImageHead {
             removed: Vec::new(),
             alarms: Vec::new(),
             cluster_version: String::new(),
+            auth_enabled: false,
+            auth_revision: 1,
+            users: Vec::new(),
+            roles: Vec::new(),
             segments: Vec::new(),
             elsewhere: None,
         }
@@ -652,6 +693,12 @@ impl ImageHead {
             }
             9 => self.segments.push(read_segment(bytes)?),
             10 => self.elsewhere = Some(TableCounts::of(read_numbers(bytes)?)),
+            11 => {
+                let [enabled, revision] = read_numbers(bytes)?;
+                (self.auth_enabled, self.auth_revision) = (enabled != 0, revision);
+            }
+            12 => self.users.push(decode_user(bytes)?),
+            13 => self.roles.push(decode_role(bytes)?),
             _ => {
                 return Err(Malformed::new(format!("image head: unknown field {number}")));
             }
@@ -661,10 +708,10 @@ impl ImageHead {
 }
 
 /// Behind its prefix.
-fn sealed(mut message: Vec<u8>) -> Vec<u8> {
+fn sealed(level: u8, mut message: Vec<u8>) -> Vec<u8> {
     let mut out = Vec::with_capacity(HEAD_PREFIX + message.len());
     out.extend_from_slice(MAGIC);
-    out.push(FORMAT);
+    out.push(level);
     out.extend_from_slice(&u32::try_from(message.len()).expect("tables are small").to_le_bytes());
     out.extend_from_slice(&crc32c::crc32c(&message).to_le_bytes());
     out.append(&mut message);

@@ -9,6 +9,7 @@
 //! HashKV and makes the revision what it is.
 
 use crate::apply::Position;
+use crate::auth::{Role, User, decode_role, decode_user, encode_role, encode_user};
 use crate::digest::{Digest, Effect};
 use crate::image::LeaseHead;
 use crate::index::Version;
@@ -46,6 +47,52 @@ pub struct Tables {
     pub members: Vec<Member>,
     /// Such as `3.7.0`; empty while the cluster has none.
     pub cluster_version: String,
+    /// Users and roles.
+    pub auth: AuthTables,
+}
+
+/// Users and roles, as the buckets of etcd hold them.
+#[derive(Clone, Debug, Default)]
+pub struct AuthTables {
+    /// Users are asked for.
+    pub enabled: bool,
+    /// 0: not said; it counts as 1.
+    pub revision: u64,
+    /// By name, ascending.
+    pub users: Vec<User>,
+    /// By name, ascending.
+    pub roles: Vec<Role>,
+}
+
+impl AuthTables {
+    /// A row of the bucket `authUsers`, under its name. Rows come in the order of names.
+    ///
+    /// # Errors
+    /// What is no user, or one of another name.
+    pub fn user(&mut self, name: &[u8], row: &[u8]) -> Result<(), Damage> {
+        let user = decode_user(row)?;
+        named(name, &user.name)?;
+        self.users.push(user);
+        Ok(())
+    }
+
+    /// A row of the bucket `authRoles`, as [`AuthTables::user`].
+    ///
+    /// # Errors
+    /// What is no role, or one of another name.
+    pub fn role(&mut self, name: &[u8], row: &[u8]) -> Result<(), Damage> {
+        let role = decode_role(row)?;
+        named(name, &role.name)?;
+        self.roles.push(role);
+        Ok(())
+    }
+}
+
+fn named(key: &[u8], name: &str) -> Result<(), Damage> {
+    match !name.is_empty() && key == name.as_bytes() {
+        true => Ok(()),
+        false => Err(Damage::new(0, format!("{name:?} stands under {:?}", key.escape_ascii().to_string()))),
+    }
 }
 
 /// What was built.
@@ -203,7 +250,31 @@ impl Import {
             assert!(earlier.is_none(), "members have different ids");
         }
         store.cluster_version = tables.cluster_version;
+        take_auth(store, tables.auth);
     }
+}
+
+fn take_auth(store: &mut Store, tables: AuthTables) {
+    if tables.revision > 1 || tables.enabled {
+        store.digest.effect(Effect::Auth);
+        mix(&mut store.digest, &[u64::from(tables.enabled), tables.revision]);
+    }
+    let mut encoded = Vec::new();
+    tables.users.iter().for_each(|user| encode_user(user, &mut encoded));
+    tables.roles.iter().for_each(|role| encode_role(role, &mut encoded));
+    if !encoded.is_empty() {
+        store.digest.bytes(&encoded);
+    }
+    // A directory that has users must not look untouched.
+    let touched = !encoded.is_empty() || tables.enabled;
+    store.auth.load(tables.enabled, tables.revision.max(if touched { 2 } else { 1 }));
+    for user in tables.users {
+        assert!(store.auth.load_user(user), "users have different names");
+    }
+    for role in tables.roles {
+        assert!(store.auth.load_role(role), "roles have different names");
+    }
+    store.auth.loaded();
 }
 
 fn mix(digest: &mut Digest, words: &[u64]) {

@@ -13,13 +13,14 @@
 //! before the entry ([`Outcome::Park`]) with nothing changed.
 //!
 //! A reader starts at `types`, then `apply` and `txn` (how an entry changes the state),
-//! `index` and `compact` (which versions exist), `tail` (where records go), `reclaim` (how
+//! [`auth`] (who may), `index` and `compact` (which versions exist), `tail` (where records go), `reclaim` (how
 //! their space comes back), `walk` and [`order`] (how ranges are read), [`image`] (how the state
 //! is written and loaded).
 
 #![warn(missing_docs, unreachable_pub, clippy::missing_errors_doc)]
 
 mod apply;
+pub mod auth;
 mod check;
 pub mod command;
 mod compact;

@@ -1,6 +1,7 @@
 //! The state itself and the small questions about it.
 
 use crate::apply::Position;
+use crate::auth::Auth;
 use crate::compact::Pins;
 use crate::digest::Digest;
 use crate::index::{Keys, Version};
@@ -49,6 +50,7 @@ pub struct Store {
     pub(crate) conf: Conf,
     pub(crate) removed: BTreeSet<u64>,
     pub(crate) cluster_version: String,
+    pub(crate) auth: Auth,
     pub(crate) tail: Tail,
     pub(crate) pins: Pins,
     /// Records read for the entry that apply is parked at.
@@ -75,6 +77,7 @@ impl Store {
             conf: Conf::default(),
             removed: BTreeSet::new(),
             cluster_version: String::new(),
+            auth: Auth::default(),
             tail: Tail::new(),
             pins: Pins::default(),
             fetched: BTreeMap::new(),
@@ -185,6 +188,11 @@ impl Store {
     /// Empty until the leader has set it.
     pub fn cluster_version(&self) -> &str {
         &self.cluster_version
+    }
+
+    /// Users, roles, and whether they are asked for.
+    pub fn auth(&self) -> &Auth {
+        &self.auth
     }
 
     /// By id, ascending.

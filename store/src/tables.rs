@@ -1,10 +1,11 @@
 //! The tables of an image that grow with the state, apart from its head: leases, members, removed
-//! ids, alarms. A head goes through the network in one piece; these are written in bounded blocks
+//! ids, alarms, users, roles. A head goes through the network in one piece; these are written in bounded blocks
 //! to a file of their own.
 //!
 //! A block is whole rows, each a field of the head's message: 2 a lease, 3 a member, 6 a removed
-//! id, 7 an alarm. The head says how many of each there are, so a block that is left out is noticed.
+//! id, 7 an alarm, 12 a user, 13 a role. The head says how many of each there are, so a block that is left out is noticed.
 
+use crate::auth::{Role, User, decode_role, decode_user, encode_role, encode_user};
 use crate::command::{decode_member, encode_member};
 use crate::image::{ImageHead, LeaseHead, Loader, numbers, read_numbers};
 use crate::lease::Lease;
@@ -28,29 +29,35 @@ pub struct TableCounts {
     pub removed: u64,
     /// Alarms that are raised.
     pub alarms: u64,
+    /// Users.
+    pub users: u64,
+    /// Roles.
+    pub roles: u64,
 }
 
 impl TableCounts {
-    pub(crate) fn values(self) -> [u64; 4] {
-        [self.leases, self.members, self.removed, self.alarms]
+    pub(crate) fn values(self) -> [u64; 6] {
+        [self.leases, self.members, self.removed, self.alarms, self.users, self.roles]
     }
 
-    pub(crate) fn of([leases, members, removed, alarms]: [u64; 4]) -> TableCounts {
-        TableCounts { leases, members, removed, alarms }
+    pub(crate) fn of([leases, members, removed, alarms, users, roles]: [u64; 6]) -> TableCounts {
+        TableCounts { leases, members, removed, alarms, users, roles }
     }
 }
 
 impl ImageHead {
     pub(crate) fn table_counts(&self) -> TableCounts {
-        TableCounts::of(
-            [self.leases.len(), self.members.len(), self.removed.len(), self.alarms.len()].map(|n| n as u64),
-        )
+        let (users, roles) = (self.users.len(), self.roles.len());
+        let lens = [self.leases.len(), self.members.len(), self.removed.len(), self.alarms.len(), users, roles];
+        TableCounts::of(lens.map(|n| n as u64))
     }
 
     /// Bytes of the tables when they are encoded, at most.
     pub fn tables_bytes(&self) -> usize {
         let members: usize = self.members.iter().map(member_bytes).sum();
-        self.leases.len() * 48 + self.removed.len() * 16 + self.alarms.len() * 32 + members
+        let users: usize = self.users.iter().map(user_bytes).sum();
+        let roles: usize = self.roles.iter().map(role_bytes).sum();
+        self.leases.len() * 48 + self.removed.len() * 16 + self.alarms.len() * 32 + members + users + roles
     }
 
     /// Hands the tables to `emit`, block by block. Needs room for one block alone.
@@ -82,6 +89,14 @@ impl ImageHead {
             put_alarm(&mut block, alarm);
             flush(&mut block, TABLE_BLOCK)?;
         }
+        for user in &self.users {
+            nested(&mut block, 12, |out| encode_user(user, out));
+            flush(&mut block, TABLE_BLOCK)?;
+        }
+        for role in &self.roles {
+            nested(&mut block, 13, |out| encode_role(role, out));
+            flush(&mut block, TABLE_BLOCK)?;
+        }
         flush(&mut block, 0)
     }
 }
@@ -89,6 +104,15 @@ impl ImageHead {
 fn member_bytes(member: &crate::Member) -> usize {
     let urls = member.peer_urls.iter().chain(&member.client_urls);
     64 + member.name.len() + urls.map(|url| url.len() + 8).sum::<usize>()
+}
+
+fn user_bytes(user: &User) -> usize {
+    64 + user.name.len() + user.password.len() + user.roles.iter().map(|role| role.len() + 8).sum::<usize>()
+}
+
+fn role_bytes(role: &Role) -> usize {
+    let permissions = role.permissions.iter().map(|held| held.key.len() + held.range_end.len() + 32);
+    64 + role.name.len() + permissions.sum::<usize>()
 }
 
 pub(crate) fn put_lease(out: &mut Vec<u8>, lease: &LeaseHead) {
@@ -140,8 +164,9 @@ impl Loader {
     /// The head said how many rows there are.
     pub(crate) fn check_tables(&self, expected: TableCounts) -> Result<(), Damage> {
         let store = &self.store;
-        let found = [store.leases.len() as u64, store.members.len() as u64];
-        let found = TableCounts::of([found[0], found[1], store.removed.len() as u64, store.alarms.len() as u64]);
+        let (users, roles) = (store.auth.users().count(), store.auth.roles().count());
+        let lens = [store.leases.len(), store.members.len(), store.removed.len(), store.alarms.len(), users, roles];
+        let found = TableCounts::of(lens.map(|n| n as u64));
         if found == expected {
             return Ok(());
         }
@@ -158,6 +183,8 @@ fn load_row(store: &mut Store, number: u32, bytes: &[u8]) -> Result<bool, Malfor
         }
         6 => store.removed.insert(read_numbers::<1>(bytes)?[0]),
         7 => store.alarms.insert(read_alarm(bytes)?),
+        12 => store.auth.load_user(decode_user(bytes)?),
+        13 => store.auth.load_role(decode_role(bytes)?),
         _ => return Err(Malformed::new(format!("tables: unknown row {number}"))),
     })
 }

@@ -181,6 +181,42 @@ pub enum Error {
     MemberNotLearner,
     /// The cluster has as many learners as it may have.
     TooManyLearners,
+    /// Users cannot be asked for: there is no user root.
+    RootUserNotExist,
+    /// Users cannot be asked for: root does not hold the role root.
+    RootRoleNotExist,
+    /// There is a user of that name.
+    UserAlreadyExist,
+    /// Nobody asks, or a user without a name is meant.
+    UserEmpty,
+    /// There is no such user.
+    UserNotFound,
+    /// There is a role of that name.
+    RoleAlreadyExist,
+    /// There is no such role.
+    RoleNotFound,
+    /// A role without a name is meant.
+    RoleEmpty,
+    /// No such user, or another password.
+    AuthFailed,
+    /// A password was given for a user that has none.
+    NoPasswordUser,
+    /// A grant without a permission.
+    PermissionNotGiven,
+    /// The asker may not.
+    PermissionDenied,
+    /// The user does not hold the role.
+    RoleNotGranted,
+    /// The role does not have the permission.
+    PermissionNotGranted,
+    /// Users are not asked for.
+    AuthNotEnabled,
+    /// The token is none that is known.
+    InvalidAuthToken,
+    /// What would lock everybody out, or a range that is none.
+    InvalidAuthMgmt,
+    /// Users or roles have changed since the asker was looked up.
+    AuthOldRevision,
 }
 
 /// What an applied command answers. Values stay behind handles; the edge builds bytes.
@@ -223,7 +259,14 @@ pub enum Reply {
         /// One for each member and kind.
         alarms: Vec<AlarmMember>,
     },
-    /// Nothing to say (publish, cluster version, expiry, no-op).
+    /// A user has logged in. The edge makes the token: a simple one names the entry, a signed one the revision.
+    LoggedIn {
+        /// Of the entry.
+        index: u64,
+        /// Of users and roles, when it was applied.
+        auth_revision: u64,
+    },
+    /// Nothing to say (changes of users and roles, publish, cluster version, expiry, no-op).
     Empty,
 }
 

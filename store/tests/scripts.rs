@@ -10,12 +10,16 @@
 //! compact N      sweep       write (memory to files)  reload (through an image)
 //! alarm activate|deactivate|get MEMBER KIND         member add|learner|promote|update|remove ID [URL]
 //! publish ID NAME URL   clock MS   term N   state   hash N   entry HEX
+//! as nobody|member|USER [REVISION]   (who asks for what follows; without a revision the present one)
+//! auth enable|disable|login USER|user-add USER [nopass]|user-delete USER|password USER|grant USER ROLE|revoke USER ROLE
+//!      |role-add ROLE|role-delete ROLE|give ROLE KIND KEY [END]|give ROLE|take ROLE KEY [END]     users
 //! ```
 //! In keys and values `\0` is a zero byte and `''` is empty.
 
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use store::auth::{Asker, AuthCommand, Permission};
 use store::command::{
     self, AlarmAction, Compare, DeleteRangeRequest, Operand, PutRequest, RangeRequest, RequestOp, TxnRequest,
 };
@@ -30,6 +34,8 @@ struct Script {
     files: BTreeMap<Handle, Bytes>,
     clock: u64,
     term: u64,
+    /// None: nobody. A revision of 0 is the present one.
+    asker: Option<(String, u64)>,
 }
 
 type Words<'w> = std::iter::Peekable<std::slice::Iter<'w, String>>;
@@ -193,7 +199,7 @@ fn number(word: &str) -> i64 {
 impl Script {
     fn new() -> Script {
         let store = Store::new(Config { segment_bytes: 4096 + 1024 });
-        Script { store, files: BTreeMap::new(), clock: 0, term: 1 }
+        Script { store, files: BTreeMap::new(), clock: 0, term: 1, asker: None }
     }
 
     fn run(&mut self, line: &str, out: &mut String) {
@@ -236,6 +242,12 @@ impl Script {
                 let body = command::encode_alarm(action, number(args[1]) as u64, number(args[2]) as i32);
                 self.entry(&body, out);
             }
+            "as" => {
+                let revision = args.get(1).map_or(0, |revision| number(revision) as u64);
+                self.asker = (args[0] != "nobody").then(|| (args[0].to_owned(), revision));
+            }
+            "auth" => self.entry(&auth_command(&args).body(), out),
+            "users" => self.users(out),
             "member" => self.member(&args, out),
             "publish" => {
                 let body = command::encode_member_attr(number(args[0]) as u64, args[1], &[args[2].to_owned()]);
@@ -265,7 +277,15 @@ impl Script {
     }
 
     fn entry(&mut self, body: &[u8], out: &mut String) {
-        let data = command::seal(body, Origin::default(), Some(self.clock));
+        let present = self.store.auth().revision();
+        let asker = match &self.asker {
+            None => Asker::Nobody,
+            Some((name, _)) if name == "member" => Asker::Member,
+            Some((name, 0)) => Asker::User { name, revision: present },
+            Some((name, revision)) => Asker::User { name, revision: *revision },
+        };
+        let body = command::signed(&Bytes::copy_from_slice(body), asker);
+        let data = command::seal(&body, Origin::default(), Some(self.clock));
         let mut fetched = None;
         loop {
             match self.store.apply(self.next(), &data, fetched.as_ref()) {
@@ -312,6 +332,25 @@ impl Script {
                 LeaseChange::Ended { id } => writeln!(out, "  lease {id} ended").unwrap(),
             }
         }
+        if let Some(change) = applied.auth {
+            writeln!(out, "  tokens: {change:?}").unwrap();
+        }
+    }
+
+    fn users(&self, out: &mut String) {
+        let auth = self.store.auth();
+        writeln!(out, "{} revision {}", if auth.enabled() { "enabled" } else { "disabled" }, auth.revision()).unwrap();
+        for user in auth.users() {
+            let kind = if user.no_password { " without password" } else { "" };
+            writeln!(out, "user {:?}{kind} [{}]", user.name, user.roles.join(" ")).unwrap();
+        }
+        for role in auth.roles() {
+            write!(out, "role {:?}", role.name).unwrap();
+            for held in auth.shown(&role.name).unwrap() {
+                write!(out, " {}:{}..{}", held.kind, show(&held.key), show(&held.range_end)).unwrap();
+            }
+            out.push('\n');
+        }
     }
 
     fn reply(&self, reply: &Reply, indent: usize, out: &mut String) {
@@ -340,6 +379,9 @@ impl Script {
             Reply::Alarm { alarms } => {
                 let alarms: Vec<String> = alarms.iter().map(|a| format!("{}:{}", a.member, a.alarm)).collect();
                 writeln!(out, "alarms [{}]", alarms.join(" ")).unwrap();
+            }
+            Reply::LoggedIn { index, auth_revision } => {
+                writeln!(out, "logged in by {index} at users' revision {auth_revision}").unwrap();
             }
             Reply::Empty => out.push_str("done\n"),
         }
@@ -448,6 +490,34 @@ impl Script {
             let Member { id, name, peer_urls, client_urls } = member;
             writeln!(out, "member {id} {name:?} peer {peer_urls:?} client {client_urls:?}").unwrap();
         }
+    }
+}
+
+fn auth_command<'a>(args: &[&'a str]) -> AuthCommand<'a> {
+    let word = |at: usize| args.get(at).copied().map_or("", |word| if word == "''" { "" } else { word });
+    let key = |at: usize| bytes(word(at));
+    let hashed = "aGFzaA==";
+    match args[0] {
+        "enable" => AuthCommand::Enable,
+        "disable" => AuthCommand::Disable,
+        "login" => AuthCommand::Authenticate { name: word(1), simple_token: "secret" },
+        "user-add" => AuthCommand::UserAdd { name: word(1), hashed, no_password: word(2) == "nopass" },
+        "user-delete" => AuthCommand::UserDelete { name: word(1) },
+        "password" => AuthCommand::UserChangePassword { name: word(1), hashed },
+        "grant" => AuthCommand::UserGrantRole { user: word(1), role: word(2) },
+        "revoke" => AuthCommand::UserRevokeRole { user: word(1), role: word(2) },
+        "role-add" => AuthCommand::RoleAdd { name: word(1) },
+        "role-delete" => AuthCommand::RoleDelete { role: word(1) },
+        "give" => AuthCommand::RoleGrantPermission {
+            role: word(1),
+            permission: args.get(2).map(|kind| Permission {
+                kind: number(kind) as i32,
+                key: Bytes::from_static(key(3)),
+                range_end: Bytes::from_static(key(4)),
+            }),
+        },
+        "take" => AuthCommand::RoleRevokePermission { role: word(1), key: key(2), range_end: key(3) },
+        other => panic!("auth {other}"),
     }
 }
 

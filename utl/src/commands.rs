@@ -131,10 +131,7 @@ const DROP_AUTH: usize = 2;
 const RESTORE_FLAGS: [Flag; 11] = [
     Flag::uint("bump-revision", "0", "How much to increase the latest revision after restore"),
     Flag::text("data-dir", "", "Path to the output data directory"),
-    Flag::switch(
-        "drop-auth",
-        "Restore a snapshot with authentication enabled, without its users and roles: open to everybody",
-    ),
+    Flag::switch("drop-auth", "Restore a snapshot without its users and roles: open to everybody"),
     Flag::text(
         "initial-advertise-peer-urls",
         "http://localhost:2380",

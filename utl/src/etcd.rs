@@ -11,7 +11,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use store::import::{Import, Imported, Tables};
+use store::import::{AuthTables, Import, Imported, Tables};
 use store::{AlarmMember, Rev};
 
 /// A file that is only read. Others that only read may do so too; an etcd that has it open may not.
@@ -178,6 +178,7 @@ pub fn tables<S: Source>(db: &Db<S>) -> Result<Tables, Failure> {
         let alarm = Alarm::decode(key.clone()).map_err(|error| bad("alarm", &key, &error.to_string()))?;
         tables.alarms.push(AlarmMember { member: alarm.member, alarm: alarm.alarm });
     }
+    tables.auth = auth(db)?;
     Ok(tables)
 }
 
@@ -187,16 +188,22 @@ fn pairs<S: Source>(db: &Db<S>, name: &str) -> Result<Vec<(Bytes, Bytes)>, Failu
 }
 
 /// What a file says about who may do what.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Auth {
-    pub enabled: bool,
-    pub users: usize,
-    pub roles: usize,
-}
-
-pub fn auth<S: Source>(db: &Db<S>) -> Result<Auth, Failure> {
-    let enabled = value(db, b"auth", b"authEnabled")?.is_some_and(|value| value.first() == Some(&1));
-    Ok(Auth { enabled, users: pairs(db, "authUsers")?.len(), roles: pairs(db, "authRoles")?.len() })
+pub fn auth<S: Source>(db: &Db<S>) -> Result<AuthTables, Failure> {
+    let mut auth = AuthTables {
+        enabled: value(db, b"auth", b"authEnabled")?.is_some_and(|value| value.first() == Some(&1)),
+        ..AuthTables::default()
+    };
+    if let Some(revision) = value(db, b"auth", b"authRevision")? {
+        let revision: Result<[u8; 8], _> = (&revision[..]).try_into();
+        auth.revision = u64::from_be_bytes(revision.map_err(|_| bad("auth", b"authRevision", "no number"))?);
+    }
+    for (key, row) in pairs(db, "authUsers")? {
+        auth.user(&key, &row).map_err(|damage| bad("authUsers", &key, &damage.to_string()))?;
+    }
+    for (key, row) in pairs(db, "authRoles")? {
+        auth.role(&key, &row).map_err(|damage| bad("authRoles", &key, &damage.to_string()))?;
+    }
+    Ok(auth)
 }
 
 /// Visits every row of the bucket `key` in revision order: revision, delete, `KeyValue` bytes.

@@ -112,6 +112,7 @@ pub enum Answer {
     Alarms {
         alarms: Vec<AlarmMember>,
     },
+    Auth(AuthAnswer),
     HashKv {
         hash: u32,
         compacted: i64,
@@ -137,6 +138,42 @@ pub enum Answer {
     Barrier,
     History(History),
     Refused(Refusal),
+}
+
+/// What is known of users and roles.
+#[derive(Clone, PartialEq, Eq)]
+pub enum AuthAnswer {
+    Status {
+        enabled: bool,
+        revision: u64,
+    },
+    /// Roles of the user.
+    User {
+        roles: Vec<String>,
+    },
+    /// Names.
+    Users {
+        users: Vec<String>,
+    },
+    Role {
+        permissions: Vec<store::auth::Permission>,
+    },
+    /// Names.
+    Roles {
+        roles: Vec<String>,
+    },
+    /// As bcrypt wrote it; `revision` of users and roles at that moment.
+    Password {
+        hash: Vec<u8>,
+        revision: u64,
+    },
+}
+
+/// Hashes are not shown.
+impl std::fmt::Debug for AuthAnswer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("AuthAnswer")
+    }
 }
 
 /// What a range found, in key order.

@@ -3,6 +3,7 @@
 use super::{JobId, JobResult};
 use crate::frame::Frame;
 use bytes::Bytes;
+use std::sync::Arc;
 use store::{KeyRange, Query};
 
 /// Names one asker of this process; chosen by the driver, never reused in a process.
@@ -31,6 +32,7 @@ pub enum Input {
     },
     Request {
         waiter: Waiter,
+        who: Who,
         request: Request,
     },
     /// The asker went away, or its deadline passed (`timed_out`: it still wants
@@ -58,6 +60,65 @@ pub enum Input {
     },
     /// Clean stop: hand leadership over, write a checkpoint, then `Output::Stopped`.
     Stop,
+}
+
+/// A token. It is not shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(Arc<str>);
+
+impl Secret {
+    pub fn new(secret: &str) -> Secret {
+        Secret(secret.into())
+    }
+
+    pub fn shown(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+/// Who asks, as the edge knows it. While users are not asked for, it does not matter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Who {
+    /// This program itself, for no client.
+    Member,
+    /// A client that did not say.
+    Nobody,
+    /// A simple token, not looked at yet.
+    Token(Secret),
+    /// A signed token, which was verified.
+    Signed {
+        user: Arc<str>,
+        /// Of users and roles, when the token was signed.
+        revision: u64,
+    },
+    /// A client certificate names the user.
+    Certified { user: Arc<str> },
+    /// A token that cannot be right.
+    Invalid,
+}
+
+/// What is asked about users and roles.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AuthQuery {
+    Status,
+    User {
+        name: String,
+    },
+    Users,
+    Role {
+        name: String,
+    },
+    Roles,
+    /// For the edge, which compares passwords.
+    Password {
+        name: String,
+    },
 }
 
 #[derive(Debug)]
@@ -89,6 +150,12 @@ pub enum Request {
     Status,
     /// Answer: `Alarms`. (kind 0 = all)
     Alarms { kind: i32 },
+    /// Linearisable. Answer: `Auth`.
+    Auth { query: AuthQuery },
+    /// Whether the asker may watch the range. Answer: `Barrier`, at once.
+    Watch { range: KeyRange },
+    /// Whether the asker is an admin, for what the edge does alone. Answer: `Barrier`, at once.
+    Admin,
     /// Answer: `HashKv`.
     HashKv { revision: i64 },
     /// The state as it is now, for a file of etcd's form. Answer: `Backup`.

@@ -210,6 +210,7 @@ impl Node {
         g.consensus.installed(&snapshot);
         self.saves.release(g, index);
         self.watches.reset(g);
+        self.tokens.forget();
         self.scrubs.restart();
         self.mends.restart();
         self.health.healed(g);

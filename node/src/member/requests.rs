@@ -4,10 +4,13 @@ use super::Node;
 use crate::gate::{After, Command};
 use crate::io::*;
 use crate::lessor::{AskAgain, answer_ttl};
+use crate::permit::{Guard, Identity};
 use crate::reads::{Due, Then};
+use crate::tokens::Known;
 use bytes::Bytes;
 use std::collections::BTreeMap;
-use store::{AlarmMember, Member, Query, TxnRead};
+use store::auth::Asker;
+use store::{AlarmMember, Member, Query, Store, TxnRead};
 
 /// What a member with a wrong state must not answer or judge.
 fn of_the_state(request: &Request) -> bool {
@@ -20,38 +23,107 @@ fn of_the_state(request: &Request) -> bool {
             | Request::Alarms { .. }
             | Request::MoveLeader { .. }
             | Request::History { .. }
+            | Request::Watch { .. }
+            | Request::Admin
             | Request::BackupEnd { .. }
     )
 }
 
+fn answer_auth(store: &Store, query: &AuthQuery) -> Result<AuthAnswer, store::Error> {
+    use store::Error::{AuthFailed, AuthNotEnabled, NoPasswordUser, RoleNotFound, UserNotFound};
+    let auth = store.auth();
+    Ok(match query {
+        AuthQuery::Status => AuthAnswer::Status { enabled: auth.enabled(), revision: auth.revision() },
+        AuthQuery::User { name } => AuthAnswer::User { roles: auth.user(name).ok_or(UserNotFound)?.roles.clone() },
+        AuthQuery::Users => AuthAnswer::Users { users: auth.users().map(|user| user.name.clone()).collect() },
+        AuthQuery::Role { name } => AuthAnswer::Role { permissions: auth.shown(name).ok_or(RoleNotFound)? },
+        AuthQuery::Roles => AuthAnswer::Roles { roles: auth.roles().map(|role| role.name.clone()).collect() },
+        AuthQuery::Password { .. } if !auth.enabled() => return Err(AuthNotEnabled),
+        AuthQuery::Password { name } => {
+            let user = auth.user(name).ok_or(AuthFailed)?;
+            if user.no_password {
+                return Err(NoPasswordUser);
+            }
+            AuthAnswer::Password { hash: user.password.clone(), revision: auth.revision() }
+        }
+    })
+}
+
 impl Node {
-    pub(super) fn request(&mut self, waiter: Waiter, request: Request) {
-        let g = &mut self.ground;
+    /// Who asks is looked up first. A token that this member does not know yet is waited for.
+    pub(super) fn request(&mut self, waiter: Waiter, who: Who, request: Request) {
+        match self.tokens.identify(&self.ground, &who) {
+            Known::Identity(identity) => self.request_of(waiter, identity, request),
+            Known::From(index) => {
+                if !self.tokens.wait(waiter, who, request, index) {
+                    self.ground.refuse(waiter, Refusal::TooManyRequests);
+                }
+            }
+            Known::Invalid => self.ground.refuse(waiter, Refusal::User(store::Error::InvalidAuthToken)),
+        }
+    }
+
+    pub(super) fn serve_tokens(&mut self) {
+        for one in self.tokens.due(&self.ground) {
+            self.request(one.waiter, one.who, one.request);
+        }
+    }
+
+    fn request_of(&mut self, waiter: Waiter, identity: Identity, request: Request) {
         let willing = self.health.willing();
         if willing.corrupt && of_the_state(&request) {
-            return g.refuse(waiter, Refusal::User(store::Error::Corrupt));
+            return self.ground.refuse(waiter, Refusal::User(store::Error::Corrupt));
         }
-        match request {
-            Request::Propose { body, cost } => self.propose(waiter, body, cost, After::Apply),
+        let request = match request {
+            // Decided in apply.
+            Request::Propose { body, cost } => return self.propose(waiter, &identity, body, cost, After::Apply),
             Request::Compact { revision, physical } => {
                 let body = store::command::encode_compaction(revision, physical);
-                self.propose(waiter, body, 0, if physical { After::Physical } else { After::Apply });
+                let after = if physical { After::Physical } else { After::Apply };
+                return self.propose(waiter, &identity, body, 0, after);
             }
+            other => other,
+        };
+        let guard = Guard::new(&self.ground.store, identity, &request);
+        let request = match request {
+            // Decided when the state is new enough.
             Request::Range { query, linearizable: true, stream, keep } => {
-                self.reads.queue(waiter, Then::Range { query, stream, keep });
+                return self.reads.queue_guarded(waiter, guard, Then::Range { query, stream, keep });
             }
-            Request::Range { query, linearizable: false, stream, keep } => {
-                self.begin_range(waiter, query, stream, keep);
+            Request::ReadTxn { body, linearizable: true } => {
+                return self.reads.queue_guarded(waiter, guard, Then::ReadTxn { body });
             }
-            Request::ReadTxn { body, linearizable: true } => self.reads.queue(waiter, Then::ReadTxn { body }),
-            Request::ReadTxn { body, linearizable: false } => self.read_txn(waiter, body),
+            Request::TimeToLive { lease, keys } => {
+                return self.reads.queue_guarded(waiter, guard, Then::TimeToLive { lease, keys });
+            }
+            Request::Members { linearizable: true } => {
+                return self.reads.queue_guarded(waiter, guard, Then::Members);
+            }
+            Request::Auth { query } => return self.reads.queue_guarded(waiter, guard, Then::Auth { query }),
+            other => other,
+        };
+        match guard.check(&self.ground.store) {
+            Ok(()) => self.permitted(waiter, &guard, request),
+            Err(error) => self.ground.refuse(waiter, Refusal::User(error)),
+        }
+    }
+
+    /// What is answered on this member's state as it is.
+    fn permitted(&mut self, waiter: Waiter, guard: &Guard, request: Request) {
+        let g = &mut self.ground;
+        let willing = self.health.willing();
+        match request {
+            Request::Propose { .. } | Request::Compact { .. } | Request::Auth { .. } | Request::TimeToLive { .. } => {
+                unreachable!("sorted before")
+            }
+            Request::Range { query, stream, keep, .. } => self.begin_range(waiter, query, stream, keep),
+            Request::ReadTxn { body, .. } => self.read_txn(waiter, guard, body),
             Request::WalkNext { walk } => self.walks.next(g, waiter, walk),
             Request::WalkEnd { walk } => self.walks.end(g, walk),
             Request::KeepAlive { lease } => self.reads.queue(waiter, Then::KeepAlive { lease }),
-            Request::TimeToLive { lease, keys } => self.reads.queue(waiter, Then::TimeToLive { lease, keys }),
             Request::Leases => self.listings.begin(waiter),
-            Request::Members { linearizable: true } => self.reads.queue(waiter, Then::Members),
-            Request::Members { linearizable: false } => self.answer_members(waiter),
+            Request::Members { .. } => self.answer_members(waiter),
+            Request::Watch { .. } | Request::Admin => g.answer(waiter, Answer::Barrier),
             Request::Status => self.answer_status(waiter),
             Request::Alarms { kind } => self.answer_alarms(waiter, kind),
             Request::Backup => self.backups.begin(g, waiter),
@@ -80,6 +152,7 @@ impl Node {
             || self.lessor.cancel(g, waiter, timed_out)
             || self.moves.cancel(g, waiter, timed_out)
             || self.listings.cancel(g, waiter, timed_out)
+            || self.tokens.cancel(g, waiter, timed_out)
             || self.checkpoints.cancel(g, waiter, timed_out);
     }
 
@@ -89,11 +162,18 @@ impl Node {
         }
     }
 
-    fn serve_read(&mut self, Due { waiter, then }: Due) {
+    fn serve_read(&mut self, Due { waiter, guard, then }: Due) {
         let g = &mut self.ground;
+        if let Err(error) = guard.check(&g.store) {
+            return g.refuse(waiter, Refusal::User(error));
+        }
         match then {
             Then::Range { query, stream, keep } => self.begin_range(waiter, query, stream, keep),
-            Then::ReadTxn { body } => self.read_txn(waiter, body),
+            Then::ReadTxn { body } => self.read_txn(waiter, &guard, body),
+            Then::Auth { query } => match answer_auth(&g.store, &query) {
+                Ok(answer) => g.answer(waiter, Answer::Auth(answer)),
+                Err(error) => g.refuse(waiter, Refusal::User(error)),
+            },
             Then::Members => self.answer_members(waiter),
             Then::Barrier => g.answer(waiter, Answer::Barrier),
             Then::KeepAlive { lease } => {
@@ -103,7 +183,7 @@ impl Node {
             }
             // Only a leader knows how much is left; who led when it was asked may lead no more.
             Then::TimeToLive { lease, keys } if !self.lessor.primary(g) => {
-                self.reads.queue(waiter, Then::TimeToLive { lease, keys });
+                self.reads.queue_guarded(waiter, guard, Then::TimeToLive { lease, keys });
             }
             Then::TimeToLive { lease, keys } => {
                 let ttl = self.lessor.remaining(g, lease);
@@ -116,10 +196,18 @@ impl Node {
         }
     }
 
-    fn propose(&mut self, waiter: Waiter, body: Bytes, cost: u64, after: After) {
+    fn propose(&mut self, waiter: Waiter, identity: &Identity, body: Bytes, cost: u64, after: After) {
+        let body = self.signed(identity, &body);
         let command = Command { waiter: Some(waiter), body, after };
         let unapplied = self.applier.waiting_bytes();
         self.gate.propose(&mut self.ground, command, cost, self.health.willing(), unapplied);
+    }
+
+    /// The command with who asks. Before there are users it stays as it is, and versions without them read it.
+    fn signed(&self, identity: &Identity, body: &Bytes) -> Bytes {
+        let store = &self.ground.store;
+        let asker = if store.auth().untouched() { Asker::Nobody } else { identity.asker(store) };
+        store::command::signed(body, asker)
     }
 
     /// The state is new enough: a range walks over it.
@@ -135,7 +223,7 @@ impl Node {
     }
 
     /// A transaction of ranges alone, on the state as it is.
-    fn read_txn(&mut self, waiter: Waiter, body: Bytes) {
+    fn read_txn(&mut self, waiter: Waiter, guard: &Guard, body: Bytes) {
         let g = &mut self.ground;
         if self.health.willing().corrupt {
             return g.refuse(waiter, Refusal::User(store::Error::Corrupt));
@@ -147,6 +235,7 @@ impl Node {
             Ok(TxnRead::Done { revision, result }) => g.answer(waiter, Answer::Applied { revision, result }),
             // A compare of values that are in files: decided where apply decides it, in the log.
             Ok(TxnRead::Needs(_)) => {
+                let body = self.signed(guard.identity(), &body);
                 self.gate.enqueue(Command { waiter: Some(waiter), body, after: After::Apply });
             }
             Ok(TxnRead::Damaged(reason)) => g.fatal(format!("a record is damaged: {reason}")),

@@ -140,7 +140,7 @@ impl Cluster {
                 self.next += 1;
                 self.clients.waiting.insert(self.next);
                 let request: Request = propose_put(&format!("client-{at}"), &value, 0);
-                self.input(id, Input::Request { waiter: self.next, request });
+                self.input(id, Input::Request { waiter: self.next, who: node::Who::Nobody, request });
             }
             self.tick();
         }

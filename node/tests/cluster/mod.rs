@@ -759,7 +759,7 @@ impl Cluster {
             ["timeout"] => return self.input(id, Input::Cancel { waiter: waiter - 2, timed_out: true }),
             other => panic!("no such command: {other:?}"),
         };
-        self.input(id, Input::Request { waiter, request });
+        self.input(id, Input::Request { waiter, who: node::Who::Nobody, request });
     }
 
     /// Many puts at once, answers counted, not told.
@@ -769,7 +769,7 @@ impl Cluster {
         for at in 0..count {
             self.next += 1;
             let request = propose_put(&format!("fill-{:04}", at % 500), &value, 0);
-            self.input(id, Input::Request { waiter: self.next, request });
+            self.input(id, Input::Request { waiter: self.next, who: node::Who::Nobody, request });
         }
         let answered = self.told.matches("put ok").count();
         self.told = before;
@@ -782,7 +782,7 @@ impl Cluster {
         for at in (0..500).filter(|at| at % every != 0) {
             self.next += 1;
             let request = propose_delete(&format!("fill-{at:04}"));
-            self.input(id, Input::Request { waiter: self.next, request });
+            self.input(id, Input::Request { waiter: self.next, who: node::Who::Nobody, request });
         }
         let deleted = self.told.matches("deleted 1").count();
         self.told = before;

@@ -7,11 +7,12 @@ use super::reply::Reply;
 use super::status::{self, Status};
 use crate::budgets::{Account, Budget};
 use crate::core::{Answered, Core};
+use crate::passwords::Passwords;
 use crate::tls::Secured;
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use node::{Answer, Request};
+use node::{Answer, Request, Who};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -36,6 +37,7 @@ pub struct Edge {
 struct Shared {
     methods: Methods,
     metrics: Metrics,
+    passwords: Passwords,
     leases: AtomicU64,
 }
 
@@ -46,7 +48,8 @@ impl Edge {
         let metrics = Metrics::new(core.metrics(), &methods, core.settings(), core.member());
         let leases = AtomicU64::new(core.settings().seed);
         let account = Account::new(core.budgets());
-        Edge { core, shared: Arc::new(Shared { methods, metrics, leases }), account, secured: None }
+        let passwords = Passwords::new(core.settings().bcrypt_cost);
+        Edge { core, shared: Arc::new(Shared { methods, metrics, passwords, leases }), account, secured: None }
     }
 
     /// The same edge on another connection runtime.
@@ -85,6 +88,10 @@ impl Edge {
     /// The numbers of this member, for whoever has some to add.
     pub fn metrics(&self) -> &Metrics {
         &self.shared.metrics
+    }
+
+    pub fn passwords(&self) -> &Passwords {
+        &self.shared.passwords
     }
 
     pub fn calls(&self, method: &Method) -> &Calls {
@@ -342,6 +349,7 @@ fn too_large(len: u64, limit: u64) -> Status {
 /// One call on its way through a handler.
 pub struct Call {
     pub edge: Edge,
+    pub who: Who,
     /// The client wants an error rather than to wait for a leader.
     pub wants_leader: bool,
     pub deadline: Option<Instant>,
@@ -390,12 +398,12 @@ impl Call {
 
     /// As [`Call::read`], for work that takes longer than requests usually may.
     pub async fn read_within(&self, request: Request, timeout: Duration) -> Result<Answered, Status> {
-        accepted(self.patiently(self.core().ask_read(request, timeout)).await?)
+        accepted(self.patiently(self.core().ask_read(self.who.clone(), request, timeout)).await?)
     }
 
     /// As [`Call::read`], for callers that want to see refusals.
     pub async fn asked(&self, request: Request) -> Result<Answered, Status> {
-        self.patiently(self.core().ask_read(request, self.timeout())).await
+        self.patiently(self.core().ask_read(self.who.clone(), request, self.timeout())).await
     }
 
     /// Waits for room, no longer than the client does.
@@ -408,7 +416,7 @@ impl Call {
     pub async fn write(&self, request: Request) -> Result<Answered, Status> {
         let left = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let timeout = left.map_or(self.timeout(), |left| left.min(self.timeout()));
-        accepted(self.core().ask(request, timeout).await)
+        accepted(self.core().ask(self.who.clone(), request, timeout).await)
     }
 
     /// An answer of a header alone, or of a header and `rest`.
@@ -444,10 +452,10 @@ impl Asker {
         &self.account
     }
 
-    /// As [`Call::read`], when the connection may hold more.
+    /// Goes on with what was let in, when the connection may hold more.
     pub async fn read(&self, request: Request) -> Result<Answered, Status> {
         until(self.deadline, self.account.ask()).await?;
-        accepted(until(self.deadline, self.core.ask_read(request, self.timeout)).await?)
+        accepted(until(self.deadline, self.core.ask_read(Who::Member, request, self.timeout)).await?)
     }
 }
 

@@ -129,7 +129,11 @@ pub fn begin(
     let received = calls.received.clone();
     let tally = Tally::new(edge, method);
     let wants_leader = handlers::wants_leader(metadata);
-    let call = Call { edge: edge.clone(), wants_leader, deadline, requests, reply, received, tally };
+    // The gateway's own certificate speaks for nobody.
+    let certified = speech == Speech::Grpc && edge.core().settings().client_cert_auth;
+    let name = edge.common_name().filter(|_| certified);
+    let who = super::auth::identity_of(edge, metadata, name.map(|name| &**name));
+    let call = Call { edge: edge.clone(), who, wants_leader, deadline, requests, reply, received, tally };
     let work = handlers::handle(method, metadata, call, &queue);
     Begun(Some(Body::of(queue, work, speech, edge.metrics().client_sent_bytes.clone())))
 }

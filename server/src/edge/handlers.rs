@@ -4,10 +4,11 @@ use super::call::Call;
 use super::methods::Method;
 use super::reply::{Queue, Work};
 use super::status::{self, Status};
-use super::{backup, cluster, health, kv, lease, maintenance, range, watch};
+use super::{auth, backup, cluster, health, kv, lease, maintenance, range, watch};
 use http::HeaderMap;
 use std::future::Future;
 use std::pin::Pin;
+use store::command::field;
 use wire::{Kind, Rpc};
 
 /// Longest client version that is counted under its own name.
@@ -112,23 +113,25 @@ fn route(rpc: Rpc) -> Route {
         Rpc::MemberAdd | Rpc::MemberRemove | Rpc::MemberUpdate | Rpc::MemberPromote | Rpc::Downgrade => {
             Route::NotServed
         }
-        Rpc::AuthEnable
-        | Rpc::AuthDisable
-        | Rpc::AuthStatus
-        | Rpc::Authenticate
-        | Rpc::UserAdd
-        | Rpc::UserGet
-        | Rpc::UserList
-        | Rpc::UserDelete
-        | Rpc::UserChangePassword
-        | Rpc::UserGrantRole
-        | Rpc::UserRevokeRole
-        | Rpc::RoleAdd
-        | Rpc::RoleGet
-        | Rpc::RoleList
-        | Rpc::RoleDelete
-        | Rpc::RoleGrantPermission
-        | Rpc::RoleRevokePermission => Route::NotServed,
+        Rpc::AuthStatus => Route::Rare(|call| Box::pin(auth::status(call))),
+        Rpc::Authenticate => Route::Rare(|call| Box::pin(auth::authenticate(call))),
+        Rpc::UserAdd => Route::Rare(|call| Box::pin(auth::user_add(call))),
+        Rpc::UserGet => Route::Rare(|call| Box::pin(auth::user_get(call))),
+        Rpc::UserList => Route::Rare(|call| Box::pin(auth::user_list(call))),
+        Rpc::UserChangePassword => Route::Rare(|call| Box::pin(auth::user_change_password(call))),
+        Rpc::RoleGet => Route::Rare(|call| Box::pin(auth::role_get(call))),
+        Rpc::RoleList => Route::Rare(|call| Box::pin(auth::role_list(call))),
+        Rpc::AuthEnable => Route::Rare(|call| Box::pin(auth::change(call, field::AUTH_ENABLE))),
+        Rpc::AuthDisable => Route::Rare(|call| Box::pin(auth::change(call, field::AUTH_DISABLE))),
+        Rpc::UserDelete => Route::Rare(|call| Box::pin(auth::change(call, field::AUTH_USER_DELETE))),
+        Rpc::UserGrantRole => Route::Rare(|call| Box::pin(auth::change(call, field::AUTH_USER_GRANT_ROLE))),
+        Rpc::UserRevokeRole => Route::Rare(|call| Box::pin(auth::change(call, field::AUTH_USER_REVOKE_ROLE))),
+        Rpc::RoleAdd => Route::Rare(|call| Box::pin(auth::change(call, field::AUTH_ROLE_ADD))),
+        Rpc::RoleDelete => Route::Rare(|call| Box::pin(auth::change(call, field::AUTH_ROLE_DELETE))),
+        Rpc::RoleGrantPermission => Route::Rare(|call| Box::pin(auth::change(call, field::AUTH_ROLE_GRANT_PERMISSION))),
+        Rpc::RoleRevokePermission => {
+            Route::Rare(|call| Box::pin(auth::change(call, field::AUTH_ROLE_REVOKE_PERMISSION)))
+        }
         Rpc::Campaign | Rpc::Proclaim | Rpc::Leader | Rpc::Observe | Rpc::Resign | Rpc::Lock | Rpc::Unlock => {
             Route::NotServed
         }

@@ -189,7 +189,7 @@ fn unescape(text: &str) -> String {
 
 async fn ask(edge: &Edge, request: Ask) -> Result<Answer, Status> {
     let core = edge.core();
-    match core.ask(request, core.settings().request_timeout()).await.answer {
+    match core.ask(node::Who::Member, request, core.settings().request_timeout()).await.answer {
         Answer::Refused(refusal) => Err(refusal.into()),
         answer => Ok(answer),
     }
@@ -325,6 +325,7 @@ async fn run_check(edge: &Edge, check: &str) -> Result<(), String> {
 async fn metrics(edge: &Edge) -> Response<Body> {
     if let Ok(now) = status(edge).await {
         edge.metrics().refresh(&now);
+        edge.metrics().auth_revision.set(edge.core().auth_revision().cast_signed());
         edge.metrics().refresh_budgets(edge.core(), &now.held);
     }
     let encoder = prometheus::TextEncoder::new();

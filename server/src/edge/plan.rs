@@ -403,7 +403,9 @@ pub fn put_reply(plan: &mut Plan, reply: store::Reply, values: &Values) -> Resul
             put_alarms(plan.raw(), &alarms);
             Ok(())
         }
-        store::Reply::Compact | store::Reply::LeaseRevoke | store::Reply::Empty => Ok(()),
+        store::Reply::Compact | store::Reply::LeaseRevoke | store::Reply::LoggedIn { .. } | store::Reply::Empty => {
+            Ok(())
+        }
     }
 }
 

@@ -305,7 +305,13 @@ async fn what_is_wrong_with_a_request_is_told_before_the_core_is_asked() {
             13,
             "grpc: error unmarshalling request: proto: cannot parse invalid wire-format data",
         ),
-        ("/etcdserverpb.Auth/AuthStatus", vec![], &[], 12, "kvorum does not serve /etcdserverpb.Auth/AuthStatus yet"),
+        (
+            "/etcdserverpb.Maintenance/Downgrade",
+            vec![],
+            &[],
+            12,
+            "kvorum does not serve /etcdserverpb.Maintenance/Downgrade yet",
+        ),
         ("/grpc.health.v1.Health/Check", vec![0x0a, 1, b'x'], &[], 5, "unknown service"),
     ];
     for (path, message, headers, code, text) in table {

@@ -9,13 +9,13 @@ use crate::core::{Core, Stream};
 use bytes::Bytes;
 use disk::fetch::Fetched;
 use node::watch::{CreateRequest, FromClient, Limits, OutEvent, Response, StreamOut, WatchStream};
-use node::{Answer, History, Refusal, Request, TICK_MS, ToStream};
+use node::{Answer, History, Refusal, Request, TICK_MS, ToStream, Who};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 use store::protobuf::{self, Fields, Value};
-use store::{Located, record};
+use store::{KeyRange, Located, record};
 use tokio::time::{Instant, Sleep};
 use wire::Code;
 
@@ -158,7 +158,7 @@ impl Session {
         let core = self.core.clone();
         self.asking = Some(Box::pin(async move {
             let timeout = core.settings().request_timeout();
-            match core.ask(Request::History { from, prev }, timeout).await.answer {
+            match core.ask(Who::Member, Request::History { from, prev }, timeout).await.answer {
                 Answer::History(history) => Ok(history),
                 Answer::Refused(refusal) => Err(refusal),
                 _ => Err(Refusal::Stopped),
@@ -198,6 +198,7 @@ pub async fn watch(call: &mut Call) -> Result<(), Status> {
         let hears = listening && !session.stream.is_full();
         // Of this turn alone: a stream at rest keeps none.
         let mut out = Vec::new();
+        let mut asks = None;
         tokio::select! {
             message = session.link.recv() => match message {
                 Some(message) => {
@@ -213,7 +214,10 @@ pub async fn watch(call: &mut Call) -> Result<(), Status> {
                 Some(request) => {
                     call.received.inc();
                     if let Some(from) = read_request(&request).map_err(Status::on_stream)? {
-                        session.stream.client(from, session.core.revision(), &mut out);
+                        match session.core.asks_users() {
+                            true => asks = Some(from),
+                            false => session.stream.client(from, session.core.revision(), &mut out),
+                        }
                     }
                 }
                 // The client has said all it will; it still listens.
@@ -226,6 +230,11 @@ pub async fn watch(call: &mut Call) -> Result<(), Status> {
                 told_to_stop = true;
                 session.stream.end(Refusal::Stopped, &mut out);
             }
+        }
+        if let Some(from) = asks {
+            // Rare: streams need not reserve room for it.
+            let from = Box::pin(permitted(call, from)).await?;
+            session.stream.client(from, session.core.revision(), &mut out);
         }
         session.sent(call.reply.taken_upto(), &mut out);
         carry_out(call, &mut session, out).await?;
@@ -253,6 +262,22 @@ async fn carry_out(call: &mut Call, session: &mut Session, out: Vec<StreamOut>) 
         }
     }
     Ok(())
+}
+
+/// Whether the client may watch what it asks for; only its creation asks, as in etcd.
+async fn permitted(call: &Call, from: FromClient) -> Result<FromClient, Status> {
+    let FromClient::Create(create) = &from else { return Ok(from) };
+    if create.start_revision < 0 {
+        return Ok(from); // refused for that
+    }
+    let key: &[u8] = if create.key.is_empty() { b"\0" } else { &create.key };
+    let range = KeyRange::new(key, &create.range_end);
+    let refused = match call.asked(Request::Watch { range }).await?.answer {
+        Answer::Refused(refusal) => refusal,
+        _ => return Ok(from),
+    };
+    let Refusal::User(error) = refused else { return Err(refused.into()) };
+    Ok(FromClient::Refuse { reason: Status::from(error).to_string() })
 }
 
 /// A `WatchRequest`; None for one that asks nothing we know.

@@ -62,7 +62,7 @@ fn plain(status: StatusCode, text: &str) -> Response<Full<Bytes>> {
 }
 
 async fn members(peering: &Peering) -> Response<Full<Bytes>> {
-    let asked = peering.core().ask(node::Request::Members { linearizable: false }, ANSWER).await;
+    let asked = peering.core().ask(node::Who::Member, node::Request::Members { linearizable: false }, ANSWER).await;
     match asked.answer {
         Answer::Members { members } => reply(StatusCode::OK, "application/json", members_json(&members)),
         _ => plain(StatusCode::SERVICE_UNAVAILABLE, "etcdserver: server stopped\n"),
@@ -98,7 +98,7 @@ fn members_json(members: &[(Member, bool)]) -> String {
 }
 
 async fn version(peering: &Peering) -> Response<Full<Bytes>> {
-    let asked = peering.core().ask(node::Request::Status, ANSWER).await;
+    let asked = peering.core().ask(node::Who::Member, node::Request::Status, ANSWER).await;
     let cluster = match asked.answer {
         Answer::Status(status) if !status.cluster_version.is_empty() => status.cluster_version,
         _ => String::new(),

@@ -35,9 +35,13 @@ const SAY_EVERY: Duration = Duration::from_secs(5);
 pub(super) async fn stage(peering: &Peering, asker: u64) -> io::Result<Stage> {
     let none = || io::Error::other("the member does not say how it stands");
     let core = peering.core();
-    let Answer::Status(status) = core.ask(Request::Status, ANSWER).await.answer else { return Err(none()) };
+    let Answer::Status(status) = core.ask(node::Who::Member, Request::Status, ANSWER).await.answer else {
+        return Err(none());
+    };
     let request = Request::Members { linearizable: false };
-    let Answer::Members { members } = core.ask(request, ANSWER).await.answer else { return Err(none()) };
+    let Answer::Members { members } = core.ask(node::Who::Member, request, ANSWER).await.answer else {
+        return Err(none());
+    };
     let acknowledged = status.followers.iter().find(|follower| follower.member == asker).map_or(0, |it| it.matched);
     Ok(Stage::Running(Running {
         term: status.term,

@@ -101,7 +101,10 @@ impl Sim {
     fn has_published(&mut self, who: usize, asker: u64) -> bool {
         let life = self.members[who].up.as_mut().expect("up");
         let mut out = Vec::new();
-        life.node.step(Input::Request { waiter: PROBE, request: Request::Members { linearizable: false } }, &mut out);
+        life.node.step(
+            Input::Request { waiter: PROBE, who: node::Who::Nobody, request: Request::Members { linearizable: false } },
+            &mut out,
+        );
         out.into_iter().any(|output| match output {
             Output::Answer { answer: Answer::Members { members }, .. } => {
                 members.iter().any(|(member, _)| member.id == asker && !member.client_urls.is_empty())
@@ -151,7 +154,7 @@ impl Sim {
         let urls = [format!("http://m{id}:2379")];
         let body = store::command::encode_member_attr(id, &format!("m{id}"), &urls);
         self.members[who].up.as_mut().expect("up").publishing = Some(waiter);
-        self.give(who, Input::Request { waiter, request: Request::Propose { body, cost: 0 } });
+        self.give(who, Input::Request { waiter, who: node::Who::Nobody, request: Request::Propose { body, cost: 0 } });
         self.at(self.now + PUBLISH_PATIENCE, Event::Publish { who, life });
     }
 
