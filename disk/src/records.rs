@@ -21,6 +21,7 @@ use std::sync::Arc;
 use store::record::{self, Damage, Record};
 use store::{Handle, Rev};
 
+/// The folder of the state, below the data directory.
 pub const DIR: &str = "state";
 pub(crate) const MAGIC: &[u8; 8] = b"kvsegmnt";
 const TRAILER_MAGIC: &[u8; 8] = b"kvseekta";

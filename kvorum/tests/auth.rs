@@ -251,7 +251,7 @@ fn every_rpc_and_every_identity() {
         for who in WHO.into_iter().filter(|_| is_served(rpc)) {
             let (code, text) = session.ask(who, method.json[0], &encoded(body), method.kind != Kind::Unary);
             let text = if code == 0 { "" } else { &text };
-            table += &format!("  {who}: {code} {text}").trim_end().to_owned();
+            table += format!("  {who}: {code} {text}").trim_end();
             table.push('\n');
             assert!(code != 0 || is_open(rpc) || !["nobody", "bad"].contains(&who), "{rpc:?} is open to {who}");
             cases += 1;

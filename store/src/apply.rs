@@ -277,10 +277,7 @@ impl Store {
         effects: &mut Effects,
     ) -> Result<Reply, Stop> {
         let Envelope { asker, command, .. } = envelope;
-        self.refused_by_alarm(command)?;
-        if self.auth.enabled() {
-            self.permit(*asker, &needs_of(command))?;
-        }
+        self.refused_by_alarm(command).and_then(|()| self.refused_by_auth(*asker, command))?;
         match command {
             Command::Empty => Ok(Reply::Empty),
             Command::Put(put) => self.apply_put(put, effects),
@@ -312,21 +309,31 @@ impl Store {
                 Ok(Reply::Empty)
             }
             Command::ClusterVersion { version } => {
-                self.digest.effect(Effect::ClusterVersion);
-                self.digest.bytes(version.as_bytes());
-                self.cluster_version = (*version).to_owned();
+                self.set_cluster_version(version);
                 Ok(Reply::Empty)
             }
-            Command::Auth(change) => {
-                effects.auth = self.auth.apply(at.index, change, &mut self.digest)?;
-                Ok(match change {
-                    AuthCommand::Authenticate { .. } => {
-                        Reply::LoggedIn { index: at.index, auth_revision: self.auth.revision() }
-                    }
-                    _ => Reply::Empty,
-                })
-            }
+            Command::Auth(change) => Ok(self.apply_auth(at, change, effects)?),
         }
+    }
+
+    fn set_cluster_version(&mut self, version: &str) {
+        self.digest.effect(Effect::ClusterVersion);
+        self.digest.bytes(version.as_bytes());
+        self.cluster_version = version.to_owned();
+    }
+
+    fn apply_auth(&mut self, at: Position, change: &AuthCommand<'_>, effects: &mut Effects) -> Result<Reply, Error> {
+        effects.auth = self.auth.apply(at.index, change, &mut self.digest)?;
+        Ok(match change {
+            AuthCommand::Authenticate { .. } => {
+                Reply::LoggedIn { index: at.index, auth_revision: self.auth.revision() }
+            }
+            _ => Reply::Empty,
+        })
+    }
+
+    fn refused_by_auth(&self, asker: crate::auth::Asker<'_>, command: &Command<'_>) -> Result<(), Error> {
+        if self.auth.enabled() { self.permit(asker, &needs_of(command)) } else { Ok(()) }
     }
 
     /// Decided by the replicated alarms alone, never by the size of anything.

@@ -497,11 +497,11 @@ fn from_head(config: Config, head: ImageHead) -> Result<Store, Damage> {
     store.alarms = head.alarms.into_iter().collect();
     store.cluster_version = head.cluster_version;
     store.auth.load(head.auth_enabled, head.auth_revision);
-    let (users, roles) = (head.users.into_iter(), head.roles.into_iter());
-    if !users.map(|user| store.auth.load_user(user)).all(|new| new) {
+    let (mut users, mut roles) = (head.users.into_iter(), head.roles.into_iter());
+    if !users.all(|user| store.auth.load_user(user)) {
         return Err(bad("a user twice or without name"));
     }
-    if !roles.map(|role| store.auth.load_role(role)).all(|new| new) {
+    if !roles.all(|role| store.auth.load_role(role)) {
         return Err(bad("a role twice or without name"));
     }
     store.tail = Tail::restore(head.segments).ok_or_else(|| bad("segments out of order"))?;
