@@ -1,6 +1,6 @@
 //! The tokens that clients show: `--auth-token`.
 //!
-//! A simple token is a random name that the members know by the log. A signed one (JWT, [`jwt`]) says by itself
+//! A simple token is a random name that the members know by the log. A signed one (JWT, `jwt`) says by itself
 //! who shows it, and is verified here. Keys are read once, at start.
 
 mod der;

@@ -24,7 +24,7 @@ const BOUNDS: [(&str, usize, usize); 17] = [
     ("store", 46, 0),
     ("testkit", 52, 16),
     ("tls", 19, 0),
-    ("utl", 36, 49),
+    ("utl", 36, 45),
     ("wire", 44, 0),
     ("xtask", 59, 223),
 ];

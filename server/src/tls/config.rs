@@ -54,7 +54,7 @@ impl Port {
         Ok(Port { serving, rejection: "rejected connection on peer endpoint", checks_origin: !wish.skip_origin })
     }
 
-    /// As the files are now; see [`Reloading::now`].
+    /// As the files are now; see `Reloading::now`.
     pub fn now(&self) -> Arc<Serving> {
         self.serving.now()
     }
@@ -76,7 +76,7 @@ impl Dialler {
         Reloading::new("dialled peers", files, build).map(|reloading| Dialler(Arc::new(reloading)))
     }
 
-    /// As the files are now; see [`Reloading::now`].
+    /// As the files are now; see `Reloading::now`.
     pub fn now(&self) -> Arc<ClientConfig> {
         (*self.0.now()).clone()
     }
