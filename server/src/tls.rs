@@ -2,11 +2,11 @@
 //!
 //! What the flags ask for is a [`Wish`], one for clients and one for peers. [`Port`] is what a listener
 //! needs of it, [`Dialler`] what a connection to a peer needs. Both look at their files before each handshake
-//! and read them anew when one has changed ([`reload`]). Handshakes run on a thread of their own
-//! ([`handshakes`]), so that no storm of them delays the connections that stand.
+//! and read them anew when one has changed (`reload`). Handshakes run on a thread of their own
+//! (`handshakes`), so that no storm of them delays the connections that stand.
 //!
 //! The rules are etcd's: a trusted CA asks for a certificate of every caller; a revocation list counts by
-//! its serials; a peer's certificate must fit the address it comes from ([`origin`]).
+//! its serials; a peer's certificate must fit the address it comes from (`origin`).
 
 mod ciphers;
 mod config;

@@ -1,6 +1,6 @@
 //! Users, roles and permissions: what a client must be to have a request carried out.
 //!
-//! [`Auth`] is part of the replicated state; commands change it ([`change`]). [`need`] says what a request
+//! [`Auth`] is part of the replicated state; commands change it (`change`). `need` says what a request
 //! needs, and [`crate::Store::permit`] whether the one who asks has it. Whoever is not named there gets nothing.
 
 mod change;
