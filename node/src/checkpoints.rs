@@ -33,6 +33,8 @@ pub(crate) struct Checkpoints {
     log_bytes: u64,
     /// Bytes that went to the log since start.
     logged: u64,
+    /// The log was cut since start: entries up to this one may be gone from the disk.
+    cut: u64,
     rows_bytes: u64,
     /// Physical compactions: (asker, header revision, compacted revision).
     physical: Vec<(Waiter, i64, i64)>,
@@ -76,6 +78,7 @@ impl Checkpoints {
             newest,
             log_bytes,
             logged: 0,
+            cut: 0,
             rows_bytes,
             physical: Vec::new(),
             durable_compacted: -1,
@@ -141,6 +144,11 @@ impl Checkpoints {
     pub(crate) fn bytes(&self, g: &Ground) -> u64 {
         let segments: u64 = g.store.segments().map(|segment| u64::from(segment.end)).sum();
         segments + self.rows_bytes
+    }
+
+    /// Entries up to this one may be gone from the log on the disk; 0: it was not cut since start.
+    pub(crate) fn cut(&self) -> u64 {
+        self.cut
     }
 
     /// These went to the log.
@@ -369,6 +377,7 @@ impl Checkpoints {
         self.offered = Some(snapshot.clone());
         g.consensus.offer_snapshot(snapshot);
         let below = cut.min(pulled.iter().min().map_or(u64::MAX, |index| index + 1));
+        self.cut = self.cut.max(below.saturating_sub(1));
         g.start(Task::CutLog, LogJob::CutLog { below });
         self.answer_physical(g);
     }

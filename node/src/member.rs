@@ -269,7 +269,9 @@ impl Node {
         let g = &mut self.ground;
         self.transfer.tick(g, stock);
         if self.health.wants_state() {
-            self.transfer.want_state(g);
+            // Consensus does not hear of it when the log is cut on the disk.
+            let least = g.consensus.log_begins_behind().max(self.checkpoints.cut());
+            self.transfer.want_state(g, least);
         }
         self.doubts.tick(g);
         self.checkpoints.tick(g);

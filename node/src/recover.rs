@@ -100,9 +100,8 @@ impl Node {
             let text = format!("{} at {}: {}: {how}", healed.file, healed.offset, healed.what);
             out.push(Output::Note { level: Level::Warn, text });
         }
-        // An install that was interrupted behind its last step: the log restarts where the state stands.
         let (index, boundary) = (loaded.manifest.index, content.boundary.index);
-        if installed.is_none() && !empty && index < boundary {
+        if !empty && index < boundary {
             let what = format!("the log begins behind entry {boundary}, the checkpoint stands at {index}");
             return Err(loaded.passed_over.unwrap_or_else(|| Fault::damaged("state", 0, what)));
         }

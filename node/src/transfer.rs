@@ -50,6 +50,8 @@ pub(crate) struct Transfer {
     staged: Option<u64>,
     /// Token of the newest question for a state, and when the next one is due. Ticks.
     asked_state: (u64, u64),
+    /// The log begins behind this entry, or earlier.
+    least: u64,
 }
 
 /// A checkpoint at `index`, offered by a member.
@@ -246,14 +248,15 @@ impl Transfer {
         self.start(g, from, snapshot, false);
     }
 
-    /// The state of this member is of no use, and its log is whole: the leader's state is asked for.
-    pub(crate) fn want_state(&mut self, g: &mut Ground) {
+    /// The state of this member is of no use, and its log is whole from behind entry `least` on: the leader's
+    /// state is asked for.
+    pub(crate) fn want_state(&mut self, g: &mut Ground, least: u64) {
         if self.receiving.is_some() || g.leader == 0 || g.is_leader() || g.now < self.asked_state.1 {
             return;
         }
         self.token += 1;
         self.asked_state = (self.token, g.now + ASK_STATE);
-        let least = g.consensus.log_begins_behind();
+        self.least = least;
         g.send(g.leader, Frame::StateWanted { boot: g.config.boot, token: self.token, least });
     }
 
@@ -265,7 +268,7 @@ impl Transfer {
         }
         let from = from.member;
         let snapshot = match snapshot_of(manifest) {
-            Ok(snapshot) if snapshot.index >= g.consensus.log_begins_behind() => snapshot,
+            Ok(snapshot) if snapshot.index >= self.least => snapshot,
             Ok(snapshot) => return self.rest(g, from, snapshot.index, "the log begins behind it"),
             Err(why) => return self.rest(g, from, 0, &why),
         };

@@ -366,8 +366,8 @@ impl Oracle {
     fn check_state(&mut self, now: Time, who: usize, status: &node::Status) {
         let Some(mark) = self.model.mark(status.applied) else { return };
         let own = store::AlarmMember { member: status.member, alarm: CORRUPT };
-        if self.seats[who].harmed != Harmed::No && status.alarms.contains(&own) && status.revision < mark.revision {
-            // It has no state, and says so.
+        if self.seats[who].harmed != Harmed::No && status.alarms.contains(&own) {
+            // It has no state, or a wrong one, and says so.
             return;
         }
         if (status.revision, status.compacted) != (mark.revision, mark.compacted) {

@@ -181,7 +181,7 @@ pub const BANK: &[Entry] = &[
         bug: Planted::LogCutEarly,
         name: "log-cut-early",
         breaks: "the log is cut before the checkpoint that covers it is durable",
-        found_by: &["recover", "D-1", "panic", "fatal", "V-4"],
+        found_by: &["KV-2", "recover", "D-1", "panic", "fatal", "V-4"],
     },
     Entry {
         bug: Planted::PrevForgotten,
@@ -319,7 +319,7 @@ pub const BANK: &[Entry] = &[
         bug: Planted::RewriteSwaps,
         name: "rewrite-swaps",
         breaks: "a rewritten segment holds a record with another value and a right checksum",
-        found_by: &["D-4", "KV-1", "KV-5", "W-1", "W-5", "W-13"],
+        found_by: &["S-5", "D-4", "KV-1", "KV-5", "W-1", "W-5", "W-13"],
     },
     Entry {
         bug: Planted::RewriteLoses,
@@ -337,7 +337,7 @@ pub const BANK: &[Entry] = &[
         bug: Planted::LossForgotten,
         name: "loss-forgotten",
         breaks: "a member that cut its damaged log, or started over, forgets what it had acknowledged",
-        found_by: &["D-1", "R-2", "R-5", "H-1", "KV-1", "KV-3", "KV-8", "V-4", "V-1"],
+        found_by: &["D-5", "D-1", "R-2", "R-5", "H-1", "KV-1", "KV-3", "KV-8", "V-4", "V-1"],
     },
     Entry {
         bug: Planted::ProvenTooFar,
