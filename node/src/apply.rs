@@ -183,8 +183,9 @@ impl Applier {
         let at = Position { index: entry.index, term: entry.term };
         let fetched = self.fetched.take();
         let before = g.store.compacted();
-        let data = if self.discards { Bytes::new() } else { entry.data.clone() };
-        match g.store.apply(at, &data, fetched.as_ref()) {
+        let nothing = Bytes::new();
+        let data = if self.discards { &nothing } else { &entry.data };
+        match g.store.apply(at, data, fetched.as_ref()) {
             Ok(Outcome::Park(handle)) => {
                 self.bytes += entry.data.len() as u64;
                 self.queue.push_front(entry);
