@@ -488,6 +488,10 @@ impl Node {
             for peer in turn.lost_data.drain(..) {
                 self.health.lost_data(g, peer);
             }
+            if let Some(found) = turn.contradicted.take() {
+                self.health.contradicted(g, found);
+                self.bar();
+            }
         }
         self.turn = turn;
     }

@@ -32,6 +32,8 @@ const REST: u64 = 1_000 / TICK_MS;
 const REST_MOST: u64 = 60_000 / TICK_MS;
 /// A state is asked for so often. Ticks.
 const ASK_STATE: u64 = 1_000 / TICK_MS;
+/// Without a piece for so long a state comes from another leader, if there is one. Ticks.
+const STILL: u64 = 5_000 / TICK_MS;
 /// A leader looks for receivers that never asked. Ticks.
 const OFFER_AGAIN: u64 = 5_000 / TICK_MS;
 
@@ -203,6 +205,11 @@ impl Receiving {
         matches!(self.stage, Stage::Finishing | Stage::RestartingLog)
     }
 
+    /// Nothing comes any more, and another member leads now: what it has may be received instead.
+    fn may_be_replaced(&self, g: &Ground) -> bool {
+        self.from != g.leader && !self.swaps() && g.now - self.moved >= STILL
+    }
+
     fn is(&self, from: u64, snapshot: &Snapshot) -> bool {
         let same = (self.from, self.snapshot.index, self.snapshot.term) == (from, snapshot.index, snapshot.term);
         same && self.snapshot.manifest == snapshot.manifest
@@ -233,7 +240,9 @@ impl Transfer {
                 return g.note(Level::Info, format!("a snapshot at {index} waits for the one under way"));
             }
             if receiving.is(from, &snapshot) && receiving.stage != Stage::Waiting {
-                receiving.wanted = true;
+                // Consensus takes no entries until this ends: the log is behind what the leader has, and the
+                // snapshot replaces it too.
+                (receiving.wanted, receiving.beside_log) = (true, false);
                 return;
             }
             receiving.wanted = false;
@@ -251,7 +260,8 @@ impl Transfer {
     /// The state of this member is of no use, and its log is whole from behind entry `least` on: the leader's
     /// state is asked for.
     pub(crate) fn want_state(&mut self, g: &mut Ground, least: u64) {
-        if self.receiving.is_some() || g.leader == 0 || g.is_leader() || g.now < self.asked_state.1 {
+        let goes_on = self.receiving.as_ref().is_some_and(|receiving| !receiving.may_be_replaced(g));
+        if goes_on || g.leader == 0 || g.is_leader() || g.now < self.asked_state.1 {
             return;
         }
         self.token += 1;
@@ -263,7 +273,8 @@ impl Transfer {
     /// The answer. `wanted`: it still is.
     pub(crate) fn on_state_offer(&mut self, g: &mut Ground, from: Caller, manifest: Bytes, wanted: bool) {
         let asked = Caller { member: g.leader, boot: g.config.boot, token: self.asked_state.0 };
-        if !wanted || from != asked || self.receiving.is_some() {
+        let goes_on = self.receiving.as_ref().is_some_and(|receiving| !receiving.may_be_replaced(g));
+        if !wanted || from != asked || goes_on {
             return;
         }
         let from = from.member;

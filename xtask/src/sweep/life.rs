@@ -85,9 +85,11 @@ pub async fn live(system: System, program: &Program, members: usize, dir: &Path,
     let home = dir.join("life");
     fs::create_dir_all(&home).with_context(|| home.display().to_string())?;
     let mut extra: Vec<String> = TIMES.iter().map(ToString::to_string).collect();
-    if system == System::Etcd {
-        extra.extend(["--snapshot-count", "40"].map(String::from));
-    }
+    extra.extend(match system {
+        System::Etcd => ["--snapshot-count", "40"].map(String::from),
+        // A day of scrubbing in seconds.
+        System::Kvorum => ["--scrub-interval", "2s"].map(String::from),
+    });
     let mut members = server::cluster(program, members, &home, &extra)?;
     for member in &mut members {
         member.ready(READY).await?;
