@@ -15,6 +15,7 @@ use crate::io::*;
 use crate::jobs::Task;
 use bytes::Bytes;
 use consensus::{ConfState, HardState, Snapshot};
+use disk::Fault;
 use disk::checkpoint::Manifest;
 use std::collections::BTreeMap;
 
@@ -243,7 +244,7 @@ impl Transfer {
         }
         if let Err(why) = check(&snapshot) {
             g.consensus.abandon_install();
-            return self.rest(g, from, index, &why);
+            return self.rest(g, from, index, &why.to_string());
         }
         self.start(g, from, snapshot, false);
     }
@@ -270,7 +271,7 @@ impl Transfer {
         let snapshot = match snapshot_of(manifest) {
             Ok(snapshot) if snapshot.index >= self.least => snapshot,
             Ok(snapshot) => return self.rest(g, from, snapshot.index, "the log begins behind it"),
-            Err(why) => return self.rest(g, from, 0, &why),
+            Err(why) => return self.rest(g, from, 0, &why.to_string()),
         };
         let offered = Offered { from, index: snapshot.index };
         if self.rests.get(&offered).is_none_or(|rest| g.now >= rest.until) {
@@ -568,23 +569,48 @@ impl Receiving {
     }
 }
 
+/// Why an offered snapshot is not taken.
+#[derive(Debug)]
+enum BadOffer {
+    /// Its manifest cannot be read.
+    Manifest(Fault),
+    /// It is offered as another state than its manifest says.
+    Otherwise { said: store::Position, index: u64, applied: store::Position },
+}
+
+impl From<Fault> for BadOffer {
+    fn from(fault: Fault) -> BadOffer {
+        BadOffer::Manifest(fault)
+    }
+}
+
+impl std::fmt::Display for BadOffer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            BadOffer::Manifest(fault) => fault.fmt(f),
+            BadOffer::Otherwise { said, index, applied } => {
+                write!(f, "it is offered as {said:?}, its manifest is of {index} and {applied:?}")
+            }
+        }
+    }
+}
+
 /// What a manifest of the leader stands for.
-fn snapshot_of(manifest: Bytes) -> Result<Snapshot, String> {
-    let read = Manifest::decode("the offered manifest", &manifest).map_err(|fault| fault.to_string())?;
-    let head = read.image_head().map_err(|fault| fault.to_string())?;
+fn snapshot_of(manifest: Bytes) -> Result<Snapshot, BadOffer> {
+    let read = Manifest::decode("the offered manifest", &manifest)?;
+    let head = read.image_head()?;
     let conf = ConfState { voters: head.conf.voters, learners: head.conf.learners };
     let snapshot = Snapshot { index: read.index, term: head.applied.term, conf, manifest };
     check(&snapshot).map(|()| snapshot)
 }
 
 /// What the leader says of a snapshot must be what its manifest says: behind the swap it is too late.
-fn check(snapshot: &Snapshot) -> Result<(), String> {
-    let read = Manifest::decode("the offered manifest", &snapshot.manifest);
-    let manifest = read.map_err(|fault| fault.to_string())?;
-    let applied = manifest.image_head().map_err(|fault| fault.to_string())?.applied;
+fn check(snapshot: &Snapshot) -> Result<(), BadOffer> {
+    let manifest = Manifest::decode("the offered manifest", &snapshot.manifest)?;
+    let applied = manifest.image_head()?.applied;
     let said = store::Position { index: snapshot.index, term: snapshot.term };
     if manifest.index != snapshot.index || applied != said {
-        return Err(format!("it is offered as {said:?}, its manifest is of {} and {applied:?}", manifest.index));
+        return Err(BadOffer::Otherwise { said, index: manifest.index, applied });
     }
     Ok(())
 }

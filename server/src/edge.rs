@@ -13,32 +13,32 @@
 //! It refuses to decide: permissions, quotas of the store and the order of things belong to
 //! the core. It buffers no answer whole and no request beyond its limit.
 
-pub mod accept;
-pub mod auth;
+pub(crate) mod accept;
+pub(crate) mod auth;
 mod backup;
-pub mod call;
-pub mod cluster;
+pub(crate) mod call;
+pub(crate) mod cluster;
 mod cork;
-pub mod frames;
-pub mod gateway;
-pub mod grpc;
-pub mod handlers;
-pub mod health;
-pub mod http;
-pub mod kv;
-pub mod lease;
-pub mod maintenance;
-pub mod methods;
-pub mod metrics;
-pub mod plan;
-pub mod range;
-pub mod reply;
-pub mod status;
-pub mod watch;
+pub(crate) mod frames;
+pub(crate) mod gateway;
+pub(crate) mod grpc;
+pub(crate) mod handlers;
+pub(crate) mod health;
+pub(crate) mod http;
+pub(crate) mod kv;
+pub(crate) mod lease;
+pub(crate) mod maintenance;
+pub(crate) mod methods;
+pub(crate) mod metrics;
+pub(crate) mod plan;
+pub(crate) mod range;
+pub(crate) mod reply;
+pub(crate) mod status;
+pub(crate) mod watch;
 
 #[cfg(test)]
 mod tests;
 
-pub use accept::{Door, serve};
-pub use call::Edge;
-pub use metrics::Metrics;
+pub(crate) use accept::{Door, serve};
+pub(crate) use call::Edge;
+pub(crate) use metrics::Metrics;

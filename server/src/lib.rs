@@ -27,28 +27,28 @@
 //! | `edge` | everything that clients see |
 //! | `dev` | a cluster on loopback with one command |
 
-pub mod bootstrap;
-pub mod budgets;
+mod bootstrap;
+mod budgets;
 mod compactor;
-pub mod core;
+mod core;
 pub mod dev;
 mod driver;
-pub mod edge;
+mod edge;
 mod files;
-pub mod flags;
-pub mod intake;
+mod flags;
+mod intake;
 mod listeners;
-pub mod log;
-pub mod options;
-pub mod passwords;
+mod log;
+mod options;
+mod passwords;
 mod peers;
 mod ports;
-pub mod posts;
+mod posts;
 pub mod process;
 mod publish;
-pub mod readers;
-pub mod settings;
+mod readers;
+mod settings;
 mod signals;
-pub mod tls;
-pub mod tokens;
+mod tls;
+mod tokens;
 mod workers;

@@ -11,14 +11,14 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
 const BACKLOG: i32 = 4096;
 
 /// etcd listens on addresses and on `localhost`, never on other names.
-pub fn can_bind(url: &Url) -> bool {
+pub(crate) fn can_bind(url: &Url) -> bool {
     let host = url.host.as_str();
     url.is_unix() || host.is_empty() || host == "localhost" || host.parse::<IpAddr>().is_ok()
 }
 
 /// Binds one URL as etcd does: `localhost` is the IPv4 loopback where there is one, an
 /// unspecified address is every address of both families. The error names the URL.
-pub fn bind(url: &Url) -> io::Result<TcpListener> {
+pub(crate) fn bind(url: &Url) -> io::Result<TcpListener> {
     let addresses = candidates(url)?;
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in addresses {
@@ -38,7 +38,7 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// The system's words as etcd has them: without the number, and beginning small.
-pub fn reason(error: &io::Error) -> String {
+pub(crate) fn reason(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or(&text);
     let mut letters = text.chars();

@@ -44,7 +44,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_
 
 /// What a listener serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Door {
+pub(crate) enum Door {
     /// gRPC, JSON and pages.
     All,
     /// gRPC alone: anything but HTTP/2 is closed, and what is no gRPC call is refused with 415.
@@ -56,7 +56,7 @@ pub enum Door {
 }
 
 /// Serves one listener until the member stops. Called on the connection runtime.
-pub async fn serve(listener: TcpListener, edge: Edge, door: Door, security: Security) {
+pub(crate) async fn serve(listener: TcpListener, edge: Edge, door: Door, security: Security) {
     let mut stopping = edge.core().stopping();
     let mut pause = PAUSES.0;
     let spares = Spares::default();

@@ -16,7 +16,7 @@ use store::protobuf::{self, Fields};
 const LOGINS: usize = 16;
 
 /// Who asks. `name`: the common name of the client's certificate, if one was asked for; a token goes before it.
-pub fn identity_of(edge: &Edge, metadata: &HeaderMap, name: Option<&str>) -> Who {
+pub(crate) fn identity_of(edge: &Edge, metadata: &HeaderMap, name: Option<&str>) -> Who {
     let token = metadata.get("token").or_else(|| metadata.get(http::header::AUTHORIZATION));
     match (token, name) {
         (Some(token), _) => {
@@ -61,7 +61,7 @@ async fn apply(call: &mut Call, body: Bytes) -> Result<(), Status> {
 }
 
 /// A change that goes into the log as it came.
-pub async fn change(call: &mut Call, number: u32) -> Result<(), Status> {
+pub(crate) async fn change(call: &mut Call, number: u32) -> Result<(), Status> {
     let request = call.request().await?;
     let body = read(number, &request)?.body();
     apply(call, body).await
@@ -73,7 +73,7 @@ async fn hashed(call: &Call, password: String) -> Result<String, Status> {
 }
 
 /// The hash goes into the log, and never the password.
-pub async fn user_add(call: &mut Call) -> Result<(), Status> {
+pub(crate) async fn user_add(call: &mut Call) -> Result<(), Status> {
     let request = call.request().await?;
     let AuthCommand::UserAdd { name, no_password, .. } = read(field::AUTH_USER_ADD, &request)? else {
         return Err(Status::unexpected("a user"));
@@ -83,7 +83,7 @@ pub async fn user_add(call: &mut Call) -> Result<(), Status> {
     apply(call, body).await
 }
 
-pub async fn user_change_password(call: &mut Call) -> Result<(), Status> {
+pub(crate) async fn user_change_password(call: &mut Call) -> Result<(), Status> {
     let request = call.request().await?;
     let AuthCommand::UserChangePassword { name, hashed: given } = read(field::AUTH_USER_CHANGE_PASSWORD, &request)?
     else {
@@ -96,7 +96,7 @@ pub async fn user_change_password(call: &mut Call) -> Result<(), Status> {
 }
 
 /// Compares the password on this member, then tells all members by the log that the user has logged in.
-pub async fn authenticate(call: &mut Call) -> Result<(), Status> {
+pub(crate) async fn authenticate(call: &mut Call) -> Result<(), Status> {
     let request = call.request().await?;
     let (name, password) = (text(&request, 1)?, text(&request, 2)?);
     // The token that a client shows here is the one that it wants to replace.
@@ -121,7 +121,7 @@ pub async fn authenticate(call: &mut Call) -> Result<(), Status> {
             continue; // the password may be another one since
         }
         let token = call.core().settings().tokens.issue(&name, &drawn, index, auth_revision);
-        let token = token.map_err(|why| Status::with(Code::Unknown, why))?;
+        let token = token.map_err(|why| Status::with(Code::Unknown, why.to_string()))?;
         let mut rest = Vec::new();
         protobuf::write_bytes(&mut rest, 2, token.as_bytes());
         return call.answer(revision, term, &rest);
@@ -152,27 +152,27 @@ async fn ask(call: &mut Call, query: AuthQuery) -> Result<(), Status> {
     call.answer(asked.revision, asked.term, &rest)
 }
 
-pub async fn status(call: &mut Call) -> Result<(), Status> {
+pub(crate) async fn status(call: &mut Call) -> Result<(), Status> {
     call.request().await?;
     ask(call, AuthQuery::Status).await
 }
 
-pub async fn user_get(call: &mut Call) -> Result<(), Status> {
+pub(crate) async fn user_get(call: &mut Call) -> Result<(), Status> {
     let name = text(&call.request().await?, 1)?;
     ask(call, AuthQuery::User { name }).await
 }
 
-pub async fn user_list(call: &mut Call) -> Result<(), Status> {
+pub(crate) async fn user_list(call: &mut Call) -> Result<(), Status> {
     call.request().await?;
     ask(call, AuthQuery::Users).await
 }
 
-pub async fn role_get(call: &mut Call) -> Result<(), Status> {
+pub(crate) async fn role_get(call: &mut Call) -> Result<(), Status> {
     let name = text(&call.request().await?, 1)?;
     ask(call, AuthQuery::Role { name }).await
 }
 
-pub async fn role_list(call: &mut Call) -> Result<(), Status> {
+pub(crate) async fn role_list(call: &mut Call) -> Result<(), Status> {
     call.request().await?;
     ask(call, AuthQuery::Roles).await
 }

@@ -38,7 +38,7 @@ impl Drop for Backup {
     }
 }
 
-pub async fn snapshot(call: &mut Call) -> Result<(), Status> {
+pub(crate) async fn snapshot(call: &mut Call) -> Result<(), Status> {
     call.request().await?;
     let begun = Instant::now();
     let asked = call.read_within(Request::Backup, STEP).await?;

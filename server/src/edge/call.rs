@@ -25,7 +25,7 @@ const MESSAGE_OVERHEAD: u64 = 512 << 10;
 
 /// The client edge of one member. Cheap to clone; one per process, [`Edge::on`] per runtime.
 #[derive(Clone)]
-pub struct Edge {
+pub(crate) struct Edge {
     core: Core,
     shared: Arc<Shared>,
     /// What the connection holds of the bytes that are read and not sent.
@@ -43,7 +43,7 @@ struct Shared {
 
 impl Edge {
     /// Registers the metrics of the member in the core's registry: once per process.
-    pub fn new(core: Core) -> Edge {
+    pub(crate) fn new(core: Core) -> Edge {
         let methods = Methods::new();
         let metrics = Metrics::new(core.metrics(), &methods, core.settings(), core.member());
         let leases = AtomicU64::new(core.settings().seed);
@@ -53,58 +53,58 @@ impl Edge {
     }
 
     /// The same edge on another connection runtime.
-    pub fn on(&self, core: Core) -> Edge {
+    pub(crate) fn on(&self, core: Core) -> Edge {
         Edge { core, ..self.clone() }
     }
 
     /// The same edge for one more connection. `secured`: what its handshake said; None if it had none.
-    pub fn for_connection(&self, secured: Option<Secured>) -> Edge {
+    pub(crate) fn for_connection(&self, secured: Option<Secured>) -> Edge {
         Edge { account: Account::new(self.core.budgets()), secured, ..self.clone() }
     }
 
     /// Whether the connection is encrypted.
-    pub fn is_secured(&self) -> bool {
+    pub(crate) fn is_secured(&self) -> bool {
         self.secured.is_some()
     }
 
     /// The CN of the certificate that the client showed and that was verified. etcd takes it for a user's name
     /// with `--client-cert-auth` alone, and never from the JSON gateway.
-    pub fn common_name(&self) -> Option<&Arc<str>> {
+    pub(crate) fn common_name(&self) -> Option<&Arc<str>> {
         self.secured.as_ref().and_then(|secured| secured.common_name.as_ref())
     }
 
-    pub fn account(&self) -> &Arc<Account> {
+    pub(crate) fn account(&self) -> &Arc<Account> {
         &self.account
     }
 
-    pub fn core(&self) -> &Core {
+    pub(crate) fn core(&self) -> &Core {
         &self.core
     }
 
-    pub fn methods(&self) -> &Methods {
+    pub(crate) fn methods(&self) -> &Methods {
         &self.shared.methods
     }
 
     /// The numbers of this member, for whoever has some to add.
-    pub fn metrics(&self) -> &Metrics {
+    pub(crate) fn metrics(&self) -> &Metrics {
         &self.shared.metrics
     }
 
-    pub fn passwords(&self) -> &Passwords {
+    pub(crate) fn passwords(&self) -> &Passwords {
         &self.shared.passwords
     }
 
-    pub fn calls(&self, method: &Method) -> &Calls {
+    pub(crate) fn calls(&self, method: &Method) -> &Calls {
         &self.shared.metrics.calls[method.index]
     }
 
     /// Largest message a client may send.
-    pub fn largest_message(&self) -> u64 {
+    pub(crate) fn largest_message(&self) -> u64 {
         self.core.settings().max_request_bytes.saturating_add(MESSAGE_OVERHEAD)
     }
 
     /// A lease id nobody has chosen: positive, spread over all of int64.
-    pub fn lease_id(&self) -> i64 {
+    pub(crate) fn lease_id(&self) -> i64 {
         loop {
             let drawn = self.shared.leases.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
             let mixed = mix(drawn ^ self.core.member().rotate_left(32));
@@ -116,7 +116,7 @@ impl Edge {
     }
 
     /// `ResponseHeader` as field 1 of an answer. `revision` 0 is left out.
-    pub fn put_header(&self, out: &mut Vec<u8>, revision: i64, term: u64) {
+    pub(crate) fn put_header(&self, out: &mut Vec<u8>, revision: i64, term: u64) {
         let mut header = Vec::with_capacity(40);
         protobuf::write_varint(&mut header, 1, self.core.cluster());
         protobuf::write_varint(&mut header, 2, self.core.member());
@@ -134,7 +134,7 @@ fn mix(mut x: u64) -> u64 {
 }
 
 /// Counts how a call ended; one that is dropped was cancelled by its client.
-pub struct Tally {
+pub(crate) struct Tally {
     shared: Arc<Shared>,
     index: usize,
     begun: std::time::Instant,
@@ -142,11 +142,11 @@ pub struct Tally {
 }
 
 impl Tally {
-    pub fn new(edge: &Edge, method: &Method) -> Tally {
+    pub(crate) fn new(edge: &Edge, method: &Method) -> Tally {
         Tally { shared: edge.shared.clone(), index: method.index, begun: std::time::Instant::now(), ended: false }
     }
 
-    pub fn end(&mut self, result: &Result<(), Status>) {
+    pub(crate) fn end(&mut self, result: &Result<(), Status>) {
         self.ended_with(result.as_ref().err().map_or(Code::Ok, |status| status.code));
     }
 
@@ -211,7 +211,7 @@ enum Source {
 }
 
 /// The messages of a client, as protobuf bytes, whichever way they came.
-pub struct Requests {
+pub(crate) struct Requests {
     body: Incoming,
     source: Source,
     method: &'static wire::Method,
@@ -220,12 +220,12 @@ pub struct Requests {
 }
 
 impl Requests {
-    pub fn grpc(edge: &Edge, method: &Method, body: Incoming) -> Requests {
+    pub(crate) fn grpc(edge: &Edge, method: &Method, body: Incoming) -> Requests {
         Requests::new(edge, method, body, Source::Grpc(Unframer::new(edge.largest_message())))
     }
 
     /// The JSON gateway; streams take any number of objects.
-    pub fn json(edge: &Edge, method: &Method, body: Incoming) -> Requests {
+    pub(crate) fn json(edge: &Edge, method: &Method, body: Incoming) -> Requests {
         let source = match method.is_unary() {
             true => Source::Json,
             false => Source::JsonLines { arrived: Vec::new(), ended: false },
@@ -252,7 +252,7 @@ impl Requests {
     /// The next message; None when the client has said it is done.
     /// Safe to drop between two messages only when nothing else is lost with it:
     /// what arrived stays with `self`, so a dropped call may simply be made again.
-    pub async fn next(&mut self) -> Result<Option<Bytes>, Status> {
+    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Status> {
         let message = match &mut self.source {
             Source::Grpc(_) => self.next_framed().await?,
             Source::JsonLines { .. } => self.next_line().await?,
@@ -347,25 +347,25 @@ fn too_large(len: u64, limit: u64) -> Status {
 }
 
 /// One call on its way through a handler.
-pub struct Call {
-    pub edge: Edge,
-    pub who: Who,
+pub(crate) struct Call {
+    pub(crate) edge: Edge,
+    pub(crate) who: Who,
     /// The client wants an error rather than to wait for a leader.
-    pub wants_leader: bool,
-    pub deadline: Option<Instant>,
-    pub requests: Requests,
-    pub reply: Reply,
-    pub received: prometheus::IntCounter,
-    pub tally: Tally,
+    pub(crate) wants_leader: bool,
+    pub(crate) deadline: Option<Instant>,
+    pub(crate) requests: Requests,
+    pub(crate) reply: Reply,
+    pub(crate) received: prometheus::IntCounter,
+    pub(crate) tally: Tally,
 }
 
 impl Call {
-    pub fn core(&self) -> &Core {
+    pub(crate) fn core(&self) -> &Core {
         self.edge.core()
     }
 
     /// The one request of a call that is not a stream of them.
-    pub async fn request(&mut self) -> Result<Bytes, Status> {
+    pub(crate) async fn request(&mut self) -> Result<Bytes, Status> {
         match self.next().await? {
             Some(message) => Ok(message),
             None => Err(Status::new(Code::Internal, "unexpected EOF")),
@@ -373,7 +373,7 @@ impl Call {
     }
 
     /// The next request of a stream of them.
-    pub async fn next(&mut self) -> Result<Option<Bytes>, Status> {
+    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Status> {
         let message = self.requests.next().await?;
         if message.is_some() {
             self.received.inc();
@@ -386,41 +386,41 @@ impl Call {
     }
 
     /// Asks for something that changes nothing: the client's own deadline is told as such.
-    pub async fn read(&self, request: Request) -> Result<Answered, Status> {
+    pub(crate) async fn read(&self, request: Request) -> Result<Answered, Status> {
         self.read_within(request, self.timeout()).await
     }
 
     /// For questions that are asked while the answer goes out.
-    pub fn asker(&self) -> Asker {
+    pub(crate) fn asker(&self) -> Asker {
         let (core, account) = (self.core().clone(), self.edge.account().clone());
         Asker { core, account, deadline: self.deadline, timeout: self.timeout() }
     }
 
     /// As [`Call::read`], for work that takes longer than requests usually may.
-    pub async fn read_within(&self, request: Request, timeout: Duration) -> Result<Answered, Status> {
+    pub(crate) async fn read_within(&self, request: Request, timeout: Duration) -> Result<Answered, Status> {
         accepted(self.patiently(self.core().ask_read(self.who.clone(), request, timeout)).await?)
     }
 
     /// As [`Call::read`], for callers that want to see refusals.
-    pub async fn asked(&self, request: Request) -> Result<Answered, Status> {
+    pub(crate) async fn asked(&self, request: Request) -> Result<Answered, Status> {
         self.patiently(self.core().ask_read(self.who.clone(), request, self.timeout())).await
     }
 
     /// Waits for room, no longer than the client does.
-    pub async fn patiently<T>(&self, waiting: impl Future<Output = T>) -> Result<T, Status> {
+    pub(crate) async fn patiently<T>(&self, waiting: impl Future<Output = T>) -> Result<T, Status> {
         until(self.deadline, waiting).await
     }
 
     /// Asks for a change: a deadline that passes is a timeout whose outcome is unknown,
     /// and the core has the text for it.
-    pub async fn write(&self, request: Request) -> Result<Answered, Status> {
+    pub(crate) async fn write(&self, request: Request) -> Result<Answered, Status> {
         let left = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let timeout = left.map_or(self.timeout(), |left| left.min(self.timeout()));
         accepted(self.core().ask(self.who.clone(), request, timeout).await)
     }
 
     /// An answer of a header alone, or of a header and `rest`.
-    pub fn answer(&mut self, revision: i64, term: u64, rest: &[u8]) -> Result<(), Status> {
+    pub(crate) fn answer(&mut self, revision: i64, term: u64, rest: &[u8]) -> Result<(), Status> {
         let mut out = Vec::with_capacity(48 + rest.len());
         self.edge.put_header(&mut out, revision, term);
         out.extend_from_slice(rest);
@@ -436,7 +436,7 @@ async fn until<T>(deadline: Option<Instant>, waiting: impl Future<Output = T>) -
 }
 
 /// What a call needs to ask the core, apart from the call.
-pub struct Asker {
+pub(crate) struct Asker {
     core: Core,
     account: Arc<Account>,
     deadline: Option<Instant>,
@@ -444,16 +444,16 @@ pub struct Asker {
 }
 
 impl Asker {
-    pub fn core(&self) -> &Core {
+    pub(crate) fn core(&self) -> &Core {
         &self.core
     }
 
-    pub fn account(&self) -> &Arc<Account> {
+    pub(crate) fn account(&self) -> &Arc<Account> {
         &self.account
     }
 
     /// Goes on with what was let in, when the connection may hold more.
-    pub async fn read(&self, request: Request) -> Result<Answered, Status> {
+    pub(crate) async fn read(&self, request: Request) -> Result<Answered, Status> {
         until(self.deadline, self.account.ask()).await?;
         accepted(until(self.deadline, self.core.ask_read(Who::Member, request, self.timeout)).await?)
     }

@@ -22,7 +22,7 @@ fn put_member(out: &mut Vec<u8>, number: u32, member: &Member, learner: bool) {
 }
 
 /// Headers of the Cluster service carry no revision.
-pub async fn member_list(call: &mut Call) -> Result<(), Status> {
+pub(crate) async fn member_list(call: &mut Call) -> Result<(), Status> {
     let request = call.request().await?;
     let mut linearizable = false;
     let mut fields = Fields::new(&request);

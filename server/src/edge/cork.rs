@@ -27,7 +27,7 @@ const SPARES: usize = 8;
 
 /// Buffers that no connection uses at the moment. A connection at rest has none.
 #[derive(Clone, Default)]
-pub struct Spares(Arc<Mutex<Vec<Vec<u8>>>>);
+pub(crate) struct Spares(Arc<Mutex<Vec<Vec<u8>>>>);
 
 impl Spares {
     fn take(&self, room: usize) -> Vec<u8> {
@@ -148,10 +148,10 @@ impl<S: AsyncWrite + Unpin> Inner<S> {
 }
 
 /// A stream whose small writes wait until [`Pauses`] lets them go.
-pub struct Cork<S>(Arc<Mutex<Inner<S>>>);
+pub(crate) struct Cork<S>(Arc<Mutex<Inner<S>>>);
 
 impl<S> Cork<S> {
-    pub fn new(socket: S, spares: &Spares, account: &Arc<Account>) -> (Cork<S>, Pauses<S>) {
+    pub(crate) fn new(socket: S, spares: &Spares, account: &Arc<Account>) -> (Cork<S>, Pauses<S>) {
         let (spares, account) = (spares.clone(), account.clone());
         let inner = Inner { socket, spares, account, hold: None, gathered: Vec::new(), written: 0 };
         let inner = Arc::new(Mutex::new(inner));
@@ -160,11 +160,11 @@ impl<S> Cork<S> {
 }
 
 /// The other end of a [`Cork`].
-pub struct Pauses<S>(Arc<Mutex<Inner<S>>>);
+pub(crate) struct Pauses<S>(Arc<Mutex<Inner<S>>>);
 
 impl<S: AsyncWrite + Unpin> Pauses<S> {
     /// Runs `connection`, which writes to the cork: whenever it pauses or ends, what it wrote goes out.
-    pub async fn run<F: Future>(&self, mut connection: Pin<&mut F>) -> F::Output {
+    pub(crate) async fn run<F: Future>(&self, mut connection: Pin<&mut F>) -> F::Output {
         std::future::poll_fn(|cx| {
             let polled = connection.as_mut().poll(cx);
             // A write that fails is told to the connection by its next one, or by its next read.

@@ -4,11 +4,11 @@ use super::status::{Code, Status};
 use bytes::{Buf, Bytes, BytesMut};
 
 /// Bytes of the head of every message.
-pub const HEAD: usize = 5;
+pub(crate) const HEAD: usize = 5;
 
 /// Takes the stream apart, however it was cut. A message that lies in one piece is not copied.
 #[derive(Debug)]
-pub struct Unframer {
+pub(crate) struct Unframer {
     limit: u64,
     input: Bytes,
     head: [u8; HEAD],
@@ -20,23 +20,23 @@ pub struct Unframer {
 
 impl Unframer {
     /// Refuses messages of more than `limit` bytes, before any of their bytes are kept.
-    pub fn new(limit: u64) -> Unframer {
+    pub(crate) fn new(limit: u64) -> Unframer {
         Unframer { limit, input: Bytes::new(), head: [0; HEAD], have: 0, want: None, body: BytesMut::new() }
     }
 
     /// The next piece of the stream. Call [`Unframer::next_message`] until it has nothing, before the next piece.
-    pub fn push(&mut self, piece: Bytes) {
+    pub(crate) fn push(&mut self, piece: Bytes) {
         assert!(self.input.is_empty(), "a piece of a stream was pushed over another");
         self.input = piece;
     }
 
     /// Bytes kept for a message that is not whole yet.
-    pub fn kept(&self) -> usize {
+    pub(crate) fn kept(&self) -> usize {
         self.body.len()
     }
 
     /// The next whole message, or None when more of the stream is needed.
-    pub fn next_message(&mut self) -> Result<Option<Bytes>, Status> {
+    pub(crate) fn next_message(&mut self) -> Result<Option<Bytes>, Status> {
         let want = match self.want {
             Some(want) => want,
             None => match self.read_head()? {
@@ -85,7 +85,7 @@ impl Unframer {
     }
 
     /// The stream ended: an error when that was inside a message.
-    pub fn end(&self) -> Result<(), Status> {
+    pub(crate) fn end(&self) -> Result<(), Status> {
         match self.have {
             0 => Ok(()),
             _ => Err(Status::new(Code::Internal, "unexpected EOF")),
@@ -94,7 +94,7 @@ impl Unframer {
 }
 
 /// The head of a message of `len` bytes.
-pub fn head(len: u32) -> [u8; HEAD] {
+pub(crate) fn head(len: u32) -> [u8; HEAD] {
     let len = len.to_be_bytes();
     [0, len[0], len[1], len[2], len[3]]
 }

@@ -10,12 +10,12 @@ use hyper::body::Incoming;
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// True for paths the gateway answers for.
-pub fn is_route(path: &str) -> bool {
+pub(crate) fn is_route(path: &str) -> bool {
     path.starts_with("/v3/") || path.starts_with("/v3beta/")
 }
 
 /// Serves one request on a gateway path.
-pub async fn serve(edge: Edge, request: Request<Incoming>) -> Response<Body> {
+pub(crate) async fn serve(edge: Edge, request: Request<Incoming>) -> Response<Body> {
     let (parts, body) = request.into_parts();
     let Some(method) = edge.methods().by_route(parts.uri.path()) else {
         return failed(&Status::new(wire::Code::NotFound, "Not Found"));

@@ -17,7 +17,7 @@ use wire::{Code, Rpc};
 const CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/grpc");
 
 /// True for a request that speaks gRPC.
-pub fn is_grpc(headers: &HeaderMap) -> bool {
+pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
     headers.get(header::CONTENT_TYPE).is_some_and(|value| {
         let rest = value.as_bytes().strip_prefix(b"application/grpc");
         rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'+' || rest[0] == b';')
@@ -25,7 +25,7 @@ pub fn is_grpc(headers: &HeaderMap) -> bool {
 }
 
 /// Begins one gRPC request; Err: what it is refused with at once.
-pub fn start(edge: Edge, request: Request<Incoming>) -> Result<Begun, Box<Response<Body>>> {
+pub(crate) fn start(edge: Edge, request: Request<Incoming>) -> Result<Begun, Box<Response<Body>>> {
     let (parts, body) = request.into_parts();
     if parts.method != http::Method::POST {
         let mut response = Response::new(Body::empty());
@@ -43,7 +43,7 @@ pub fn start(edge: Edge, request: Request<Incoming>) -> Result<Begun, Box<Respon
 }
 
 /// The answer to a call of which [`Begun`] said this.
-pub fn respond(body: Body, refusal: Option<Status>) -> Response<Body> {
+pub(crate) fn respond(body: Body, refusal: Option<Status>) -> Response<Body> {
     match refusal {
         Some(status) => refused(&status),
         None => {
@@ -67,7 +67,7 @@ fn prepared(headers: &HeaderMap) -> Result<Option<Instant>, Status> {
 }
 
 /// From the header `grpc-timeout`.
-pub fn deadline(headers: &HeaderMap) -> Result<Option<Instant>, Status> {
+pub(crate) fn deadline(headers: &HeaderMap) -> Result<Option<Instant>, Status> {
     let Some(value) = headers.get("grpc-timeout") else { return Ok(None) };
     match timeout(value.as_bytes()) {
         // A deadline beyond what the clock can name is none.
@@ -98,7 +98,7 @@ fn timeout(value: &[u8]) -> Option<Duration> {
 }
 
 /// A call that failed before anything was said: status in the headers, no body.
-pub fn refused(status: &Status) -> Response<Body> {
+pub(crate) fn refused(status: &Status) -> Response<Body> {
     let mut response = Response::new(Body::empty());
     *response.headers_mut() = reply::trailers(Some(status));
     response.headers_mut().insert(header::CONTENT_TYPE, CONTENT_TYPE);
@@ -109,10 +109,10 @@ pub fn refused(status: &Status) -> Response<Body> {
 /// status of a call that failed before it said anything.
 ///
 /// Small, for the transport keeps room for it for as long as the stream lives.
-pub struct Begun(Option<Body>);
+pub(crate) struct Begun(Option<Body>);
 
 /// Puts a call together and counts it.
-pub fn begin(
+pub(crate) fn begin(
     edge: &Edge,
     method: &Method,
     metadata: &HeaderMap,
@@ -139,7 +139,7 @@ pub fn begin(
 }
 
 impl Begun {
-    pub fn queue(&self) -> Queue {
+    pub(crate) fn queue(&self) -> Queue {
         self.0.as_ref().and_then(Body::queue).expect("asked before it is over")
     }
 }

@@ -21,7 +21,7 @@ const VERSION_CHARS: usize = 8;
 /// since they must go on while the client's window is shut.
 ///
 /// Blocks rather than functions: an async function keeps room for what it is given twice.
-pub fn handle(method: &Method, metadata: &HeaderMap, mut call: Call, queue: &Queue) -> Work {
+pub(crate) fn handle(method: &Method, metadata: &HeaderMap, mut call: Call, queue: &Queue) -> Work {
     if let Err(refused) = check(method, metadata, &call) {
         let refused = Err(refused);
         call.tally.end(&refused);
@@ -153,7 +153,7 @@ fn check(method: &Method, metadata: &HeaderMap, call: &Call) -> Result<(), Statu
 }
 
 /// Metadata `hasleader: true`: the client wants an error rather than to wait for a leader.
-pub fn wants_leader(metadata: &HeaderMap) -> bool {
+pub(crate) fn wants_leader(metadata: &HeaderMap) -> bool {
     metadata.get("hasleader").is_some_and(|value| value.as_bytes() == b"true")
 }
 

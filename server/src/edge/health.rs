@@ -27,14 +27,14 @@ fn say(call: &mut Call, state: u64) -> Result<(), Status> {
     call.reply.message_now(&message)
 }
 
-pub async fn check(call: &mut Call) -> Result<(), Status> {
+pub(crate) async fn check(call: &mut Call) -> Result<(), Status> {
     match known(call).await? {
         true => say(call, SERVING),
         false => Err(Status::new(Code::NotFound, "unknown service")),
     }
 }
 
-pub async fn list(call: &mut Call) -> Result<(), Status> {
+pub(crate) async fn list(call: &mut Call) -> Result<(), Status> {
     call.request().await?;
     let mut state = Vec::new();
     protobuf::write_varint(&mut state, 1, SERVING);
@@ -46,7 +46,7 @@ pub async fn list(call: &mut Call) -> Result<(), Status> {
 }
 
 /// The state now, and again when it changes: once, when the member stops.
-pub async fn watch(call: &mut Call) -> Result<(), Status> {
+pub(crate) async fn watch(call: &mut Call) -> Result<(), Status> {
     let serving = match known(call).await? {
         true => SERVING,
         false => SERVICE_UNKNOWN,

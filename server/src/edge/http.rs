@@ -11,7 +11,7 @@ use node::{Answer, Request as Ask};
 use std::fmt::Write;
 
 /// Serves one request that does not speak gRPC.
-pub async fn serve(edge: Edge, request: Request<Incoming>) -> Response<Body> {
+pub(crate) async fn serve(edge: Edge, request: Request<Incoming>) -> Response<Body> {
     let origin = allowed_origin(&edge.core().settings().cors, request.headers());
     let mut response = match host_refused(&edge, &request) {
         Some(refusal) => refusal,
@@ -64,7 +64,7 @@ fn host_refused(edge: &Edge, request: &Request<Incoming>) -> Option<Response<Bod
 }
 
 /// What a listener of metrics serves: these pages, and nothing else.
-pub async fn serve_metrics(edge: &Edge, request: &Request<Incoming>) -> Response<Body> {
+pub(crate) async fn serve_metrics(edge: &Edge, request: &Request<Incoming>) -> Response<Body> {
     let path = request.uri().path();
     match matches!(path, "/metrics" | "/health") || Probe::of(path).is_some() {
         true => page(edge, request.method(), request.uri()).await,
@@ -73,7 +73,7 @@ pub async fn serve_metrics(edge: &Edge, request: &Request<Incoming>) -> Response
 }
 
 /// What a port of gRPC alone answers to other requests.
-pub fn not_grpc() -> Response<Body> {
+pub(crate) fn not_grpc() -> Response<Body> {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
     response

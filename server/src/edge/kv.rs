@@ -15,19 +15,19 @@ use store::protobuf::Fields;
 const ENVELOPE: u64 = 14;
 
 /// Refuses what would be too large for the log.
-pub fn fits(call: &Call, body: &Bytes) -> Result<(), Status> {
+pub(crate) fn fits(call: &Call, body: &Bytes) -> Result<(), Status> {
     let limit = call.core().settings().max_request_bytes;
     if (body.len() as u64).saturating_add(ENVELOPE) > limit { Err(status::REQUEST_TOO_LARGE) } else { Ok(()) }
 }
 
 /// Proposes a command and waits until it is applied.
-pub async fn propose(call: &Call, body: Bytes, cost: u64) -> Result<(i64, u64, Reply), Status> {
+pub(crate) async fn propose(call: &Call, body: Bytes, cost: u64) -> Result<(i64, u64, Reply), Status> {
     fits(call, &body)?;
     applied(call.write(Request::Propose { body, cost }).await?)
 }
 
 /// Revision and term of the header, and what was answered.
-pub fn applied(asked: Answered) -> Result<(i64, u64, Reply), Status> {
+pub(crate) fn applied(asked: Answered) -> Result<(i64, u64, Reply), Status> {
     match asked.answer {
         Answer::Applied { revision, result } => Ok((revision, asked.term, result?)),
         _ => Err(Status::unexpected("a command")),
@@ -45,7 +45,7 @@ async fn respond(call: &mut Call, revision: i64, term: u64, reply: Reply) -> Res
     answer.send(&core, &mut call.reply).await
 }
 
-pub async fn put(call: &mut Call) -> Result<(), Status> {
+pub(crate) async fn put(call: &mut Call) -> Result<(), Status> {
     let request = call.request().await?;
     let Write { body, cost } = command::put(&request)?;
     let (revision, term, reply) = propose(call, body, cost).await?;
@@ -53,7 +53,7 @@ pub async fn put(call: &mut Call) -> Result<(), Status> {
     respond(call, revision, term, reply).await
 }
 
-pub async fn delete_range(call: &mut Call) -> Result<(), Status> {
+pub(crate) async fn delete_range(call: &mut Call) -> Result<(), Status> {
     let request = call.request().await?;
     let Write { body, cost } = command::delete_range(&request)?;
     let (revision, term, reply) = propose(call, body, cost).await?;
@@ -61,7 +61,7 @@ pub async fn delete_range(call: &mut Call) -> Result<(), Status> {
     respond(call, revision, term, reply).await
 }
 
-pub async fn txn(call: &mut Call) -> Result<(), Status> {
+pub(crate) async fn txn(call: &mut Call) -> Result<(), Status> {
     let request = call.request().await?;
     let max_ops = i64::try_from(call.core().settings().max_txn_ops).unwrap_or(i64::MAX);
     let TxnWrite { write: Write { body, cost }, read_only, serializable } = command::txn(&request, max_ops)?;
@@ -76,7 +76,7 @@ pub async fn txn(call: &mut Call) -> Result<(), Status> {
     respond(call, revision, term, reply).await
 }
 
-pub async fn compact(call: &mut Call) -> Result<(), Status> {
+pub(crate) async fn compact(call: &mut Call) -> Result<(), Status> {
     let request = call.request().await?;
     let (mut revision, mut physical) = (0, false);
     let mut fields = Fields::new(&request);

@@ -31,7 +31,7 @@ fn min_ttl(election: Duration, heartbeat: Duration) -> i64 {
     i64::try_from(millis.div_ceil(1000)).unwrap_or(i64::MAX).max(1)
 }
 
-pub async fn grant(call: &mut Call) -> Result<(), Status> {
+pub(crate) async fn grant(call: &mut Call) -> Result<(), Status> {
     let request = call.request().await?;
     let (ttl, id) = two_ints(&request)?;
     let id = if id == 0 { call.edge.lease_id() } else { id };
@@ -46,7 +46,7 @@ pub async fn grant(call: &mut Call) -> Result<(), Status> {
     call.answer(revision, term, &rest)
 }
 
-pub async fn revoke(call: &mut Call) -> Result<(), Status> {
+pub(crate) async fn revoke(call: &mut Call) -> Result<(), Status> {
     let request = call.request().await?;
     let (id, _) = two_ints(&request)?;
     let (revision, term, _) = propose(call, command::encode_lease_revoke(id), 0).await?;
@@ -55,7 +55,7 @@ pub async fn revoke(call: &mut Call) -> Result<(), Status> {
 }
 
 /// One answer for each request, in order; the header's revision is from before the renewal.
-pub async fn keep_alive(call: &mut Call) -> Result<(), Status> {
+pub(crate) async fn keep_alive(call: &mut Call) -> Result<(), Status> {
     while let Some(request) = call.next().await? {
         let (id, _) = two_ints(&request).map_err(Status::on_stream)?;
         let revision = call.core().revision();
@@ -73,7 +73,7 @@ pub async fn keep_alive(call: &mut Call) -> Result<(), Status> {
     Ok(())
 }
 
-pub async fn time_to_live(call: &mut Call) -> Result<(), Status> {
+pub(crate) async fn time_to_live(call: &mut Call) -> Result<(), Status> {
     let request = call.request().await?;
     let (id, keys) = two_ints(&request)?;
     let asked = call.read(Request::TimeToLive { lease: id, keys: keys != 0 }).await?;
@@ -90,7 +90,7 @@ pub async fn time_to_live(call: &mut Call) -> Result<(), Status> {
     call.answer(asked.revision, asked.term, &rest)
 }
 
-pub async fn leases(call: &mut Call) -> Result<(), Status> {
+pub(crate) async fn leases(call: &mut Call) -> Result<(), Status> {
     call.request().await?;
     let asked = call.read(Request::Leases).await?;
     let Answer::Leases { ids } = asked.answer else { return Err(Status::unexpected("leases")) };

@@ -25,7 +25,7 @@ fn first_int(request: &Bytes) -> Result<u64, Status> {
     Ok(first)
 }
 
-pub async fn status(call: &mut Call) -> Result<(), Status> {
+pub(crate) async fn status(call: &mut Call) -> Result<(), Status> {
     call.request().await?;
     let asked = call.read(Request::Status).await?;
     let Answer::Status(now) = asked.answer else { return Err(Status::unexpected("status")) };
@@ -50,12 +50,12 @@ pub async fn status(call: &mut Call) -> Result<(), Status> {
 }
 
 /// Never 0 and never below what is in use: stock tools divide the one by the other.
-pub fn db_size(now: &node::Status) -> u64 {
+pub(crate) fn db_size(now: &node::Status) -> u64 {
     now.disk_bytes.max(now.live_bytes).max(1)
 }
 
 /// The storage version follows the cluster's; empty until that is decided.
-pub fn storage_version(cluster_version: &str) -> &str {
+pub(crate) fn storage_version(cluster_version: &str) -> &str {
     cluster_version
 }
 
@@ -71,7 +71,7 @@ fn errors(now: &node::Status) -> Vec<String> {
 }
 
 /// GET, ACTIVATE, DEACTIVATE. An action that is none of these is refused (it kills an etcd).
-pub async fn alarm(call: &mut Call) -> Result<(), Status> {
+pub(crate) async fn alarm(call: &mut Call) -> Result<(), Status> {
     let request = call.request().await?;
     let (mut action, mut member, mut kind) = (0, 0, 0);
     let mut fields = Fields::new(&request);
@@ -108,13 +108,13 @@ async fn get_alarms(call: &mut Call, kind: i32) -> Result<(), Status> {
 }
 
 /// There is nothing to do: space is reclaimed all the time. etcd's answer has no header.
-pub async fn defragment(call: &mut Call) -> Result<(), Status> {
+pub(crate) async fn defragment(call: &mut Call) -> Result<(), Status> {
     call.request().await?;
     call.read(Request::Admin).await?;
     call.reply.message_now(&[])
 }
 
-pub async fn hash(call: &mut Call) -> Result<(), Status> {
+pub(crate) async fn hash(call: &mut Call) -> Result<(), Status> {
     call.request().await?;
     let asked = call.read(Request::Hash).await?;
     let Answer::Hash { hash } = asked.answer else { return Err(Status::unexpected("a hash")) };
@@ -123,7 +123,7 @@ pub async fn hash(call: &mut Call) -> Result<(), Status> {
     call.answer(asked.revision, asked.term, &rest)
 }
 
-pub async fn hash_kv(call: &mut Call) -> Result<(), Status> {
+pub(crate) async fn hash_kv(call: &mut Call) -> Result<(), Status> {
     let request = call.request().await?;
     let revision = i64::from_ne_bytes(first_int(&request)?.to_ne_bytes());
     let asked = call.read(Request::HashKv { revision }).await?;
@@ -138,7 +138,7 @@ pub async fn hash_kv(call: &mut Call) -> Result<(), Status> {
 }
 
 /// etcd's answer has no header.
-pub async fn move_leader(call: &mut Call) -> Result<(), Status> {
+pub(crate) async fn move_leader(call: &mut Call) -> Result<(), Status> {
     let request = call.request().await?;
     let target = first_int(&request)?;
     match call.write(Request::MoveLeader { target }).await?.answer {

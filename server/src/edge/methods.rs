@@ -4,19 +4,19 @@ use std::collections::HashMap;
 
 /// One method with its names taken apart.
 #[derive(Clone, Debug)]
-pub struct Method {
+pub(crate) struct Method {
     /// Place in [`Methods`], for counters.
-    pub index: usize,
-    pub wire: &'static wire::Method,
+    pub(crate) index: usize,
+    pub(crate) wire: &'static wire::Method,
     /// `etcdserverpb.KV`
-    pub service: &'static str,
+    pub(crate) service: &'static str,
     /// `Put`
-    pub name: &'static str,
+    pub(crate) name: &'static str,
 }
 
 impl Method {
     /// The word of etcd's metrics for the kind of call.
-    pub fn kind(&self) -> &'static str {
+    pub(crate) fn kind(&self) -> &'static str {
         match self.wire.kind {
             wire::Kind::Unary => "unary",
             wire::Kind::ServerStream => "server_stream",
@@ -24,21 +24,21 @@ impl Method {
         }
     }
 
-    pub fn is_unary(&self) -> bool {
+    pub(crate) fn is_unary(&self) -> bool {
         matches!(self.wire.kind, wire::Kind::Unary)
     }
 }
 
 /// The table of methods, looked up by gRPC path or by JSON route.
 #[derive(Debug)]
-pub struct Methods {
+pub(crate) struct Methods {
     all: Vec<Method>,
     paths: HashMap<&'static str, usize>,
     routes: HashMap<&'static str, usize>,
 }
 
 impl Methods {
-    pub fn new() -> Methods {
+    pub(crate) fn new() -> Methods {
         let mut all = Vec::new();
         let mut paths = HashMap::new();
         let mut routes = HashMap::new();
@@ -51,17 +51,17 @@ impl Methods {
         Methods { all, paths, routes }
     }
 
-    pub fn all(&self) -> &[Method] {
+    pub(crate) fn all(&self) -> &[Method] {
         &self.all
     }
 
     /// By `/package.Service/Method`.
-    pub fn by_path(&self, path: &str) -> Option<&Method> {
+    pub(crate) fn by_path(&self, path: &str) -> Option<&Method> {
         self.paths.get(path).map(|at| &self.all[*at])
     }
 
     /// By a route of the JSON gateway, `/v3/…`; `/v3beta/…` is the same.
-    pub fn by_route(&self, route: &str) -> Option<&Method> {
+    pub(crate) fn by_route(&self, route: &str) -> Option<&Method> {
         let found = match route.strip_prefix("/v3beta/") {
             Some(rest) => self.routes.get(format!("/v3/{rest}").as_str()),
             None => self.routes.get(route),
@@ -70,7 +70,7 @@ impl Methods {
     }
 
     /// What gRPC says about a path that is no method of ours.
-    pub fn unknown(&self, path: &str) -> String {
+    pub(crate) fn unknown(&self, path: &str) -> String {
         match split(path) {
             None => format!("malformed method name: {path:?}"),
             Some((service, name)) if self.all.iter().any(|m| m.service == service) => {

@@ -23,13 +23,13 @@ const FETCH_ITEMS: usize = 512;
 const CHUNK: usize = 32 << 10;
 
 /// What a place of a record costs a handler until it is done with it.
-pub fn place_cost(item: &Item) -> u64 {
+pub(crate) fn place_cost(item: &Item) -> u64 {
     const PLACE: u64 = 256;
     PLACE + item.key.len() as u64 + item.at.bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)
 }
 
 /// As [`place_cost`], for everything that was found.
-pub fn found_cost(found: &Found) -> u64 {
+pub(crate) fn found_cost(found: &Found) -> u64 {
     const RECORD: u64 = 160;
     let of = |at: &Located| RECORD + at.bytes.as_ref().map_or(0, |bytes| bytes.len() as u64);
     match found {
@@ -39,7 +39,7 @@ pub fn found_cost(found: &Found) -> u64 {
 }
 
 /// As [`place_cost`], for everything that a reply names.
-pub fn reply_cost(reply: &store::Reply) -> u64 {
+pub(crate) fn reply_cost(reply: &store::Reply) -> u64 {
     match reply {
         store::Reply::Put { prev } => prev.iter().map(place_cost).sum(),
         store::Reply::Delete { prevs, .. } => prevs.iter().map(place_cost).sum(),
@@ -51,7 +51,7 @@ pub fn reply_cost(reply: &store::Reply) -> u64 {
 
 /// See the module.
 #[derive(Clone, Debug, Default)]
-pub struct Plan {
+pub(crate) struct Plan {
     raw: Vec<u8>,
     /// Records whose bodies (`KeyValue`s) belong between the bytes of `raw`, …
     records: Vec<Located>,
@@ -75,13 +75,13 @@ fn damaged(what: &str) -> Status {
 /// What `keys_only` asks for: no value, and (as etcd serves it from its index) no lease, unless
 /// the answer was sorted by value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Show {
+pub(crate) enum Show {
     Whole,
     Keys { lease: bool },
 }
 
 impl Show {
-    pub fn of(query: &Query) -> Show {
+    pub(crate) fn of(query: &Query) -> Show {
         match query.keys_only {
             false => Show::Whole,
             true => Show::Keys { lease: query.target == SortTarget::Value },
@@ -102,21 +102,17 @@ fn put_bare(out: &mut Vec<u8>, item: &Item, lease: bool) {
 
 impl Plan {
     /// Bytes of the whole.
-    pub fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.raw.len() as u64 + self.bodies
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// For fields whose bytes are at hand.
-    pub fn raw(&mut self) -> &mut Vec<u8> {
+    pub(crate) fn raw(&mut self) -> &mut Vec<u8> {
         &mut self.raw
     }
 
     /// A nested message.
-    pub fn message(&mut self, number: u32, child: Plan) -> Result<(), Status> {
+    pub(crate) fn message(&mut self, number: u32, child: Plan) -> Result<(), Status> {
         let len = usize::try_from(child.len()).map_err(|_| damaged("an answer is too large"))?;
         protobuf::write_head(&mut self.raw, number, len);
         let base = self.raw.len();
@@ -128,7 +124,7 @@ impl Plan {
     }
 
     /// A `KeyValue` as field `number`.
-    pub fn item(&mut self, number: u32, item: &Item, show: Show) -> Result<(), Status> {
+    pub(crate) fn item(&mut self, number: u32, item: &Item, show: Show) -> Result<(), Status> {
         match show {
             Show::Keys { lease } => {
                 let mut bare = Vec::with_capacity(item.key.len() + 32);
@@ -141,7 +137,7 @@ impl Plan {
     }
 
     /// The `KeyValue` of a whole record as field `number`.
-    pub fn record(&mut self, number: u32, at: Located) -> Result<(), Status> {
+    pub(crate) fn record(&mut self, number: u32, at: Located) -> Result<(), Status> {
         let len = body_len(&at.handle)?;
         protobuf::write_head(&mut self.raw, number, len);
         self.cuts.push(self.raw.len());
@@ -151,7 +147,7 @@ impl Plan {
     }
 
     /// The keys of a `RangeResponse`.
-    pub fn found(&mut self, found: Found, show: Show) -> Result<(), Status> {
+    pub(crate) fn found(&mut self, found: Found, show: Show) -> Result<(), Status> {
         match found {
             Found::Items(items) => items.iter().try_for_each(|item| self.item(2, item, show)),
             Found::Records(records) => {
@@ -163,7 +159,7 @@ impl Plan {
     }
 
     /// Sends the whole as one message.
-    pub async fn send(self, core: &Core, reply: &mut Reply) -> Result<(), Status> {
+    pub(crate) async fn send(self, core: &Core, reply: &mut Reply) -> Result<(), Status> {
         if self.cuts.is_empty() {
             return reply.message_now(&self.raw);
         }
@@ -173,7 +169,7 @@ impl Plan {
 
     /// Sends the bytes inside a message that was begun. `found`: for the records, and to be given
     /// again for the next part.
-    pub async fn stream(self, core: &Core, found: &mut Fetched, reply: &mut Reply) -> Result<(), Status> {
+    pub(crate) async fn stream(self, core: &Core, found: &mut Fetched, reply: &mut Reply) -> Result<(), Status> {
         let mut out = Chunks::new(self.len(), reply.take_head());
         let mut from = 0;
         let (mut records, mut cuts) = (self.records.as_slice(), self.cuts.as_slice());
@@ -313,17 +309,17 @@ impl Chunks {
 }
 
 /// Values by where they lie, for sorting by value.
-pub type Values = HashMap<Handle, Bytes>;
+pub(crate) type Values = HashMap<Handle, Bytes>;
 
 /// Fetches the values of every range of the reply that is sorted by them.
-pub async fn values_of(core: &Core, reply: &store::Reply) -> Result<Values, Status> {
+pub(crate) async fn values_of(core: &Core, reply: &store::Reply) -> Result<Values, Status> {
     let mut located = Vec::new();
     needed(reply, &mut located);
     fetch(core, located).await
 }
 
 /// Fetches the values of `located`.
-pub async fn fetch(core: &Core, located: Vec<Located>) -> Result<Values, Status> {
+pub(crate) async fn fetch(core: &Core, located: Vec<Located>) -> Result<Values, Status> {
     let mut values = Values::new();
     let mut found = Fetched::default();
     for some in located.chunks(FETCH_ITEMS) {
@@ -349,12 +345,12 @@ fn needed(reply: &store::Reply, located: &mut Vec<Located>) {
 }
 
 /// True for a range whose order is decided by the values.
-pub fn by_value(query: &Query) -> bool {
+pub(crate) fn by_value(query: &Query) -> bool {
     query.target == SortTarget::Value && order::needs_sort(query)
 }
 
 /// Sorts and cuts a range as etcd does. `values`: of all items, if it is sorted by them.
-pub fn finished(range: RangeReply, values: &Values) -> RangeReply {
+pub(crate) fn finished(range: RangeReply, values: &Values) -> RangeReply {
     if !order::needs_sort(&range.query) {
         return range;
     }
@@ -364,7 +360,7 @@ pub fn finished(range: RangeReply, values: &Values) -> RangeReply {
 }
 
 /// `RangeResponse` less its header.
-pub fn put_range(plan: &mut Plan, range: &RangeReply) -> Result<(), Status> {
+pub(crate) fn put_range(plan: &mut Plan, range: &RangeReply) -> Result<(), Status> {
     let show = Show::of(&range.query);
     if !range.query.count_only {
         for item in &range.items {
@@ -376,13 +372,13 @@ pub fn put_range(plan: &mut Plan, range: &RangeReply) -> Result<(), Status> {
 }
 
 /// What follows the keys of a `RangeResponse`.
-pub fn put_range_end(out: &mut Vec<u8>, more: bool, count: i64) {
+pub(crate) fn put_range_end(out: &mut Vec<u8>, more: bool, count: i64) {
     protobuf::write_bool(out, 3, more);
     protobuf::write_int(out, 4, count);
 }
 
 /// What an applied command answers, less the header of the whole.
-pub fn put_reply(plan: &mut Plan, reply: store::Reply, values: &Values) -> Result<(), Status> {
+pub(crate) fn put_reply(plan: &mut Plan, reply: store::Reply, values: &Values) -> Result<(), Status> {
     match reply {
         store::Reply::Put { prev } => prev.iter().try_for_each(|item| plan.item(2, item, Show::Whole)),
         store::Reply::Delete { deleted, prevs } => {
@@ -429,7 +425,7 @@ fn put_op(plan: &mut Plan, op: OpReply, values: &Values) -> Result<(), Status> {
 }
 
 /// `repeated AlarmMember` as field 2.
-pub fn put_alarms(out: &mut Vec<u8>, alarms: &[store::AlarmMember]) {
+pub(crate) fn put_alarms(out: &mut Vec<u8>, alarms: &[store::AlarmMember]) {
     for alarm in alarms {
         let mut member = Vec::new();
         protobuf::write_varint(&mut member, 1, alarm.member);

@@ -82,7 +82,7 @@ async fn ask_sorted(call: &Call, query: Query, serializable: bool) -> Result<(Be
     }
 }
 
-pub async fn range(call: &mut Call) -> Result<(), Status> {
+pub(crate) async fn range(call: &mut Call) -> Result<(), Status> {
     let request = call.request().await?;
     let (query, serializable) = {
         let range = RangeRequest::decode(&request)?;
@@ -224,7 +224,7 @@ fn next_chunk(keys: usize, encoded: u64, max_request_bytes: u64) -> usize {
     }
 }
 
-pub async fn range_stream(call: &mut Call) -> Result<(), Status> {
+pub(crate) async fn range_stream(call: &mut Call) -> Result<(), Status> {
     let request = call.request().await?;
     let (mut query, serializable) = {
         let range = RangeRequest::decode(&request).map_err(|e| Status::from(e).on_stream())?;

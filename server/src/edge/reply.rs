@@ -18,18 +18,18 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
 /// A handler waits when this many bytes of its answer are queued.
-pub const HIGH_WATER: usize = 128 << 10;
+pub(crate) const HIGH_WATER: usize = 128 << 10;
 /// Small parts are joined up to this size before they are handed to the transport.
 const JOIN: usize = 16 << 10;
 /// Largest message gRPC can announce to a stock client.
 const LARGEST: u64 = i32::MAX as u64;
 
 /// A handler at work.
-pub type Driver = Pin<Box<dyn Future<Output = Result<(), Status>> + Send>>;
+pub(crate) type Driver = Pin<Box<dyn Future<Output = Result<(), Status>> + Send>>;
 
 /// What the client speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Speech {
+pub(crate) enum Speech {
     /// Five-byte heads, status in trailers.
     Grpc,
     /// The JSON gateway, one answer.
@@ -72,14 +72,14 @@ impl Drop for Out {
 
 /// Shared by a [`Reply`] and its [`Body`].
 #[derive(Clone)]
-pub struct Queue {
+pub(crate) struct Queue {
     out: Arc<Mutex<Out>>,
     account: Arc<Account>,
 }
 
 impl Queue {
     /// `charged`: what is queued counts as read and not sent.
-    pub fn new(account: &Arc<Account>, charged: bool) -> Queue {
+    pub(crate) fn new(account: &Arc<Account>, charged: bool) -> Queue {
         let mut out = Out::default();
         out.account = charged.then(|| account.clone());
         Queue { out: Arc::new(Mutex::new(out)), account: account.clone() }
@@ -102,7 +102,7 @@ impl Queue {
     }
 
     /// The handler's end; the first word counts.
-    pub fn finish(&self, result: Result<(), Status>) {
+    pub(crate) fn finish(&self, result: Result<(), Status>) {
         let mut out = self.lock();
         if out.finished.is_none() {
             out.finished = Some(result);
@@ -113,7 +113,7 @@ impl Queue {
     }
 
     /// Takes the status of a handler that ended in an error before it said anything.
-    pub fn refused(&self) -> Option<Status> {
+    pub(crate) fn refused(&self) -> Option<Status> {
         let mut out = self.lock();
         match (&out.finished, out.parts.is_empty(), out.sent) {
             (Some(Err(_)), true, 0) => out.finished.take().and_then(|r| r.err()),
@@ -122,7 +122,7 @@ impl Queue {
     }
 
     /// Whether the headers should go out now.
-    pub fn ready(&self, cx: &mut Context<'_>) -> bool {
+    pub(crate) fn ready(&self, cx: &mut Context<'_>) -> bool {
         let mut out = self.lock();
         let ready = out.open || out.finished.is_some() || out.queued >= HIGH_WATER;
         if !ready {
@@ -133,7 +133,7 @@ impl Queue {
 
     /// All of a finished answer at once, for callers that want it whole. It keeps its share of
     /// the budget until it is sent.
-    pub fn drain(&self) -> Bytes {
+    pub(crate) fn drain(&self) -> Bytes {
         let mut out = self.lock();
         let queued = std::mem::take(&mut out.queued);
         if let Some(account) = &out.account {
@@ -146,14 +146,10 @@ impl Queue {
             None => whole,
         }
     }
-
-    pub fn is_finished(&self) -> bool {
-        self.lock().finished.is_some()
-    }
 }
 
 /// What a handler writes its answer to.
-pub struct Reply {
+pub(crate) struct Reply {
     queue: Queue,
     speech: Speech,
     wire: &'static wire::Method,
@@ -169,12 +165,17 @@ pub struct Reply {
 }
 
 impl Reply {
-    pub fn new(queue: Queue, speech: Speech, wire: &'static wire::Method, messages: prometheus::IntCounter) -> Reply {
+    pub(crate) fn new(
+        queue: Queue,
+        speech: Speech,
+        wire: &'static wire::Method,
+        messages: prometheus::IntCounter,
+    ) -> Reply {
         Reply { queue, speech, wire, messages, gathered: Vec::new(), head: None, owed: 0, whole: 0 }
     }
 
     /// Lets the headers go out before there is a message.
-    pub fn open(&self) {
+    pub(crate) fn open(&self) {
         let mut out = self.queue.lock();
         out.open = true;
         if let Some(waker) = out.body.take() {
@@ -182,12 +183,12 @@ impl Reply {
         }
     }
 
-    pub fn account(&self) -> &Arc<Account> {
+    pub(crate) fn account(&self) -> &Arc<Account> {
         &self.queue.account
     }
 
     /// As [`Reply::begin`]; a message in JSON first waits for room, since it is held whole.
-    pub async fn begin_large(&mut self, len: u64) -> Result<(), Status> {
+    pub(crate) async fn begin_large(&mut self, len: u64) -> Result<(), Status> {
         if self.speech != Speech::Grpc && len <= LARGEST {
             // A stream's earlier message has gone out as text.
             self.queue.lock().json = None;
@@ -206,7 +207,7 @@ impl Reply {
     }
 
     /// Begins a message of exactly `len` bytes, given by [`Reply::part`].
-    pub fn begin(&mut self, len: u64) -> Result<(), Status> {
+    pub(crate) fn begin(&mut self, len: u64) -> Result<(), Status> {
         assert_eq!(self.owed, 0, "a message was begun inside another");
         if len > LARGEST {
             return Err(Status::with(
@@ -228,7 +229,7 @@ impl Reply {
 
     /// The head of the message that was just begun, for whoever puts it before its first bytes: it
     /// counts as one more part of the message then.
-    pub fn take_head(&mut self) -> Option<[u8; frames::HEAD]> {
+    pub(crate) fn take_head(&mut self) -> Option<[u8; frames::HEAD]> {
         let head = self.head.take();
         self.owed += head.map_or(0, |head| head.len() as u64);
         head
@@ -241,7 +242,7 @@ impl Reply {
     }
 
     /// The next bytes of the message; waits while the client is slow.
-    pub async fn part(&mut self, part: Bytes) -> Result<(), Status> {
+    pub(crate) async fn part(&mut self, part: Bytes) -> Result<(), Status> {
         self.room().await;
         self.part_now(part)
     }
@@ -281,7 +282,7 @@ impl Reply {
     }
 
     /// One small message, without waiting.
-    pub fn message_now(&mut self, message: &[u8]) -> Result<(), Status> {
+    pub(crate) fn message_now(&mut self, message: &[u8]) -> Result<(), Status> {
         assert_eq!(self.owed, 0, "a message was begun inside another");
         match self.speech {
             Speech::Grpc if (message.len() as u64) <= LARGEST => {
@@ -301,7 +302,7 @@ impl Reply {
     }
 
     /// As [`Reply::message_now`], of a message behind room for its head: it is not copied.
-    pub fn message_behind_head(&mut self, mut framed: Vec<u8>) -> Result<(), Status> {
+    pub(crate) fn message_behind_head(&mut self, mut framed: Vec<u8>) -> Result<(), Status> {
         let len = framed.len() - frames::HEAD;
         if self.speech != Speech::Grpc || len as u64 > LARGEST {
             return self.message_now(&framed[frames::HEAD..]);
@@ -315,23 +316,23 @@ impl Reply {
     }
 
     /// Waits until the queue has room.
-    pub async fn room(&self) {
+    pub(crate) async fn room(&self) {
         self.until(|out| out.queued < HIGH_WATER).await
     }
 
     /// Place in the stream of bytes where what was queued last ends.
-    pub fn position(&self) -> u64 {
+    pub(crate) fn position(&self) -> u64 {
         let out = self.queue.lock();
         out.sent + out.queued as u64
     }
 
     /// How much the transport has taken: a place in the stream, as [`Reply::position`] has them.
-    pub fn taken_upto(&self) -> u64 {
+    pub(crate) fn taken_upto(&self) -> u64 {
         self.queue.lock().sent
     }
 
     /// Waits until the transport has taken everything up to `position`.
-    pub async fn taken(&self, position: u64) {
+    pub(crate) async fn taken(&self, position: u64) {
         self.until(|out| out.sent >= position).await
     }
 
@@ -349,7 +350,7 @@ impl Reply {
 
     /// The answer cannot be completed although part of a message went out: the client must
     /// see a broken stream, never a short answer.
-    pub fn break_off(&mut self, reason: String) -> Status {
+    pub(crate) fn break_off(&mut self, reason: String) -> Status {
         if self.owed > 0 && self.speech == Speech::Grpc {
             self.head = None;
             let mut out = self.queue.lock();
@@ -368,7 +369,7 @@ impl Reply {
 }
 
 /// What writes an answer.
-pub enum Work {
+pub(crate) enum Work {
     None,
     /// Polled by the body itself.
     Driven(Driver),
@@ -377,7 +378,7 @@ pub enum Work {
 }
 
 /// The body of an answer.
-pub struct Body {
+pub(crate) struct Body {
     kind: Kind,
 }
 
@@ -387,21 +388,21 @@ enum Kind {
 }
 
 impl Body {
-    pub fn empty() -> Body {
+    pub(crate) fn empty() -> Body {
         Body { kind: Kind::Whole(None) }
     }
 
-    pub fn whole(bytes: impl Into<Bytes>) -> Body {
+    pub(crate) fn whole(bytes: impl Into<Bytes>) -> Body {
         let bytes = bytes.into();
         Body { kind: Kind::Whole((!bytes.is_empty()).then_some(bytes)) }
     }
 
-    pub fn of(queue: Queue, work: Work, speech: Speech, taken: prometheus::IntCounter) -> Body {
+    pub(crate) fn of(queue: Queue, work: Work, speech: Speech, taken: prometheus::IntCounter) -> Body {
         Body { kind: Kind::Queue { queue, work, speech, taken, over: false } }
     }
 
     /// None: nothing writes it any more, it was there from the beginning.
-    pub fn queue(&self) -> Option<Queue> {
+    pub(crate) fn queue(&self) -> Option<Queue> {
         match &self.kind {
             Kind::Whole(_) => None,
             Kind::Queue { queue, .. } => Some(queue.clone()),
@@ -410,7 +411,7 @@ impl Body {
 
     /// Ready when the headers should go out, with the status of a call that failed before it said
     /// anything.
-    pub fn poll_begun(&mut self, cx: &mut Context<'_>) -> Poll<Option<Status>> {
+    pub(crate) fn poll_begun(&mut self, cx: &mut Context<'_>) -> Poll<Option<Status>> {
         let Kind::Queue { queue, work, .. } = &mut self.kind else { return Poll::Ready(None) };
         if let Work::Driven(driver) = work
             && let Poll::Ready(result) = driver.as_mut().poll(cx)
@@ -547,7 +548,7 @@ fn last_frame(speech: Speech, result: Result<(), Status>) -> Option<Frame<Bytes>
 }
 
 /// `grpc-status` and `grpc-message`.
-pub fn trailers(status: Option<&Status>) -> HeaderMap {
+pub(crate) fn trailers(status: Option<&Status>) -> HeaderMap {
     let mut map = HeaderMap::with_capacity(2);
     let code = status.map_or(Code::Ok, |s| s.code);
     map.insert("grpc-status", HeaderValue::from(u16::from(code.number())));
@@ -561,7 +562,7 @@ pub fn trailers(status: Option<&Status>) -> HeaderMap {
 }
 
 /// gRPC's percent-encoding of messages: printable ASCII but `%` stands for itself.
-pub fn percent(text: &str) -> String {
+pub(crate) fn percent(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {

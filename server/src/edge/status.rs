@@ -8,31 +8,31 @@ use std::fmt;
 use store::command::Rejected;
 use store::protobuf::Malformed;
 
-pub use wire::Code;
+pub(crate) use wire::Code;
 
 /// How a call ended, other than well.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Status {
-    pub code: Code,
-    pub message: Cow<'static, str>,
+pub(crate) struct Status {
+    pub(crate) code: Code,
+    pub(crate) message: Cow<'static, str>,
 }
 
 impl Status {
-    pub const fn new(code: Code, message: &'static str) -> Status {
+    pub(crate) const fn new(code: Code, message: &'static str) -> Status {
         Status { code, message: Cow::Borrowed(message) }
     }
 
-    pub fn with(code: Code, message: String) -> Status {
+    pub(crate) fn with(code: Code, message: String) -> Status {
         Status { code, message: Cow::Owned(message) }
     }
 
     /// A method we know and do not serve yet.
-    pub fn not_served(what: &str) -> Status {
+    pub(crate) fn not_served(what: &str) -> Status {
         Status::with(Code::Unimplemented, format!("kvorum does not serve {what} yet"))
     }
 
     /// The core answered something that does not belong to the question: our fault.
-    pub fn unexpected(question: &str) -> Status {
+    pub(crate) fn unexpected(question: &str) -> Status {
         Status::with(Code::Internal, format!("kvorum: unexpected answer to {question}"))
     }
 }
@@ -45,7 +45,7 @@ impl fmt::Display for Status {
 
 impl Status {
     /// As a stream reports the same failure: go-grpc words a bad message there in another way.
-    pub fn on_stream(self) -> Status {
+    pub(crate) fn on_stream(self) -> Status {
         match self == MALFORMED {
             true => Status::new(
                 Code::Internal,
@@ -74,17 +74,17 @@ impl From<Rejected> for Status {
 /// As go-grpc words it.
 const MALFORMED: Status =
     Status::new(Code::Internal, "grpc: error unmarshalling request: proto: cannot parse invalid wire-format data");
-pub const NO_LEADER: Status = Status::new(Code::Unavailable, "etcdserver: no leader");
-pub const STOPPED: Status = Status::new(Code::Unavailable, "etcdserver: server stopped");
-pub const REQUEST_TOO_LARGE: Status = Status::new(Code::InvalidArgument, "etcdserver: request is too large");
+pub(crate) const NO_LEADER: Status = Status::new(Code::Unavailable, "etcdserver: no leader");
+pub(crate) const STOPPED: Status = Status::new(Code::Unavailable, "etcdserver: server stopped");
+pub(crate) const REQUEST_TOO_LARGE: Status = Status::new(Code::InvalidArgument, "etcdserver: request is too large");
 /// Unknown, not ResourceExhausted: on the wire etcd's error carries no status.
-pub const TOO_MANY_REQUESTS: Status = Status::new(Code::Unknown, "etcdserver: too many requests");
-pub const LEARNER: Status = Status::new(Code::FailedPrecondition, "etcdserver: rpc not supported for learner");
-pub const WATCH_CANCELED: Status = Status::new(Code::Canceled, "etcdserver: watch canceled");
-pub const DEADLINE: Status = Status::new(Code::DeadlineExceeded, "context deadline exceeded");
-pub const API_VERSION: Status = Status::new(Code::InvalidArgument, "etcdserver: invalid client api version");
-pub const STREAM_SORT: Status = Status::new(Code::Unimplemented, "RangeStream does not support custom sort orders");
-pub const STREAM_FILTER: Status = Status::new(Code::Unimplemented, "RangeStream does not support revision filters");
+pub(crate) const TOO_MANY_REQUESTS: Status = Status::new(Code::Unknown, "etcdserver: too many requests");
+pub(crate) const DEADLINE: Status = Status::new(Code::DeadlineExceeded, "context deadline exceeded");
+pub(crate) const API_VERSION: Status = Status::new(Code::InvalidArgument, "etcdserver: invalid client api version");
+pub(crate) const STREAM_SORT: Status =
+    Status::new(Code::Unimplemented, "RangeStream does not support custom sort orders");
+pub(crate) const STREAM_FILTER: Status =
+    Status::new(Code::Unimplemented, "RangeStream does not support revision filters");
 
 impl From<store::Error> for Status {
     fn from(error: store::Error) -> Status {

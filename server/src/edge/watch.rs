@@ -185,7 +185,7 @@ async fn answered(asking: &mut Option<Asking>) -> Result<History, Refusal> {
     }
 }
 
-pub async fn watch(call: &mut Call) -> Result<(), Status> {
+pub(crate) async fn watch(call: &mut Call) -> Result<(), Status> {
     let mut session = Session::new(call);
     let mut stopping = session.core.stopping();
     // Once for all: each turn of the loop would enter and leave a list that all streams share.

@@ -71,7 +71,7 @@ impl std::error::Error for JsonError {}
 /// # Panics
 /// If the method has no JSON path.
 pub fn json_to_request(method: &Method, body: &[u8]) -> Result<Bytes, JsonError> {
-    match scan(body, true).map_err(JsonError)? {
+    match scan(body, true).map_err(|unexpected| JsonError(unexpected.to_string()))? {
         Scan::Empty => Ok(Bytes::new()),
         Scan::Partial => Err(JsonError("unexpected EOF".to_owned())),
         Scan::Value { start, end } => decode::decode(&body[start..end], request_shape(method)).map(Bytes::from),
@@ -91,7 +91,7 @@ pub fn json_to_request(method: &Method, body: &[u8]) -> Result<Bytes, JsonError>
 /// # Panics
 /// If the method has no JSON path.
 pub fn next_request(method: &Method, arrived: &[u8], end: bool) -> Result<Option<(Bytes, usize)>, JsonError> {
-    match scan(arrived, end).map_err(JsonError)? {
+    match scan(arrived, end).map_err(|unexpected| JsonError(unexpected.to_string()))? {
         Scan::Partial if end => Err(JsonError("unexpected EOF".to_owned())),
         Scan::Empty | Scan::Partial => Ok(None),
         Scan::Value { start, end } => {
