@@ -24,7 +24,9 @@
 //! | `passwords`, `tokens` | bcrypt with a bound, and what clients show of themselves |
 //! | `compactor` | automatic compaction |
 //! | `log` | zap-shaped log lines |
-//! | `edge` | everything that clients see |
+//! | `transport` | how clients reach it: sockets, HTTP, gRPC's framing |
+//! | `services` | what it does for them: etcd's services, the JSON gateway, pages |
+//! | `metrics` | the numbers of one member, under etcd's names |
 //! | `dev` | a cluster on loopback with one command |
 
 mod bootstrap;
@@ -33,12 +35,11 @@ mod compactor;
 mod core;
 pub mod dev;
 mod driver;
-mod edge;
 mod files;
 mod flags;
 mod intake;
-mod listeners;
 mod log;
+mod metrics;
 mod options;
 mod passwords;
 mod peers;
@@ -47,8 +48,10 @@ mod posts;
 pub mod process;
 mod publish;
 mod readers;
+mod services;
 mod settings;
 mod signals;
 mod tls;
 mod tokens;
+mod transport;
 mod workers;

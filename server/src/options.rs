@@ -2,11 +2,11 @@
 
 use crate::budgets::{Limits, memory_of_this_process, parse_bytes};
 use crate::flags::{Effect, Given, Rejected, parse_duration};
-use crate::listeners;
 use crate::log::{Format, Level};
 use crate::settings::Settings;
 use crate::tls::{self, Wish};
 use crate::tokens::Tokens;
+use crate::transport::listeners;
 use disk::urls::{BadUrl, Url};
 use std::path::PathBuf;
 use std::sync::Arc;

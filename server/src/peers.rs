@@ -15,9 +15,10 @@ mod socket;
 mod wire;
 
 use crate::core::Core;
-use crate::edge::{Edge, Metrics};
 use crate::log;
+use crate::metrics::Metrics;
 use crate::tls::{Dialler, Handshakes};
+use crate::transport::Edge;
 use disk::Identity;
 pub(crate) use inquiry::{Asking, Greeter, Outcome};
 use node::frame::{self, Frame, Lane};

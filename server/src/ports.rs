@@ -1,12 +1,12 @@
 //! The ports of a member: which sockets it listens on, what is served there, and how they are encrypted.
 
 use crate::bootstrap::{Failed, failed};
-use crate::edge::Door;
-use crate::listeners;
 use crate::log::{self, json};
 use crate::options::Options;
 use crate::peers::PeerPort;
 use crate::tls::{Dialler, Handshakes, Made, Own, Port, Security, Wish, without_certificate};
+use crate::transport::Door;
+use crate::transport::listeners;
 use disk::urls::Url;
 use std::net::TcpListener;
 use std::sync::Arc;

@@ -4,9 +4,9 @@
 
 use crate::budgets::{Budgets, Depth};
 use crate::core::CoreEnd;
-use crate::edge::Edge;
 use crate::intake::Intake;
 use crate::log;
+use crate::transport::Edge;
 use disk::{Files, Log};
 use node::queue::{JobQueue, Queued};
 use node::work::{self, Ran, Whose};

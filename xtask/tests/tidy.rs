@@ -200,6 +200,19 @@ fn parts_of_a_member_know_the_ground_alone() {
     assert!(parts > 10, "the parts have moved: {parts} files");
 }
 
+/// Of the edge, what carries a call knows what serves it through one table.
+#[test]
+fn the_transport_knows_no_service() {
+    let files = rust_files("server/src/transport");
+    assert!(files.len() > 5, "the transport has moved: {} files", files.len());
+    for (path, text) in files {
+        let code: Vec<&str> = product(&text).map(|(_, line)| line).collect();
+        for named in code.join("\n").split("services::").skip(1) {
+            assert!(named.starts_with("table"), "{}: it names a service, not the table", path.display());
+        }
+    }
+}
+
 #[test]
 fn every_module_that_a_file_names_is_seen() {
     let named = own_modules("use crate::gate::Gate;\n// crate::health\nfn f() { crate::lessor::g(crate::Node) }");

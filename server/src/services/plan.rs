@@ -3,10 +3,10 @@
 //! The exact size is known from the index alone, so the length of a message goes out first and
 //! records are fetched piece by piece while the client takes them. Nothing is held whole.
 
-use super::frames;
-use super::reply::Reply;
-use super::status::Status;
 use crate::core::Core;
+use crate::transport::frames;
+use crate::transport::reply::Reply;
+use crate::transport::status::Status;
 use bytes::Bytes;
 use disk::fetch::{ALONE, Fetched};
 use node::Found;

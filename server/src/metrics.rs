@@ -4,7 +4,7 @@
 //! what it knows (flushes, peers). What the core knows is copied in when someone looks
 //! ([`Metrics::refresh`]), so that nothing is spent on numbers nobody reads.
 
-use super::methods::Methods;
+use crate::transport::methods::Methods;
 use node::{Held, Status};
 use prometheus::{
     CounterVec, Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
@@ -375,7 +375,7 @@ impl Metrics {
         big(&self.proposals_applied, status.applied);
         big(&self.proposals_pending, status.pending);
         big(&self.quota_bytes, status.quota);
-        big(&self.db_total_bytes, super::maintenance::db_size(status));
+        big(&self.db_total_bytes, db_size(status));
         big(&self.db_in_use_bytes, status.live_bytes);
         big(&self.reclaim_runs, status.reclaimed.runs);
         big(&self.reclaimed_bytes, status.reclaimed.bytes);
@@ -457,6 +457,11 @@ impl Metrics {
 
 fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// Never 0 and never below what is in use: stock tools divide the one by the other.
+pub(crate) fn db_size(now: &node::Status) -> u64 {
+    now.disk_bytes.max(now.live_bytes).max(1)
 }
 
 /// etcd's name of an alarm; numbers it does not know are shown as such.

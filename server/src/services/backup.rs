@@ -6,11 +6,11 @@
 //! an open page of each level of a tree, so a backup costs the same memory whatever its size
 //! (and 16 bytes for each row that the last compaction left). The client's window sets the pace.
 
-use super::call::Call;
 use super::maintenance::storage_version;
-use super::status::Status;
 use crate::core::Core;
 use crate::log;
+use crate::transport::call::Call;
+use crate::transport::status::Status;
 use bolt::{Diverged, Plan, Planner, Writer};
 use node::{Answer, Request};
 use sha2::{Digest, Sha256};

@@ -1,12 +1,11 @@
 //! Users, roles, passwords and tokens.
 
-use super::call::{Call, Edge};
 use super::kv::propose;
-use super::status::{Code, Status};
 use crate::passwords::Failed;
+use crate::transport::call::Call;
+use crate::transport::status::{Code, Status};
 use base64::Engine;
 use bytes::Bytes;
-use http::HeaderMap;
 use node::{Answer, AuthAnswer, AuthQuery, Request, Who};
 use store::auth::{AuthCommand, encode_permission};
 use store::command::field;
@@ -15,23 +14,10 @@ use store::protobuf::{self, Fields};
 /// A login is tried again when users or roles change under it, so often.
 const LOGINS: usize = 16;
 
-/// Who asks. `name`: the common name of the client's certificate, if one was asked for; a token goes before it.
-pub(crate) fn identity_of(edge: &Edge, metadata: &HeaderMap, name: Option<&str>) -> Who {
-    let token = metadata.get("token").or_else(|| metadata.get(http::header::AUTHORIZATION));
-    match (token, name) {
-        (Some(token), _) => {
-            let token = token.to_str().unwrap_or_default();
-            edge.core().settings().tokens.read(token.strip_prefix("Bearer ").unwrap_or(token))
-        }
-        (None, Some(name)) => Who::Certified { user: name.into() },
-        (None, None) => Who::Nobody,
-    }
-}
-
 impl From<Failed> for Status {
     fn from(failed: Failed) -> Status {
         match failed {
-            Failed::Crowded => super::status::TOO_MANY_REQUESTS,
+            Failed::Crowded => crate::transport::status::TOO_MANY_REQUESTS,
             Failed::TooLong => Status::new(Code::Unknown, "bcrypt: password length exceeds 72 bytes"),
             Failed::Broken => Status::new(Code::Internal, "kvorum: a password could not be hashed"),
         }

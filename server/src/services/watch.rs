@@ -2,10 +2,10 @@
 //!
 //! Everything a watch means is decided there; here are the clock, the transport and the bytes.
 
-use super::call::Call;
-use super::frames::HEAD;
-use super::status::{self, Status};
 use crate::core::{Core, Stream};
+use crate::transport::call::Call;
+use crate::transport::frames::HEAD;
+use crate::transport::status::{self, Status};
 use bytes::Bytes;
 use disk::fetch::Fetched;
 use node::watch::{CreateRequest, FromClient, Limits, OutEvent, Response, StreamOut, WatchStream};

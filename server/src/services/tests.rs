@@ -2,10 +2,10 @@
 
 mod joined;
 
-use super::{Edge, frames, serve};
 use crate::core::{Answered, Core, Delivery, Shared, hand_out};
 use crate::intake::{Batch, ToCore};
 use crate::settings::Settings;
+use crate::transport::{Door, Edge, frames, serve};
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use http_body_util::{BodyExt, Full};
@@ -103,7 +103,7 @@ async fn stage(settings: Settings, mut play: impl FnMut(&Ask) -> Option<Answer> 
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let edge = Edge::new(core.clone());
-    tokio::spawn(serve(listener, edge.clone(), super::Door::All, crate::tls::Security::Plain));
+    tokio::spawn(serve(listener, edge.clone(), Door::All, crate::tls::Security::Plain));
     Stage { address, edge, core, shared, told }
 }
 

@@ -2,11 +2,11 @@
 
 use super::frames::Unframer;
 use super::methods::{Method, Methods};
-use super::metrics::{Calls, Metrics};
 use super::reply::Reply;
 use super::status::{self, Status};
 use crate::budgets::{Account, Budget};
 use crate::core::{Answered, Core};
+use crate::metrics::{Calls, Metrics};
 use crate::passwords::Passwords;
 use crate::tls::Secured;
 use bytes::Bytes;

@@ -1,10 +1,10 @@
 //! Status, alarms, hashes, leadership.
 
-use super::call::Call;
 use super::kv::propose;
-use super::metrics::alarm_name;
 use super::plan;
-use super::status::{self, Status};
+use crate::metrics::{alarm_name, db_size};
+use crate::transport::call::Call;
+use crate::transport::status::{self, Status};
 use bytes::Bytes;
 use node::{Answer, Request};
 use store::command::{self, AlarmAction};
@@ -47,11 +47,6 @@ pub(crate) async fn status(call: &mut Call) -> Result<(), Status> {
     protobuf::write_int(&mut rest, 12, quota);
     protobuf::write_message(&mut rest, 13, &[]);
     call.answer(now.revision, now.term, &rest)
-}
-
-/// Never 0 and never below what is in use: stock tools divide the one by the other.
-pub(crate) fn db_size(now: &node::Status) -> u64 {
-    now.disk_bytes.max(now.live_bytes).max(1)
 }
 
 /// The storage version follows the cluster's; empty until that is decided.

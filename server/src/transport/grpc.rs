@@ -1,12 +1,13 @@
 //! From an HTTP request to a call and back: gRPC over HTTP/2.
 
 use super::call::{Call, Edge, Requests, Tally};
-use super::handlers;
 use super::methods::Method;
 use super::reply::{self, Body, Queue, Reply, Speech};
 use super::status::Status;
+use crate::services::table;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
+use node::Who;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -128,13 +129,13 @@ pub(crate) fn begin(
     let reply = Reply::new(queue.clone(), speech, method.wire, calls.sent.clone());
     let received = calls.received.clone();
     let tally = Tally::new(edge, method);
-    let wants_leader = handlers::wants_leader(metadata);
+    let wants_leader = wants_leader(metadata);
     // The gateway's own certificate speaks for nobody.
     let certified = speech == Speech::Grpc && edge.core().settings().client_cert_auth;
     let name = edge.common_name().filter(|_| certified);
-    let who = super::auth::identity_of(edge, metadata, name.map(|name| &**name));
+    let who = identity_of(edge, metadata, name.map(|name| &**name));
     let call = Call { edge: edge.clone(), who, wants_leader, deadline, requests, reply, received, tally };
-    let work = handlers::handle(method, metadata, call, &queue);
+    let work = table::handle(method, metadata, call, &queue);
     Begun(Some(Body::of(queue, work, speech, edge.metrics().client_sent_bytes.clone())))
 }
 
@@ -151,6 +152,24 @@ impl Future for Begun {
         let body = self.0.as_mut().expect("polled after it was over");
         let refusal = std::task::ready!(body.poll_begun(cx));
         Poll::Ready((self.0.take().expect("just seen"), refusal))
+    }
+}
+
+/// Metadata `hasleader: true`: the client wants an error rather than to wait for a leader.
+fn wants_leader(metadata: &HeaderMap) -> bool {
+    metadata.get("hasleader").is_some_and(|value| value.as_bytes() == b"true")
+}
+
+/// Who asks. `name`: the common name of the client's certificate, if one was asked for; a token goes before it.
+fn identity_of(edge: &Edge, metadata: &HeaderMap, name: Option<&str>) -> Who {
+    let token = metadata.get("token").or_else(|| metadata.get(http::header::AUTHORIZATION));
+    match (token, name) {
+        (Some(token), _) => {
+            let token = token.to_str().unwrap_or_default();
+            edge.core().settings().tokens.read(token.strip_prefix("Bearer ").unwrap_or(token))
+        }
+        (None, Some(name)) => Who::Certified { user: name.into() },
+        (None, None) => Who::Nobody,
     }
 }
 

@@ -1,9 +1,7 @@
 //! How many writes to its socket an answer takes.
 
 use super::*;
-use crate::edge::Door;
-use crate::edge::accept::connection;
-use crate::edge::cork::Spares;
+use crate::transport::{Door, Spares, connection};
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::atomic::AtomicUsize;

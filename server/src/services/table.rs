@@ -1,10 +1,12 @@
-//! From a method to the code that serves it, after what every call is checked for.
+//! The one table: from a method to the code that serves it, after what every call is checked for, and to the
+//! pages for everything that is no gRPC.
 
-use super::call::Call;
-use super::methods::Method;
-use super::reply::{Queue, Work};
-use super::status::{self, Status};
+pub(crate) use super::pages::{not_grpc, serve as page, serve_metrics as metrics_page};
 use super::{auth, backup, cluster, health, kv, lease, maintenance, range, watch};
+use crate::transport::call::Call;
+use crate::transport::methods::Method;
+use crate::transport::reply::{Queue, Work};
+use crate::transport::status::{self, Status};
 use http::HeaderMap;
 use std::future::Future;
 use std::pin::Pin;
@@ -150,11 +152,6 @@ fn check(method: &Method, metadata: &HeaderMap, call: &Call) -> Result<(), Statu
         return Err(status::NO_LEADER);
     }
     Ok(())
-}
-
-/// Metadata `hasleader: true`: the client wants an error rather than to wait for a leader.
-pub(crate) fn wants_leader(metadata: &HeaderMap) -> bool {
-    metadata.get("hasleader").is_some_and(|value| value.as_bytes() == b"true")
 }
 
 /// Versions are counted by name; anything else a client may write is not, so that clients

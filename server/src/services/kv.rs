@@ -1,10 +1,10 @@
 //! Put, DeleteRange, Txn, Compact. Ranges have a page of their own ([`super::range`]).
 
-use super::call::Call;
 use super::plan::{self, Plan};
-use super::status::{self, Status};
 use crate::budgets::What;
 use crate::core::Answered;
+use crate::transport::call::Call;
+use crate::transport::status::{self, Status};
 use bytes::Bytes;
 use node::{Answer, Request};
 use store::Reply;

@@ -5,8 +5,9 @@
 
 use super::call::Edge;
 use super::cork::{Cork, Spares};
+use super::grpc;
 use super::reply::Body;
-use super::{grpc, http as pages};
+use crate::services::table;
 use crate::tls::{Met, Security};
 use http::{Request, Response, Version};
 use hyper::body::Incoming;
@@ -137,7 +138,7 @@ async fn secure(socket: TcpStream, spares: Spares, edge: Edge, door: Door, secur
 }
 
 /// Any byte stream: a plain socket, or TLS over one.
-pub(super) async fn connection<S>(
+pub(crate) async fn connection<S>(
     mut socket: S,
     spares: Spares,
     edge: Edge,
@@ -231,9 +232,9 @@ fn answer(edge: Edge, door: Door, request: Request<Incoming>) -> Answering {
     }
     Answering::Other(Box::pin(async move {
         match door {
-            Door::Grpc => pages::not_grpc(),
-            Door::Metrics => pages::serve_metrics(&edge, &request).await,
-            Door::All | Door::Http => pages::serve(edge, request).await,
+            Door::Grpc => table::not_grpc(),
+            Door::Metrics => table::metrics_page(&edge, &request).await,
+            Door::All | Door::Http => table::page(edge, request).await,
         }
     }))
 }

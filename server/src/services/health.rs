@@ -1,7 +1,7 @@
 //! The health protocol of gRPC: one service, the empty name, serving once the member serves.
 
-use super::call::Call;
-use super::status::{self, Status};
+use crate::transport::call::Call;
+use crate::transport::status::{self, Status};
 use store::protobuf::{self, Fields};
 use wire::Code;
 

@@ -4,10 +4,10 @@
 //! length goes out at once, and while one slice of the walk goes out the core is asked for the
 //! next one, unless the connection holds so much already that it must wait.
 
-use super::call::{Asker, Call};
 use super::plan::{self, Plan, Show, Values};
-use super::status::{self, Status};
 use crate::budgets::{Hold, Share, What};
+use crate::transport::call::{Asker, Call};
+use crate::transport::status::{self, Status};
 use disk::fetch::Fetched;
 use node::{Answer, Found, RangeStart, Refusal, Request, Slice};
 use std::collections::VecDeque;

@@ -1,10 +1,10 @@
 //! The plain HTTP pages of a member: version, health, metrics.
 
-use super::call::Edge;
-use super::metrics::alarm_name;
-use super::reply::Body;
-use super::status::Status;
 use super::{gateway, maintenance};
+use crate::metrics::alarm_name;
+use crate::transport::call::Edge;
+use crate::transport::reply::Body;
+use crate::transport::status::Status;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use node::{Answer, Request as Ask};

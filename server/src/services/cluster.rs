@@ -1,7 +1,7 @@
 //! Who belongs to the cluster.
 
-use super::call::Call;
-use super::status::Status;
+use crate::transport::call::Call;
+use crate::transport::status::Status;
 use node::{Answer, Request};
 use store::Member;
 use store::protobuf::{self, Fields};

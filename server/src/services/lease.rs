@@ -1,8 +1,8 @@
 //! Leases: grant, revoke, keep alive, time to live, list.
 
-use super::call::Call;
 use super::kv::propose;
-use super::status::Status;
+use crate::transport::call::Call;
+use crate::transport::status::Status;
 use bytes::Bytes;
 use node::{Answer, Request};
 use std::time::Duration;

@@ -1,9 +1,9 @@
 //! The JSON gateway: the same handlers, asked and answered in JSON.
 
-use super::call::{Edge, Requests};
-use super::grpc;
-use super::reply::{Body, Speech};
-use super::status::Status;
+use crate::transport::call::{Edge, Requests};
+use crate::transport::grpc;
+use crate::transport::reply::{Body, Speech};
+use crate::transport::status::Status;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 
