@@ -24,6 +24,7 @@
 
 mod decode;
 mod encode;
+mod error;
 mod quote;
 mod scalar;
 mod scan;
@@ -31,36 +32,14 @@ mod scan;
 mod tests;
 mod token;
 
-use std::fmt;
-
 use bytes::Bytes;
 
+pub use self::error::JsonError;
 use self::{
     encode::{Style, encode, push_string},
     scan::{Scan, scan},
 };
 use crate::{Code, Method, methods::MessageShape};
-
-/// A body that is not the request it should be, or a response that is not the
-/// message it should be. The gateway answers the former with
-/// [`Code::InvalidArgument`] and this text.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct JsonError(pub String);
-
-impl JsonError {
-    /// The original separates its prefix by a space that does not break.
-    fn proto(text: &str) -> JsonError {
-        JsonError(format!("proto:\u{a0}{text}"))
-    }
-}
-
-impl fmt::Display for JsonError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for JsonError {}
 
 /// The bytes of the request that a body describes: of its first value, or the
 /// default message if it is empty.
