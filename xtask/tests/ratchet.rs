@@ -19,7 +19,7 @@ const BOUNDS: [(&str, usize, usize); 17] = [
     ("ctl", 49, 2),
     ("disk", 50, 91),
     ("kvorum", 19, 0),
-    ("node", 94, 480),
+    ("node", 94, 267),
     ("server", 117, 0),
     ("sim", 120, 500),
     ("store", 46, 0),
