@@ -164,8 +164,8 @@ fn no_crate_or_module_without_an_owner() {
 }
 
 /// What every part of a member may use. Among themselves these have their own order.
-const NODE_GROUND: [&str; 10] =
-    ["config", "frame", "ground", "io", "jobs", "permit", "queue", "scan", "work", "writing"];
+const NODE_GROUND: [&str; 11] =
+    ["config", "frame", "ground", "io", "jobs", "pace", "permit", "queue", "scan", "work", "writing"];
 
 /// Files of `node/src` that put parts together, or stand beside the member. Every other file is a part.
 const NODE_WHOLE: [&str; 5] = ["lib", "member", "offline", "recover", "watch"];
