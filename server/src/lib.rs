@@ -2,7 +2,7 @@
 //!
 //! For whoever runs `kvorum server` in place of `etcd`. Two sides: the *edge* (clients: gRPC,
 //! JSON, HTTP) and the *process* (flags, log, data directory, threads, peers, signals). Both
-//! talk to the core thread through [`core::Core`] and never touch the member itself.
+//! talk to the core thread through `core::Core` and never touch the member itself.
 //!
 //! It refuses to decide anything about data: what a request does is the store's, what is
 //! agreed is consensus', in which order is the node's. It refuses flags that it cannot
