@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
-use wire::{Rpc, etcdserverpb as pb, mvccpb::KeyValue};
+use wire::{Rpc, etcdserverpb as pb};
 
 use super::{
     copy::copy_dir,
@@ -321,14 +321,11 @@ impl Life {
     }
 }
 
-/// By key, for comparing.
-pub fn by_key(kvs: Vec<KeyValue>) -> BTreeMap<Bytes, KeyValue> {
-    kvs.into_iter().map(|kv| (kv.key.clone(), kv)).collect()
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::read::by_key;
     use super::*;
+    use wire::mvccpb::KeyValue;
 
     fn pair(key: &str, value: &str, revision: i64) -> KeyValue {
         KeyValue {
