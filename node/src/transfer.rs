@@ -251,7 +251,7 @@ impl Transfer {
     /// The state of this member is of no use, and its log is whole from behind entry `least` on: the leader's
     /// state is asked for.
     pub(crate) fn want_state(&mut self, g: &mut Ground, least: u64) {
-        if self.receiving.is_some() || g.leader == 0 || g.is_leader() || g.now < self.asked_state.1 {
+        if !self.takes_state(g) || g.leader == 0 || g.is_leader() || g.now < self.asked_state.1 {
             return;
         }
         self.token += 1;
@@ -260,10 +260,19 @@ impl Transfer {
         g.send(g.leader, Frame::StateWanted { boot: g.config.boot, token: self.token, least });
     }
 
+    /// No state is on its way, or its sender leads no longer and has sent nothing for a while: it may be dead,
+    /// and its patience is long.
+    fn takes_state(&self, g: &Ground) -> bool {
+        self.receiving.as_ref().is_none_or(|receiving| {
+            let silent = g.now - receiving.moved >= ASK_STATE;
+            receiving.beside_log && !receiving.swaps() && receiving.from != g.leader && silent
+        })
+    }
+
     /// The answer. `wanted`: it still is.
     pub(crate) fn on_state_offer(&mut self, g: &mut Ground, from: Caller, manifest: Bytes, wanted: bool) {
         let asked = Caller { member: g.leader, boot: g.config.boot, token: self.asked_state.0 };
-        if !wanted || from != asked || self.receiving.is_some() {
+        if !wanted || from != asked || !self.takes_state(g) {
             return;
         }
         let from = from.member;
