@@ -156,6 +156,7 @@ impl Sim {
             }
             Phase::Safety => {
                 self.weigh_forwards();
+                self.weigh_pulls();
                 self.goodput = self.oracle.committed_bytes() * SECOND / now;
                 self.repair();
                 Phase::Repair { deadline: now + 60 * SECOND }
