@@ -76,6 +76,8 @@ pub enum Planted {
     EmptyStateWritten,
     MendedTooFar,
     StandingsUnheard,
+    StartSpoils,
+    DoubtForEver,
 }
 
 #[derive(Debug)]
@@ -512,6 +514,18 @@ pub const BANK: &[Entry] = &[
         name: "standings-unheard",
         breaks: "members in doubt do not hear how the others stand",
         found_by: &["V-1", "V-2", "V-4", "V-6"],
+    },
+    Entry {
+        bug: Planted::StartSpoils,
+        name: "start-spoils",
+        breaks: "a start changes a bit of a record that a checkpoint names",
+        found_by: &["D-8"],
+    },
+    Entry {
+        bug: Planted::DoubtForEver,
+        name: "doubt-for-ever",
+        breaks: "a member whose doubt is over goes on saying that it is in doubt",
+        found_by: &["V-6"],
     },
 ];
 

@@ -96,6 +96,12 @@ impl Sim {
         Manifest::decode(newest, &Bytes::from(disk.peek(newest)?)).ok()
     }
 
+    /// A file that the newest checkpoint names, and how many bytes of it.
+    pub(crate) fn first_named(&self, who: usize) -> Option<(String, u64)> {
+        let files = named(&self.newest_manifest(who)?);
+        files.into_iter().map(|(name, len, _)| (name, len)).find(|(_, len)| *len > HEADER as u64)
+    }
+
     /// Before a start.
     pub(crate) fn all_kept(&self, who: usize) -> Option<Kept> {
         self.kept(who, "a start", None)

@@ -62,6 +62,7 @@ impl Sim {
         disk.set_lies(plants::lies_at_start(self.planted));
         let writes = self.all_kept(who);
         let recovered = guarded(|| Node::recover(config.clone(), &files, &mut out));
+        self.plant_in_start(who);
         self.check_own_write(who, writes);
         disk.set_lies(plants::lies(self.planted));
         let recovered = match recovered {
@@ -282,7 +283,8 @@ impl Sim {
 
     /// Holds what the member says of itself against the log.
     pub(super) fn observe(&mut self, who: usize) {
-        let status = self.probe(who);
+        let mut status = self.probe(who);
+        self.plant_in_status(who, &mut status);
         let fresh = self.oracle.on_status(self.now, who, &status);
         for done in &fresh {
             if !done.expired.is_empty() {

@@ -70,6 +70,22 @@ impl Sim {
         }
     }
 
+    /// Behind what a start writes.
+    pub(super) fn plant_in_start(&mut self, who: usize) {
+        let spoils = self.is(Planted::StartSpoils) && !self.is_hurt(who);
+        if let Some((name, len)) = self.first_named(who).filter(|_| spoils) {
+            self.members[who].disk.rot_bit(&format!("state/{name}"), len as usize - 1);
+        }
+    }
+
+    /// What a member says of itself.
+    pub(super) fn plant_in_status(&mut self, who: usize, status: &mut Status) {
+        if self.is(Planted::DoubtForEver) {
+            let before = &self.members[who].up.as_ref().expect("up").status;
+            status.doubt |= before.doubt;
+        }
+    }
+
     /// Before a job of the background. True: what is rotten must be put back behind it.
     pub(super) fn plant_before_job(&mut self, who: usize, work: &Job) -> bool {
         let disk = self.members[who].disk.clone();
