@@ -185,6 +185,18 @@ impl Backups {
         }
     }
 
+    /// Nothing of the state is told any more.
+    pub(crate) fn refuse_all(&mut self, g: &mut Ground, reason: &str) {
+        let ids: Vec<u64> = self.active.keys().copied().collect();
+        for id in ids {
+            let waiter = self.active[&id].stage.waiter();
+            self.end(g, id);
+            if let Some(waiter) = waiter {
+                g.answer(waiter, Answer::BackupFailed { reason: reason.into() });
+            }
+        }
+    }
+
     /// A snapshot replaces the state, pins and all: backups of the old one end.
     pub(crate) fn end_all(&mut self, g: &mut Ground) {
         for active in std::mem::take(&mut self.active).into_values() {

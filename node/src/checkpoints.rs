@@ -387,6 +387,13 @@ impl Checkpoints {
         self.want(g.store.applied().index);
     }
 
+    /// Nothing of the state is told any more.
+    pub(crate) fn end_physical_with(&mut self, g: &mut Ground, refusal: Refusal) {
+        for (waiter, ..) in std::mem::take(&mut self.physical) {
+            g.refuse(waiter, refusal);
+        }
+    }
+
     fn answer_physical(&mut self, g: &mut Ground) {
         if self.physical.is_empty() || g.store.swept() < g.store.compacted() {
             return;

@@ -42,6 +42,13 @@ impl Listings {
         }
     }
 
+    /// Nothing of the state is told any more.
+    pub(crate) fn end_all_with(&mut self, g: &mut Ground, refusal: Refusal) {
+        for listing in std::mem::take(&mut self.queue) {
+            g.refuse(listing.waiter, refusal);
+        }
+    }
+
     pub(crate) fn cancel(&mut self, g: &mut Ground, waiter: Waiter, timed_out: bool) -> bool {
         let before = self.queue.len();
         self.queue.retain(|listing| listing.waiter != waiter);

@@ -583,12 +583,15 @@ impl Node {
         }
     }
 
-    /// The state must not be served: reads, watches and hashes end or wait, and this member does not lead.
+    /// The state must not be served: what waits for something of it ends or waits on, and this member does not lead.
     fn bar(&mut self) {
         let g = &mut self.ground;
         self.health.bar(g);
         self.walks.end_all_with(g, Refusal::User(store::Error::Corrupt));
         self.hashes.end_all_with(g, Refusal::User(store::Error::Corrupt));
+        self.listings.end_all_with(g, Refusal::User(store::Error::Corrupt));
+        self.checkpoints.end_physical_with(g, Refusal::User(store::Error::Corrupt));
+        self.backups.refuse_all(g, "the member's state differs from that of the others: it is CORRUPT");
         self.watches.reset(g);
         self.health.give_up_leadership(g);
     }

@@ -70,6 +70,24 @@ pub(crate) enum Then {
 }
 
 impl Then {
+    /// The answer says something of keys, leases or users.
+    pub(crate) fn tells_state(&self) -> bool {
+        match self {
+            Then::Range { .. }
+            | Then::ReadTxn { .. }
+            | Then::Auth { .. }
+            | Then::TimeToLive { .. }
+            | Then::TtlKnown { .. } => true,
+            Then::Members
+            | Then::Barrier
+            | Then::KeepAlive { .. }
+            | Then::ForeignIndex { .. }
+            | Then::ForeignKeepAlive { .. }
+            | Then::ForeignTimeToLive { .. }
+            | Then::Deadlines { .. } => false,
+        }
+    }
+
     /// The lease that its asker wants to renew.
     fn renews(&self) -> Option<i64> {
         match self {

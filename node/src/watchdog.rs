@@ -60,6 +60,8 @@ pub(crate) struct Watchdog {
     told: u64,
     /// The tick at which this member began to lead.
     leads_since: u64,
+    /// The last tick in which it had applied nothing of its term: a leader answers reads from then on.
+    serves_since: u64,
     /// As leader, something is overdue.
     overdue: Option<Overdue>,
 }
@@ -86,7 +88,7 @@ impl Watchdog {
 
     pub(crate) fn leader_changed(&mut self, g: &Ground) {
         self.overdue = None;
-        self.leads_since = g.now;
+        (self.leads_since, self.serves_since) = (g.now, g.now);
     }
 
     /// What a peer said of itself.
@@ -113,6 +115,10 @@ impl Watchdog {
         let timeout = g.config.election_ticks();
         // What waited under another leader is not this one's fault.
         let led = g.now - self.leads_since;
+        if g.store.applied().term < g.consensus.term() {
+            self.serves_since = g.now;
+        }
+        let ages = Ages { read: ages.read.min(g.now - self.serves_since), ..ages };
         let found = ages.overdue(timeout).filter(|_| g.is_leader() && led >= timeout);
         let Some((words, times)) = found else {
             self.overdue = None;

@@ -436,7 +436,7 @@ impl Sim {
         self.planted == Some(bug)
     }
 
-    fn config(&self, who: usize) -> node::Config {
+    pub(crate) fn config(&self, who: usize) -> node::Config {
         let member = &self.members[who];
         // Lives and members differ; two runs of a seed do not.
         let boot = (member.id << 32) | (member.life + 1);

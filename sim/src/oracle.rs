@@ -221,6 +221,13 @@ impl Oracle {
         self.seats.iter().filter_map(|s| s.durable.keys().next_back()).copied().max().unwrap_or(0).max(self.last())
     }
 
+    /// Last entry and commit index that the disk of a member has flushed.
+    pub fn flushed(&self, who: usize) -> (u64, u64) {
+        let seat = &self.seats[who];
+        let last = seat.durable.keys().next_back().copied().unwrap_or(0);
+        (last.max(seat.base), seat.durable_hard.commit)
+    }
+
     /// Holds a recovered log against what was flushed: (check, what is wrong).
     fn compare_recovered(
         &self,

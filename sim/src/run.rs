@@ -130,6 +130,14 @@ impl Sim {
         self.standing().iter().all(|&i| self.members[i].up.is_some())
     }
 
+    /// What a narrow link needs to carry the largest state twice: once in vain, for a snapshot that is
+    /// already old.
+    fn carrying(&self) -> Time {
+        let lives = self.members.iter().filter_map(|member| member.up.as_ref());
+        let most = lives.map(|life| life.status.disk_bytes).max().unwrap_or(0);
+        (2 * most * SECOND).checked_div(self.plan.bandwidth).unwrap_or(0)
+    }
+
     /// No job waits any more for a lane that hung.
     fn lanes_go(&self) -> bool {
         self.members.iter().all(|m| m.hung.iter().all(|&until| until <= self.now))
@@ -173,7 +181,7 @@ impl Sim {
             }
             Phase::Write { written: true, .. } => {
                 let flood = if self.plan.leases > 0 { 30 * SECOND } else { 0 };
-                Phase::Converge { deadline: now + patience(10) + 10 * SECOND + flood }
+                Phase::Converge { deadline: now + patience(10) + 10 * SECOND + flood + self.carrying() }
             }
             Phase::Write { since, deadline, .. } => {
                 if now > deadline {

@@ -238,8 +238,14 @@ impl Sim {
             }
         };
         hurt.target = self.oracle.last_durable();
-        let rotten = hurt.rotten.clone();
+        let (rotten, right) = (hurt.rotten.clone(), hurt.right.clone());
         if !done {
+            self.hurts.remove(&who);
+            return;
+        }
+        if story.all && story.harm.is_silent() && self.nobody_could_know(who) {
+            self.tell(Some(who), "spared", 0, 0, || format!("{:?}: nobody could know what is lost", story.harm));
+            self.members[who].disk.restore(&right.expect("remembered before the harm"));
             self.hurts.remove(&who);
             return;
         }

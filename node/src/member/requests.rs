@@ -167,6 +167,10 @@ impl Node {
         if let Err(error) = guard.check(&g.store) {
             return g.refuse(waiter, Refusal::User(error));
         }
+        // Asked while the state was right, and answered only now.
+        if self.health.willing().corrupt && then.tells_state() {
+            return g.refuse(waiter, Refusal::User(store::Error::Corrupt));
+        }
         match then {
             Then::Range { query, stream, keep } => self.begin_range(waiter, query, stream, keep),
             Then::ReadTxn { body } => self.read_txn(waiter, &guard, body),
