@@ -514,6 +514,7 @@ impl Disk {
         self.lock().lies = lies;
     }
 
+    /// What it does wrong now.
     pub fn lies(&self) -> Lies {
         self.lock().lies
     }

@@ -246,6 +246,7 @@ pub struct Plan {
     pub small_budgets: bool,
     /// Percent of the kills behind whose next start the power goes.
     pub killed_then_power: u64,
+    /// What happens to snapshots under way.
     pub pulls: Pulls,
     /// Percent of the starts without a state that end in a clean stop soon.
     pub stops_empty: u64,

@@ -59,24 +59,43 @@ pub enum Planted {
     RootUnflushed,
     RecordsLeftOut,
     VoteBeforeSync,
+    /// A checkpoint names records that were not verified while they were measured.
     DamageBlessed,
+    /// An install that replaced the state says that the old one stands.
     InstallDenied,
+    /// A leader whose disk or apply hangs believes that nobody else is able, and keeps what others ask it.
     LeaderStays,
+    /// A piece of a snapshot counts only within 50 ms.
     PiecesHurried,
+    /// An install begins again from its first byte after each broken connection.
     InstallFromStart,
+    /// The snapshot of a dead sender keeps the offers of others out for a minute.
     OfferShutOut,
+    /// A spare file of the log keeps its name when it is used, and is used again.
     SpareTwice,
+    /// A member with an older copy of its disk is not told of it by the others.
     PeersForget,
+    /// The newest log file is an older copy of itself.
     OlderLogFile,
+    /// An open file is kept by its name when another file takes that name.
     HandleKept,
+    /// The mark of a wrong state stays when the state was replaced.
     CorruptKept,
+    /// A page inside the newest log file has what another page of it has.
     PageMisplaced,
+    /// The state that a member is given ends below the beginning of its log.
     StateBelowLog,
+    /// Names of checkpoints are not flushed at a start.
     ManifestUnflushed,
+    /// A member without a state that stops cleanly writes its empty state down.
     EmptyStateWritten,
+    /// A mend writes over the record behind the damaged ones.
     MendedTooFar,
+    /// Members in doubt do not hear how the others stand.
     StandingsUnheard,
+    /// A start changes a bit of a record that a checkpoint names.
     StartSpoils,
+    /// A member whose doubt is over goes on saying that it is in doubt.
     DoubtForEver,
 }
 

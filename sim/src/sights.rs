@@ -41,7 +41,9 @@ pub enum Sight {
     SpaceAlarm,
     Differs,
     KilledThenPower,
+    /// Snapshots under way lose connections and senders.
     PullBroken,
+    /// A member stops cleanly before it has a state.
     StoppedEmpty,
 }
 

@@ -46,13 +46,7 @@ impl Sim {
     /// A member in doubt, or one that answers nothing, had time enough to be neither: nobody lost anything,
     /// and all are up, connected and well.
     pub(crate) fn watch_doubts(&mut self) {
-        let held = |sim: &Sim, who: usize| {
-            sim.members[who].up.as_ref().and_then(|life| {
-                life.barred.then_some("answers nothing").or(life.status.doubt.then_some("is in doubt"))
-            })
-        };
-        let holds: Vec<(usize, &str)> =
-            (0..self.members.len()).filter_map(|who| held(self, who).map(|how| (who, how))).collect();
+        let holds = self.who_holds();
         if holds.is_empty() || !self.all_are_well() {
             return self.vigil.held.clear();
         }
@@ -71,6 +65,28 @@ impl Sim {
                 return self.fail("V-6", text);
             }
         }
+    }
+
+    /// Members that are in doubt or answer nothing, and which of both.
+    fn who_holds(&self) -> Vec<(usize, &'static str)> {
+        let how = |who: usize| {
+            let life = self.members[who].up.as_ref()?;
+            let doubts = life.status.doubt.then_some("is in doubt");
+            life.barred.then_some("answers nothing").or(doubts).map(|how| (who, how))
+        };
+        (0..self.members.len()).filter_map(how).collect()
+    }
+
+    /// In peace. `late`: by now nobody may. Where somebody is gone for ever a doubt may last.
+    pub(crate) fn nobody_holds(&mut self, late: bool) -> bool {
+        if self.members.iter().any(|member| member.gone) {
+            return true;
+        }
+        let Some(&(who, how)) = self.who_holds().first() else { return true };
+        if late {
+            self.fail("V-6", format!("m{} {how} in peace, and does not end", who + 1));
+        }
+        false
     }
 
     /// As the newest checkpoint names it; None: there is none, or another state is being put in place.

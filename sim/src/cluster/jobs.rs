@@ -84,8 +84,7 @@ impl Sim {
             _ => None,
         };
         let writes = self.own_write(who, &work);
-        self.plant_in_job(who, &mut work);
-        let blessed = self.plant_before_job(who, &work);
+        let blessed = self.plant_in_job(who, &mut work);
         let armed = self.members[who].armed.remove(&lane);
         let fault = match armed {
             Some(Armed::Fail(fault)) => Some(fault),
@@ -102,10 +101,7 @@ impl Sim {
             Ok(result) => result,
             Err(panic) => return self.fail("panic", format!("m{} in a job: {panic}", who + 1)),
         };
-        if blessed {
-            let disk = self.members[who].disk.clone();
-            self.rotten_of(who).iter().for_each(|rotten| disk.rot_again(rotten));
-        }
+        self.plant_after_job(who, blessed);
         self.check_own_write(who, writes);
         let result = match result {
             Ran::Done(result) => self.plant_in_result(durable.is_some(), result),
@@ -250,7 +246,8 @@ impl Sim {
         !self.is_quiet() && life < 40
     }
 
-    pub(super) fn plant_in_job(&mut self, who: usize, work: &mut Job) {
+    /// True: [`Sim::plant_after_job`] has something to do.
+    pub(super) fn plant_in_job(&mut self, who: usize, work: &mut Job) -> bool {
         let bug = self.planted;
         match work {
             Job::Log(LogJob::Save { hard, entries, .. }) => {
@@ -300,6 +297,7 @@ impl Sim {
             }
             _ => {}
         }
+        self.plant_before_job(who, work)
     }
 }
 

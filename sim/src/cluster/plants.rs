@@ -119,6 +119,13 @@ impl Sim {
         false
     }
 
+    /// Behind it.
+    pub(super) fn plant_after_job(&mut self, who: usize, blessed: bool) {
+        let disk = self.members[who].disk.clone();
+        let rotten = if blessed { self.rotten_of(who) } else { Vec::new() };
+        rotten.iter().for_each(|rotten| disk.rot_again(rotten));
+    }
+
     /// What became of a job, as a member that makes a mistake tells it.
     pub(super) fn plant_in_result(&self, saves: bool, result: JobResult) -> JobResult {
         match (self.planted, result) {
