@@ -24,8 +24,6 @@ use std::collections::BTreeMap;
 const PATIENCE: u64 = 60_000 / TICK_MS;
 /// A state is asked for so often. Ticks.
 const ASK_STATE: u64 = 1_000 / TICK_MS;
-/// Without a piece for so long a state comes from another leader, if there is one. Ticks.
-const STILL: u64 = 5_000 / TICK_MS;
 /// A leader looks for receivers that never asked. Ticks.
 const OFFER_AGAIN: u64 = 5_000 / TICK_MS;
 
@@ -163,11 +161,6 @@ impl Receiving {
         matches!(self.stage, Stage::Finishing | Stage::RestartingLog)
     }
 
-    /// Nothing comes any more, and another member leads now: what it has may be received instead.
-    fn may_be_replaced(&self, g: &Ground) -> bool {
-        self.from != g.leader && !self.swaps() && g.now - self.moved >= STILL
-    }
-
     fn is(&self, from: u64, snapshot: &Snapshot) -> bool {
         let same = (self.from, self.snapshot.index, self.snapshot.term) == (from, snapshot.index, snapshot.term);
         same && self.snapshot.manifest == snapshot.manifest
@@ -218,8 +211,7 @@ impl Transfer {
     /// The state of this member is of no use, and its log is whole from behind entry `least` on: the leader's
     /// state is asked for.
     pub(crate) fn want_state(&mut self, g: &mut Ground, least: u64) {
-        let goes_on = self.receiving.as_ref().is_some_and(|receiving| !receiving.may_be_replaced(g));
-        if goes_on || g.leader == 0 || g.is_leader() || g.now < self.asked_state.1 {
+        if !self.takes_state(g) || g.leader == 0 || g.is_leader() || g.now < self.asked_state.1 {
             return;
         }
         self.token += 1;
@@ -228,11 +220,20 @@ impl Transfer {
         g.send(g.leader, Frame::StateWanted { boot: g.config.boot, token: self.token, least });
     }
 
+    /// No state is on its way, or its sender leads no longer and has sent nothing for a while: it may be dead,
+    /// and its patience is long.
+    fn takes_state(&self, g: &Ground) -> bool {
+        self.receiving.as_ref().is_none_or(|receiving| {
+            let silent = g.now - receiving.moved >= ASK_STATE;
+            let may_end = receiving.beside_log || !receiving.wanted;
+            may_end && !receiving.swaps() && receiving.from != g.leader && silent
+        })
+    }
+
     /// The answer. `wanted`: it still is.
     pub(crate) fn on_state_offer(&mut self, g: &mut Ground, from: Caller, manifest: Bytes, wanted: bool) {
         let asked = Caller { member: g.leader, boot: g.config.boot, token: self.asked_state.0 };
-        let goes_on = self.receiving.as_ref().is_some_and(|receiving| !receiving.may_be_replaced(g));
-        if !wanted || from != asked || goes_on {
+        if !wanted || from != asked || !self.takes_state(g) {
             return;
         }
         let from = from.member;
