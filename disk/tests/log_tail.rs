@@ -310,7 +310,7 @@ fn a_tear_is_proven_by_its_sectors() {
         }
     }
     for recycled in [false, true] {
-        assert!(tails[&(recycled, "torn")] > 400 && !tails.contains_key(&(recycled, "doubtful")), "{tails:?}");
+        assert!(tails[&(recycled, "torn")] > 300 && !tails.contains_key(&(recycled, "doubtful")), "{tails:?}");
     }
 }
 

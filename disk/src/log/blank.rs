@@ -1,6 +1,7 @@
 //! The page behind the last batch. Each batch is written with one, in the same write, so that the end of
 //! the log can be told from a batch that is gone: zeros, or anything else, in its place are damage, or a
-//! write that never finished. Every sector of it says where it stands.
+//! write that never finished. Every sector of it says where it stands. What a new file is filled with ahead
+//! of the log is such pages too, so that a write that never finished leaves one.
 
 use super::batch::Place;
 use crate::PAGE;
@@ -18,9 +19,9 @@ fn sector(id: Identity, at: Place) -> [u8; SECTOR] {
     std::array::from_fn(|position| words[position % words.len()])
 }
 
-/// The page that stands at `at` if no batch does.
-pub(super) fn page(id: Identity, at: Place) -> Vec<u8> {
-    let sectors = (at.offset..at.offset + PAGE).step_by(SECTOR);
+/// The pages that stand at `at`, over `len` bytes, if no batch does.
+pub(super) fn pages(id: Identity, at: Place, len: u64) -> Vec<u8> {
+    let sectors = (at.offset..at.offset + len).step_by(SECTOR);
     sectors.flat_map(|offset| sector(id, Place { offset, ..at })).collect()
 }
 

@@ -34,8 +34,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 pub(crate) const DIR: &str = "log";
-/// A new file is filled with zeros this far ahead of the log, in the same flush, so that a
-/// flush need not also make file system metadata durable.
+/// A new file is filled this far ahead of the log, in the same flush, so that a flush need not also make
+/// file system metadata durable.
 const FILL: u64 = 1 << 20;
 static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 
@@ -679,30 +679,18 @@ fn write_batch(
     filled: u64,
 ) -> Result<u64, Fault> {
     let offset = header.at.offset;
-    let mut end = offset + frame.size;
-    let behind = header.marked.then(|| blank::page(header.id, Place { offset: end, ..header.at }));
+    let end = offset + frame.size;
+    let marked = if header.marked { end + PAGE } else { end };
+    let to = if marked > filled { marked.next_multiple_of(FILL).min(segment.len) } else { marked };
+    let behind = blank::pages(header.id, Place { offset: end, ..header.at }, to - end);
     let mut parts: Vec<&[u8]> = Vec::with_capacity(entries.len() + 3);
     parts.push(&frame.front);
     parts.extend(entries.iter().map(|entry| &entry.data[..]).filter(|data| !data.is_empty()));
-    parts.push(&frame.back);
-    if let Some(page) = &behind {
-        parts.push(page);
-        end += PAGE;
-    }
-    let mut filled = filled;
-    if end > filled {
-        filled = end.next_multiple_of(FILL).min(segment.len);
-        let mut zeros = filled - end;
-        while zeros > 0 {
-            let step = zeros.min(ZEROS.len() as u64);
-            parts.push(&ZEROS[..step as usize]);
-            zeros -= step;
-        }
-    }
+    parts.extend([&frame.back[..], &behind]);
     segment
         .file
         .write_at(offset, &parts)
         .and_then(|()| segment.file.sync())
         .map_err(|e| Fault::io(&segment.path, offset, e))?;
-    Ok(filled)
+    Ok(filled.max(to))
 }

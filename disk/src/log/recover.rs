@@ -129,6 +129,8 @@ struct Survey {
     proof: Option<Header>,
     /// As in [`End`]; of pages before the proof, if there is one.
     nonzero_end: u64,
+    /// As in [`End`].
+    written_end: u64,
 }
 
 /// Why the chain does not go on at a place.
@@ -317,6 +319,7 @@ impl Replay {
             bytes: read_exact(&*segment.file, &segment.path, place.offset, size)?,
             marked: self.log.tip.marked,
             nonzero_end: survey.nonzero_end,
+            written_end: survey.written_end,
         })
     }
 
@@ -530,8 +533,11 @@ impl Replay {
     }
 
     fn survey_page(&self, place: Place, at: Place, page: &[u8], survey: &mut Survey) -> Result<(), Fault> {
-        if page != &super::ZEROS[..page.len()] && !blank::is_page(self.log.id, at, page) {
-            survey.nonzero_end = at.offset + PAGE;
+        if page != &super::ZEROS[..page.len()] {
+            survey.written_end = at.offset + PAGE;
+            if !blank::is_page(self.log.id, at, page) {
+                survey.nonzero_end = at.offset + PAGE;
+            }
         }
         let front = Header::decode(page).ok().filter(|(header, _)| header.at == at);
         let back = Header::decode(&page[page.len() - HEADER..])

@@ -26,8 +26,10 @@ pub(super) struct End {
     pub bytes: Vec<u8>,
     /// Behind the batch before it stood a page that says that nothing follows.
     pub marked: bool,
-    /// The end of the last page behind `place` that holds anything but zeros.
+    /// The end of the last page behind `place` that holds anything but zeros, or says that nothing follows.
     pub nonzero_end: u64,
+    /// As `nonzero_end`, of any page that is not wholly zero.
+    pub written_end: u64,
 }
 
 /// The chain as far as it goes.
@@ -80,8 +82,13 @@ pub(super) fn judge(chain: &Chain, end: Option<&End>, marks: &Marks) -> Tail {
         if marks.same_boot() {
             return Tail::Doubtful(doubt);
         }
-        // The power went in the middle of the last write, and nobody was told of it; or a batch is gone. A lone
-        // member takes it for the first.
+        // A write that never finished leaves what was there before it: in a new file a page that says that nothing
+        // follows, in a used one an earlier batch.
+        let zeros = end.bytes.iter().all(|byte| *byte == 0) && end.written_end > end.place.offset + PAGE;
+        if !zeros {
+            return Tail::Whole;
+        }
+        // A used file may hold zeros. A lone member believes that.
         return Tail::Torn(Doubt { proven_tear: true, ..doubt });
     }
     let unfinished = match marks.acknowledged() {
