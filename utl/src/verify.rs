@@ -56,6 +56,10 @@ struct Verify {
     starts_over: bool,
     /// The member has peers: a start makes good from them what is damaged.
     peers: bool,
+    /// Nothing here says whether it has. A start knows it by its flags.
+    unknown: bool,
+    /// A file of another member, which a start refuses.
+    foreign: bool,
     bar: ProgressBar,
     count: u64,
     bytes: u64,
@@ -72,6 +76,8 @@ pub fn run(call: &Call) -> Result<(), Failure> {
         doubtful: false,
         starts_over: false,
         peers: false,
+        unknown: false,
+        foreign: false,
         bar: bar(call.people, "verifying", total),
         count: 0,
         bytes: 0,
@@ -107,9 +113,9 @@ impl Verify {
         self.index_files(&manifests);
         self.segments(&manifests);
         self.unnamed(&manifests);
-        let newest = manifests.last().and_then(|manifest| manifest.image_head().ok());
+        let newest = startover::known_head(&*self.files, id).unwrap_or_default();
         let lone = newest.as_ref().is_some_and(|head| head.conf.voters == [id.member]);
-        self.peers = newest.is_some() && !lone;
+        (self.peers, self.unknown) = (newest.is_some() && !lone, newest.is_none());
         self.log(id, if lone { OnDoubt::Refuse } else { OnDoubt::Keep });
         let state = self.state(id);
         Ok(Summary { id: Some(id), state })
@@ -386,10 +392,12 @@ impl Verify {
             Ok(found) => found,
             Err(fault) => {
                 // Harmless places alone do not explain why it does not start.
+                let starts_over = fault.is_damage() && (self.peers || self.unknown);
                 if self.damages.iter().all(|damage| damage.harmless.is_some_and(|why| why != CUT)) {
                     self.fault(fault, None);
                 }
-                self.starts_over = self.peers;
+                // What is no damage a start refuses, each time.
+                self.starts_over = starts_over;
                 return None;
             }
         };

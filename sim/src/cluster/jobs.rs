@@ -102,7 +102,7 @@ impl Sim {
         };
         let result = match result {
             Ran::Done(JobResult::Failed { .. }) if durable.is_some() && self.is(Planted::FailedSaveIsSaved) => {
-                JobResult::Saved
+                JobResult::Saved { short: false }
             }
             Ran::Done(result) => result,
             Ran::Full { job: work, fault } => {
@@ -190,7 +190,7 @@ impl Sim {
         }
         let life = self.members[who].up.as_mut().expect("up");
         match &result {
-            JobResult::Saved => {
+            JobResult::Saved { .. } => {
                 life.saving = false;
                 if self.planted == Some(Planted::DiskRolledBack) {
                     let m = &mut self.members[who];
@@ -367,7 +367,8 @@ fn log_name(job: &LogJob) -> &'static str {
         LogJob::CutLog { .. } => "cut log",
         LogJob::RestartLog { .. } => "restart log",
         LogJob::ReadLog { .. } => "read log",
-        LogJob::ReleaseSpares => "release spares",
+        LogJob::ReleaseSpares { .. } => "release spares",
+        LogJob::KeepReserve => "keep reserve",
     }
 }
 
