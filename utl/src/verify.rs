@@ -136,6 +136,10 @@ impl Verify {
                 let what = format!("{what}; what is lost may have been acknowledged{lost}");
                 self.damage(&file, offset, what, harmless);
             }
+            Fault::Foreign { file, what } => {
+                self.foreign = true;
+                self.damage(&file, 0, what, None);
+            }
             other => self.damage(other.file(), other.offset().unwrap_or_default(), other.to_string(), harmless),
         }
     }
@@ -197,6 +201,7 @@ impl Verify {
                 }
                 Ok(manifest) if id.is_some_and(|id| id != manifest.id) => {
                     let Identity { cluster, member } = manifest.id;
+                    self.foreign = true;
                     self.damage(&path, 0, format!("it belongs to member {member:x} of cluster {cluster:x}"), None);
                 }
                 Ok(manifest) => manifests.push(manifest),
@@ -442,7 +447,15 @@ impl Verify {
     }
 
     fn advice(&self, starts: bool) -> &'static str {
-        if self.starts_over {
+        if self.foreign {
+            "a start refuses a file of another member. Put this member's own file in its place. If there is none, move \
+             the other one away and verify again: it says what is missing then."
+        } else if self.starts_over && !self.peers {
+            "nothing here says whether this member has peers. If it has, start it with the --initial-cluster that the \
+             cluster was founded with, while the others are a majority: it starts over, and installs a snapshot of the \
+             leader. If it was alone, keep this directory and restore the newest snapshot (kvorum utl snapshot restore). \
+             Bytes that change by themselves point to the disk, so look at it."
+        } else if self.starts_over {
             "start it, while the other members are a majority: it starts over, and installs a snapshot of the leader. \
              Bytes that change by themselves point to the disk, so look at it."
         } else if self.damages.iter().any(|damage| damage.harmless == Some(CUT)) {
