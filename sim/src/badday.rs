@@ -1,6 +1,6 @@
 //! What the new sights draw for a seed: harms to disks, and settings. One stream for each sight.
 
-use crate::plan::{Fault, MS, Plan, SECOND, Who};
+use crate::plan::{Fault, MS, Plan, Pulls, SECOND, Who};
 use crate::rng::Rng;
 use crate::sights::Sight;
 use crate::trace::Time;
@@ -165,7 +165,7 @@ fn share(sight: Sight) -> u64 {
     match sight {
         Sight::BigValues => 10,
         Sight::ManyLeases => 2,
-        Sight::Differs => 8,
+        Sight::Differs | Sight::StoppedEmpty => 8,
         Sight::Bandwidth => 20,
         _ => 15,
     }
@@ -233,6 +233,25 @@ fn settings(plan: &mut Plan, sight: Sight, rng: &mut Rng) {
         Sight::Differs => {
             plan.digest_every = *rng.pick(&[8, 32, 64]);
             plan.until += 10 * SECOND;
+        }
+        Sight::PullBroken if plan.members > 1 => {
+            plan.pulls = Pulls { breaks: *rng.pick(&[10, 30, 50]), dies: *rng.pick(&[0, 10, 30]) };
+            // Snapshots of some pieces, and somebody who needs one.
+            plan.checkpoint_bytes = plan.checkpoint_bytes.min(16 << 10);
+            (plan.segment_bytes, plan.log_segment_bytes) = (16 << 10, 16 << 10);
+            plan.workload.value = plan.workload.value.max(3_000);
+            plan.workload.long = plan.workload.long.max(30);
+            for at in [3, 16] {
+                let who = Who::Nth(rng.below(plan.members as u64) as usize);
+                plan.faults.push((at * SECOND, Fault::Crash { who, power: false, down: 6 * SECOND }));
+            }
+            plan.until += 10 * SECOND;
+        }
+        Sight::StoppedEmpty if plan.members > 1 => {
+            plan.stops_empty = 70;
+            let (who, behind) = (Who::Nth(rng.below(7) as usize), 0);
+            let story = Story { harm: Harm::StateGone, who, behind, end: End::Kill, all: false, down: SECOND };
+            plan.faults.push((rng.between(5, 20) * SECOND, Fault::Hurt(story)));
         }
         Sight::LaneHung => {
             plan.small_budgets = true;

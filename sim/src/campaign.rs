@@ -3,7 +3,7 @@
 use crate::marks::{ALL, Marks};
 use crate::plan::Plan;
 use crate::planted::{BANK, Entry};
-use crate::run::{Verdict, run, run_plan};
+use crate::run::{Verdict, run_plan};
 use crate::sights::{Sight, Sights};
 use crate::trace::Mode;
 use std::collections::BTreeMap;
@@ -193,7 +193,8 @@ impl Hunt {
 /// Hunts one planted bug through at most `budget` seeds.
 pub fn hunt(entry: &'static Entry, budget: u64) -> Hunt {
     for seed in 1..=budget {
-        let verdict = run(seed, Some(entry.bug), Mode::Hash);
+        let plan = Plan::with(seed, Sights::default(), entry.bug.sights().to_vec());
+        let verdict = run_plan(plan, Some(entry.bug), Mode::Hash);
         if let Some(failure) = verdict.failures.first() {
             return Hunt { entry, found: Some((seed, failure.oracle, failure.text.clone())) };
         }

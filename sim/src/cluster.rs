@@ -5,6 +5,7 @@ mod founding;
 mod frames;
 mod jobs;
 mod lives;
+mod plants;
 
 use crate::clients::{Client, Reader};
 use crate::clock::Clock;
@@ -302,8 +303,11 @@ pub struct Sim {
     pub(crate) vigil: crate::vigil::Vigil,
     pub(crate) flooded: u64,
     pub(crate) last_leader_change: Time,
-    /// Lanes that a planted bug killed.
-    dead_lanes: std::collections::BTreeSet<(usize, usize)>,
+    plants: plants::Plants,
+    /// For what happens to snapshots under way, and to members without a state.
+    pull_rng: Rng,
+    /// Senders of snapshots that died so far.
+    senders_died: u64,
     frame_buffer: Vec<u8>,
     pub stats: BTreeMap<&'static str, u64>,
     /// Bytes committed a second, until the end of the faults.
@@ -325,11 +329,7 @@ impl Sim {
         let members = (0..n)
             .map(|i| {
                 let disk = Disk::new(Rng::new(seed, &format!("disk {i}")), Speed { flush: plan.flush, percent: 100 });
-                disk.set_lies(Lies {
-                    ignores_sync: planted == Some(Planted::FlushLies),
-                    ignores_sync_dir: planted == Some(Planted::DirFlushLies),
-                    ignores_root: false,
-                });
+                disk.set_lies(plants::lies(planted));
                 Member {
                     id: i as u64 + 1,
                     files: disk.process(),
@@ -379,7 +379,9 @@ impl Sim {
             vigil: Default::default(),
             flooded: 0,
             last_leader_change: 0,
-            dead_lanes: Default::default(),
+            plants: Default::default(),
+            pull_rng: Rng::new(seed, "pulls"),
+            senders_died: 0,
             frame_buffer: Vec::new(),
             stats: BTreeMap::new(),
             goodput: 0,
@@ -566,6 +568,7 @@ impl Sim {
                 self.give(who, Input::Away { ticks: passed.away });
             }
         }
+        self.plant_in_tick(who);
         if self.is(Planted::JobForEver) {
             self.see_job(who, "begin install", &BackgroundJob::InstallFinish { differed: None }.into());
         }
@@ -672,7 +675,12 @@ impl Sim {
             Output::Stopped => {
                 self.marks.hit("member stopped cleanly");
                 let down = self.members[who].stopping.unwrap_or(SECOND);
+                let status = self.members[who].up.as_ref().expect("up").status.clone();
+                let lacks = self.lacks_state(who);
                 self.crash(who, false, Some(down));
+                if lacks && self.is(Planted::EmptyStateWritten) {
+                    self.plant_at_stop(who, &status);
+                }
             }
             Output::Fatal { reason } => self.fatal(who, reason),
             Output::Restart { reason } => {

@@ -106,6 +106,14 @@ pub struct Lies {
     pub ignores_sync_dir: bool,
     /// Of the directory of all files alone.
     pub ignores_root: bool,
+    /// Of the directory of checkpoints alone.
+    pub ignores_state: bool,
+    /// A spare file of the log that gets the name of a log file keeps its own name too.
+    pub keeps_spares: bool,
+    /// The mark of a wrong state cannot be removed.
+    pub keeps_corrupt: bool,
+    /// Open files are kept by name, whatever the name stands for meanwhile.
+    pub keeps_handles: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -504,6 +512,11 @@ impl Disk {
 
     pub fn set_lies(&self, lies: Lies) {
         self.lock().lies = lies;
+    }
+
+    /// What it does wrong now.
+    pub fn lies(&self) -> Lies {
+        self.lock().lies
     }
 
     /// All bytes of a file as a process sees them.

@@ -11,6 +11,7 @@ pub const ALL: &[&str] = &[
     "outcome unknown",
     "snapshot installed",
     "snapshot interrupted by a crash",
+    "a snapshot went on with what had come",
     "install while a watch waits for the future",
     "checkpoint written",
     "log cut",

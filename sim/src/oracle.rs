@@ -207,6 +207,11 @@ impl Oracle {
         self.seats[who].harmed == Harmed::Differs
     }
 
+    /// The state of this member was of no use when it came back, or it has none.
+    pub fn lacks_state(&self, who: usize) -> bool {
+        self.seats[who].harmed == Harmed::State
+    }
+
     pub fn on_harmed(&mut self, who: usize, harmed: Harmed) {
         self.seats[who].harmed = harmed;
     }
@@ -256,12 +261,25 @@ impl Oracle {
         })
     }
 
+    /// A log that was harmed may show less than it had, and never an entry with another content.
+    fn find_another(&self, who: usize, entries: &[Entry]) -> Option<String> {
+        let log = &self.seats[who].log;
+        entries.iter().find_map(|e| {
+            let (_, kind, data) = log.get(&e.index).filter(|(term, ..)| *term == e.term)?;
+            let same = e.kind == *kind && e.data == *data;
+            (!same).then(|| format!("m{} recovers another entry at {} of term {}", who + 1, e.index, e.term))
+        })
+    }
+
     /// A member starts from what its disk has.
     pub fn on_recovered(&mut self, now: Time, who: usize, hard: HardState, entries: &[Entry], applied: u64) {
         if self.seats[who].harmed.keeps_log()
             && let Some((check, text)) = self.compare_recovered(who, hard, entries, applied)
         {
             self.fail(now, check, text);
+        }
+        if let Some(text) = self.find_another(who, entries) {
+            self.fail(now, "D-3", text);
         }
         let seat = &mut self.seats[who];
         seat.log = entries.iter().map(|e| (e.index, (e.term, e.kind, e.data.clone()))).collect();

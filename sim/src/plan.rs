@@ -223,6 +223,15 @@ pub struct Workload {
     pub stalls: bool,
 }
 
+/// What happens to snapshots while they are pulled: percent of the pieces.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pulls {
+    /// The connection breaks under it.
+    pub breaks: u64,
+    /// Its sender dies.
+    pub dies: u64,
+}
+
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub seed: u64,
@@ -237,6 +246,10 @@ pub struct Plan {
     pub small_budgets: bool,
     /// Percent of the kills behind whose next start the power goes.
     pub killed_then_power: u64,
+    /// What happens to snapshots under way.
+    pub pulls: Pulls,
+    /// Percent of the starts without a state that end in a clean stop soon.
+    pub stops_empty: u64,
     /// Entries between two comparisons of digests.
     pub digest_every: u64,
     /// Mean one-way delay.
@@ -289,6 +302,8 @@ impl Plan {
             checkpoint_bytes: *rng.pick(&[1 << 10, 4 << 10, 4 << 10, 16 << 10, 1 << 20]),
             small_budgets: rng.percent(50),
             killed_then_power: 0,
+            pulls: Pulls::default(),
+            stops_empty: 0,
             digest_every: 4_096,
             delay: *rng.pick(&[200, 500, 2_000, 10_000]),
             breaks: *rng.pick(&[0, 0, 1, 5, 20]),

@@ -2,6 +2,8 @@
 //! Each one is what a plausible mistake would look like from outside; each has the checks that
 //! may find it. A simulator that misses one of them is not believed.
 
+use crate::sights::Sight;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Planted {
     SavedBeforeSync,
@@ -57,6 +59,44 @@ pub enum Planted {
     RootUnflushed,
     RecordsLeftOut,
     VoteBeforeSync,
+    /// A checkpoint names records that were not verified while they were measured.
+    DamageBlessed,
+    /// An install that replaced the state says that the old one stands.
+    InstallDenied,
+    /// A leader whose disk or apply hangs believes that nobody else is able, and keeps what others ask it.
+    LeaderStays,
+    /// A piece of a snapshot counts only within 50 ms.
+    PiecesHurried,
+    /// An install begins again from its first byte after each broken connection.
+    InstallFromStart,
+    /// The snapshot of a dead sender keeps the offers of others out for a minute.
+    OfferShutOut,
+    /// A spare file of the log keeps its name when it is used, and is used again.
+    SpareTwice,
+    /// A member with an older copy of its disk is not told of it by the others.
+    PeersForget,
+    /// The newest log file is an older copy of itself.
+    OlderLogFile,
+    /// An open file is kept by its name when another file takes that name.
+    HandleKept,
+    /// The mark of a wrong state stays when the state was replaced.
+    CorruptKept,
+    /// A page inside the newest log file has what another page of it has.
+    PageMisplaced,
+    /// The state that a member is given ends below the beginning of its log.
+    StateBelowLog,
+    /// Names of checkpoints are not flushed at a start.
+    ManifestUnflushed,
+    /// A member without a state that stops cleanly writes its empty state down.
+    EmptyStateWritten,
+    /// A mend writes over the record behind the damaged ones.
+    MendedTooFar,
+    /// Members in doubt do not hear how the others stand.
+    StandingsUnheard,
+    /// A start changes a bit of a record that a checkpoint names.
+    StartSpoils,
+    /// A member whose doubt is over goes on saying that it is in doubt.
+    DoubtForEver,
 }
 
 #[derive(Debug)]
@@ -387,11 +427,148 @@ pub const BANK: &[Entry] = &[
         breaks: "a vote is answered when its write starts",
         found_by: &["D-2"],
     },
+    Entry {
+        bug: Planted::DamageBlessed,
+        name: "damage-blessed",
+        breaks: "a checkpoint names records that were not verified while they were measured",
+        found_by: &["D-6"],
+    },
+    Entry {
+        bug: Planted::InstallDenied,
+        name: "install-denied",
+        breaks: "an install that replaced the state says that the old one stands",
+        found_by: &[
+            "D-1", "D-4", "D-5", "D-8", "H-1", "H-2", "N-1", "S-5", "KV-1", "KV-2", "KV-3", "KV-5", "W-1", "W-5",
+            "V-1", "V-2", "V-4", "V-5", "V-6", "panic", "recover", "fatal",
+        ],
+    },
+    Entry {
+        bug: Planted::LeaderStays,
+        name: "leader-stays",
+        breaks: "a leader whose disk or apply hangs believes that nobody else is able, and keeps what others ask it",
+        found_by: &["V-2", "L-3"],
+    },
+    Entry {
+        bug: Planted::PiecesHurried,
+        name: "pieces-hurried",
+        breaks: "a piece of a snapshot counts only within 50 ms",
+        found_by: &["V-5", "V-4", "V-2", "V-1"],
+    },
+    Entry {
+        bug: Planted::InstallFromStart,
+        name: "install-from-start",
+        breaks: "an install begins again from its first byte after each broken connection",
+        found_by: &["B-3", "V-5", "V-4", "V-2"],
+    },
+    Entry {
+        bug: Planted::OfferShutOut,
+        name: "offer-shut-out",
+        breaks: "the snapshot of a dead sender keeps the offers of others out for a minute",
+        found_by: &["V-5", "V-4", "V-2"],
+    },
+    Entry {
+        bug: Planted::SpareTwice,
+        name: "spare-twice",
+        breaks: "a spare file of the log keeps its name when it is used, and is used again",
+        found_by: &["D-1", "D-2", "D-3", "D-5", "R-5", "recover", "fatal", "panic"],
+    },
+    Entry {
+        bug: Planted::PeersForget,
+        name: "peers-forget",
+        breaks: "a member with an older copy of its disk is not told of it by the others",
+        found_by: &["R-1", "R-2", "R-5", "R-6", "D-1", "D-2", "KV-1", "KV-3", "KV-8", "H-1", "V-4", "panic"],
+    },
+    Entry {
+        bug: Planted::OlderLogFile,
+        name: "older-log-file",
+        breaks: "the newest log file is an older copy of itself",
+        found_by: &["D-1", "D-2", "recover"],
+    },
+    Entry {
+        bug: Planted::HandleKept,
+        name: "handle-kept",
+        breaks: "an open file is kept by its name when another file takes that name",
+        found_by: &[
+            "D-5", "D-4", "H-2", "S-5", "KV-1", "KV-5", "W-1", "W-5", "V-4", "V-5", "recover", "fatal", "panic",
+        ],
+    },
+    Entry {
+        bug: Planted::CorruptKept,
+        name: "corrupt-kept",
+        breaks: "the mark of a wrong state stays when the state was replaced",
+        found_by: &["H-3", "V-6", "V-4", "KV-1"],
+    },
+    Entry {
+        bug: Planted::PageMisplaced,
+        name: "page-misplaced",
+        breaks: "a page inside the newest log file has what another page of it has",
+        found_by: &["D-1", "D-2", "D-3", "recover"],
+    },
+    Entry {
+        bug: Planted::StateBelowLog,
+        name: "state-below-log",
+        breaks: "the state that a member is given ends below the beginning of its log",
+        found_by: &["D-1", "D-2", "V-4", "V-5", "recover", "panic"],
+    },
+    Entry {
+        bug: Planted::ManifestUnflushed,
+        name: "manifest-unflushed",
+        breaks: "names of checkpoints are not flushed at a start",
+        found_by: &["D-1", "D-2", "KV-2", "recover", "V-4"],
+    },
+    Entry {
+        bug: Planted::EmptyStateWritten,
+        name: "empty-state-written",
+        breaks: "a member without a state that stops cleanly writes its empty state down",
+        found_by: &["KV-2", "H-1", "D-1", "D-4", "D-5", "recover", "panic"],
+    },
+    Entry {
+        bug: Planted::MendedTooFar,
+        name: "mended-too-far",
+        breaks: "a mend writes over the record behind the damaged ones",
+        found_by: &["D-8", "D-4", "D-5"],
+    },
+    Entry {
+        bug: Planted::StandingsUnheard,
+        name: "standings-unheard",
+        breaks: "members in doubt do not hear how the others stand",
+        found_by: &["V-1", "V-2", "V-4", "V-6"],
+    },
+    Entry {
+        bug: Planted::StartSpoils,
+        name: "start-spoils",
+        breaks: "a start changes a bit of a record that a checkpoint names",
+        found_by: &["D-8"],
+    },
+    Entry {
+        bug: Planted::DoubtForEver,
+        name: "doubt-for-ever",
+        breaks: "a member whose doubt is over goes on saying that it is in doubt",
+        found_by: &["V-6"],
+    },
 ];
 
 impl Planted {
     pub fn entry(self) -> &'static Entry {
         BANK.iter().find(|e| e.bug == self).expect("every bug is in the bank")
+    }
+
+    /// Sights that show themselves in every seed in which it is hunted, and not in their share of the seeds.
+    pub fn sights(self) -> &'static [Sight] {
+        match self {
+            Planted::DamageBlessed => &[Sight::RecordRot],
+            Planted::LeaderStays => &[Sight::LaneHung],
+            Planted::PiecesHurried => &[Sight::Bandwidth],
+            Planted::InstallFromStart => &[Sight::PullBroken],
+            Planted::OfferShutOut => &[Sight::PullBroken],
+            Planted::PeersForget => &[Sight::OlderDisk],
+            Planted::CorruptKept => &[Sight::Differs],
+            Planted::StateBelowLog => &[Sight::StateGone],
+            Planted::ManifestUnflushed => &[Sight::KilledThenPower],
+            Planted::EmptyStateWritten => &[Sight::StoppedEmpty],
+            Planted::MendedTooFar => &[Sight::RecordRot, Sight::RotAwake],
+            _ => &[],
+        }
     }
 
     pub fn named(name: &str) -> Option<Planted> {

@@ -164,6 +164,7 @@ impl Sim {
             }
             Phase::Safety => {
                 self.weigh_forwards();
+                self.weigh_pulls();
                 self.goodput = self.oracle.committed_bytes() * SECOND / now;
                 self.repair();
                 Phase::Repair { deadline: now + 60 * SECOND }
@@ -216,7 +217,7 @@ impl Sim {
                     self.ask_again(asked, deadline)
                 }
             }
-            Phase::Heal { deadline } if self.is_healed(now > deadline) => {
+            Phase::Heal { deadline } if self.is_healed(now > deadline) && self.nobody_holds(now > deadline) => {
                 self.check_records();
                 self.lights_out();
                 Phase::Again { deadline: now + 60 * SECOND }

@@ -41,6 +41,10 @@ pub enum Sight {
     SpaceAlarm,
     Differs,
     KilledThenPower,
+    /// Snapshots under way lose connections and senders.
+    PullBroken,
+    /// A member stops cleanly before it has a state.
+    StoppedEmpty,
 }
 
 /// A switch as people name it.
@@ -94,6 +98,8 @@ pub const ALL: &[Entry] = &[
     entry(Sight::DroppedFrames, "dropped-frames", "appends and pieces are dropped inside a live connection"),
     entry(Sight::Differs, "differs", "the state of a member differs from the others', with all its checksums right"),
     entry(Sight::KilledThenPower, "killed-then-power", "the power goes soon after a killed process was started again"),
+    entry(Sight::PullBroken, "pull-broken", "connections break under pieces of a snapshot, or its sender dies"),
+    entry(Sight::StoppedEmpty, "stopped-empty", "a member that has no state yet is stopped cleanly"),
 ];
 
 /// A sight that the product does not survive today, the number of the fault that it shows, and what is seen.

@@ -42,6 +42,16 @@ impl Sim {
         self.hurts.contains_key(&who)
     }
 
+    /// Bytes of its files that were changed.
+    pub(crate) fn rotten_of(&self, who: usize) -> Vec<Rotten> {
+        self.hurts.get(&who).map(|hurt| hurt.rotten.clone()).unwrap_or_default()
+    }
+
+    /// It runs without a state.
+    pub(crate) fn lacks_state(&self, who: usize) -> bool {
+        self.members[who].up.as_ref().is_some_and(|life| life.barred) && self.oracle.lacks_state(who)
+    }
+
     /// A source of pieces may be damaged.
     pub(crate) fn any_hurt(&self) -> bool {
         !self.hurts.is_empty()

@@ -28,6 +28,8 @@ const LONG_TTL: i64 = 10;
 /// The same note, or the same job, so often without progress is for ever.
 const NOTES: u64 = 40;
 const JOBS: u64 = 200;
+/// Bytes of snapshots that may come again whatever else came.
+const PULLED_AGAIN: u64 = 32 << 10;
 
 /// What the vigil asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -65,7 +67,11 @@ struct Progress {
 #[derive(Debug, Default)]
 pub(crate) struct Vigil {
     core: Vec<(usize, u64)>,
+    /// Members in doubt, or silent, while all are well: their lives, and since when.
+    pub held: BTreeMap<usize, (u64, Time)>,
     since: Time,
+    /// When no majority was well, last.
+    without: Time,
     served: BTreeMap<Probe, Time>,
     asked: BTreeMap<Probe, Asked>,
     turn: usize,
@@ -77,10 +83,14 @@ pub(crate) struct Vigil {
     forwards: BTreeMap<(usize, u64, u64), u64>,
     first_bytes: u64,
     again_bytes: u64,
+    /// Pieces of snapshots by receiver, since its last install.
+    pulled: BTreeMap<usize, BTreeSet<u64>>,
+    first_pulled: u64,
+    again_pulled: u64,
 }
 
 impl Sim {
-    fn patience(&self) -> Time {
+    pub(crate) fn patience(&self) -> Time {
         // Clocks may run slow by their share.
         PATIENCE * self.plan.election_ms * MS * 115 / 100 + SECOND / 2
     }
@@ -122,6 +132,7 @@ impl Sim {
         self.at(self.now + LOOK, Event::Look);
         self.end_stories();
         self.watch_differing();
+        self.watch_doubts();
         if self.phase != Phase::Safety {
             return;
         }
@@ -140,6 +151,12 @@ impl Sim {
         }
     }
 
+    /// Nobody is gone, or harmed, or faulty, and all see each other.
+    pub(crate) fn all_are_well(&self) -> bool {
+        let all: Vec<usize> = (0..self.members.len()).collect();
+        self.find_core() == all
+    }
+
     fn keep_core(&mut self) {
         let core = &self.vigil.core;
         let members: Vec<usize> = core.iter().map(|(who, _)| *who).collect();
@@ -149,15 +166,13 @@ impl Sim {
             return;
         }
         let core: Vec<(usize, u64)> = self.find_core().into_iter().map(|who| (who, self.members[who].life)).collect();
+        if core.is_empty() {
+            self.vigil.without = self.now;
+        }
         self.vigil.core = core;
         self.vigil.since = self.now;
         self.vigil.served.clear();
         self.vigil.progress.clear();
-    }
-
-    /// True when the same majority has been well for that long.
-    fn core_stood(&self, long: Time) -> bool {
-        !self.vigil.core.is_empty() && self.now >= self.vigil.since + long
     }
 
     fn probe_liveness(&mut self) {
@@ -270,10 +285,11 @@ impl Sim {
 
     /// No lease outlives its TTL for long while a majority is well.
     fn watch_leases(&mut self) {
-        if !self.core_stood(SECOND) || !(self.now / LOOK).is_multiple_of(8) {
+        if self.vigil.core.is_empty() || !(self.now / LOOK).is_multiple_of(8) {
             return;
         }
-        let settled = self.vigil.since.max(self.last_leader_change);
+        // It need not be the same majority all the time.
+        let settled = self.vigil.without.max(self.last_leader_change);
         // A renewal may be answered as late as its client waits, and a while after.
         let late = self.plan.workload.deadline + SECOND;
         for id in self.oracle.model.living_leases().into_iter().filter(|id| *id != LEASE) {
@@ -331,8 +347,27 @@ impl Sim {
     }
 
     pub(crate) fn piece_arrived(&mut self, who: usize, bytes: &Bytes) {
+        let first = self.vigil.pulled.entry(who).or_default().insert(fold(bytes));
+        let pulled = if first { &mut self.vigil.first_pulled } else { &mut self.vigil.again_pulled };
+        *pulled += bytes.len() as u64;
         if let Some(progress) = self.vigil.progress.get_mut(&who) {
             progress.pieces.insert(fold(bytes));
+        }
+    }
+
+    /// What came of a snapshot is in place, or may be gone: the next one may bring it again.
+    pub(crate) fn pulls_anew(&mut self, who: usize) {
+        self.vigil.pulled.remove(&who);
+    }
+
+    /// At the end of the faults.
+    pub(crate) fn weigh_pulls(&mut self) {
+        let (first, again) = (self.vigil.first_pulled, self.vigil.again_pulled);
+        *self.stats.entry("bytes of snapshots").or_default() += first;
+        *self.stats.entry("bytes of snapshots again").or_default() += again;
+        if again > first / 4 + PULLED_AGAIN {
+            let text = format!("{first} bytes of snapshots were pulled, and {again} bytes again");
+            self.fail("B-3", text);
         }
     }
 

@@ -1,6 +1,6 @@
 //! Runs the simulator: `sim --seeds 1..2000 --jobs 2`, `sim --seed 7 --trace`, `sim --planted`.
 
-use sim::campaign::{Choice, PLANTED_BUDGET, campaign, hunt_all};
+use sim::campaign::{Choice, Hunt, PLANTED_BUDGET, campaign, hunt, hunt_all};
 use sim::planted::{Planted, table};
 use sim::run::{Verdict, run_plan};
 use sim::shrink::shrink;
@@ -15,6 +15,7 @@ usage: sim --seeds A..B [--jobs N]        run seeds A to B (both included)
        sim --seed N --shrink [--bug NAME]  make a failing seed smaller
        sim --load N                       goodput of seed N with few clients and with many
        sim --planted [--jobs N]           every planted bug must be found
+       sim --hunt NAME                     the same, of one planted bug
        sim --planted-table                docs/planted-bugs.md
        sim --sights-table                 what can be seen, and what is switched off
 with --sight NAME (again and again)       this sight too, in every seed
@@ -29,6 +30,7 @@ struct Arguments {
     shrink: bool,
     load: Option<u64>,
     planted: bool,
+    hunt: Option<Planted>,
     table: bool,
     sights: bool,
     bug: Option<Planted>,
@@ -54,6 +56,11 @@ fn sight(name: Option<String>, of: &str) -> Result<Sight, String> {
     Sight::named(&name).ok_or(format!("no sight is called {name}"))
 }
 
+fn bug(name: Option<String>, of: &str) -> Result<Planted, String> {
+    let name = name.ok_or(format!("{of} needs a name"))?;
+    Planted::named(&name).ok_or(format!("no planted bug is called {name}"))
+}
+
 fn arguments() -> Result<Arguments, String> {
     let mut a = Arguments { jobs: 1, ..Arguments::default() };
     let mut args = std::env::args().skip(1);
@@ -67,9 +74,11 @@ fn arguments() -> Result<Arguments, String> {
             "--planted" => a.planted = true,
             "--planted-table" => a.table = true,
             "--sights-table" => a.sights = true,
+            "--hunt" => a.hunt = Some(bug(args.next(), "--hunt")?),
             "--bug" => {
-                let name = args.next().ok_or("--bug needs a name")?;
-                a.bug = Some(Planted::named(&name).ok_or(format!("no planted bug is called {name}"))?);
+                let bug = bug(args.next(), "--bug")?;
+                a.choice.always.extend(bug.sights());
+                a.bug = Some(bug);
             }
             "--sight" => {
                 let sight = sight(args.next(), "--sight")?;
@@ -101,7 +110,10 @@ fn main() -> ExitCode {
         return load(seed);
     }
     if a.planted {
-        return planted(a.jobs);
+        return report(&hunt_all(a.jobs, PLANTED_BUDGET));
+    }
+    if let Some(bug) = a.hunt {
+        return report(&[hunt(bug.entry(), PLANTED_BUDGET)]);
     }
     if let Some(seed) = a.seed {
         return if a.shrink { smaller(seed, &a) } else { one(seed, &a) };
@@ -140,6 +152,9 @@ fn tell(verdict: &Verdict) -> ExitCode {
         verdict.events,
         verdict.hash
     );
+    for (what, n) in &verdict.stats {
+        println!("  {what}: {n}");
+    }
     for failure in &verdict.failures {
         println!("FAILED at {:.6}: {}: {}", failure.at as f64 / 1e6, failure.oracle, failure.text);
     }
@@ -156,10 +171,9 @@ fn smaller(seed: u64, a: &Arguments) -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn planted(jobs: usize) -> ExitCode {
-    let hunts = hunt_all(jobs, PLANTED_BUDGET);
+fn report(hunts: &[Hunt]) -> ExitCode {
     let mut good = 0;
-    for hunt in &hunts {
+    for hunt in hunts {
         let name = hunt.entry.name;
         match &hunt.found {
             Some((seed, oracle, _)) if hunt.good() => {

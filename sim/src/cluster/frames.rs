@@ -2,11 +2,14 @@
 
 use super::*;
 use crate::oracle::Promise;
+use crate::plan::Pulls;
 
 /// In the wire form of a message (`consensus/src/message.rs`): two kinds, and where the index is.
 const APPEND_RESPONSE: u8 = 2;
 const VOTE_RESPONSE: u8 = 4;
 const INDEX_AT: usize = 36;
+/// So many senders of snapshots die in one seed, at most.
+const SENDERS_DIE: u64 = 4;
 
 impl Sim {
     fn position(&self, id: u64) -> Option<usize> {
@@ -40,7 +43,7 @@ impl Sim {
                 self.forwarded(who, peer, command.seq, command.body.len() as u64, epoch);
             }
         }
-        if lane == node::frame::Lane::Urgent && self.dead_lanes.contains(&(who, peer)) {
+        if lane == node::frame::Lane::Urgent && self.plants.dead_lanes.contains(&(who, peer)) {
             return;
         }
         if self.members[peer].gone {
@@ -60,6 +63,10 @@ impl Sim {
         }
         if self.plan.sights.has(Sight::MaxFrame) && wire.len() + 1 > self.max_frame() {
             self.marks.hit("a frame was too long for a peer");
+            return;
+        }
+        self.plant_in_send(who, &frame);
+        if matches!(frame, Frame::Chunk { ok: true, .. }) && self.breaks_pull(who, peer) {
             return;
         }
         if self.is(Planted::ForwardsAgain)
@@ -125,29 +132,46 @@ impl Sim {
         }
     }
 
+    /// The others are a majority that can elect: a member in doubt may wait for those who are away.
+    fn can_do_without(&self, who: usize) -> bool {
+        let can = |other: &usize| {
+            let up = self.members[*other].up.as_ref();
+            *other != who && up.is_some_and(|life| !life.status.doubt && !life.barred)
+        };
+        (0..self.members.len()).filter(can).count() * 2 > self.members.len()
+    }
+
+    /// A piece of a snapshot is about to leave. True: it goes with its connection. Or its sender dies soon.
+    fn breaks_pull(&mut self, who: usize, peer: usize) -> bool {
+        let Pulls { breaks, dies } = self.plan.pulls;
+        if breaks + dies == 0 || self.phase != crate::run::Phase::Safety || self.is_quiet() {
+            return false;
+        }
+        if self.pull_rng.percent(dies) && self.senders_died < SENDERS_DIE && self.can_do_without(who) {
+            self.senders_died += 1;
+            *self.fault_counts.entry("sender of a snapshot dies").or_default() += 1;
+            let (life, down) = (self.members[who].life, self.pull_rng.between(4, 15) * SECOND);
+            self.at(self.now, Event::Crash { who, life, power: false, down });
+        }
+        let breaks = self.pull_rng.percent(breaks);
+        if breaks {
+            *self.fault_counts.entry("connection of a snapshot breaks").or_default() += 1;
+            self.break_pair(who, peer);
+        }
+        breaks
+    }
+
     pub(crate) fn break_pair(&mut self, a: usize, b: usize) {
         self.net.break_pair(self.now, a, b);
         if self.is(Planted::UrgentLaneDies) {
-            self.dead_lanes.insert((a, b));
-            self.dead_lanes.insert((b, a));
+            self.plants.dead_lanes.extend([(a, b), (b, a)]);
         }
+        self.plants.broke(a, b);
         for (who, peer) in [(a, b), (b, a)] {
             let life = self.members[who].life;
             let at = self.now + self.rng.below(10 * MS);
             self.at(at, Event::Lost { who, life, peer });
         }
-    }
-
-    /// What a member that makes a mistake hears. None: nothing.
-    fn plant_in_frame(&self, frame: Frame) -> Option<Frame> {
-        Some(match (self.planted, frame) {
-            (Some(Planted::DigestsUnheard), Frame::Digest { .. }) => return None,
-            (Some(Planted::RecordsLeftOut), Frame::Records { boot, token, ok: true, compacted, mut records, .. }) => {
-                records.pop();
-                Frame::Records { boot, token, ok: true, end: true, compacted, records }
-            }
-            (_, frame) => frame,
-        })
     }
 
     pub(super) fn arrive(&mut self, flight: Flight) {
@@ -168,7 +192,7 @@ impl Sim {
             self.piece_arrived(who, bytes);
         }
         self.tell(Some(who), "recv", from, fold(&flight.bytes), || format!("from m{from} {frame:?}"));
-        let Some(frame) = self.plant_in_frame(frame) else { return };
+        let Some(frame) = self.plant_in_frame(who, flight.from, frame) else { return };
         if self.is(Planted::ReadIndexByAnyone)
             && let Frame::ReadIndex { boot, token } = frame
         {

@@ -83,7 +83,8 @@ impl Sim {
             }
             _ => None,
         };
-        self.plant_in_job(who, &mut work);
+        let writes = self.own_write(who, &work);
+        let blessed = self.plant_in_job(who, &mut work);
         let armed = self.members[who].armed.remove(&lane);
         let fault = match armed {
             Some(Armed::Fail(fault)) => Some(fault),
@@ -100,11 +101,10 @@ impl Sim {
             Ok(result) => result,
             Err(panic) => return self.fail("panic", format!("m{} in a job: {panic}", who + 1)),
         };
+        self.plant_after_job(who, blessed);
+        self.check_own_write(who, writes);
         let result = match result {
-            Ran::Done(JobResult::Failed { .. }) if durable.is_some() && self.is(Planted::FailedSaveIsSaved) => {
-                JobResult::Saved { short: false }
-            }
-            Ran::Done(result) => result,
+            Ran::Done(result) => self.plant_in_result(durable.is_some(), result),
             Ran::Full { job: work, fault } => {
                 self.members[who].up.as_mut().expect("up").lanes[lane].held = Some((job, work));
                 self.at(report.end + FULL_AGAIN_MS * MS, Event::LaneAgain { who, life: number, lane });
@@ -192,12 +192,15 @@ impl Sim {
         match &result {
             JobResult::Saved { .. } => {
                 life.saving = false;
-                if self.planted == Some(Planted::DiskRolledBack) {
+                if let Some(Planted::DiskRolledBack | Planted::OlderLogFile) = self.planted {
                     let m = &mut self.members[who];
                     if m.old_image.as_ref().is_none_or(|(at, _)| self.now > at + 8 * SECOND) {
                         m.old_image = Some((self.now, m.disk.image()));
                     }
                 }
+            }
+            JobResult::InstallBegun { received, .. } if received.iter().any(|bytes| *bytes > 0) => {
+                self.marks.hit("a snapshot went on with what had come");
             }
             JobResult::CheckpointDone { manifest, .. } => {
                 life.checkpointing = false;
@@ -230,6 +233,9 @@ impl Sim {
             }
             _ => {}
         }
+        if let JobResult::Installed { .. } | JobResult::KeptSpoiled { .. } = &result {
+            self.pulls_anew(who);
+        }
         self.members[who].up.as_mut().expect("up").lanes[lane].busy = false;
         self.give(who, Input::Done { job, result });
         self.run_lane(who, lane);
@@ -240,7 +246,8 @@ impl Sim {
         !self.is_quiet() && life < 40
     }
 
-    pub(super) fn plant_in_job(&mut self, who: usize, work: &mut Job) {
+    /// True: [`Sim::plant_after_job`] has something to do.
+    pub(super) fn plant_in_job(&mut self, who: usize, work: &mut Job) -> bool {
         let bug = self.planted;
         match work {
             Job::Log(LogJob::Save { hard, entries, .. }) => {
@@ -278,6 +285,9 @@ impl Sim {
                     parts.pop();
                 }
             }
+            Job::Background(BackgroundJob::Mend { parts, .. }) if bug == Some(Planted::MendedTooFar) => {
+                parts.extend(parts.last().cloned());
+            }
             Job::Background(BackgroundJob::Mend { parts, .. }) if bug == Some(Planted::MendedByAnother) => {
                 parts.iter_mut().for_each(|part| *part = of_another_revision(part));
             }
@@ -287,6 +297,7 @@ impl Sim {
             }
             _ => {}
         }
+        self.plant_before_job(who, work)
     }
 }
 

@@ -15,6 +15,10 @@ impl Sim {
                 disk.end();
             }
             Some(Planted::NewestLogGone) => drop(disk.lose_newest_log()),
+            Some(Planted::PageMisplaced) => {
+                let draw = self.rng.draw();
+                disk.misplace_page(draw);
+            }
             Some(Planted::TailSpoilt) => drop(disk.rot_tail(Spot::Page, 0)),
             Some(Planted::Misdirected) => drop(disk.misdirect(&Default::default())),
             _ => {}
@@ -28,11 +32,15 @@ impl Sim {
         }
         m.life += 1;
         let (life, disk) = (m.life, m.disk.clone());
-        if self.is(Planted::DiskRolledBack)
+        let rolls_back = self.is(Planted::DiskRolledBack) || self.is(Planted::OlderLogFile);
+        if rolls_back
             && life > 1
             && let Some((_, image)) = self.members[who].old_image.take()
         {
-            disk.restore(&image);
+            match self.is(Planted::OlderLogFile) {
+                true => drop(disk.older_log(&image)),
+                false => disk.restore(&image),
+            }
         }
         if life > 1 && !self.is_hurt(who) {
             self.plant_at_start(who);
@@ -51,13 +59,12 @@ impl Sim {
         let late = disk::late::marked(&*files, self.identity(who)).unwrap_or(true);
         let config = node::Config { late_founder: late, ..config };
         let mut out = Vec::new();
-        if self.is(Planted::RootUnflushed) {
-            disk.set_lies(Lies { ignores_root: true, ..Lies::default() });
-        }
+        disk.set_lies(plants::lies_at_start(self.planted));
+        let writes = self.all_kept(who);
         let recovered = guarded(|| Node::recover(config.clone(), &files, &mut out));
-        if self.is(Planted::RootUnflushed) {
-            disk.set_lies(Lies::default());
-        }
+        self.plant_in_start(who);
+        self.check_own_write(who, writes);
+        disk.set_lies(plants::lies(self.planted));
         let recovered = match recovered {
             Ok(Ok(both))
                 if self.is(Planted::LossForgotten)
@@ -243,8 +250,22 @@ impl Sim {
         self.observe(who);
         self.members[who].clock.begin(self.now);
         self.publish(who);
+        self.stop_without_state(who);
         self.at(self.now, Event::Tick { who, life: number, due: self.now });
         self.wake(who);
+    }
+
+    /// In some seeds a member is stopped cleanly soon after it began without a state.
+    fn stop_without_state(&mut self, who: usize) {
+        let quiet = self.is_quiet() || self.phase != crate::run::Phase::Safety;
+        if self.plan.stops_empty == 0 || !self.lacks_state(who) || quiet {
+            return;
+        }
+        if self.pull_rng.percent(self.plan.stops_empty) {
+            let down = 10 * MS + self.pull_rng.below(SECOND);
+            *self.fault_counts.entry("clean stop without a state").or_default() += 1;
+            self.begin_stop(who, down);
+        }
     }
 
     pub(super) fn probe(&mut self, who: usize) -> Status {
@@ -262,7 +283,8 @@ impl Sim {
 
     /// Holds what the member says of itself against the log.
     pub(super) fn observe(&mut self, who: usize) {
-        let status = self.probe(who);
+        let mut status = self.probe(who);
+        self.plant_in_status(who, &mut status);
         let fresh = self.oracle.on_status(self.now, who, &status);
         for done in &fresh {
             if !done.expired.is_empty() {
@@ -334,6 +356,7 @@ impl Sim {
                 self.remember_pretended(who);
             }
             disk.power_loss(now, how);
+            self.pulls_anew(who);
             self.members[who].power_losses += 1;
         } else {
             m.disk.kill(now);

@@ -48,7 +48,9 @@ impl Files for Disk {
             return Err(gone(to));
         }
         let time = inner.call(30, false).map_err(|_| broken())?;
-        inner.set_names(dir, vec![(from.to_string(), None), (to.to_string(), Some(file))], time);
+        let kept = inner.lies.keeps_spares && from.contains("/spare-") && to.ends_with(".log");
+        let old = if kept { Some(file) } else { None };
+        inner.set_names(dir, vec![(from.to_string(), old), (to.to_string(), Some(file))], time);
         Ok(())
     }
 
@@ -58,6 +60,9 @@ impl Files for Disk {
             return Err(gone(path));
         }
         let time = inner.call(30, false).map_err(|_| broken())?;
+        if inner.lies.keeps_corrupt && path == "log/corrupt" {
+            return Ok(());
+        }
         inner.set_names(dir_of(path), vec![(path.to_string(), None)], time);
         Ok(())
     }
@@ -94,7 +99,7 @@ impl Files for Disk {
         }
         let mean = inner.speed.flush / 2;
         let time = inner.call(mean, true).map_err(|_| broken())?;
-        if inner.lies.ignores_root && dir.is_empty() {
+        if inner.lies.ignores_root && dir.is_empty() || inner.lies.ignores_state && dir == "state" {
             return Ok(());
         }
         inner.note(time, Act::FlushNames { dir: dir.to_string() }, Undo::Nothing);

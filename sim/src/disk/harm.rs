@@ -29,6 +29,12 @@ pub struct Rotten {
 }
 
 impl Rotten {
+    /// This byte of this file was changed, or cannot be read.
+    pub fn covers(&self, path: &str, at: usize) -> bool {
+        let len = if self.unreadable { PAGE } else { self.right.len() };
+        self.path == path && (self.offset..self.offset + len).contains(&at)
+    }
+
     /// Offset, right and wrong byte of each place that was changed.
     fn places(&self) -> impl Iterator<Item = (usize, u8, u8)> + '_ {
         let bytes = self.right.iter().zip(&self.wrong).enumerate().filter(|(_, (right, wrong))| right != wrong);
@@ -264,6 +270,25 @@ impl Disk {
                 inner.replace(&rotten.path, at, vec![right]);
             }
         }
+    }
+
+    /// Puts the wrong bytes back where they are right.
+    pub fn rot_again(&self, rotten: &Rotten) {
+        self.lock().replace(&rotten.path, rotten.offset, rotten.wrong.clone());
+    }
+
+    /// A page inside the newest log file holds what another page of that file has.
+    pub fn misplace_page(&self, draw: u64) -> bool {
+        let mut inner = self.lock();
+        let Some(newest) = inner.logs().pop() else { return false };
+        let Some(view) = inner.data(&newest).map(|data| data.view.clone()) else { return false };
+        let pages = view.iter().rposition(|b| *b != 0).map_or(0, |last| last / PAGE + 1);
+        if pages < 3 {
+            return false;
+        }
+        let (from, to) = (1 + draw as usize % (pages - 1), 1 + (draw >> 16) as usize % (pages - 1));
+        let end = (from * PAGE + PAGE).min(view.len());
+        inner.replace(&newest, to * PAGE, view[from * PAGE..end].to_vec()).is_some()
     }
 
     /// The last write of the newest log file lies a page further on, over what was there.

@@ -1,0 +1,211 @@
+//! What planted bugs do to a running member: to its ticks, its jobs, its frames and its files.
+
+use super::*;
+use std::collections::BTreeSet;
+
+/// In the wire form of a message (`consensus/src/message.rs`).
+const SNAPSHOT: u8 = 9;
+/// Pieces that take longer do not count, where that is planted.
+const HASTE: Time = 50 * MS;
+/// So long a sender that is dead keeps others out, where that is planted.
+const SHUT: Time = 60 * SECOND;
+
+/// What planted bugs remember.
+#[derive(Debug, Default)]
+pub(crate) struct Plants {
+    /// Lanes that are dead: from and to.
+    pub(super) dead_lanes: BTreeSet<(usize, usize)>,
+    /// Connections that broke since the last piece came over them: receiver and sender.
+    broken: BTreeSet<(usize, usize)>,
+    /// Receiver: the piece that it asked for last, and when it did first.
+    asked: BTreeMap<usize, (u64, Time)>,
+    /// Receiver: whose snapshot it heard of, and when.
+    offered: BTreeMap<usize, (usize, Time)>,
+}
+
+impl Plants {
+    pub(super) fn broke(&mut self, a: usize, b: usize) {
+        self.broken.extend([(a, b), (b, a)]);
+    }
+}
+
+/// What a disk does wrong all the time.
+pub(super) fn lies(bug: Option<Planted>) -> Lies {
+    let is = |planted| bug == Some(planted);
+    Lies {
+        ignores_sync: is(Planted::FlushLies),
+        ignores_sync_dir: is(Planted::DirFlushLies),
+        keeps_spares: is(Planted::SpareTwice),
+        keeps_corrupt: is(Planted::CorruptKept),
+        keeps_handles: is(Planted::HandleKept),
+        ..Lies::default()
+    }
+}
+
+/// What it does wrong while a member starts.
+pub(super) fn lies_at_start(bug: Option<Planted>) -> Lies {
+    Lies {
+        ignores_root: bug == Some(Planted::RootUnflushed),
+        ignores_state: bug == Some(Planted::ManifestUnflushed),
+        ..lies(bug)
+    }
+}
+
+impl Sim {
+    fn hangs_and_leads(&self, who: usize) -> bool {
+        let member = &self.members[who];
+        let leads = member.up.as_ref().is_some_and(|life| life.status.is_leader);
+        leads && member.hung.iter().any(|until| *until > self.now)
+    }
+
+    /// Nobody is able in the eyes of a leader.
+    pub(super) fn plant_in_tick(&mut self, who: usize) {
+        let leads = self.members[who].up.as_ref().is_some_and(|life| life.status.is_leader);
+        if !self.is(Planted::LeaderStays) || !leads || !self.rng.percent(10) {
+            return;
+        }
+        for from in (0..self.members.len()).filter(|from| *from != who) {
+            let from = self.members[from].id;
+            self.give(who, Input::Frame { from, frame: Frame::Able { able: false } });
+        }
+    }
+
+    /// Behind what a start writes.
+    pub(super) fn plant_in_start(&mut self, who: usize) {
+        let spoils = self.is(Planted::StartSpoils) && !self.is_hurt(who);
+        if let Some((name, len)) = self.first_named(who).filter(|_| spoils) {
+            self.members[who].disk.rot_bit(&format!("state/{name}"), len as usize - 1);
+        }
+    }
+
+    /// What a member says of itself.
+    pub(super) fn plant_in_status(&mut self, who: usize, status: &mut Status) {
+        if self.is(Planted::DoubtForEver) {
+            let before = &self.members[who].up.as_ref().expect("up").status;
+            status.doubt |= before.doubt;
+        }
+    }
+
+    /// Before a job of the background. True: what is rotten must be put back behind it.
+    pub(super) fn plant_before_job(&mut self, who: usize, work: &Job) -> bool {
+        let disk = self.members[who].disk.clone();
+        match work {
+            Job::Background(BackgroundJob::WriteRecords { .. }) if self.is(Planted::DamageBlessed) => {
+                let spoils = self.rng.percent(5);
+                self.members[who].spoil_record |= spoils && self.may_hurt(who);
+            }
+            Job::Background(BackgroundJob::CheckpointFinish { .. }) if self.is(Planted::DamageBlessed) => {
+                self.rotten_of(who).iter().for_each(|rotten| disk.unrot(rotten));
+                return true;
+            }
+            Job::Background(BackgroundJob::InstallBegin { .. }) if self.is(Planted::InstallFromStart) => {
+                let paths: Vec<String> =
+                    disk.paths().into_iter().filter(|path| path.starts_with("incoming/")).collect();
+                if !paths.iter().any(|path| path == "incoming/ready") {
+                    paths.iter().for_each(|path| disk.lose_file(path));
+                }
+            }
+            Job::Background(BackgroundJob::InstallFinish { .. }) if self.is(Planted::StateBelowLog) => {
+                let life = self.members[who].up.as_mut().expect("up");
+                if life.barred {
+                    let below = life.status.applied;
+                    disk.begin(self.now, None);
+                    let _ = life.log.cut_below(below);
+                    disk.end();
+                }
+            }
+            _ => {}
+        }
+        false
+    }
+
+    /// Behind it.
+    pub(super) fn plant_after_job(&mut self, who: usize, blessed: bool) {
+        let disk = self.members[who].disk.clone();
+        let rotten = if blessed { self.rotten_of(who) } else { Vec::new() };
+        rotten.iter().for_each(|rotten| disk.rot_again(rotten));
+    }
+
+    /// What became of a job, as a member that makes a mistake tells it.
+    pub(super) fn plant_in_result(&self, saves: bool, result: JobResult) -> JobResult {
+        match (self.planted, result) {
+            (Some(Planted::FailedSaveIsSaved), JobResult::Failed { .. }) if saves => JobResult::Saved { short: false },
+            (Some(Planted::InstallDenied), JobResult::Installed { .. }) => {
+                let fault = disk::Fault::Refused { file: "incoming".into(), what: "the old state stands".into() };
+                JobResult::Failed { fault }
+            }
+            (_, result) => result,
+        }
+    }
+
+    /// A frame leaves.
+    pub(super) fn plant_in_send(&mut self, who: usize, frame: &Frame) {
+        if let Frame::ChunkRequest { token, .. } = frame
+            && self.plants.asked.get(&who).is_none_or(|(asked, _)| asked != token)
+        {
+            self.plants.asked.insert(who, (*token, self.now));
+        }
+    }
+
+    /// What a member that makes a mistake hears. None: nothing.
+    pub(super) fn plant_in_frame(&mut self, who: usize, from: usize, frame: Frame) -> Option<Frame> {
+        Some(match (self.planted, frame) {
+            (Some(Planted::DigestsUnheard), Frame::Digest { .. }) => return None,
+            (Some(Planted::RecordsLeftOut), Frame::Records { boot, token, ok: true, compacted, mut records, .. }) => {
+                records.pop();
+                Frame::Records { boot, token, ok: true, end: true, compacted, records }
+            }
+            (Some(Planted::PiecesHurried), Frame::Chunk { token, .. })
+                if self.plants.asked.get(&who).is_some_and(|(asked, at)| *asked == token && self.now > at + HASTE) =>
+            {
+                return None;
+            }
+            (Some(Planted::InstallFromStart), Frame::Chunk { boot, token, ok: true, .. })
+                if self.plants.broken.remove(&(who, from)) =>
+            {
+                Frame::Chunk { boot, token, ok: false, end: false, bytes: Bytes::new() }
+            }
+            (Some(Planted::OfferShutOut), Frame::Raft(message)) if kind(&message) == SNAPSHOT => {
+                let offered = self.plants.offered.get(&who);
+                if offered.is_some_and(|(by, at)| *by != from && self.now < at + SHUT) {
+                    return None;
+                }
+                self.plants.offered.insert(who, (from, self.now));
+                Frame::Raft(message)
+            }
+            (
+                Some(Planted::LeaderStays),
+                Frame::Forward { .. }
+                | Frame::ForwardQuestion { .. }
+                | Frame::ReadIndex { .. }
+                | Frame::KeepAlive { .. },
+            ) if self.hangs_and_leads(who) => return None,
+            (Some(Planted::StandingsUnheard), Frame::Standing { question: false, .. }) => return None,
+            (Some(Planted::PeersForget), Frame::Standing { boot, question, standing }) => {
+                let standing =
+                    consensus::Standing { acknowledged: None, wrote: None, commit: Position::default(), ..standing };
+                Frame::Standing { boot, question, standing }
+            }
+            (_, frame) => frame,
+        })
+    }
+
+    /// A member without a state stopped cleanly.
+    pub(super) fn plant_at_stop(&mut self, who: usize, status: &Status) {
+        let (identity, founders) = (self.identity(who), self.founders());
+        let config = store::Config { segment_bytes: self.plan.segment_bytes };
+        let at = store::Position { index: status.applied, term: status.term };
+        let head = store::Store::genesis(config, founders, at).image_head();
+        let disk = self.members[who].disk.clone();
+        disk.begin(self.now, None);
+        let written = guarded(|| disk::checkpoint::genesis(&*disk.files(), identity, at.index, &head));
+        disk.end();
+        self.tell(Some(who), "planted", at.index, 0, || format!("an empty state: {}", written.is_ok()));
+    }
+}
+
+fn kind(message: &consensus::Message) -> u8 {
+    let mut bytes = Vec::new();
+    message.encode(&mut bytes);
+    bytes[1]
+}
