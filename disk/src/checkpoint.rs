@@ -63,8 +63,16 @@ fn index_path(number: u64) -> String {
 pub fn begin(files: &dyn Files, id: Identity, index: u64) -> Result<(), Fault> {
     let path = part_path(index);
     files.make_dir(DIR).map_err(|e| Fault::io(DIR, 0, e))?;
+    remove_begun(files)?;
     let header = page(INDEX_MAGIC, id, index);
     files.open(&path, How::Create).and_then(|file| file.write_at(0, &[&header])).map_err(|e| Fault::io(&path, 0, e))
+}
+
+/// One checkpoint at a time: what was begun before was given up.
+fn remove_begun(files: &dyn Files) -> Result<(), Fault> {
+    let begun = |name: &&String| name.starts_with("index-") && name.ends_with(".part");
+    let names = names(files, DIR)?;
+    names.iter().filter(begun).try_for_each(|name| remove_if_there(files, &format!("{DIR}/{name}")))
 }
 
 /// Appends the next bytes of the rows, as `Store::image_rows` made them.

@@ -9,6 +9,7 @@
 //! identity                 whose directory this is                                (mod identity, founding, inquiry, urls)
 //! log/%016x.log            the log: batches, each one write and one flush        (mod log)
 //! log/spare-%016x          written files waiting to become log files
+//! log/reserve-log, -state  room that is kept back for a full disk                   (mod log::reserve)
 //! log/reached, log/tip     how far the log had come                             (mod log::marks)
 //! log/doubt                what a lost end of the log may have promised          (mod doubt)
 //! state/seg-%08x           records in revision order                             (mod records, fetch, reclaim)
@@ -67,7 +68,7 @@ pub use fault::{EntryId, Fault};
 pub use files::{File, Files, How, Identity};
 pub use header::HEADER;
 pub use holes::Patient;
-pub use log::{Boot, Log, LogContent, LogOptions, OnDoubt, Reader, Tail, Torn, Understands, parse_boot};
+pub use log::{Boot, Log, LogContent, LogOptions, OnDoubt, Reader, Reserve, Tail, Torn, Understands, parse_boot};
 
 /// Highest format level that this program reads, and the one it writes.
 pub const LEVEL: u32 = 1;

@@ -7,8 +7,9 @@
 //! Every level of the format keeps magic, level, length and crc where they are.
 
 use crate::header::{Fields, check_identity, put_u32, put_u64, read_full};
-use crate::{Fault, Files, How, Identity, LEVEL};
-use std::io::ErrorKind;
+use crate::{Fault, File, Files, How, Identity, LEVEL};
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
 
 /// Bytes before the value.
 const HEAD: usize = 8 + 4 + 4 + 8 + 8;
@@ -37,13 +38,25 @@ pub(crate) fn part(path: &str) -> String {
 /// Replaces the file at `path` in `dir`. Durable once this returns.
 pub(crate) fn write(files: &dyn Files, dir: &str, path: &str, bytes: &[u8]) -> Result<(), Fault> {
     let part = part(path);
-    let written = files.open(&part, How::Create).and_then(|file| {
+    let written = create(files, dir, &part).and_then(|file| {
         file.write_at(0, &[bytes])?;
         file.sync()?;
         files.rename(&part, path)?;
         files.sync_dir(dir)
     });
     written.map_err(|e| Fault::io(path, 0, e))
+}
+
+/// Its folder may be gone: whoever removed or lost that asks nobody what else makes it.
+fn create(files: &dyn Files, dir: &str, part: &str) -> io::Result<Arc<dyn File>> {
+    match files.open(part, How::Create) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            files.make_dir(dir)?;
+            files.sync_dir("")?;
+            files.open(part, How::Create)
+        }
+        other => other,
+    }
 }
 
 /// The value of the file at `path`; None if there is no file.

@@ -54,13 +54,16 @@ pub(crate) struct Checkpoints {
     /// Index of one of which a file is damaged, and the tick from which on an entry may be asked for.
     replaced: Option<u64>,
     nudged: u64,
+    /// Steps of one that was given up, on their way still.
+    leftover: usize,
 }
 
 struct Running {
     head: ImageHead,
     index: u64,
     term: u64,
-    cursor: ImageCursor,
+    /// None: no row is missing, and nothing is held for it any more.
+    cursor: Option<ImageCursor>,
     rows_done: bool,
     in_flight: usize,
     finishing: bool,
@@ -90,6 +93,7 @@ impl Checkpoints {
             rests_until: 0,
             replaced: None,
             nudged: 0,
+            leftover: 0,
         }
     }
 
@@ -163,7 +167,8 @@ impl Checkpoints {
         let physical = std::mem::take(&mut self.physical);
         let open = g.store.segments().last().expect("one is open").id;
         let new = Checkpoints::new(newest, self.rows_bytes, 0, open);
-        *self = Checkpoints { physical, logged: self.logged, disk_bytes: self.bytes(g), ..new };
+        *self =
+            Checkpoints { physical, logged: self.logged, disk_bytes: self.bytes(g), leftover: self.leftover, ..new };
     }
 
     /// The asker of a physical compaction went away or ran out of time. True: it was one.
@@ -188,8 +193,30 @@ impl Checkpoints {
     /// The old state is about to be replaced: what was written of it stays without a name.
     pub(crate) fn abort(&mut self, g: &mut Ground) {
         if let Some(running) = self.running.take() {
-            g.store.end_image(running.cursor);
+            self.leftover += running.in_flight + usize::from(running.finishing);
+            end_image(g, running.cursor);
         }
+    }
+
+    /// The disk is full. What is dead must be seen to be dead, or no room ever comes back: nothing is held for
+    /// an image that may wait for long. It is taken anew when there is room.
+    pub(crate) fn no_room(&mut self, g: &mut Ground) {
+        match &mut self.running {
+            Some(running) if running.finishing => end_image(g, running.cursor.take()),
+            Some(running) => {
+                let index = running.index;
+                self.abort(g);
+                self.want(index);
+            }
+            None => {}
+        }
+    }
+
+    /// A step of one that was given up has ended, one way or the other. False: there is none on its way.
+    pub(crate) fn is_leftover(&mut self) -> bool {
+        let old = self.leftover > 0;
+        self.leftover -= usize::from(old);
+        old
     }
 
     /// False: several in a row failed. The next start has to write anew what is damaged.
@@ -199,7 +226,13 @@ impl Checkpoints {
 
     /// A step found damage, or a call failed: it is begun anew a little later.
     pub(crate) fn repeat(&mut self, g: &mut Ground, fault: &disk::Fault) {
-        let Some(index) = self.running.as_ref().map(|running| running.index) else { return };
+        let Some(running) = &mut self.running else { return };
+        let index = running.index;
+        // The step that failed is not on its way any more.
+        match running.finishing {
+            true => running.finishing = false,
+            false => running.in_flight -= 1,
+        }
         self.abort(g);
         self.want(index);
         if self.failed == 0 {
@@ -283,7 +316,7 @@ impl Checkpoints {
     fn begin(&mut self, g: &mut Ground, held: bool) {
         let Some(wanted) = self.wanted.first().copied() else { return };
         let store::Position { index, term } = g.store.applied();
-        if self.running.is_some() || held || index < wanted || g.now < self.rests_until {
+        if self.running.is_some() || self.leftover > 0 || held || index < wanted || g.now < self.rests_until {
             return;
         }
         // A demand beyond it stays: what applies nothing now must not hold up the others.
@@ -297,7 +330,7 @@ impl Checkpoints {
         let (head, cursor) = g.store.image();
         g.write_records();
         self.running = Some(Running {
-            cursor,
+            cursor: Some(cursor),
             head,
             index,
             term,
@@ -317,7 +350,8 @@ impl Checkpoints {
             return;
         }
         let mut rows = Vec::with_capacity(ROWS_BYTES);
-        running.rows_done = g.store.image_rows(&mut running.cursor, g.config.budgets.slice_keys, &mut rows);
+        let cursor = running.cursor.as_mut().expect("rows are missing");
+        running.rows_done = g.store.image_rows(cursor, g.config.budgets.slice_keys, &mut rows);
         if !rows.is_empty() {
             running.bytes += rows.len() as u64;
             self.disk_bytes += rows.len() as u64;
@@ -342,7 +376,7 @@ impl Checkpoints {
     }
 
     pub(crate) fn step_done(&mut self, g: &mut Ground, index: u64, result: JobResult, pulled: &[u64]) {
-        if self.running.as_ref().is_none_or(|running| running.index != index) {
+        if self.is_leftover() || self.running.as_ref().is_none_or(|running| running.index != index) {
             return; // of a checkpoint that an installed snapshot overtook
         }
         match result {
@@ -365,7 +399,7 @@ impl Checkpoints {
 
     fn done(&mut self, g: &mut Ground, manifest: Bytes, cut: u64, pulled: &[u64]) {
         let running = self.running.take().expect("the running one is done");
-        g.store.end_image(running.cursor);
+        end_image(g, running.cursor);
         self.failed = 0;
         self.newest = running.index;
         self.rows_bytes = running.bytes;
@@ -414,6 +448,12 @@ impl Checkpoints {
 /// What entries take in the log, about. Bytes.
 pub(crate) fn log_bytes(entries: &[Entry]) -> u64 {
     entries.iter().map(|entry| entry.data.len() as u64 + 64).sum()
+}
+
+fn end_image(g: &mut Ground, cursor: Option<ImageCursor>) {
+    if let Some(cursor) = cursor {
+        g.store.end_image(cursor);
+    }
 }
 
 #[cfg(test)]

@@ -45,7 +45,8 @@ struct Hashing {
     /// Of a compaction, rather than asked for.
     compaction: bool,
     askers: Vec<Waiter>,
-    pin: PinId,
+    /// None: it is given up, and its slice is on the way still.
+    pin: Option<PinId>,
     stage: Stage,
     revision: i64,
     compacted: i64,
@@ -79,7 +80,10 @@ impl Hashes {
             Ok(revision) => (g.store.compacted(), revision),
             Err(error) => return g.refuse(waiter, Refusal::User(error)),
         };
-        let same = |due: &&mut Hashing| !due.compaction && (due.revision, due.compacted) == (revision, compacted);
+        let same = |due: &&mut Hashing| {
+            let wanted = !due.compaction && due.pin.is_some();
+            wanted && (due.revision, due.compacted) == (revision, compacted)
+        };
         if let Some(due) = self.queue.iter_mut().find(same) {
             return due.askers.push(waiter);
         }
@@ -88,7 +92,7 @@ impl Hashes {
         }
         // Every record above the compacted revision counts, and the scan reads them all from files:
         // what a later compaction makes dead must stay until it is done.
-        let pin = g.store.pin(compacted);
+        let pin = Some(g.store.pin(compacted));
         let stage = Stage::Gathering(g.store.keep_set(revision));
         let hashing = Hashing { compaction: false, askers: vec![waiter], pin, stage, revision, compacted };
         self.queue.push_back(hashing);
@@ -101,7 +105,7 @@ impl Hashes {
             return;
         }
         let revision = g.store.compacted();
-        let pin = g.store.pin_unswept(before);
+        let pin = Some(g.store.pin_unswept(before));
         let stage = Stage::Gathering(g.store.compaction_keep_set(revision, before));
         let hashing = Hashing { compaction: true, askers: Vec::new(), pin, stage, revision, compacted: before };
         self.queue.push_back(hashing);
@@ -184,7 +188,7 @@ impl Hashes {
 
     fn end_first(&mut self, g: &mut Ground) -> Hashing {
         let hashing = self.queue.pop_front().expect("a hash is under way");
-        g.store.unpin(hashing.pin);
+        unpin(g, hashing.pin);
         hashing
     }
 
@@ -198,12 +202,26 @@ impl Hashes {
         let unwanted = hashing.askers.is_empty() && !hashing.compaction;
         if unwanted && matches!(hashing.stage, Stage::Gathering(_)) {
             let hashing = self.queue.remove(at).expect("found");
-            g.store.unpin(hashing.pin);
+            unpin(g, hashing.pin);
         }
         if timed_out {
             g.refuse(waiter, Refusal::Timeout);
         }
         true
+    }
+
+    /// The disk is full, and no scan ends before there is room: what is dead must not be held for one. A
+    /// compaction whose hash was due is not remembered.
+    pub(crate) fn no_room(&mut self, g: &mut Ground) {
+        for hashing in std::mem::take(&mut self.queue) {
+            unpin(g, hashing.pin);
+            refuse_all(g, &hashing, Refusal::Timeout);
+            let under_way = matches!(hashing.stage, Stage::Scanning) && self.again.is_none();
+            if under_way {
+                self.queue.push_back(Hashing { compaction: false, askers: Vec::new(), pin: None, ..hashing });
+            }
+        }
+        self.again = None;
     }
 
     /// A snapshot replaces the state: its pins are gone with it, and so is what was hashed of it.
@@ -217,7 +235,7 @@ impl Hashes {
         self.kept.clear();
         let under_way = self.queue.len().min(1);
         for hashing in self.queue.split_off(under_way) {
-            g.store.unpin(hashing.pin);
+            unpin(g, hashing.pin);
             refuse_all(g, &hashing, refusal);
         }
         if let Some(mut first) = self.queue.pop_front() {
@@ -226,6 +244,12 @@ impl Hashes {
             first.compaction = false;
             self.queue.push_front(first);
         }
+    }
+}
+
+fn unpin(g: &mut Ground, pin: Option<PinId>) {
+    if let Some(pin) = pin {
+        g.store.unpin(pin);
     }
 }
 

@@ -1,6 +1,8 @@
 //! A member that must not lead, or must not answer: a hung disk, a clean stop, a digest that
 //! differs from its peers'.
 
+mod room;
+
 use crate::config::TICK_MS;
 use crate::frame::Frame;
 use crate::ground::{Bar, Ground, Willing};
@@ -8,6 +10,7 @@ use crate::io::*;
 use crate::jobs::Task;
 use consensus::Contradiction;
 use disk::startover::Rebuilt;
+use room::Room;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Digest marks remembered.
@@ -35,8 +38,7 @@ pub(crate) struct Health {
     yielding: bool,
     /// The same, because clients get nothing from this member.
     overdue: bool,
-    /// Jobs that wait for space on the disk.
-    stalled: BTreeSet<JobId>,
+    room: Room,
     stop: Option<Stop>,
     corrupt: bool,
     /// Its log and the leader's are two histories.
@@ -104,12 +106,17 @@ impl Health {
     }
 
     fn disk_full(&self) -> bool {
-        !self.stalled.is_empty()
+        self.room.is_full()
+    }
+
+    /// Jobs wait for space on the disk: nothing more may be begun that needs some.
+    pub(crate) fn waits_for_room(&self) -> bool {
+        self.room.waits()
     }
 
     /// The disk has no save left to do: it answers.
     pub(crate) fn all_saved(&mut self) {
-        if !self.disk_full() {
+        if !self.room.waits() {
             self.yielding = false;
         }
     }
@@ -148,6 +155,7 @@ impl Health {
     /// being written or wanted. True: a checkpoint of what is applied is wanted now.
     pub(crate) fn tick(&mut self, g: &mut Ground, overdue: bool, writing: bool) -> bool {
         self.overdue = overdue;
+        self.room.tick(g);
         self.hand_over_again(g);
         self.lead_if_nobody_can(g);
         self.tell_undecided(g);
@@ -167,25 +175,39 @@ impl Health {
     }
 
     /// The disk is full. The lane waits with the job; reads go on, and leadership goes to a member
-    /// with space. The log's spare files are the reserve of the other lanes.
+    /// with space.
     pub(crate) fn stalled(&mut self, g: &mut Ground, job: JobId, fault: &disk::Fault) {
-        let first = self.stalled.is_empty();
-        self.stalled.insert(job);
-        let task = g.task(job).expect("a job that waits is under way");
-        if !matches!(task, Task::Save { .. } | Task::RestartLog) {
-            g.start(Task::ReleaseSpares, LogJob::ReleaseSpares);
-        }
-        if first {
-            let text = format!("the disk is full: {fault}; reads go on, writes are refused until there is room");
-            g.note(Level::Error, text);
-            self.give_up_leadership(g);
+        if self.room.stalled(g, job) {
+            self.begin_full(g, &fault.to_string());
         }
     }
 
-    pub(crate) fn unstalled(&mut self, g: &mut Ground, job: JobId) {
-        if self.stalled.remove(&job) && self.stalled.is_empty() {
-            g.note(Level::Warn, "there is room on the disk again: going on".to_string());
-            self.yielding &= self.stop.is_some();
+    /// The log goes on in the room that was kept back for it.
+    pub(crate) fn used_reserve(&mut self, g: &mut Ground) {
+        if self.room.used_reserve() {
+            self.begin_full(g, "the log uses the room that was kept back for it");
+        }
+    }
+
+    fn begin_full(&mut self, g: &mut Ground, why: &str) {
+        let text = format!("the disk is full: {why}; reads go on, writes are refused until there is room");
+        g.note(Level::Error, text);
+        self.give_up_leadership(g);
+    }
+
+    pub(crate) fn unstalled(&mut self, job: JobId) {
+        self.room.unstalled(job);
+    }
+
+    /// The reserve on the disk `stands`, or there is no room for it.
+    pub(crate) fn reserved(&mut self, g: &mut Ground, stands: bool) {
+        match (self.room.reserved(stands), stands) {
+            (false, _) => {}
+            (true, true) => {
+                g.note(Level::Warn, "there is room on the disk again: going on".to_string());
+                self.yielding &= self.stop.is_some();
+            }
+            (true, false) => self.begin_full(g, "there is no room for what is kept back"),
         }
     }
 

@@ -13,6 +13,7 @@ pub(crate) enum Task {
     },
     CutLog,
     ReleaseSpares,
+    KeepReserve,
     MarkCorrupt,
     KeepDoubt,
     Prove,
@@ -135,6 +136,7 @@ impl Jobs {
                 Task::Save { .. }
                     | Task::CutLog
                     | Task::ReleaseSpares
+                    | Task::KeepReserve
                     | Task::KeepDoubt
                     | Task::Prove
                     | Task::RestartLog

@@ -233,7 +233,11 @@ impl Node {
             Input::Watch { stream, op } => self.watches.watch(g, stream, op, self.health.willing()),
             Input::Done { job, result } => self.done(job, result),
             Input::Unreadable { fault } => self.unreadable(&fault),
-            Input::Stalled { job, fault } => self.health.stalled(g, job, &fault),
+            Input::Stalled { job, fault } => {
+                self.health.stalled(g, job, &fault);
+                self.checkpoints.no_room(g);
+                self.hashes.no_room(g);
+            }
             Input::Stop => {
                 let wanted = self.health.begin_stop(g, self.checkpoints.busy());
                 self.want_checkpoint(wanted);
@@ -267,7 +271,7 @@ impl Node {
         self.want_checkpoint(wanted);
         let stock = self.stock();
         let g = &mut self.ground;
-        self.transfer.tick(g, stock);
+        self.transfer.tick(g, stock, self.health.lacks_state());
         if self.health.wants_state() {
             // Consensus does not hear of it when the log is cut on the disk.
             let least = g.consensus.log_begins_behind().max(self.checkpoints.cut());
@@ -293,7 +297,7 @@ impl Node {
             checkpointing: checkpoints.running(),
             checkpoint_wanted: checkpoints.busy(),
             installing: self.transfer.installing(),
-            hold: slow || self.mends.works() || willing.stopping || willing.corrupt || willing.disk_full,
+            hold: slow || self.mends.works() || willing.stopping || willing.corrupt || self.health.waits_for_room(),
             newest: checkpoints.newest(),
             open_segment: checkpoints.open_segment(),
             rows_bytes: checkpoints.rows_bytes(),
@@ -315,7 +319,8 @@ impl Node {
     /// Why no checkpoint may begin now.
     fn checkpoints_held(&self) -> bool {
         // One that waits for another state keeps its log whole until it has that.
-        self.transfer.installing() || self.reclaim.holds_checkpoints() || self.health.lacks_state()
+        let held = self.transfer.installing() || self.reclaim.holds_checkpoints() || self.health.lacks_state();
+        held || self.health.waits_for_room()
     }
 
     /// A record could not be read: damage comes again from another member.
@@ -522,7 +527,7 @@ impl Node {
     /// An entry has changed the state: every part that it concerns is shown it.
     fn applied(&mut self, done: Done) {
         let g = &mut self.ground;
-        if let Some(before) = done.compacted {
+        if let Some(before) = done.compacted.filter(|_| !self.health.waits_for_room()) {
             self.hashes.compacted(g, before);
         }
         self.gate.fence(done.at.term);

@@ -13,8 +13,8 @@ use crate::member::{Found, Node};
 use bytes::Bytes;
 use consensus::{ConfChange, Consensus, Doubt, Entry, EntryKind, HardState, Position, Restored};
 use disk::{
-    Fault, Files, Identity, Log, LogContent, LogOptions, OnDoubt, Patient, Reader, Tail, checkpoint, corrupt, records,
-    staging, transfer,
+    Fault, Files, Identity, Log, LogContent, LogOptions, OnDoubt, Patient, Reader, Reserve, Tail, checkpoint, corrupt,
+    records, staging, transfer,
 };
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -60,7 +60,12 @@ impl Node {
         // A start believes that a place cannot be read only after it has tried often.
         let (served, files) = (files, &Patient::before(files));
         let said = out.len();
-        let fault = match Node::attempt(config.clone(), files, out) {
+        let mut tried = Node::attempt(config.clone(), files, out);
+        if tried.as_ref().is_err_and(Fault::is_full) && Reserve::release(&**files)? {
+            out.truncate(said);
+            tried = Node::attempt(config.clone(), files, out);
+        }
+        let fault = match tried {
             Err(fault) if fault.is_damage() => fault,
             other => return serve(other?, served),
         };

@@ -415,7 +415,8 @@ impl Transfer {
         }
     }
 
-    pub(crate) fn tick(&mut self, g: &mut Ground, stock: Stock) {
+    /// `lacks_state`: what is applied here is none, so nothing that comes is behind it.
+    pub(crate) fn tick(&mut self, g: &mut Ground, stock: Stock, lacks_state: bool) {
         let now = g.now;
         self.sending.retain(|_, sending| now - sending.asked < PATIENCE);
         self.drop_costly(g, stock);
@@ -428,11 +429,12 @@ impl Transfer {
                 g.send(*from, Frame::TransferEnded { index: *index, ok: false });
             }
         }
-        self.tick_receiving(g);
+        self.tick_receiving(g, if lacks_state { 0 } else { g.store.applied().index });
     }
 
-    fn tick_receiving(&mut self, g: &mut Ground) {
-        let (now, applied) = (g.now, g.store.applied().index);
+    /// `applied`: index of the newest entry that is in the state of this member.
+    fn tick_receiving(&mut self, g: &mut Ground, applied: u64) {
+        let now = g.now;
         let Some(receiving) = &mut self.receiving else {
             if self.staged.is_some_and(|index| index <= applied) {
                 self.staged = None;

@@ -3,7 +3,9 @@
 use crate::io::{BackgroundJob, Job, JobResult, LogJob, ReadJob, ReclaimJob, ReclaimResult};
 use crate::jobs::is_refused;
 use disk::transfer::Taken;
-use disk::{Fault, Files, Identity, Log, checkpoint, corrupt, mend, reclaim, records, staging, startover, transfer};
+use disk::{
+    Fault, Files, Identity, Log, Reserve, checkpoint, corrupt, mend, reclaim, records, staging, startover, transfer,
+};
 
 /// Bytes of records that one slice of a HashKV scan reads.
 const HASH_SLICE: u64 = 4 << 20;
@@ -48,12 +50,16 @@ pub fn run(log: &mut Log, files: &dyn Files, whose: Whose, job: Job) -> Ran<Job>
     }
 }
 
-/// Carries out a job of the log. On a full disk the spare files of the log are given up first.
+/// Carries out a job of the log. On a full disk the spare files of the log are given up first. Then its part of
+/// the reserve goes too. A save takes that room at once, as another lane waits for room as well.
 pub fn run_log(log: &mut Log, job: LogJob) -> Ran<LogJob> {
     let mut result = log_or_fault(log, &job);
     let full = |result: &Result<JobResult, Fault>| result.as_ref().is_err_and(Fault::is_full);
     if full(&result) && log.release_spares().unwrap_or(false) {
         result = log_or_fault(log, &job);
+    }
+    if full(&result) && log.release_reserve(Reserve::Log).unwrap_or(false) && matches!(job, LogJob::Save { .. }) {
+        result = log_or_fault(log, &job).map(|_| JobResult::Saved { short: true });
     }
     // A write or flush that failed has stopped the log: then no second attempt can help.
     ran(job, result, log.usable())
@@ -63,7 +69,7 @@ fn log_or_fault(log: &mut Log, job: &LogJob) -> Result<JobResult, Fault> {
     Ok(match job {
         LogJob::Save { number: _, hard, entries } => {
             log.save(*hard, entries)?;
-            JobResult::Saved
+            JobResult::Saved { short: false }
         }
         LogJob::KeepDoubt { doubt, hard } => {
             log.keep_doubt(*doubt, *hard)?;
@@ -84,10 +90,15 @@ fn log_or_fault(log: &mut Log, job: &LogJob) -> Result<JobResult, Fault> {
         LogJob::ReadLog { ticket, from, max_bytes } => {
             JobResult::Log { ticket: *ticket, entries: log.read(*from, *max_bytes)? }
         }
-        LogJob::ReleaseSpares => {
+        LogJob::ReleaseSpares { reserve } => {
             log.release_spares()?;
+            if *reserve {
+                log.release_reserve(Reserve::State)?;
+            }
             JobResult::SparesReleased
         }
+        // What else a call says of it, the next batch says too.
+        LogJob::KeepReserve => JobResult::Reserved { stands: log.keep_reserve().unwrap_or(true) },
     })
 }
 

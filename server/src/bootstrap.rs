@@ -244,11 +244,11 @@ fn refusal(options: &Options, ours: u64, (id, by): (u64, Option<&Member>), runni
     format!(
         "member {ours:x} has already been bootstrapped: member {id:x} ({name}) is at term {term}, entry {commit}, \
          and knows this member, but the data directory {} is empty. This member would forget what it has \
-         acknowledged. Put its directory back, or correct --data-dir; or take it out and add it anew: \
-         `etcdctl member remove {ours:x}`, `etcdctl member add {}`, then start it with \
-         --initial-cluster-state=existing",
+         acknowledged. Put its directory back, or correct --data-dir. This version cannot add a member to a \
+         running cluster: if the directory is lost, the others go on without this member as long as they are a \
+         majority. To have all members again, save a snapshot, stop every member, and restore it for each of them \
+         into an empty directory (`kvorum utl snapshot restore`); never for one member alone, beside others that run",
         options.data_dir.display(),
-        options.name,
     )
 }
 
@@ -447,7 +447,7 @@ mod tests {
         let path = dir.path().join("a");
         let failed = begins(&path, knows).err().expect("refused");
         assert_eq!(failed.message, "discovery failed");
-        for part in ["has already been bootstrapped", "(b) is at term 2, entry 9", "--data-dir", "member remove"] {
+        for part in ["has already been bootstrapped", "(b) is at term 2, entry 9", "--data-dir", "snapshot restore"] {
             assert!(failed.error.contains(part), "{failed:?}");
         }
         assert!(!path.exists());

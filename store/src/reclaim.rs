@@ -141,6 +141,11 @@ impl Store {
         worth
     }
 
+    /// Bytes of records that the index points to no more, in all segments.
+    pub fn dead_bytes(&self) -> u64 {
+        self.tail.segments().map(dead_bytes).sum()
+    }
+
     /// The run is about to be read: its segments stay until [`Store::end_moves`] or [`Store::leave_run`].
     pub fn begin_run(&mut self, run: Run) -> Moves {
         // The new one too: before its first handle is turned nothing in it lives.

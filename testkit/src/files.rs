@@ -58,6 +58,8 @@ struct Disk {
     fail_kind: Option<io::ErrorKind>,
     /// Nothing that needs more room succeeds. Half of it is written.
     full: bool,
+    /// Bytes that files may still grow by; what shrinks or goes gives some back. None: no bound.
+    space: Option<u64>,
     /// Reads that fail next.
     unread: usize,
     /// Pages that the disk cannot read: file and number. Writing one makes it readable, as a drive does.
@@ -125,6 +127,23 @@ impl MemFiles {
 
     pub fn set_full(&self, full: bool) {
         self.lock().full = full;
+    }
+
+    /// Files may grow by so many bytes together from now on.
+    pub fn set_space(&self, bytes: u64) {
+        self.lock().space = Some(bytes);
+    }
+
+    /// Bytes that are left of that.
+    pub fn space(&self) -> Option<u64> {
+        self.lock().space
+    }
+
+    /// A folder is gone, with every file in it.
+    pub fn lose_dir(&self, dir: &str) {
+        let mut disk = self.lock();
+        disk.names.retain(|path, _| dir_of(path) != dir);
+        disk.dirs.retain(|known| known != dir);
     }
 
     /// The next `count` reads fail.
@@ -283,7 +302,38 @@ impl Disk {
         }
     }
 
+    /// By how many bytes the files grow, and by how many they shrink.
+    fn grows(&self, op: &Op) -> (u64, u64) {
+        let named = |path: &String| self.names.get(path).map_or(0, |node| self.nodes[*node].len());
+        let (now, then) = match op {
+            Op::Write { node, offset, bytes } => {
+                let len = self.nodes[*node].len();
+                (len, len.max(offset + bytes.len()))
+            }
+            Op::SetLen { node, len } => (self.nodes[*node].len(), *len),
+            Op::Rename { to: path, .. } | Op::Remove { path } => (named(path), 0),
+            _ => (0, 0),
+        };
+        (then.saturating_sub(now) as u64, now.saturating_sub(then) as u64)
+    }
+
     fn change(&mut self, op: Op) -> io::Result<()> {
+        let (more, less) = self.grows(&op);
+        match self.space {
+            Some(space) if more > space => {
+                let full = std::mem::replace(&mut self.full, true);
+                let refused = self.change_in(op);
+                self.full = full;
+                return refused;
+            }
+            _ => {}
+        }
+        self.change_in(op)?;
+        self.space = self.space.map(|space| (space + less).saturating_sub(more));
+        Ok(())
+    }
+
+    fn change_in(&mut self, op: Op) -> io::Result<()> {
         if let Op::Write { node, offset, bytes } = &op {
             let (first, last) = (offset / 4096, (offset + bytes.len().max(1) - 1) / 4096);
             if self.stuck.range((*node, first)..=(*node, last)).next().is_some() {
@@ -294,8 +344,9 @@ impl Disk {
             if let Op::Write { node, offset, bytes } = op {
                 let bytes = bytes[..bytes.len() / 2].to_vec();
                 self.full = false;
-                self.change(Op::Write { node, offset, bytes })?;
+                let written = if bytes.is_empty() { Ok(()) } else { self.change(Op::Write { node, offset, bytes }) };
                 self.full = true;
+                written?;
             }
             return Err(io::Error::from(io::ErrorKind::StorageFull));
         }

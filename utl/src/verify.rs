@@ -56,6 +56,10 @@ struct Verify {
     starts_over: bool,
     /// The member has peers: a start makes good from them what is damaged.
     peers: bool,
+    /// Nothing here says whether it has. A start knows it by its flags.
+    unknown: bool,
+    /// A file of another member, which a start refuses.
+    foreign: bool,
     bar: ProgressBar,
     count: u64,
     bytes: u64,
@@ -72,6 +76,8 @@ pub fn run(call: &Call) -> Result<(), Failure> {
         doubtful: false,
         starts_over: false,
         peers: false,
+        unknown: false,
+        foreign: false,
         bar: bar(call.people, "verifying", total),
         count: 0,
         bytes: 0,
@@ -107,9 +113,9 @@ impl Verify {
         self.index_files(&manifests);
         self.segments(&manifests);
         self.unnamed(&manifests);
-        let newest = manifests.last().and_then(|manifest| manifest.image_head().ok());
+        let newest = startover::known_head(&*self.files, id).unwrap_or_default();
         let lone = newest.as_ref().is_some_and(|head| head.conf.voters == [id.member]);
-        self.peers = newest.is_some() && !lone;
+        (self.peers, self.unknown) = (newest.is_some() && !lone, newest.is_none());
         self.log(id, if lone { OnDoubt::Refuse } else { OnDoubt::Keep });
         let state = self.state(id);
         Ok(Summary { id: Some(id), state })
@@ -129,6 +135,10 @@ impl Verify {
                     .map_or(String::new(), |at| format!(" (log entries up to {} of term {})", at.index, at.term));
                 let what = format!("{what}; what is lost may have been acknowledged{lost}");
                 self.damage(&file, offset, what, harmless);
+            }
+            Fault::Foreign { file, what } => {
+                self.foreign = true;
+                self.damage(&file, 0, what, None);
             }
             other => self.damage(other.file(), other.offset().unwrap_or_default(), other.to_string(), harmless),
         }
@@ -190,6 +200,7 @@ impl Verify {
                 }
                 Ok(manifest) if id.is_some_and(|id| id != manifest.id) => {
                     let Identity { cluster, member } = manifest.id;
+                    self.foreign = true;
                     self.damage(&path, 0, format!("it belongs to member {member:x} of cluster {cluster:x}"), None);
                 }
                 Ok(manifest) => manifests.push(manifest),
@@ -385,10 +396,12 @@ impl Verify {
             Ok(found) => found,
             Err(fault) => {
                 // Harmless places alone do not explain why it does not start.
+                let starts_over = fault.is_damage() && (self.peers || self.unknown);
                 if self.damages.iter().all(|damage| damage.harmless.is_some_and(|why| why != CUT)) {
                     self.fault(fault, None);
                 }
-                self.starts_over = self.peers;
+                // What is no damage a start refuses, each time.
+                self.starts_over = starts_over;
                 return None;
             }
         };
@@ -433,7 +446,15 @@ impl Verify {
     }
 
     fn advice(&self, starts: bool) -> &'static str {
-        if self.starts_over {
+        if self.foreign {
+            "a start refuses a file of another member. Put this member's own file in its place. If there is none, move \
+             the other one away and verify again: it says what is missing then."
+        } else if self.starts_over && !self.peers {
+            "nothing here says whether this member has peers. If it has, start it with the --initial-cluster that the \
+             cluster was founded with, while the others are a majority: it starts over, and installs a snapshot of the \
+             leader. If it was alone, keep this directory and restore the newest snapshot (kvorum utl snapshot restore). \
+             Bytes that change by themselves point to the disk, so look at it."
+        } else if self.starts_over {
             "start it, while the other members are a majority: it starts over, and installs a snapshot of the leader. \
              Bytes that change by themselves point to the disk, so look at it."
         } else if self.damages.iter().any(|damage| damage.harmless == Some(CUT)) {

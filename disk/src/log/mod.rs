@@ -20,6 +20,7 @@ mod blank;
 pub(crate) mod closed;
 mod marks;
 mod recover;
+mod reserve;
 mod space;
 mod tail;
 
@@ -29,6 +30,7 @@ use batch::{Frame, Header, Indexes, Place, decode_bodies, decode_table, encode_t
 use bytes::Bytes;
 use consensus::{Entry, HardState, Position};
 pub use recover::{Reader, Understands};
+pub use reserve::Reserve;
 use space::{Segment, Spares};
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -63,6 +63,15 @@ pub(super) fn ids(files: &dyn Files) -> Result<Vec<u64>, Fault> {
     Ok(segments.into_iter().map(|(id, _)| id).collect())
 }
 
+/// Removes a file that need not be there. True if it was.
+pub(super) fn remove(files: &dyn Files, path: &str) -> Result<bool, Fault> {
+    match files.remove(path) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(Fault::io(path, 0, error)),
+    }
+}
+
 impl Spares {
     /// A file of at least `need` bytes for segment `id`, still under a spare name, and how far it
     /// was written before. Nothing of the log depends on it yet, so a failure is not final.
@@ -77,7 +86,23 @@ impl Spares {
                 self.remove(files, &path)?;
             }
         }
-        self.make(files, id, need.max(self.segment_bytes)).map(|segment| (segment, 0))
+        self.make_what_fits(files, id, need).map(|segment| (segment, 0))
+    }
+
+    /// A new file of the usual size, or of less where that is all the room there is. A disk with some
+    /// room left must not look full because a whole file does not fit.
+    fn make_what_fits(&mut self, files: &dyn Files, id: u64, need: u64) -> Result<Segment, Fault> {
+        // The middle one takes all of the reserve, when that was given up for it.
+        let mut sizes = vec![need.max(self.segment_bytes), need.max(self.reserve_bytes()), need];
+        sizes.dedup();
+        let mut made = self.make(files, id, sizes[0]);
+        for len in &sizes[1..] {
+            if !made.as_ref().is_err_and(Fault::is_full) {
+                break;
+            }
+            made = self.make(files, id, *len);
+        }
+        made
     }
 
     /// A new file. A spare one with its name is emptied.
@@ -132,5 +157,10 @@ impl Spares {
 
     pub(super) fn bytes(&self) -> u64 {
         self.lengths.values().sum()
+    }
+
+    /// Bytes of each file of the reserve.
+    pub(super) fn reserve_bytes(&self) -> u64 {
+        (self.segment_bytes / super::reserve::SHARE).next_multiple_of(PAGE)
     }
 }

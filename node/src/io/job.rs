@@ -38,8 +38,11 @@ pub enum LogJob {
     RestartLog { hard: HardState, at: Position },
     /// Old entries for a follower far behind.
     ReadLog { ticket: u64, from: u64, max_bytes: u64 },
-    /// Gives the spare files of the log back, for other files on a full disk.
-    ReleaseSpares,
+    /// Gives the spare files of the log back, for other files on a full disk. `reserve`: and what is kept back
+    /// for those.
+    ReleaseSpares { reserve: bool },
+    /// Makes what is missing of the reserve.
+    KeepReserve,
 }
 
 /// A small read that somebody waits for.
@@ -254,12 +257,19 @@ impl fmt::Debug for Job {
 }
 
 pub enum JobResult {
-    Saved,
+    /// `short`: what was kept back for a full disk was needed.
+    Saved {
+        short: bool,
+    },
     DoubtKept,
     Proven,
     LogCut,
     LogRestarted,
     SparesReleased,
+    /// False: there is no room for the reserve.
+    Reserved {
+        stands: bool,
+    },
     Log {
         ticket: u64,
         entries: Vec<Entry>,

@@ -13,7 +13,7 @@ impl Node {
         if g.task(job).is_none() {
             panic!("job {job} was never started or is done twice");
         }
-        self.health.unstalled(g, job);
+        self.health.unstalled(job);
         match result {
             JobResult::Failed { fault } => {
                 if let Some(fault) = g.job_fails(job, fault) {
@@ -35,7 +35,10 @@ impl Node {
         let g = &mut self.ground;
         let task = g.job_done(job).expect("it runs");
         match (task, result) {
-            (Task::Save { number }, JobResult::Saved) => {
+            (Task::Save { number }, JobResult::Saved { short }) => {
+                if short {
+                    self.health.used_reserve(g);
+                }
                 if self.saves.saved(g, number) {
                     self.health.all_saved();
                 }
@@ -47,6 +50,7 @@ impl Node {
             | (Task::CutLog, JobResult::LogCut)
             | (Task::DropStaged, JobResult::InstallDropped)
             | (Task::ReleaseSpares, JobResult::SparesReleased) => {}
+            (Task::KeepReserve, JobResult::Reserved { stands }) => self.health.reserved(g, stands),
             (Task::RestartLog, JobResult::LogRestarted) => self.installed(),
             (Task::ReadLog { .. }, JobResult::Log { ticket, entries }) => g.consensus.fetched(ticket, entries),
             (Task::Write { epoch, bytes }, JobResult::Written { segment, upto, sealed, damage }) => {
@@ -142,6 +146,7 @@ impl Node {
                 self.mends.refused(g, epoch, &fault);
             }
             Task::Mended { epoch } if is_refused(&fault) => self.mends.refused_after(g, epoch, &fault),
+            Task::Checkpoint { .. } if self.checkpoints.is_leftover() && (fault.is_damage() || is_refused(&fault)) => {}
             // A restart writes again what no checkpoint names yet; a lone member has no other way.
             Task::Checkpoint { .. } if fault.is_damage() && !g.peers().is_empty() && self.checkpoints.retries() => {
                 self.checkpoints.repeat(g, &fault);

@@ -129,6 +129,7 @@ impl Node {
             Request::Backup => self.backups.begin(g, waiter),
             Request::BackupNext { backup, first } => self.backups.next(g, waiter, backup, first),
             Request::BackupEnd { backup } => self.backups.end(g, backup),
+            Request::HashKv { .. } if self.health.waits_for_room() => g.refuse(waiter, Refusal::Timeout),
             Request::HashKv { revision } => self.hashes.ask(g, waiter, revision),
             Request::Hash => {
                 let digest = g.store.digest();

@@ -1,5 +1,6 @@
 //! A few members, jobs done at once, frames delivered in order; and the commands of the scripts.
 
+mod disks;
 mod links;
 mod requests;
 
@@ -283,7 +284,7 @@ impl Cluster {
                 self.input(id, Input::Stop);
                 (0..100).for_each(|_| self.tick());
             }
-            words if self.link_command(words) => {}
+            words if self.link_command(words) || self.disk_command(words) => {}
             [id, rest @ ..] => self.ask(id.parse().expect("a member or a command"), rest),
             [] => {}
         }
@@ -497,6 +498,7 @@ impl Cluster {
                 self.input(id, Input::Tick);
             }
         }
+        self.lanes_again();
     }
 
     /// A process that was stopped goes on, as the driver does it: first what came, then the time
@@ -672,7 +674,8 @@ impl Cluster {
             ["put", key, value] => propose_put(key, value, 0),
             ["put", key, value, lease] => propose_put(key, value, lease.parse().expect("lease")),
             ["touch", key] => propose_touch(key),
-            ["del", key] => propose_delete(key),
+            ["del", key] => propose_delete(key, ""),
+            ["del", key, end] => propose_delete(key, end),
             ["get", key] => range(key, None, 0, true),
             ["get", key, revision] => range(key, None, revision.parse().expect("revision"), true),
             ["local", key] => range(key, None, 0, false),
@@ -781,7 +784,7 @@ impl Cluster {
         let before = std::mem::take(&mut self.told);
         for at in (0..500).filter(|at| at % every != 0) {
             self.next += 1;
-            let request = propose_delete(&format!("fill-{at:04}"));
+            let request = propose_delete(&format!("fill-{at:04}"), "");
             self.input(id, Input::Request { waiter: self.next, who: node::Who::Nobody, request });
         }
         let deleted = self.told.matches("deleted 1").count();

@@ -39,8 +39,10 @@ pub(super) fn propose_touch(key: &str) -> Request {
     Request::Propose { body: command::encode_put(&request).expect("well-formed"), cost: command::put_cost(&put) }
 }
 
-pub(super) fn propose_delete(key: &str) -> Request {
+/// `end`: everything from `key` to before it; empty: `key` alone.
+pub(super) fn propose_delete(key: &str, end: &str) -> Request {
     let mut request = Vec::new();
-    DeleteRangeRequest { key: key.as_bytes(), ..DeleteRangeRequest::default() }.encode(&mut request);
+    let (key, range_end) = (key.as_bytes(), end.as_bytes());
+    DeleteRangeRequest { key, range_end, ..DeleteRangeRequest::default() }.encode(&mut request);
     Request::Propose { body: command::encode_delete_range(&request).expect("well-formed"), cost: 0 }
 }

@@ -190,7 +190,7 @@ impl Sim {
         }
         let life = self.members[who].up.as_mut().expect("up");
         match &result {
-            JobResult::Saved => {
+            JobResult::Saved { .. } => {
                 life.saving = false;
                 if let Some(Planted::DiskRolledBack | Planted::OlderLogFile) = self.planted {
                     let m = &mut self.members[who];
@@ -378,7 +378,8 @@ fn log_name(job: &LogJob) -> &'static str {
         LogJob::CutLog { .. } => "cut log",
         LogJob::RestartLog { .. } => "restart log",
         LogJob::ReadLog { .. } => "read log",
-        LogJob::ReleaseSpares => "release spares",
+        LogJob::ReleaseSpares { .. } => "release spares",
+        LogJob::KeepReserve => "keep reserve",
     }
 }
 

@@ -129,7 +129,7 @@ impl Sim {
     /// What became of a job, as a member that makes a mistake tells it.
     pub(super) fn plant_in_result(&self, saves: bool, result: JobResult) -> JobResult {
         match (self.planted, result) {
-            (Some(Planted::FailedSaveIsSaved), JobResult::Failed { .. }) if saves => JobResult::Saved,
+            (Some(Planted::FailedSaveIsSaved), JobResult::Failed { .. }) if saves => JobResult::Saved { short: false },
             (Some(Planted::InstallDenied), JobResult::Installed { .. }) => {
                 let fault = disk::Fault::Refused { file: "incoming".into(), what: "the old state stands".into() };
                 JobResult::Failed { fault }

@@ -63,7 +63,7 @@ pub fn run(dir: &Path, line: &str, stock: Option<&Path>) -> Outcome {
             command
         }
     };
-    if ["rm", "ls", "flip"].contains(&name.as_str()) {
+    if ["rm", "ls", "flip", "cp"].contains(&name.as_str()) {
         return file_work(dir, &name, &words);
     }
     let output = command.args(&words).current_dir(dir).output().expect("the program starts");
@@ -71,13 +71,14 @@ pub fn run(dir: &Path, line: &str, stock: Option<&Path>) -> Outcome {
     Outcome { stdout: text(&output.stdout), stderr: text(&output.stderr), status: output.status.code().unwrap_or(-1) }
 }
 
-/// `rm name`, `ls name` (sizes are left out), `flip file offset`.
+/// `rm name`, `ls name` (sizes are left out), `flip file offset`, `cp file file`.
 fn file_work(dir: &Path, name: &str, words: &[String]) -> Outcome {
     let path = dir.join(&words[0]);
     let mut stdout = String::new();
     match name {
         "rm" if path.is_dir() => fs::remove_dir_all(&path).expect("removed"),
         "rm" => fs::remove_file(&path).expect("removed"),
+        "cp" => drop(fs::copy(&path, dir.join(&words[1])).expect("copied")),
         "flip" => {
             let mut bytes = fs::read(&path).expect("a file");
             bytes[words[1].parse::<usize>().expect("an offset")] ^= 0x40;

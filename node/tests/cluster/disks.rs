@@ -1,0 +1,61 @@
+//! Disks with so much room, and lanes that try again while there is none.
+
+use super::Cluster;
+use disk::{Files, Identity};
+use node::{Input, work};
+use std::fmt::Write;
+use std::mem::discriminant;
+use std::sync::Arc;
+
+/// Ticks until a lane tries again.
+const AGAIN: u64 = work::FULL_AGAIN_MS / node::TICK_MS;
+
+impl Cluster {
+    /// True if `words` are one of these: `space 1 100` (KiB that may still be used), `space 1` (tells it),
+    /// `losedir 1 log` (a folder is gone, with what was in it).
+    pub fn disk_command(&mut self, words: &[&str]) -> bool {
+        match words {
+            ["space", id, kib] => {
+                let kib: u64 = kib.parse().expect("KiB");
+                self.machines[&id.parse().expect("id")].files.set_space(kib << 10);
+            }
+            ["space", id] => {
+                let left = self.machines[&id.parse().expect("id")].files.space().expect("it has a bound");
+                let _ = writeln!(self.told, "{id}: {} KiB are free", left >> 10);
+            }
+            ["losedir", id, dir] => self.machines[&id.parse().expect("id")].files.lose_dir(dir),
+            _ => return false,
+        }
+        true
+    }
+
+    /// Lanes whose first job found no room try again.
+    pub fn lanes_again(&mut self) {
+        let due = self.now.is_multiple_of(AGAIN);
+        let bounded = self.machines.iter().filter(|(_, m)| due && !m.down && m.files.space().is_some());
+        for id in bounded.map(|(id, _)| *id).collect::<Vec<_>>() {
+            let mut lanes = self.machines[&id].stalled.clone();
+            lanes.dedup();
+            lanes.into_iter().for_each(|lane| self.lane_again(id, lane));
+            self.deliver();
+        }
+    }
+
+    fn lane_again(&mut self, id: u64, lane: std::mem::Discriminant<node::Job>) {
+        loop {
+            let machine = self.machines.get_mut(&id).expect("member");
+            let Some(at) = machine.kept.iter().position(|(_, work)| discriminant(work) == lane) else {
+                // What came meanwhile waited behind it.
+                return machine.stalled.retain(|stalled| *stalled != lane);
+            };
+            let (job, work) = machine.kept.remove(at);
+            let files: Arc<dyn Files> = machine.files.shared();
+            let config = store::Config { segment_bytes: machine.config.segment_bytes };
+            let whose = work::Whose { id: Identity { cluster: super::CLUSTER, member: id }, config };
+            match work::run(&mut machine.log, &*files, whose, work) {
+                work::Ran::Done(result) => self.input(id, Input::Done { job, result }),
+                work::Ran::Full { job: work, .. } => return machine.kept.insert(at, (job, work)),
+            }
+        }
+    }
+}
