@@ -26,6 +26,12 @@ pub enum Input {
         from: u64,
         frame: Frame,
     },
+    /// A connection to a peer said which founding its state is of; 0: it knows none yet. None: its version
+    /// knows of no founding. Said before the frames of the connection, also if it is refused for what it said.
+    Met {
+        peer: u64,
+        founding: Option<u64>,
+    },
     /// The connection to a peer broke: everything queued on it is gone.
     Lost {
         peer: u64,

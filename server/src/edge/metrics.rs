@@ -88,6 +88,8 @@ pub struct Metrics {
     pub peer_sent_bytes: IntCounterVec,
     pub peer_received_bytes: IntCounterVec,
     pub peer_sent_failures: IntCounterVec,
+    /// Connections to peers that are of another founding.
+    pub other_foundings: IntCounter,
     pub peer_received_failures: IntCounterVec,
     pub active_peers: IntGaugeVec,
     pub disconnected_peers: IntCounterVec,
@@ -256,6 +258,10 @@ impl Metrics {
                 "etcd_network_peer_received_bytes_total",
                 "Bytes received from a peer.",
                 &["From"],
+            ),
+            other_foundings: m.counter(
+                "kvorum_peer_foundings_refused_total",
+                "Connections to peers that were refused because their data directory is of another founding.",
             ),
             peer_sent_failures: m.counters(
                 "etcd_network_peer_sent_failures_total",
