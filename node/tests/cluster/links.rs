@@ -126,7 +126,7 @@ impl Cluster {
         for frames in self.underway.values_mut() {
             frames.retain(|(wire, _)| !Wire::both(a, b).contains(wire));
         }
-        self.connected.remove(&Wire { from: a.min(b), to: a.max(b) });
+        self.foundings.connected.remove(&Wire { from: a.min(b), to: a.max(b) });
         self.input(a, Input::Lost { peer: b });
         self.input(b, Input::Lost { peer: a });
     }

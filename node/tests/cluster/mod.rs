@@ -1,5 +1,6 @@
 //! A few members, jobs done at once, frames delivered in order; and the commands of the scripts.
 
+mod foundings;
 mod links;
 mod requests;
 
@@ -116,12 +117,7 @@ pub struct Cluster {
     told: String,
     /// Members that said that they restart.
     restarts: Vec<u64>,
-    /// Pairs of members that are connected: each has said to the other which founding it is of.
-    connected: BTreeSet<Wire>,
-    /// Members of a version that knows of no founding.
-    old: BTreeSet<u64>,
-    /// Leaders name no founding, as before foundings had names.
-    nameless: bool,
+    foundings: foundings::Foundings,
     /// Copies of disks.
     images: BTreeMap<u64, MemFiles>,
     /// Who leads, as each member knows it.
@@ -262,14 +258,6 @@ impl Cluster {
                 let _ = writeln!(self.told, "{id}: {count} files in {dir}");
             }
             ["fliplast", id, word] => self.flip_last(id.parse().expect("id"), word),
-            ["nameless"] => self.nameless = true,
-            ["named"] => self.nameless = false,
-            ["old", id] => drop(self.old.insert(id.parse().expect("id"))),
-            ["new", id] => drop(self.old.remove(&id.parse().expect("id"))),
-            ["founding", id] => {
-                let founding = self.machines[&id.parse().expect("id")].node.founding();
-                let _ = writeln!(self.told, "{id}: founding {founding}");
-            }
             ["remember", id] => {
                 let id = id.parse().expect("id");
                 self.images.insert(id, self.machines[&id].files.copy());
@@ -297,7 +285,7 @@ impl Cluster {
                 self.input(id, Input::Stop);
                 (0..100).for_each(|_| self.tick());
             }
-            words if self.link_command(words) => {}
+            words if self.link_command(words) || self.founding_command(words) => {}
             [id, rest @ ..] => self.ask(id.parse().expect("a member or a command"), rest),
             [] => {}
         }
@@ -318,7 +306,7 @@ impl Cluster {
         // Those of a cluster before this one are gone.
         self.machines.clear();
         self.wires.clear();
-        self.connected.clear();
+        self.foundings.connected.clear();
         for id in 1..=count {
             let files = MemFiles::new();
             let config = self.config(id);
@@ -333,9 +321,7 @@ impl Cluster {
         self.boots += 1;
         let mut config = Config::new(CLUSTER, id, self.boots, 7 + id);
         config.founders = self.founders.clone();
-        if self.nameless {
-            config.founding = 0;
-        }
+        config.founding *= u64::from(!self.foundings.nameless);
         config.kernel_boot = self.same_boot.then_some([1; 16]);
         config.segment_bytes = 64 << 10;
         config.log_segment_bytes = 256 << 10;
@@ -392,29 +378,9 @@ impl Cluster {
             inbox: Vec::new(),
         };
         self.machines.insert(id, machine);
-        self.connected.retain(|wire| wire.from != id && wire.to != id);
+        self.foundings.ended(id);
         self.carry_out(id, out);
         self.settle(id);
-    }
-
-    /// Connects two members before the first frame between them: each hears which founding the other is of.
-    fn connect(&mut self, a: u64, b: u64) {
-        let up = |id| self.machines.get(&id).is_some_and(|machine: &Machine| !machine.down);
-        if !up(a) || !up(b) || !self.connected.insert(Wire { from: a.min(b), to: a.max(b) }) {
-            return;
-        }
-        let says = |id: u64| (!self.old.contains(&id)).then(|| self.machines[&id].node.founding());
-        for (to, peer, founding) in [(a, b, says(b)), (b, a, says(a))] {
-            let machine = self.machines.get_mut(&to).expect("member");
-            if machine.paused(self.now) {
-                machine.inbox.push(Input::Met { peer, founding });
-                continue;
-            }
-            let mut out = Vec::new();
-            machine.node.step(Input::Met { peer, founding }, &mut out);
-            self.carry_out(to, out);
-            self.settle(to);
-        }
     }
 
     fn restart(&mut self, id: u64) {
