@@ -13,25 +13,19 @@ use crate::frame::{Caller, Frame};
 use crate::ground::Ground;
 use crate::io::*;
 use crate::jobs::Task;
+use crate::pace::{self, Pace, longer_rest, longer_wait};
 use bytes::Bytes;
 use consensus::{ConfState, HardState, Snapshot};
+use disk::Fault;
 use disk::checkpoint::Manifest;
 use std::collections::BTreeMap;
 
-/// Most bytes of one piece.
-const PIECE_MOST: u32 = 1 << 20;
-const PIECE_LEAST: u32 = 16 << 10;
-const PIECE_FIRST: u32 = 128 << 10;
-/// A piece that came within this may be larger, one that took longer than `SLOW` is smaller. Ticks.
-const QUICK: u64 = 200 / TICK_MS;
-const SLOW: u64 = 1_000 / TICK_MS;
 /// Without a piece, or a request, for so long a transfer has ended. Ticks.
 const PATIENCE: u64 = 60_000 / TICK_MS;
-/// A checkpoint that failed is not taken again before this, then twice as long, and so on. Ticks.
-const REST: u64 = 1_000 / TICK_MS;
-const REST_MOST: u64 = 60_000 / TICK_MS;
 /// A state is asked for so often. Ticks.
 const ASK_STATE: u64 = 1_000 / TICK_MS;
+/// Without a piece for so long a state comes from another leader, if there is one. Ticks.
+const STILL: u64 = 5_000 / TICK_MS;
 /// A leader looks for receivers that never asked. Ticks.
 const OFFER_AGAIN: u64 = 5_000 / TICK_MS;
 
@@ -73,7 +67,7 @@ struct Receiving {
     files: Vec<Part>,
     /// The first file that is not complete.
     file: usize,
-    asked: Asked,
+    request: PieceRequest,
     pace: Pace,
     /// Tick of the last piece.
     moved: u64,
@@ -92,47 +86,13 @@ struct Part {
 
 /// The request for the piece that is wanted now.
 #[derive(Clone, Copy, Default)]
-struct Asked {
+struct PieceRequest {
     /// Names the place in the file: a repeated request has the same one, so any answer will do.
     token: u64,
     /// Ticks: of the first request and the last one, and from the last one to the next.
     since: u64,
     at: u64,
     wait: u64,
-}
-
-/// The size of pieces that fits the link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Pace {
-    piece: u32,
-    /// How long the last piece took. Ticks.
-    took: u64,
-}
-
-impl Default for Pace {
-    fn default() -> Pace {
-        Pace { piece: PIECE_FIRST, took: 0 }
-    }
-}
-
-impl Pace {
-    fn came(&mut self, took: u64) {
-        self.took = took;
-        if took <= QUICK {
-            self.piece = (2 * self.piece).min(PIECE_MOST);
-        } else if took > SLOW {
-            self.shrink();
-        }
-    }
-
-    fn shrink(&mut self) {
-        self.piece = (self.piece / 2).max(PIECE_LEAST);
-    }
-
-    /// How long a piece is waited for before it is asked for again. Ticks.
-    fn wait(&self) -> u64 {
-        SLOW.max(4 * self.took).min(PATIENCE / 4)
-    }
 }
 
 /// A receiver of a checkpoint of this member.
@@ -203,6 +163,11 @@ impl Receiving {
         matches!(self.stage, Stage::Finishing | Stage::RestartingLog)
     }
 
+    /// Nothing comes any more, and another member leads now: what it has may be received instead.
+    fn may_be_replaced(&self, g: &Ground) -> bool {
+        self.from != g.leader && !self.swaps() && g.now - self.moved >= STILL
+    }
+
     fn is(&self, from: u64, snapshot: &Snapshot) -> bool {
         let same = (self.from, self.snapshot.index, self.snapshot.term) == (from, snapshot.index, snapshot.term);
         same && self.snapshot.manifest == snapshot.manifest
@@ -233,7 +198,9 @@ impl Transfer {
                 return g.note(Level::Info, format!("a snapshot at {index} waits for the one under way"));
             }
             if receiving.is(from, &snapshot) && receiving.stage != Stage::Waiting {
-                receiving.wanted = true;
+                // Consensus takes no entries until this ends: the log is behind what the leader has, and the
+                // snapshot replaces it too.
+                (receiving.wanted, receiving.beside_log) = (true, false);
                 return;
             }
             receiving.wanted = false;
@@ -243,7 +210,7 @@ impl Transfer {
         }
         if let Err(why) = check(&snapshot) {
             g.consensus.abandon_install();
-            return self.rest(g, from, index, &why);
+            return self.rest(g, from, index, &why.to_string());
         }
         self.start(g, from, snapshot, false);
     }
@@ -251,7 +218,8 @@ impl Transfer {
     /// The state of this member is of no use, and its log is whole from behind entry `least` on: the leader's
     /// state is asked for.
     pub(crate) fn want_state(&mut self, g: &mut Ground, least: u64) {
-        if self.receiving.is_some() || g.leader == 0 || g.is_leader() || g.now < self.asked_state.1 {
+        let goes_on = self.receiving.as_ref().is_some_and(|receiving| !receiving.may_be_replaced(g));
+        if goes_on || g.leader == 0 || g.is_leader() || g.now < self.asked_state.1 {
             return;
         }
         self.token += 1;
@@ -263,14 +231,15 @@ impl Transfer {
     /// The answer. `wanted`: it still is.
     pub(crate) fn on_state_offer(&mut self, g: &mut Ground, from: Caller, manifest: Bytes, wanted: bool) {
         let asked = Caller { member: g.leader, boot: g.config.boot, token: self.asked_state.0 };
-        if !wanted || from != asked || self.receiving.is_some() {
+        let goes_on = self.receiving.as_ref().is_some_and(|receiving| !receiving.may_be_replaced(g));
+        if !wanted || from != asked || goes_on {
             return;
         }
         let from = from.member;
         let snapshot = match snapshot_of(manifest) {
             Ok(snapshot) if snapshot.index >= self.least => snapshot,
             Ok(snapshot) => return self.rest(g, from, snapshot.index, "the log begins behind it"),
-            Err(why) => return self.rest(g, from, 0, &why),
+            Err(why) => return self.rest(g, from, 0, &why.to_string()),
         };
         let offered = Offered { from, index: snapshot.index };
         if self.rests.get(&offered).is_none_or(|rest| g.now >= rest.until) {
@@ -296,7 +265,7 @@ impl Transfer {
             beside_log,
             files: Vec::new(),
             file: 0,
-            asked: Asked::default(),
+            request: PieceRequest::default(),
             pace: self.receiving.as_ref().map_or(Pace::default(), |before| before.pace),
             moved: g.now,
             stage: Stage::Beginning,
@@ -313,7 +282,7 @@ impl Transfer {
         if receiving.file < receiving.files.len() {
             self.token += 1;
             let wait = receiving.pace.wait();
-            receiving.asked = Asked { token: self.token, since: g.now, at: g.now, wait };
+            receiving.request = PieceRequest { token: self.token, since: g.now, at: g.now, wait };
             receiving.stage = Stage::Asking;
             receiving.ask(g);
             return Step::Pulling;
@@ -331,7 +300,7 @@ impl Transfer {
     /// `piece` None: the sender does not have it.
     pub(crate) fn on_chunk(&mut self, g: &mut Ground, from: Caller, piece: Option<Bytes>) {
         let Some(receiving) = &mut self.receiving else { return };
-        let asked = Caller { member: receiving.from, boot: g.config.boot, token: receiving.asked.token };
+        let asked = Caller { member: receiving.from, boot: g.config.boot, token: receiving.request.token };
         if from != asked || receiving.stage != Stage::Asking {
             return;
         }
@@ -343,7 +312,7 @@ impl Transfer {
         let (file, offset, kept) = (part.name.clone(), part.got, part.kept);
         part.got += bytes.len() as u64;
         receiving.moved = g.now;
-        receiving.pace.came(g.now - receiving.asked.since);
+        receiving.pace.came(g.now - receiving.request.since);
         receiving.stage = Stage::Writing;
         g.start(Task::Install { run: receiving.run }, BackgroundJob::InstallChunk { file, offset, bytes, kept });
     }
@@ -426,7 +395,7 @@ impl Transfer {
         if rest.wait == 0 {
             g.note(Level::Warn, format!("gave up the snapshot at {index} from {from:x}: {why}"));
         }
-        let wait = (2 * rest.wait).clamp(REST, REST_MOST);
+        let wait = longer_rest(rest.wait);
         *rest = Rest { wait, until: g.now + wait, said: false };
     }
 
@@ -481,9 +450,9 @@ impl Transfer {
         if now - receiving.moved >= PATIENCE {
             return self.give_up(g, "no piece came for a minute");
         }
-        if receiving.stage == Stage::Asking && now - receiving.asked.at >= receiving.asked.wait {
-            receiving.asked.at = now;
-            receiving.asked.wait = (2 * receiving.asked.wait).clamp(SLOW, PATIENCE / 4);
+        if receiving.stage == Stage::Asking && now - receiving.request.at >= receiving.request.wait {
+            receiving.request.at = now;
+            receiving.request.wait = longer_wait(receiving.request.wait);
             receiving.pace.shrink();
             receiving.ask(g);
         }
@@ -522,7 +491,7 @@ impl Transfer {
             && receiving.from == peer
         {
             // Asked again at the next tick: what was queued is gone.
-            receiving.asked.wait = 0;
+            receiving.request.wait = 0;
         }
         if let Some(sending) = self.sending.get_mut(&peer) {
             sending.lost = true;
@@ -533,7 +502,7 @@ impl Transfer {
     pub(crate) fn on_chunk_request(&mut self, g: &mut Ground, to: Caller, piece: Piece, stock: Stock) {
         let Piece { index, file, offset, len } = piece;
         let dropped = self.dropped.get(&to.member).is_some_and(|dropped| index <= *dropped);
-        if dropped || stock.newest < index || len > PIECE_MOST {
+        if dropped || stock.newest < index || len > pace::MOST {
             return send_nothing(g, to);
         }
         let since = self.sending.get(&to.member).filter(|sending| sending.index == index);
@@ -555,10 +524,10 @@ impl Transfer {
 impl Receiving {
     fn ask(&self, g: &mut Ground) {
         let part = &self.files[self.file];
-        let len = (part.len - part.got).min(u64::from(self.pace.piece)) as u32;
+        let len = (part.len - part.got).min(u64::from(self.pace.piece())) as u32;
         let frame = Frame::ChunkRequest {
             boot: g.config.boot,
-            token: self.asked.token,
+            token: self.request.token,
             index: self.snapshot.index,
             file: part.name.clone(),
             offset: part.got,
@@ -568,23 +537,48 @@ impl Receiving {
     }
 }
 
+/// Why an offered snapshot is not taken.
+#[derive(Debug)]
+enum BadOffer {
+    /// Its manifest cannot be read.
+    Manifest(Fault),
+    /// It is offered as another state than its manifest says.
+    Otherwise { said: store::Position, index: u64, applied: store::Position },
+}
+
+impl From<Fault> for BadOffer {
+    fn from(fault: Fault) -> BadOffer {
+        BadOffer::Manifest(fault)
+    }
+}
+
+impl std::fmt::Display for BadOffer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            BadOffer::Manifest(fault) => fault.fmt(f),
+            BadOffer::Otherwise { said, index, applied } => {
+                write!(f, "it is offered as {said:?}, its manifest is of {index} and {applied:?}")
+            }
+        }
+    }
+}
+
 /// What a manifest of the leader stands for.
-fn snapshot_of(manifest: Bytes) -> Result<Snapshot, String> {
-    let read = Manifest::decode("the offered manifest", &manifest).map_err(|fault| fault.to_string())?;
-    let head = read.image_head().map_err(|fault| fault.to_string())?;
+fn snapshot_of(manifest: Bytes) -> Result<Snapshot, BadOffer> {
+    let read = Manifest::decode("the offered manifest", &manifest)?;
+    let head = read.image_head()?;
     let conf = ConfState { voters: head.conf.voters, learners: head.conf.learners };
     let snapshot = Snapshot { index: read.index, term: head.applied.term, conf, manifest };
     check(&snapshot).map(|()| snapshot)
 }
 
 /// What the leader says of a snapshot must be what its manifest says: behind the swap it is too late.
-fn check(snapshot: &Snapshot) -> Result<(), String> {
-    let read = Manifest::decode("the offered manifest", &snapshot.manifest);
-    let manifest = read.map_err(|fault| fault.to_string())?;
-    let applied = manifest.image_head().map_err(|fault| fault.to_string())?.applied;
+fn check(snapshot: &Snapshot) -> Result<(), BadOffer> {
+    let manifest = Manifest::decode("the offered manifest", &snapshot.manifest)?;
+    let applied = manifest.image_head()?.applied;
     let said = store::Position { index: snapshot.index, term: snapshot.term };
     if manifest.index != snapshot.index || applied != said {
-        return Err(format!("it is offered as {said:?}, its manifest is of {} and {applied:?}", manifest.index));
+        return Err(BadOffer::Otherwise { said, index: manifest.index, applied });
     }
     Ok(())
 }
@@ -593,28 +587,4 @@ fn check(snapshot: &Snapshot) -> Result<(), String> {
 pub(crate) fn send_nothing(g: &mut Ground, to: Caller) {
     let Caller { member, boot, token } = to;
     g.send(member, Frame::Chunk { boot, token, ok: false, end: false, bytes: Bytes::new() });
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pieces_fit_the_link() {
-        let mut pace = Pace::default();
-        assert_eq!((pace.piece, pace.wait()), (128 << 10, 100));
-        for _ in 0..5 {
-            pace.came(20);
-        }
-        assert_eq!(pace.piece, 1 << 20);
-        pace.came(21);
-        pace.came(100);
-        assert_eq!((pace.piece, pace.wait()), (1 << 20, 400), "neither quick nor slow");
-        pace.came(101);
-        assert_eq!((pace.piece, pace.wait()), (512 << 10, 404));
-        for _ in 0..9 {
-            pace.came(900);
-        }
-        assert_eq!((pace.piece, pace.wait()), (16 << 10, 1_500), "patience ends at a minute");
-    }
 }
