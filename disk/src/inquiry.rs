@@ -21,6 +21,8 @@ pub struct Running {
     pub published: bool,
     /// The highest index that the asker has acknowledged to this member, if this one leads; else 0.
     pub acknowledged: u64,
+    /// Which founding its state is of (`store::Store::founding`); 0: it knows none yet.
+    pub founding: u64,
 }
 
 /// The answer to the inquiry of a founder: how far the start of the member that is asked has come.
@@ -42,6 +44,9 @@ pub enum Decision {
     },
     /// `member` is beyond genesis and has heard of the asker.
     Refuse { member: u64, running: Running },
+    /// Two members are beyond genesis, and their states are of different foundings: it is not for the asker
+    /// to help one of them.
+    Apart { one: (u64, Running), other: (u64, Running) },
     /// Ask again.
     Wait,
 }
@@ -73,6 +78,12 @@ pub fn decide(answers: &BTreeMap<u64, Option<Stage>>) -> Decision {
     let beyond = || running().filter(|(_, running)| !running.at_genesis(founders));
     if let Some((member, running)) = beyond().find(|(_, running)| running.knows_the_asker(founders)) {
         return Decision::Refuse { member, running };
+    }
+    let mut named = beyond().filter(|(_, running)| running.founding != 0);
+    if let Some(one) = named.next()
+        && let Some(other) = named.find(|(_, running)| running.founding != one.1.founding)
+    {
+        return Decision::Apart { one, other };
     }
     if answers.values().any(|stage| *stage == Some(Stage::Recovering)) {
         return Decision::Wait;
@@ -166,6 +177,20 @@ mod tests {
         for (other, decision) in table {
             assert_eq!(of_three(other, says(beyond())), decision, "{other:?}");
         }
+    }
+
+    #[test]
+    fn two_foundings_are_told_apart() {
+        let of = |founding| Running { founding, ..beyond() };
+        let (one, other) = ((1, of(5)), (2, of(6)));
+        assert_eq!(of_three(says(of(5)), says(of(6))), Decision::Apart { one, other });
+        for (a, b) in [(5, 5), (5, 0), (0, 6), (0, 0)] {
+            assert_eq!(of_three(says(of(a)), says(of(b))), LATE, "{a} {b}");
+        }
+        // Whoever knows the asker comes first, and a member at genesis has no part in it.
+        let running = Running { published: true, ..of(5) };
+        assert_eq!(of_three(says(running), says(of(6))), Decision::Refuse { member: 1, running });
+        assert_eq!(of_three(says(of(5)), says(Running { founding: 6, ..genesis() })), LATE);
     }
 
     #[test]

@@ -222,3 +222,124 @@ fn an_emptied_member_asks_whoever_is_there_first() {
         assert_eq!(shell_code(member.ended().expect("has ended")), Some(1));
     }
 }
+
+/// Puts `name` of 0 to `count` through one of these members.
+fn puts(members: &[Member], name: &str, count: usize) {
+    block_on(async {
+        let client = client_of(members);
+        for n in 0..count {
+            client.put(format!("{name}{n}"), "x").await.expect("a majority takes writes");
+        }
+    });
+}
+
+/// Every key that the member itself has.
+fn keys_of(member: &Member) -> Vec<String> {
+    block_on(async {
+        let request = RangeRequest { serializable: true, keys_only: true, ..prefix("").into() };
+        let found = client_of([member]).range(request).await.expect("reads its own");
+        found.kvs.into_iter().map(|kv| String::from_utf8(kv.key.to_vec()).expect("text")).collect()
+    })
+}
+
+fn numbered(name: &str, count: usize) -> Vec<String> {
+    (0..count).map(|n| format!("{name}{n}")).collect()
+}
+
+#[track_caller]
+fn stops_as_of_another_founding(member: &mut Member) {
+    let name = member.spec.name.clone();
+    comes("the end of the member of another founding", || member.ended().is_some());
+    assert_eq!(shell_code(member.ended().expect("has ended")), Some(1), "{name}");
+    let log = member.log();
+    let last = log.lines().last().unwrap_or_default();
+    assert!(last.contains("a majority, are of founding") && last.contains("Nothing is changed"), "{last}");
+}
+
+/// The same flags give the same ids. A volume that was not wiped must not bring its history back.
+#[test]
+fn a_directory_of_an_earlier_founding_is_not_heard() {
+    if is_other() {
+        // A real etcd takes it for a member.
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let mut members: Vec<Member> = three(dir.path()).into_iter().map(Member::spawn).collect();
+    members.iter_mut().for_each(Member::ready);
+    puts(&members, "first", 12);
+    // Elections make the directory that is kept newer than the next cluster, by term.
+    for _ in 0..2 {
+        members.iter_mut().for_each(Member::kill);
+        members.iter_mut().for_each(Member::respawn);
+        members.iter_mut().for_each(Member::ready);
+    }
+    members.iter_mut().for_each(Member::kill);
+    let kept = dir.path().join("kept");
+    std::fs::rename(&members[1].spec.dir, &kept).expect("moves");
+    for at in [0, 2] {
+        std::fs::remove_dir_all(&members[at].spec.dir).expect("removes");
+    }
+    members.iter_mut().for_each(Member::respawn);
+    members.iter_mut().for_each(Member::ready);
+    puts(&members, "second", 8);
+    members[1].kill();
+    let right = dir.path().join("right");
+    std::fs::rename(&members[1].spec.dir, &right).expect("moves");
+    std::fs::rename(&kept, &members[1].spec.dir).expect("moves");
+    members[1].respawn();
+    stops_as_of_another_founding(&mut members[1]);
+    let others = [members.remove(0), members.pop().expect("the third")];
+    puts(&others, "third", 1);
+    assert!(others.iter().any(|member| member.log().contains("is of another founding")));
+    // With its own directory it is one of them again.
+    let mut back = members.pop().expect("the second");
+    std::fs::remove_dir_all(&back.spec.dir).expect("removes");
+    std::fs::rename(&right, &back.spec.dir).expect("moves");
+    back.kill();
+    back.respawn();
+    back.ready();
+    let wanted: Vec<String> = numbered("second", 8).into_iter().chain(numbered("third", 1)).collect();
+    block_on(async { sees(&back, "third0").await });
+    for member in others.iter().chain([&back]) {
+        assert_eq!(keys_of(member), wanted, "{}", member.spec.name);
+    }
+}
+
+#[test]
+fn a_member_that_was_down_while_the_others_were_emptied_is_not_heard() {
+    if is_other() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let mut members: Vec<Member> = three(dir.path()).into_iter().map(Member::spawn).collect();
+    members.iter_mut().for_each(Member::ready);
+    puts(&members, "old", 10);
+    members.iter_mut().for_each(Member::kill);
+    for at in [0, 1] {
+        std::fs::remove_dir_all(&members[at].spec.dir).expect("removes");
+        members[at].respawn();
+    }
+    members[..2].iter_mut().for_each(Member::ready);
+    puts(&members[..2], "new", 5);
+    // One against one: nobody knows who is right. Both stay, say so, and take nothing.
+    members[0].kill();
+    members[2].respawn();
+    for at in [1, 2] {
+        comes("the line about the other founding", || members[at].log().contains("is of another founding"));
+    }
+    std::thread::sleep(Duration::from_secs(2));
+    for at in [1, 2] {
+        assert!(members[at].ended().is_none(), "{}", members[at].log());
+        block_on(async { hasty(&members[at]).put("lost", "x").await.expect_err("one of three takes no writes") });
+    }
+    members[0].respawn();
+    members[0].ready();
+    stops_as_of_another_founding(&mut members[2]);
+    puts(&members[..2], "newer", 1);
+    let wanted: Vec<String> = numbered("new", 5).into_iter().chain(numbered("newer", 1)).collect();
+    block_on(async { sees(&members[0], "newer0").await });
+    block_on(async { sees(&members[1], "newer0").await });
+    for member in &members[..2] {
+        assert_eq!(keys_of(member), wanted, "{}", member.spec.name);
+    }
+}

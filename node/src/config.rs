@@ -33,6 +33,8 @@ pub struct Config {
     pub budgets: Budgets,
     /// etcd level of the cluster version that a leader sets, "3.7.0".
     pub cluster_version: String,
+    /// Names the founding of the cluster if nothing has named it yet and this member leads: random, not 0.
+    pub founding: u64,
     /// This member founded when the others were beyond genesis (`disk::late`): it must not vote,
     /// campaign or acknowledge before it has caught up.
     pub late_founder: bool,
@@ -62,6 +64,7 @@ impl Config {
             token_seconds: 300,
             budgets: Budgets::default(),
             cluster_version: "3.7.0".to_string(),
+            founding: boot.max(1),
             late_founder: false,
             founders: Vec::new(),
         }

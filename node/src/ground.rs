@@ -10,7 +10,7 @@ use crate::io::{Answer, BackgroundJob, Job, JobId, Level, Output, Refusal, Waite
 use crate::jobs::{Jobs, Task};
 use crate::writing::Writing;
 use consensus::{Consensus, Role};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use store::Store;
 
 /// See the module's page.
@@ -30,6 +30,8 @@ pub(crate) struct Ground {
     pub(crate) leader_changes: u64,
     /// Members that said that they should not lead, and until when that counts.
     unable: BTreeMap<u64, u64>,
+    /// Members of another founding.
+    apart: BTreeSet<u64>,
     barred: [bool; 2],
     jobs: Jobs,
     writing: Writing,
@@ -75,6 +77,7 @@ impl Ground {
             role: Role::Follower,
             leader_changes: 0,
             unable: BTreeMap::new(),
+            apart: BTreeSet::new(),
             barred: [false; 2],
             jobs: Jobs::default(),
             writing: Writing::default(),
@@ -94,8 +97,23 @@ impl Ground {
         self.out.push(output);
     }
 
+    /// Nothing is said to a member of another founding.
     pub(crate) fn send(&mut self, to: u64, frame: Frame) {
-        self.out.push(Output::Send { to, frame });
+        if !self.is_apart(to) {
+            self.out.push(Output::Send { to, frame });
+        }
+    }
+
+    /// The member is of another founding: nothing that it says is about this state.
+    pub(crate) fn is_apart(&self, member: u64) -> bool {
+        self.apart.contains(&member)
+    }
+
+    pub(crate) fn set_apart(&mut self, member: u64, apart: bool) {
+        match apart {
+            true => self.apart.insert(member),
+            false => self.apart.remove(&member),
+        };
     }
 
     /// One line for the log of the program.

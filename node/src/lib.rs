@@ -27,6 +27,7 @@
 //! | `lessor` | lease clock, renewals, expiry |
 //! | `checkpoints`, `transfer` | images of the state in files; snapshots between members |
 //! | `health`, `moves` | hung disk, full disk, clean stop, digests; MoveLeader |
+//! | `foundings` | who is of another founding, and is not heard |
 //! | `doubts` | who asks whom what it still has; what may be lost is remembered |
 //! | `saves` | what becomes one flush of the log, and how much of it memory keeps |
 //! | `scrub` | the slow look at what lies still |
@@ -51,6 +52,7 @@ mod checkpoints;
 pub mod config;
 mod doubts;
 mod forwards;
+pub mod foundings;
 pub mod frame;
 mod gate;
 mod ground;

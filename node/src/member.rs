@@ -25,6 +25,7 @@ use crate::backup::Backups;
 use crate::checkpoints::Checkpoints;
 use crate::config::{Config, TICK_MS};
 use crate::doubts::Doubts;
+use crate::foundings::Foundings;
 use crate::frame::{Caller, Frame};
 use crate::gate::{Forward, Gate};
 use crate::ground::Ground;
@@ -78,6 +79,7 @@ pub struct Node {
     watchdog: Watchdog,
     moves: Moves,
     doubts: Doubts,
+    foundings: Foundings,
     scrubs: Scrubs,
     mends: Mends,
     tokens: Tokens,
@@ -132,6 +134,7 @@ impl Node {
             watchdog: Watchdog::default(),
             moves: Moves::default(),
             doubts: Doubts::new(found.doubtful),
+            foundings: Foundings::default(),
             scrubs: Scrubs::default(),
             mends: Mends::default(),
             tokens: Tokens::default(),
@@ -194,6 +197,11 @@ impl Node {
         self.ground.config.ticks_together()
     }
 
+    /// Which founding this member's state is of; 0: no leader has named it yet.
+    pub fn founding(&self) -> u64 {
+        self.ground.store.founding()
+    }
+
     /// Users are asked for; and the revision of what is known of them.
     pub fn auth(&self) -> (bool, u64) {
         let auth = self.ground.store.auth();
@@ -205,6 +213,7 @@ impl Node {
         self.reads.submit(&mut self.ground);
         self.turn_consensus();
         self.apply();
+        self.foundings.turn(&mut self.ground);
         self.serve_tokens();
         self.serve_reads();
         self.walks.run(&mut self.ground);
@@ -227,6 +236,7 @@ impl Node {
                 self.lessor.was_away(g);
             }
             Input::Frame { from, frame } => self.frame(from, frame),
+            Input::Met { peer, founding } => self.met(peer, founding),
             Input::Lost { peer } => self.lost(peer),
             Input::Request { waiter, who, request } => self.request(waiter, who, request),
             Input::Cancel { waiter, timed_out } => self.cancel(waiter, timed_out),
@@ -348,6 +358,9 @@ impl Node {
 
     fn frame(&mut self, from: u64, frame: Frame) {
         let g = &mut self.ground;
+        if g.is_apart(from) {
+            return;
+        }
         let caller = |boot, token| Caller { member: from, boot, token };
         match frame {
             Frame::Raft(message) => {
@@ -426,6 +439,20 @@ impl Node {
         if let Some(manifest) = self.checkpoints.offer(g, least) {
             g.send(to.member, Frame::StateOffer { boot: to.boot, token: to.token, manifest });
         }
+    }
+
+    fn met(&mut self, peer: u64, founding: Option<u64>) {
+        self.foundings.met(&mut self.ground, peer, founding);
+        let named = self.foundings.names(&self.ground);
+        if named != 0 {
+            self.name_cluster(named);
+        }
+    }
+
+    /// Version of the cluster, and the name of its founding; 0: it has one, or must wait for it.
+    fn name_cluster(&mut self, founding: u64) {
+        let version = &self.ground.config.cluster_version;
+        self.gate.propose_own(store::command::encode_cluster_version(version, founding));
     }
 
     fn lost(&mut self, peer: u64) {
@@ -531,9 +558,13 @@ impl Node {
             self.hashes.compacted(g, before);
         }
         self.gate.fence(done.at.term);
-        if self.lessor.start(g, done.at.term) && g.store.cluster_version() != g.config.cluster_version {
-            self.gate.propose_own(store::command::encode_cluster_version(&g.config.cluster_version));
+        if self.lessor.start(g, done.at.term) {
+            let named = self.foundings.names(g);
+            if named != 0 || g.store.cluster_version() != g.config.cluster_version {
+                self.name_cluster(named);
+            }
         }
+        let g = &mut self.ground;
         let differs = self.health.applied(g, done.at.index);
         if let Some(applied) = done.applied {
             self.tell_applied(applied);

@@ -229,6 +229,10 @@ impl Start<'_> {
                 let by = members.iter().find(|other| other.id == member);
                 Err(failed(NOT_OURS)(refusal(self.options, identity.member, (member, by), running)))
             }
+            Ok(Outcome::Apart { one, other }) => {
+                self.leave(created);
+                Err(failed(NOT_OURS)(two_foundings(members, one, other)))
+            }
             Err(signal) => {
                 self.leave(created);
                 die_of(signal)
@@ -239,16 +243,30 @@ impl Start<'_> {
 
 /// etcd's words first, then what it means here and the ways out.
 fn refusal(options: &Options, ours: u64, (id, by): (u64, Option<&Member>), running: Running) -> String {
-    let Running { term, commit, .. } = running;
+    let Running { term, commit, founding, .. } = running;
     let name = by.map_or("", |member| &member.name[..]);
     format!(
         "member {ours:x} has already been bootstrapped: member {id:x} ({name}) is at term {term}, entry {commit}, \
-         and knows this member, but the data directory {} is empty. This member would forget what it has \
+         of founding {founding:016x}, and knows this member, but the data directory {} is empty. This member would forget what it has \
          acknowledged. Put its directory back, or correct --data-dir. This version cannot add a member to a \
          running cluster: if the directory is lost, the others go on without this member as long as they are a \
          majority. To have all members again, save a snapshot, stop every member, and restore it for each of them \
          into an empty directory (`kvorum utl snapshot restore`); never for one member alone, beside others that run",
         options.data_dir.display(),
+    )
+}
+
+/// Two members run whose directories are of different clusters with the same flags.
+fn two_foundings(members: &[Member], one: (u64, Running), other: (u64, Running)) -> String {
+    let named = |(id, running): (u64, Running)| {
+        let name = members.iter().find(|member| member.id == id).map_or("", |member| &member.name[..]);
+        format!("member {id:x} ({name}) is of founding {:016x}, entry {}", running.founding, running.commit)
+    };
+    format!(
+        "{}, and {}: the data directory of one of them is of a cluster that was founded before or beside the other \
+         with the same flags. Stop the one whose keys are not wanted, and move its directory aside",
+        named(one),
+        named(other),
     )
 }
 

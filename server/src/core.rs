@@ -45,6 +45,8 @@ pub(crate) struct Shared {
     /// Revision of users and roles, and whether users are asked for.
     pub(crate) auth_revision: AtomicU64,
     pub(crate) asks_users: AtomicBool,
+    /// Which founding the state is of; 0: none is known yet.
+    pub(crate) founding: AtomicU64,
     waiters: AtomicU64,
     streams: AtomicU64,
     readers: Option<Readers>,
@@ -118,6 +120,7 @@ impl Core {
             leader: AtomicU64::new(0),
             auth_revision: AtomicU64::new(1),
             asks_users: AtomicBool::new(false),
+            founding: AtomicU64::new(0),
             waiters: AtomicU64::new(1),
             streams: AtomicU64::new(1),
             readers,
@@ -135,6 +138,11 @@ impl Core {
 
     pub(crate) fn cluster(&self) -> u64 {
         self.shared.cluster
+    }
+
+    /// Which founding the state is of; 0: none is known yet.
+    pub(crate) fn founding(&self) -> u64 {
+        self.shared.founding.load(Ordering::Acquire)
     }
 
     pub(crate) fn member(&self) -> u64 {

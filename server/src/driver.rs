@@ -117,6 +117,7 @@ impl Driver {
         let (asks_users, auth_revision) = self.node.auth();
         self.end.shared.asks_users.store(asks_users, Ordering::Release);
         self.end.shared.auth_revision.store(auth_revision, Ordering::Release);
+        self.end.shared.founding.store(self.node.founding(), Ordering::Release);
         self.peers.wake();
         for (runtime, deliveries) in self.deliveries.iter_mut().enumerate() {
             if !deliveries.is_empty() {
@@ -223,6 +224,7 @@ fn accept(
             Input::Watch { stream, op }
         }
         ToCore::Frame { from, frame, .. } => Input::Frame { from, frame },
+        ToCore::Met { peer, founding } => Input::Met { peer, founding },
         ToCore::Lost { peer } => Input::Lost { peer },
         ToCore::Done { job, result } => Input::Done { job, result },
         ToCore::Unreadable { fault } => Input::Unreadable { fault },

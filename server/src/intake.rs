@@ -44,6 +44,10 @@ pub(crate) enum ToCore {
         frame: Frame,
         cost: u64,
     },
+    Met {
+        peer: u64,
+        founding: Option<u64>,
+    },
     Lost {
         peer: u64,
     },
@@ -196,6 +200,11 @@ impl Intake {
     /// True while a peer's connection shall not be read.
     pub(crate) fn peers_full(&self) -> bool {
         self.budgets.peer_frames.used() > self.budgets.peer_frames.limit()
+    }
+
+    /// Ahead of the frames of the new connection.
+    pub fn met(&self, peer: u64, founding: Option<u64>) {
+        let _ = self.push(true, ToCore::Met { peer, founding });
     }
 
     /// Behind the frames of the broken connection, so it takes their lane.

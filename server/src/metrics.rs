@@ -97,6 +97,8 @@ pub(crate) struct Metrics {
     pub(crate) peer_sent_bytes: IntCounterVec,
     pub(crate) peer_received_bytes: IntCounterVec,
     pub(crate) peer_sent_failures: IntCounterVec,
+    /// Connections to peers that are of another founding.
+    pub(crate) other_foundings: IntCounter,
     #[expect(dead_code, reason = "etcd has it, and nothing moves it yet")]
     pub(crate) peer_received_failures: IntCounterVec,
     pub(crate) active_peers: IntGaugeVec,
@@ -324,6 +326,10 @@ impl Metrics {
                 "etcd_network_peer_received_bytes_total",
                 "Bytes received from a peer.",
                 &["From"],
+            ),
+            other_foundings: m.counter(
+                "kvorum_peer_foundings_refused_total",
+                "Connections to peers that were refused because their data directory is of another founding.",
             ),
             peer_sent_failures: m.counters(
                 "etcd_network_peer_sent_failures_total",

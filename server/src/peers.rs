@@ -21,6 +21,7 @@ use crate::tls::{Dialler, Handshakes};
 use crate::transport::Edge;
 use disk::Identity;
 pub(crate) use inquiry::{Asking, Greeter, Outcome};
+use node::foundings::differ;
 use node::frame::{self, Frame, Lane};
 use node::lanes::Pushed;
 use queue::Queue;
@@ -108,6 +109,27 @@ impl Peering {
 
     fn metrics(&self) -> &Metrics {
         self.edge.metrics()
+    }
+
+    /// A connection to a peer said which founding that is of.
+    ///
+    /// # Errors
+    /// It is not ours: the connection is of no use.
+    fn met(&self, peer: u64, founding: Option<u64>) -> io::Result<()> {
+        self.core().intake().met(peer, founding);
+        self.same_founding(founding)
+    }
+
+    /// # Errors
+    /// What a peer said is not our founding, as far as that is known by now.
+    fn same_founding(&self, theirs: Option<u64>) -> io::Result<()> {
+        let (ours, theirs) = (self.core().founding(), theirs.unwrap_or(0));
+        if !differ(ours, theirs) {
+            return Ok(());
+        }
+        self.metrics().other_foundings.inc();
+        let text = format!("founding mismatch: ours is {ours:016x}, the peer's {theirs:016x}");
+        Err(io::Error::other(text))
     }
 
     fn name(&self, member: u64) -> &str {

@@ -22,6 +22,7 @@ use node::work::Whose;
 use node::{Answer, Input, Node, Output, Request};
 use std::net::TcpListener;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use store::Member;
 use tokio::sync::oneshot;
@@ -226,6 +227,8 @@ fn start(args: &[String], given: &Given, options: Options) -> Result<(), Failed>
     let (ports, dialler) = (bound.peer, bound.dialler);
     let checks_origin = !options.peer_tls.skip_origin;
     let setup = Setup { identity, boot, late, members, ports, dialler, checks_origin, max_request_bytes };
+    // The first hello says it.
+    end.shared.founding.store(node.founding(), Ordering::Release);
     // From here on the member answers for itself.
     drop(greeter);
     let peers = Peers::start(setup, edge.on(core.on_runtime(PEERS)), to_peers).map_err(io)?;

@@ -11,6 +11,10 @@ pub enum Harm {
     Emptied,
     /// The whole disk as it was when the story began.
     Older,
+    /// The disk that the member had after another founding of the same cluster, with so many elections.
+    OlderFounding {
+        elections: u64,
+    },
     /// The newest log file as it was when the story began.
     OlderLog,
     /// The newest log file is not there, if there is one before it.
@@ -59,6 +63,7 @@ impl Harm {
         match self {
             Harm::Emptied => "disk emptied",
             Harm::Older => "older disk",
+            Harm::OlderFounding { .. } => "disk of another founding",
             Harm::OlderLog => "older log file",
             Harm::LogGone => "log file gone",
             Harm::LogHole(..) => "rot of an earlier batch",
@@ -103,6 +108,7 @@ fn harm_of(sight: Sight, rng: &mut Rng) -> Option<Harm> {
     Some(match sight {
         Sight::EmptyDisk => Harm::Emptied,
         Sight::OlderDisk => Harm::Older,
+        Sight::OlderFounding => Harm::OlderFounding { elections: rng.below(8) },
         Sight::OlderLog => Harm::OlderLog,
         Sight::LogGone => Harm::LogGone,
         Sight::LogHole => Harm::LogHole(spot(rng), rng.draw()),
@@ -165,7 +171,7 @@ fn share(sight: Sight) -> u64 {
     match sight {
         Sight::BigValues => 10,
         Sight::ManyLeases => 2,
-        Sight::Differs | Sight::StoppedEmpty => 8,
+        Sight::Differs | Sight::StoppedEmpty | Sight::OlderFounding => 8,
         Sight::Bandwidth => 20,
         _ => 15,
     }

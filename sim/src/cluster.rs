@@ -196,7 +196,7 @@ pub(crate) struct Life {
     pub node: Node,
     pub log: disk::Log,
     lanes: [LaneQueue; 3],
-    inbox: VecDeque<Input>,
+    pub(crate) inbox: VecDeque<Input>,
     turn_set: bool,
     pub waiters: BTreeMap<Waiter, Reader>,
     pub streams: BTreeMap<StreamId, Stream>,
@@ -223,6 +223,8 @@ pub(crate) struct Life {
     /// It tells the others its client URLs.
     publishing: Option<Waiter>,
     published_urls: bool,
+    /// Which founding it was of behind its last turn.
+    pub founding: u64,
 }
 
 /// Who leads a term.
@@ -308,6 +310,8 @@ pub struct Sim {
     pull_rng: Rng,
     /// Senders of snapshots that died so far.
     senders_died: u64,
+    /// Pairs of members of which each has heard which founding the other is of, and over which connection.
+    pub(crate) connected: BTreeMap<(usize, usize), u64>,
     frame_buffer: Vec<u8>,
     pub stats: BTreeMap<&'static str, u64>,
     /// Bytes committed a second, until the end of the faults.
@@ -382,6 +386,7 @@ impl Sim {
             plants: Default::default(),
             pull_rng: Rng::new(seed, "pulls"),
             senders_died: 0,
+            connected: BTreeMap::new(),
             frame_buffer: Vec::new(),
             stats: BTreeMap::new(),
             goodput: 0,
@@ -452,6 +457,7 @@ impl Sim {
         config.digest_every = self.plan.digest_every;
         config.scrub_seconds = 20;
         config.founders = self.founders();
+        config.founding = self.founding_of(boot);
         if self.plan.small_budgets {
             config.budgets.entry_cache = 4 << 10;
             config.budgets.uncommitted = 2 << 20;
@@ -619,6 +625,7 @@ impl Sim {
                 return;
             }
         }
+        self.remember_founding(who);
         let (until, cost) = self.members[who].slow;
         if self.now < until {
             self.members[who].busy_until = self.now + cost;
@@ -633,6 +640,12 @@ impl Sim {
             Output::Job { job, work } => self.submit(who, job, work),
             Output::Send { to, frame } => self.send(who, to, frame),
             Output::Answer { waiter: PROBE, .. } => {}
+            // Its clients and watchers are those of another cluster.
+            Output::Answer { waiter, .. } if self.is_foreign(who) => {
+                let reader = self.members[who].up.as_mut().and_then(|life| life.waiters.remove(&waiter));
+                reader.into_iter().for_each(|reader| self.orphan(reader));
+            }
+            Output::Watch { .. } if self.is_foreign(who) => {}
             Output::Answer { waiter, revision, term, answer } => {
                 self.tell(Some(who), "answer", waiter, revision as u64, || {
                     format!("w{waiter} rev {revision} term {term} {answer:?}")
@@ -714,7 +727,7 @@ impl Sim {
             let power = self.rng.percent(30);
             return self.crash(who, power, Some(down));
         }
-        if self.is_hurt(who) {
+        if self.is_hurt(who) && (self.foreign_stops(who, &reason) || !self.is_foreign(who)) {
             self.marks.hit("damage was met and named");
             // An operator reads what it said, and puts the right bytes back.
             self.crash(who, false, None);

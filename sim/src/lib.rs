@@ -45,6 +45,7 @@ mod differs;
 pub mod disk;
 mod edge;
 mod faults;
+mod foundings;
 mod knowable;
 pub mod load;
 pub mod marks;

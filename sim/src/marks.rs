@@ -72,6 +72,7 @@ pub const ALL: &[&str] = &[
     "a state that differs was found on a follower",
     "a state that differs was found on a leader",
     "a state that differed is equal again",
+    "a member of another founding stopped",
 ];
 
 #[derive(Clone, Debug, Default)]

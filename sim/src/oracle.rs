@@ -53,11 +53,13 @@ pub enum Harmed {
     State,
     /// As `State`: its state is another than that of the other members.
     Differs,
+    /// Its disk is of another founding: nothing that it does is part of this history.
+    Foreign,
 }
 
 impl Harmed {
     fn keeps_log(self) -> bool {
-        self != Harmed::Yes
+        !matches!(self, Harmed::Yes | Harmed::Foreign)
     }
 }
 
@@ -147,6 +149,9 @@ impl Oracle {
     /// A member was told to save: this is its log from now on, durable or not.
     /// True when that replaces other entries.
     pub fn on_save(&mut self, now: Time, who: usize, hard: HardState, entries: &[Entry]) -> bool {
+        if self.is_foreign(who) {
+            return false;
+        }
         let before = self.seats[who].durable_hard;
         if hard.term < before.term || (hard.term == before.term && before.vote != 0 && hard.vote != before.vote) {
             self.fail(now, "R-6", format!("m{} saves {hard:?} after {before:?}", who + 1));
@@ -170,6 +175,9 @@ impl Oracle {
 
     /// The disk of a member has flushed a save, whatever the member was told.
     pub fn on_durable(&mut self, who: usize, hard: HardState, entries: &[Position]) {
+        if self.is_foreign(who) {
+            return;
+        }
         let seat = &mut self.seats[who];
         seat.durable_hard = hard;
         if let Some(first) = entries.first() {
@@ -196,10 +204,18 @@ impl Oracle {
 
     /// An installed snapshot replaced the log of a member.
     pub fn on_restart_log(&mut self, who: usize, index: u64) {
+        if self.is_foreign(who) {
+            return;
+        }
         let seat = &mut self.seats[who];
         seat.log.clear();
         seat.durable.clear();
         seat.base = index;
+    }
+
+    /// The disk of this member is of another founding.
+    pub fn is_foreign(&self, who: usize) -> bool {
+        self.seats[who].harmed == Harmed::Foreign
     }
 
     /// The state of this member is known to be another than that of the others.
@@ -273,6 +289,9 @@ impl Oracle {
 
     /// A member starts from what its disk has.
     pub fn on_recovered(&mut self, now: Time, who: usize, hard: HardState, entries: &[Entry], applied: u64) {
+        if self.is_foreign(who) {
+            return;
+        }
         if self.seats[who].harmed.keeps_log()
             && let Some((check, text)) = self.compare_recovered(who, hard, entries, applied)
         {
@@ -298,6 +317,9 @@ impl Oracle {
 
     /// What a member says of itself after a turn.
     pub fn on_status(&mut self, now: Time, who: usize, status: &node::Status) -> Vec<Done> {
+        if self.is_foreign(who) {
+            return Vec::new();
+        }
         if status.is_leader {
             let first = *self.leaders.entry(status.term).or_insert(who);
             if first != who {

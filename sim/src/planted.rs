@@ -97,6 +97,8 @@ pub enum Planted {
     StartSpoils,
     /// A member whose doubt is over goes on saying that it is in doubt.
     DoubtForEver,
+    /// What a peer says of its founding is not heard.
+    FoundingUnheard,
 }
 
 #[derive(Debug)]
@@ -408,6 +410,12 @@ pub const BANK: &[Entry] = &[
         name: "log-given-up",
         breaks: "a member whose state is replaced gives up its log with it",
         found_by: &["D-1", "D-2"],
+    },
+    Entry {
+        bug: Planted::FoundingUnheard,
+        name: "founding-unheard",
+        breaks: "members do not tell each other which founding they are of",
+        found_by: &["D-2", "R-4", "R-2", "R-5", "D-1", "H-1", "KV-2"],
     },
     Entry {
         bug: Planted::RootUnflushed,

@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 pub enum Sight {
     EmptyDisk,
     OlderDisk,
+    OlderFounding,
     OlderLog,
     LogGone,
     LogHole,
@@ -62,6 +63,11 @@ const fn entry(sight: Sight, name: &'static str, what: &'static str) -> Entry {
 pub const ALL: &[Entry] = &[
     entry(Sight::EmptyDisk, "empty-disk", "a member comes back with an empty disk"),
     entry(Sight::OlderDisk, "older-disk", "a member comes back with an older copy of its whole disk"),
+    entry(
+        Sight::OlderFounding,
+        "older-founding",
+        "a member comes back with the disk of another founding of the same cluster",
+    ),
     entry(Sight::OlderLog, "older-log", "the newest log file is an older copy of itself"),
     entry(Sight::LogGone, "log-gone", "the newest log file is gone, an older one is left"),
     entry(Sight::LogHole, "log-hole", "bytes of the log before its last batch change while the member is down"),

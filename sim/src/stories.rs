@@ -99,7 +99,10 @@ impl Sim {
         if (story.harm.is_silent() && !self.is_calm()) || (differs && self.started_over(who)) {
             return false;
         }
-        let older = self.members[who].disk.durable_image(self.now);
+        let older = match story.harm {
+            Harm::OlderFounding { elections } => self.disk_of_another_founding(who, elections),
+            _ => self.members[who].disk.durable_image(self.now),
+        };
         self.hurts.insert(
             who,
             Hurt {
@@ -207,7 +210,7 @@ impl Sim {
                 disk.empty();
                 true
             }
-            Harm::Older => {
+            Harm::Older | Harm::OlderFounding { .. } => {
                 disk.restore(&hurt.older);
                 true
             }
@@ -243,7 +246,8 @@ impl Sim {
             self.hurts.remove(&who);
             return;
         }
-        if story.all && story.harm.is_silent() && self.nobody_could_know(who) {
+        let foreign = matches!(story.harm, Harm::OlderFounding { .. });
+        if story.all && story.harm.is_silent() && !foreign && self.nobody_could_know(who) {
             self.tell(Some(who), "spared", 0, 0, || format!("{:?}: nobody could know what is lost", story.harm));
             self.members[who].disk.restore(&right.expect("remembered before the harm"));
             self.hurts.remove(&who);
@@ -253,6 +257,7 @@ impl Sim {
         let harmed = match story.harm {
             Harm::Differs { .. } => Harmed::Differs,
             Harm::StateGone => Harmed::State,
+            Harm::OlderFounding { .. } => Harmed::Foreign,
             _ if !rotten.is_empty() && rotten.iter().all(of_state) => Harmed::State,
             _ => Harmed::Yes,
         };
@@ -353,6 +358,7 @@ impl Sim {
             }
             _ => hurt.rotten.iter().for_each(|rotten| disk.unrot(rotten)),
         }
+        self.is_foreign_no_more(who);
         self.marks.hit("a harmed disk was put back");
         self.tell(Some(who), "mended", 0, 0, || "the right bytes are back".to_string());
         self.start(who);
@@ -364,7 +370,11 @@ impl Sim {
             let member = &sim.members[who];
             let serves =
                 member.up.as_ref().is_some_and(|l| l.status.applied >= hurt.target && !l.status.doubt && !l.barred);
-            hurt.struck && serves && !sim.oracle.differs(who) && !hurt.rotten.iter().any(|r| member.disk.is_rotten(r))
+            hurt.struck
+                && serves
+                && !sim.oracle.differs(who)
+                && !sim.is_foreign(who)
+                && !hurt.rotten.iter().any(|r| member.disk.is_rotten(r))
         };
         let done: Vec<usize> = self.hurts.iter().filter(|(who, h)| over(self, **who, h)).map(|(who, _)| *who).collect();
         for who in done {

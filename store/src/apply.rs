@@ -309,18 +309,24 @@ impl Store {
                 self.publish(*member, name, client_urls);
                 Ok(Reply::Empty)
             }
-            Command::ClusterVersion { version } => {
-                self.set_cluster_version(version);
+            Command::ClusterVersion { version, founding } => {
+                self.set_cluster_version(version, *founding);
                 Ok(Reply::Empty)
             }
             Command::Auth(change) => Ok(self.apply_auth(at, change, effects)?),
         }
     }
 
-    fn set_cluster_version(&mut self, version: &str) {
+    /// The founding is named once: later names of leaders that had not applied the first one say nothing.
+    fn set_cluster_version(&mut self, version: &str, founding: u64) {
         self.digest.effect(Effect::ClusterVersion);
         self.digest.bytes(version.as_bytes());
         self.cluster_version = version.to_owned();
+        if self.founding == 0 && founding != 0 {
+            self.digest.effect(Effect::Founding);
+            self.digest.word(founding);
+            self.founding = founding;
+        }
     }
 
     fn apply_auth(&mut self, at: Position, change: &AuthCommand<'_>, effects: &mut Effects) -> Result<Reply, Error> {

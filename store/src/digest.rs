@@ -25,6 +25,7 @@ pub(crate) enum Effect {
     Conf,
     ClusterVersion,
     Auth,
+    Founding,
 }
 
 /// Chained: each effect is mixed into everything before it.

@@ -30,9 +30,11 @@ use crate::tree::common_prefix;
 use crate::{AlarmMember, Handle, Key, KeyRange, Member};
 
 const MAGIC: &[u8; 7] = b"kvstate";
-/// Format level of heads and rows. Higher than ours is refused. Level 2 knows users and roles; it is
-/// written only where there ever were some, so that the version before can read everything else.
-pub const FORMAT: u8 = 2;
+/// Format level of heads and rows. Higher than ours is refused. Level 2 knows users and roles, level 3 the
+/// founding; a level is written only where there is something of its kind, so that the version before can
+/// read everything else.
+pub const FORMAT: u8 = 3;
+const FORMAT_WITHOUT_FOUNDING: u8 = 2;
 const FORMAT_WITHOUT_AUTH: u8 = 1;
 const HEAD_PREFIX: usize = 16;
 const BLOCK_HEADER: usize = 12;
@@ -68,6 +70,8 @@ pub struct ImageHead {
     pub alarms: Vec<AlarmMember>,
     /// Such as `3.7.0`; empty while the cluster has none.
     pub cluster_version: String,
+    /// Names the founding; 0: nothing has named it yet.
+    pub founding: u64,
     /// Users are asked for.
     pub auth_enabled: bool,
     /// Of users and roles; 1 = there never were some.
@@ -142,6 +146,7 @@ impl Store {
             removed: self.removed.iter().copied().collect(),
             alarms: self.alarms().collect(),
             cluster_version: self.cluster_version.clone(),
+            founding: self.founding,
             auth_enabled: self.auth.enabled(),
             auth_revision: self.auth.revision(),
             users: self.auth.users().cloned().collect(),
@@ -496,6 +501,7 @@ fn from_head(config: Config, head: ImageHead) -> Result<Store, Damage> {
     store.removed = head.removed.into_iter().collect();
     store.alarms = head.alarms.into_iter().collect();
     store.cluster_version = head.cluster_version;
+    store.founding = head.founding;
     store.auth.load(head.auth_enabled, head.auth_revision);
     let (mut users, mut roles) = (head.users.into_iter(), head.roles.into_iter());
     if !users.all(|user| store.auth.load_user(user)) {
@@ -550,7 +556,11 @@ impl ImageHead {
     }
 
     fn level(&self) -> u8 {
-        if self.auth_revision > 1 { FORMAT } else { FORMAT_WITHOUT_AUTH }
+        match (self.founding, self.auth_revision) {
+            (0, 0..=1) => FORMAT_WITHOUT_AUTH,
+            (0, _) => FORMAT_WITHOUT_FOUNDING,
+            _ => FORMAT,
+        }
     }
 
     fn write_tables(&self, out: &mut Vec<u8>) {
@@ -596,8 +606,11 @@ impl ImageHead {
             numbers(out, 5, &[*learner]);
         }
         write_bytes(out, 8, self.cluster_version.as_bytes());
-        if self.level() > FORMAT_WITHOUT_AUTH {
+        if self.auth_revision > 1 {
             numbers(out, 11, &[u64::from(self.auth_enabled), self.auth_revision]);
+        }
+        if self.founding != 0 {
+            numbers(out, 14, &[self.founding]);
         }
         for segment in &self.segments {
             nested(out, 9, |out| {
@@ -651,6 +664,7 @@ impl ImageHead {
             removed: Vec::new(),
             alarms: Vec::new(),
             cluster_version: String::new(),
+            founding: 0,
             auth_enabled: false,
             auth_revision: 1,
             users: Vec::new(),
@@ -699,6 +713,7 @@ impl ImageHead {
             }
             12 => self.users.push(decode_user(bytes)?),
             13 => self.roles.push(decode_role(bytes)?),
+            14 => [self.founding] = read_numbers(bytes)?,
             _ => {
                 return Err(Malformed::new(format!("image head: unknown field {number}")));
             }

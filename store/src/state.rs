@@ -50,6 +50,8 @@ pub struct Store {
     pub(crate) conf: Conf,
     pub(crate) removed: BTreeSet<u64>,
     pub(crate) cluster_version: String,
+    /// 0: nothing has named it yet.
+    pub(crate) founding: u64,
     pub(crate) auth: Auth,
     pub(crate) tail: Tail,
     pub(crate) pins: Pins,
@@ -77,6 +79,7 @@ impl Store {
             conf: Conf::default(),
             removed: BTreeSet::new(),
             cluster_version: String::new(),
+            founding: 0,
             auth: Auth::default(),
             tail: Tail::new(),
             pins: Pins::default(),
@@ -188,6 +191,11 @@ impl Store {
     /// Empty until the leader has set it.
     pub fn cluster_version(&self) -> &str {
         &self.cluster_version
+    }
+
+    /// Names the founding whose history this state is of. 0: no leader has named it yet.
+    pub fn founding(&self) -> u64 {
+        self.founding
     }
 
     /// Users, roles, and whether they are asked for.

@@ -30,6 +30,9 @@ pub enum Input {
         /// What it says.
         frame: Frame,
     },
+    /// A connection to a peer said which founding its state is of; 0: it knows none yet. None: its version
+    /// knows of no founding. Said before the frames of the connection, also if it is refused for what it said.
+    Met { peer: u64, founding: Option<u64> },
     /// The connection to a peer broke: everything queued on it is gone.
     Lost {
         /// The member at its other end.

@@ -33,7 +33,7 @@ fn empty_head(known: Option<ImageHead>, id: Identity, config: &Config) -> Option
     let ours = members.iter().any(|member| member.id == id.member);
     let mut head = Store::genesis(crate::recover::store_config(config), members, Position::default()).image_head();
     if let Some(known) = known {
-        (head.conf, head.removed) = (known.conf, known.removed);
+        (head.conf, head.removed, head.founding) = (known.conf, known.removed, known.founding);
     }
     (ours && head.conf.voters.len() > 1).then_some(head)
 }

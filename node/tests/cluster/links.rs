@@ -126,6 +126,7 @@ impl Cluster {
         for frames in self.underway.values_mut() {
             frames.retain(|(wire, _)| !Wire::both(a, b).contains(wire));
         }
+        self.foundings.connected.remove(&Wire { from: a.min(b), to: a.max(b) });
         self.input(a, Input::Lost { peer: b });
         self.input(b, Input::Lost { peer: a });
     }

@@ -1,6 +1,7 @@
 //! A few members, jobs done at once, frames delivered in order; and the commands of the scripts.
 
 mod disks;
+mod foundings;
 mod links;
 mod requests;
 
@@ -117,6 +118,7 @@ pub struct Cluster {
     told: String,
     /// Members that said that they restart.
     restarts: Vec<u64>,
+    foundings: foundings::Foundings,
     /// Copies of disks.
     images: BTreeMap<u64, MemFiles>,
     /// Who leads, as each member knows it.
@@ -284,7 +286,7 @@ impl Cluster {
                 self.input(id, Input::Stop);
                 (0..100).for_each(|_| self.tick());
             }
-            words if self.link_command(words) || self.disk_command(words) => {}
+            words if self.link_command(words) || self.disk_command(words) || self.founding_command(words) => {}
             [id, rest @ ..] => self.ask(id.parse().expect("a member or a command"), rest),
             [] => {}
         }
@@ -302,6 +304,10 @@ impl Cluster {
             })
             .collect();
         self.founders = members.clone();
+        // Those of a cluster before this one are gone.
+        self.machines.clear();
+        self.wires.clear();
+        self.foundings.connected.clear();
         for id in 1..=count {
             let files = MemFiles::new();
             let config = self.config(id);
@@ -316,6 +322,7 @@ impl Cluster {
         self.boots += 1;
         let mut config = Config::new(CLUSTER, id, self.boots, 7 + id);
         config.founders = self.founders.clone();
+        config.founding *= u64::from(!self.foundings.nameless);
         config.kernel_boot = self.same_boot.then_some([1; 16]);
         config.segment_bytes = 64 << 10;
         config.log_segment_bytes = 256 << 10;
@@ -372,6 +379,7 @@ impl Cluster {
             inbox: Vec::new(),
         };
         self.machines.insert(id, machine);
+        self.foundings.ended(id);
         self.carry_out(id, out);
         self.settle(id);
     }
@@ -567,6 +575,10 @@ impl Cluster {
         if self.cut.contains(&wire) || self.machines.get(&to).is_none_or(|machine| machine.down) {
             return;
         }
+        self.connect(from, to);
+        if self.machines[&to].down {
+            return;
+        }
         let mut bytes = Vec::new();
         node::frame::encode(&frame, &mut bytes);
         let frame = node::frame::decode(Bytes::from(bytes)).expect("own frames are readable");
@@ -657,6 +669,7 @@ impl Cluster {
                 }
                 Output::Fatal { reason } => {
                     let _ = writeln!(self.told, "{id}: FATAL {reason}");
+                    self.machines.get_mut(&id).expect("member").down = true;
                 }
                 Output::Restart { reason } => {
                     let _ = writeln!(self.told, "{id}: restarts: {reason}");

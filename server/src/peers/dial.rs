@@ -34,13 +34,13 @@ pub(super) async fn keep_connected(peering: Arc<Peering>, peer: u64, line: Line,
     let mut url = 0;
     loop {
         match connect(&peering, peer, line, url).await {
-            Ok(stream) => {
+            Ok((stream, founding)) => {
                 wait = FIRST_WAIT;
                 let (ours, theirs) = (peering.name(peering.identity.member), peering.name(peer));
                 let active = peering.metrics().active_peers.with_label_values(&[ours, theirs]);
                 queue.open();
                 active.inc();
-                let ended = serve(stream, peer, &queue, &peering).await;
+                let ended = serve(stream, (peer, founding), &queue, &peering).await;
                 queue.close();
                 active.dec();
                 peering.metrics().disconnected_peers.with_label_values(&[ours, theirs]).inc();
@@ -76,7 +76,7 @@ fn other(text: String) -> io::Error {
     io::Error::other(text)
 }
 
-async fn connect(peering: &Peering, peer: u64, line: Line, url: usize) -> io::Result<Socket> {
+async fn connect(peering: &Peering, peer: u64, line: Line, url: usize) -> io::Result<(Socket, Option<u64>)> {
     let urls = &peering.members[&peer].peer_urls;
     if urls.is_empty() {
         return Err(other("the member has no peer URL".into()));
@@ -89,12 +89,16 @@ async fn connect(peering: &Peering, peer: u64, line: Line, url: usize) -> io::Re
         boot: peering.boot,
         line,
         etcd_level: ETCD_LEVEL.into(),
+        founding: Some(peering.core().founding()),
     };
-    greet(&urls[url % urls.len()], &hello, peering.dialler.as_ref()).await
+    let (stream, founding) = greet(&urls[url % urls.len()], &hello, peering.dialler.as_ref()).await?;
+    peering.met(peer, founding)?;
+    Ok((stream, founding))
 }
 
-/// Connects to a peer URL and says hello. The stream is for what the hello's line carries.
-pub(super) async fn greet(url: &str, hello: &Hello, dialler: Option<&Dialler>) -> io::Result<Socket> {
+/// Connects to a peer URL and says hello. The stream is for what the hello's line carries; beside it which
+/// founding the listener is of, as in [`Hello`]. If that is not the one of `hello`, the stream is closed.
+pub(super) async fn greet(url: &str, hello: &Hello, dialler: Option<&Dialler>) -> io::Result<(Socket, Option<u64>)> {
     let url = Url::parse(url).map_err(|bad| other(bad.to_string()))?;
     if url.is_unix() {
         return Err(other(format!("{url}: unix sockets are not supported by this version")));
@@ -114,7 +118,8 @@ pub(super) async fn greet(url: &str, hello: &Hello, dialler: Option<&Dialler>) -
         hello::read_verdict(&mut stream).await
     };
     match tokio::time::timeout(HELLO, talk).await.map_err(timed_out)?? {
-        Verdict::Ok => Ok(stream),
+        Verdict::Ok { founding } => Ok((stream, founding)),
+        Verdict::Apart { founding } => Ok((stream, Some(founding))),
         Verdict::Refused(why) => Err(other(format!("the peer refused us: {why}"))),
     }
 }
@@ -128,19 +133,22 @@ async fn encrypt(stream: TcpStream, url: &Url, dialler: &Dialler) -> io::Result<
     Ok(shaken.map_err(|error| other(in_gos_words(&error)))?.into())
 }
 
+/// A peer, and which founding it said that it is of.
+type Whom = (u64, Option<u64>);
+
 /// Sends until the connection breaks; says why it did.
-async fn serve(stream: Socket, peer: u64, queue: &Queue, peering: &Peering) -> io::Error {
+async fn serve(stream: Socket, whom: Whom, queue: &Queue, peering: &Peering) -> io::Error {
     let started = Instant::now();
     let (reader, writer) = tokio::io::split(stream);
     tokio::select! {
-        error = send(writer, peer, queue, peering, started) => error,
-        error = listen(reader, peer, peering, started) => error,
+        error = send(writer, whom, queue, peering, started) => error,
+        error = listen(reader, whom.0, peering, started) => error,
     }
 }
 
 async fn send(
     mut writer: impl AsyncWrite + Unpin,
-    peer: u64,
+    (peer, founding): Whom,
     queue: &Queue,
     peering: &Peering,
     started: Instant,
@@ -152,6 +160,10 @@ async fn send(
         if Instant::now() >= next_ping {
             next_ping = Instant::now() + PING_EVERY;
             taken.push_back(wire::ping(started.elapsed().as_micros() as u64));
+        }
+        // Ours may have become known since.
+        if let Err(apart) = peering.same_founding(founding) {
+            return apart;
         }
         queue.take(AT_ONCE, &mut taken);
         if taken.is_empty() {

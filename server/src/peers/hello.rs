@@ -1,15 +1,18 @@
 //! The first words on a peer connection: who speaks, to whom, in which format.
 //!
 //! Dialler: `magic (8), length u16, level u32, cluster u64, from u64, to u64, boot u64,
-//! line u8, etcd level`. Listener: `magic (8), length u16, level u32, code u8, text`.
+//! line u8, etcd level, 0 u8, founding u64`. Listener: `magic (8), length u16, level u32, code u8`, and
+//! behind it the founding (u64) if the code says yes, the reason as text if it says no, and both if the
+//! listener is of another founding. A version before foundings had names says none and reads past it.
 //! On the line of inquiries the listener goes on with its stage: `magic (8), length u16,
 //! level u32, cluster u64, member u64, kind u8, flags u8, term u64, commit u64, last u64,
-//! acknowledged u64`. Little-endian; the length counts what follows it.
+//! acknowledged u64, founding u64`. Little-endian; the length counts what follows it.
 
 use super::Line;
 use crate::bootstrap::FORMAT_LEVEL;
 use disk::Identity;
 use disk::inquiry::{Running, Stage};
+use node::foundings::differ;
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
@@ -29,19 +32,24 @@ pub(crate) struct Hello {
     pub(crate) boot: u64,
     pub(crate) line: Line,
     pub(crate) etcd_level: String,
+    /// Which founding the dialler's state is of; 0: it knows none yet. None: its version knows of none.
+    pub(crate) founding: Option<u64>,
 }
 
-/// The listener's answer. `Ok`: frames may follow.
+/// The listener's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    Ok,
+    /// Frames may follow. The listener's founding, as in [`Hello`].
+    Ok { founding: Option<u64> },
     /// The text says why; the connection is closed behind it.
     Refused(String),
+    /// The listener's state is of another founding; the connection is closed behind it.
+    Apart { founding: u64 },
 }
 
 impl Hello {
-    /// What the listener thinks of it. `known`: whether `from` is a member.
-    pub(crate) fn judge(&self, cluster: u64, member: u64, known: bool) -> Verdict {
+    /// What the listener thinks of it. `known`: whether `from` is a member; `founding`: the listener's.
+    pub(crate) fn judge(&self, cluster: u64, member: u64, known: bool, founding: u64) -> Verdict {
         let refused = |text: String| Verdict::Refused(text);
         if self.level > FORMAT_LEVEL {
             return refused(format!("format level {} is higher than ours, {FORMAT_LEVEL}", self.level));
@@ -58,7 +66,10 @@ impl Hello {
         if !known {
             return refused(format!("member {:x} is not in the cluster", self.from));
         }
-        Verdict::Ok
+        if differ(founding, self.founding.unwrap_or(0)) {
+            return Verdict::Apart { founding };
+        }
+        Verdict::Ok { founding: Some(founding) }
     }
 }
 
@@ -93,6 +104,11 @@ fn u32_at(body: &[u8], at: usize) -> u32 {
     body[at..at + 4].iter().rev().fold(0, |n, byte| n << 8 | u32::from(*byte))
 }
 
+/// None: the body ends before it.
+fn number_at(body: &[u8], at: usize) -> Option<u64> {
+    (body.len() >= at + 8).then(|| u64_at(body, at))
+}
+
 fn u64_at(body: &[u8], at: usize) -> u64 {
     body[at..at + 8].iter().rev().fold(0, |n, byte| n << 8 | u64::from(*byte))
 }
@@ -104,6 +120,10 @@ pub(crate) async fn write_hello(to: &mut (impl AsyncWrite + Unpin), hello: &Hell
     }
     body.push(hello.line as u8);
     body.extend_from_slice(hello.etcd_level.as_bytes());
+    if let Some(founding) = hello.founding {
+        body.push(0);
+        body.extend_from_slice(&founding.to_le_bytes());
+    }
     write(to, &body).await
 }
 
@@ -112,6 +132,10 @@ pub(crate) async fn read_hello(from: &mut (impl AsyncRead + Unpin)) -> io::Resul
     if body.len() < FIXED {
         return Err(bad("a hello cut short"));
     }
+    let (text, founding) = match body[FIXED..].iter().position(|byte| *byte == 0) {
+        None => (&body[FIXED..], None),
+        Some(at) => (&body[FIXED..FIXED + at], number_at(&body, FIXED + at + 1)),
+    };
     Ok(Hello {
         level: u32_at(&body, 0),
         cluster: u64_at(&body, 4),
@@ -124,17 +148,25 @@ pub(crate) async fn read_hello(from: &mut (impl AsyncRead + Unpin)) -> io::Resul
             2 => Line::Inquiry,
             _ => return Err(bad("a hello for an unknown line")),
         },
-        etcd_level: String::from_utf8_lossy(&body[FIXED..]).into_owned(),
+        etcd_level: String::from_utf8_lossy(text).into_owned(),
+        founding,
     })
 }
 
 pub(crate) async fn write_verdict(to: &mut (impl AsyncWrite + Unpin), verdict: &Verdict) -> io::Result<()> {
     let mut body = FORMAT_LEVEL.to_le_bytes().to_vec();
     match verdict {
-        Verdict::Ok => body.push(0),
+        Verdict::Ok { founding } => {
+            body.push(0);
+            founding.iter().for_each(|founding| body.extend_from_slice(&founding.to_le_bytes()));
+        }
         Verdict::Refused(text) => {
             body.push(1);
             body.extend_from_slice(text.as_bytes());
+        }
+        Verdict::Apart { founding } => {
+            body.push(2);
+            body.extend_from_slice(&founding.to_le_bytes());
         }
     }
     body.truncate(LONGEST);
@@ -144,7 +176,10 @@ pub(crate) async fn write_verdict(to: &mut (impl AsyncWrite + Unpin), verdict: &
 pub(crate) async fn read_verdict(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Verdict> {
     let body = read(from).await?;
     match body.get(4) {
-        Some(0) => Ok(Verdict::Ok),
+        Some(0) => Ok(Verdict::Ok { founding: number_at(&body, 5) }),
+        Some(2) => {
+            number_at(&body, 5).map(|founding| Verdict::Apart { founding }).ok_or_else(|| bad("a verdict cut short"))
+        }
         Some(_) => Ok(Verdict::Refused(String::from_utf8_lossy(&body[5..]).into_owned())),
         None => Err(bad("a verdict cut short")),
     }
@@ -170,7 +205,7 @@ pub(crate) async fn write_stage(to: &mut (impl AsyncWrite + Unpin), ours: Identi
     body.extend_from_slice(&ours.member.to_le_bytes());
     body.push(kind);
     body.push(flag(running.late, LATE) | flag(running.published, PUBLISHED));
-    for number in [running.term, running.commit, running.last, running.acknowledged] {
+    for number in [running.term, running.commit, running.last, running.acknowledged, running.founding] {
         body.extend_from_slice(&number.to_le_bytes());
     }
     write(to, &body).await
@@ -195,6 +230,7 @@ pub(crate) async fn read_stage(from: &mut (impl AsyncRead + Unpin), theirs: Iden
             commit: u64_at(&body, 30),
             last: u64_at(&body, 38),
             acknowledged: u64_at(&body, 46),
+            founding: number_at(&body, STAGE).unwrap_or(0),
             late: flags & LATE != 0,
             published: flags & PUBLISHED != 0,
         })),
@@ -207,7 +243,8 @@ mod tests {
     use super::*;
 
     fn hello() -> Hello {
-        Hello { level: 1, cluster: 10, from: 2, to: 3, boot: 99, line: Line::Bulk, etcd_level: "3.7.3".into() }
+        let (line, founding) = (Line::Bulk, Some(77));
+        Hello { level: 1, cluster: 10, from: 2, to: 3, boot: 99, line, etcd_level: "3.7.3".into(), founding }
     }
 
     #[tokio::test]
@@ -215,7 +252,13 @@ mod tests {
         let mut bytes = Vec::new();
         write_hello(&mut bytes, &hello()).await.expect("written");
         assert_eq!(read_hello(&mut &bytes[..]).await.expect("read"), hello());
-        for verdict in [Verdict::Ok, Verdict::Refused("no".into())] {
+        let before = Hello { founding: None, ..hello() };
+        let mut bytes = Vec::new();
+        write_hello(&mut bytes, &before).await.expect("written");
+        assert_eq!(read_hello(&mut &bytes[..]).await.expect("read"), before);
+        let good = [None, Some(0), Some(u64::MAX)].map(|founding| Verdict::Ok { founding });
+        let bad = [Verdict::Refused("no".into()), Verdict::Apart { founding: 5 }];
+        for verdict in good.into_iter().chain(bad) {
             let mut bytes = Vec::new();
             write_verdict(&mut bytes, &verdict).await.expect("written");
             assert_eq!(read_verdict(&mut &bytes[..]).await.expect("read"), verdict);
@@ -225,7 +268,8 @@ mod tests {
     #[tokio::test]
     async fn standings_come_back_and_nonsense_does_not() {
         let ours = Identity { cluster: 7, member: 8 };
-        let running = Running { term: 3, commit: 4, last: 5, acknowledged: 6, late: true, published: false };
+        let running =
+            Running { term: 3, commit: 4, last: 5, acknowledged: 6, founding: 7, late: true, published: false };
         for stage in [
             Stage::Founding,
             Stage::Recovering,
@@ -252,7 +296,11 @@ mod tests {
 
     #[test]
     fn mismatches_are_refused_with_the_reason() {
-        assert_eq!(hello().judge(10, 3, true), Verdict::Ok);
+        for (ours, theirs) in [(77, Some(77)), (0, Some(77)), (77, Some(0)), (77, None), (0, None)] {
+            let verdict = Hello { founding: theirs, ..hello() }.judge(10, 3, true, ours);
+            assert_eq!(verdict, Verdict::Ok { founding: Some(ours) });
+        }
+        assert_eq!(hello().judge(10, 3, true, 78), Verdict::Apart { founding: 78 });
         let table = [
             (Hello { level: 2, ..hello() }, "format level 2 is higher than ours, 1"),
             (Hello { cluster: 11, ..hello() }, "cluster ID mismatch: ours is a, yours b"),
@@ -260,9 +308,9 @@ mod tests {
             (Hello { from: 3, ..hello() }, "a member does not dial itself"),
         ];
         for (hello, text) in table {
-            assert_eq!(hello.judge(10, 3, true), Verdict::Refused(text.into()));
+            assert_eq!(hello.judge(10, 3, true, 77), Verdict::Refused(text.into()));
         }
-        assert_eq!(hello().judge(10, 3, false), Verdict::Refused("member 2 is not in the cluster".into()));
+        assert_eq!(hello().judge(10, 3, false, 78), Verdict::Refused("member 2 is not in the cluster".into()));
     }
 
     #[tokio::test]

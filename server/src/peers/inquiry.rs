@@ -50,6 +50,7 @@ pub(super) async fn stage(peering: &Peering, asker: u64) -> io::Result<Stage> {
         late: peering.late,
         published: members.iter().any(|(member, _)| member.id == asker && !member.client_urls.is_empty()),
         acknowledged,
+        founding: core.founding(),
     }))
 }
 
@@ -133,11 +134,11 @@ async fn meet(shared: &Shared, stream: TcpStream, handshakes: Option<&Handshakes
     let Some((mut stream, _)) = listen::secure(stream, handshakes).await? else { return Ok(()) };
     let Some(hello) = listen::first_words(&mut stream).await? else { return Ok(()) };
     // The cluster's id says that its initial members are ours.
-    let verdict = match hello.judge(shared.identity.cluster, shared.identity.member, true) {
-        Verdict::Ok if hello.line != Line::Inquiry => Verdict::Refused("this member does not run yet".into()),
+    let verdict = match hello.judge(shared.identity.cluster, shared.identity.member, true, 0) {
+        Verdict::Ok { .. } if hello.line != Line::Inquiry => Verdict::Refused("this member does not run yet".into()),
         verdict => verdict,
     };
-    if verdict != Verdict::Ok {
+    if !matches!(verdict, Verdict::Ok { .. }) {
         return listen::answer(&mut stream, &verdict, None).await;
     }
     if shared.silent().remove(&hello.from) {
@@ -164,6 +165,7 @@ type Heard = Result<Stage, String>;
 pub(crate) enum Outcome {
     Found { late: bool },
     Refuse { member: u64, running: Running },
+    Apart { one: (u64, Running), other: (u64, Running) },
 }
 
 impl Asking {
@@ -186,6 +188,7 @@ impl Asking {
             match decide(&answers) {
                 Decision::Found { late } => return Outcome::Found { late },
                 Decision::Refuse { member, running } => return Outcome::Refuse { member, running },
+                Decision::Apart { one, other } => return Outcome::Apart { one, other },
                 Decision::Wait => {}
             }
             *shared.silent() = answers.iter().filter(|(_, heard)| heard.is_none()).map(|(member, _)| *member).collect();
@@ -207,6 +210,7 @@ impl Asking {
             boot: self.boot,
             line: Line::Inquiry,
             etcd_level: ETCD_LEVEL.into(),
+            founding: Some(0),
         };
         let theirs = Identity { member: member.id, ..self.identity };
         let mut failures = Vec::new();
@@ -236,7 +240,7 @@ impl Asking {
 }
 
 async fn ask_at(url: &str, hello: &Hello, theirs: Identity, dialler: Option<&Dialler>) -> io::Result<Stage> {
-    let mut stream = greet(url, hello, dialler).await?;
+    let (mut stream, _) = greet(url, hello, dialler).await?;
     let timed_out = |_| io::Error::new(io::ErrorKind::TimedOut, "no answer in time");
     tokio::time::timeout(ANSWER, hello::read_stage(&mut stream, theirs)).await.map_err(timed_out)?
 }

@@ -121,18 +121,20 @@ pub(super) async fn answer(stream: &mut Socket, verdict: &Verdict, stage: Option
 /// A member may speak for itself alone: the certificate it shows names a host of its peer URLs.
 fn judge(peering: &Peering, hello: &Hello, caller: Option<&Caller>) -> Verdict {
     let member = peering.members.get(&hello.from);
-    let verdict = hello.judge(peering.identity.cluster, peering.identity.member, member.is_some());
-    match (verdict, member, caller.and_then(|caller| caller.certificate.as_ref())) {
-        (Verdict::Ok, Some(member), Some(shown)) if peering.checks_origin => {
+    let (ours, founding) = (peering.identity, peering.core().founding());
+    let verdict = hello.judge(ours.cluster, ours.member, member.is_some(), founding);
+    let refused = matches!(verdict, Verdict::Refused(_));
+    match (member, caller.and_then(|caller| caller.certificate.as_ref())) {
+        (Some(member), Some(shown)) if peering.checks_origin && !refused => {
             match tls::speaks_for(shown, &member.peer_urls) {
-                true => Verdict::Ok,
+                true => verdict,
                 false => Verdict::Refused(format!(
                     "the certificate names no host of the peer URLs of member {:x}, {:?}",
                     member.id, member.peer_urls
                 )),
             }
         }
-        (verdict, ..) => verdict,
+        _ => verdict,
     }
 }
 
@@ -154,7 +156,10 @@ async fn connection(peering: &Arc<Peering>, stream: TcpStream, handshakes: Optio
         let stage = inquiry::stage(peering, hello.from).await?;
         return answer(&mut stream, &verdict, Some((peering.identity, stage))).await;
     }
+    // Also if it is of another founding: the member is told of that.
+    let met = peering.met(hello.from, hello.founding);
     answer(&mut stream, &verdict, None).await?;
+    met?;
     // It lives: dial it now, not at the end of the wait.
     if let Some(nudge) = peering.nudge.get(&hello.from) {
         nudge.notify_waiters();
@@ -171,6 +176,8 @@ async fn receive(peering: &Peering, hello: &Hello, stream: Socket) -> io::Result
     let silent = |_| io::Error::new(io::ErrorKind::TimedOut, "the peer fell silent");
     loop {
         let got = tokio::time::timeout(SILENCE, wire::read(&mut reader, peering.max_frame)).await.map_err(silent)??;
+        // Ours may have become known since.
+        peering.same_founding(hello.founding)?;
         match got {
             Got::Frame { frame, bytes } => {
                 received.inc_by(bytes);

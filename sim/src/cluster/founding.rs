@@ -69,6 +69,11 @@ impl Sim {
                 self.refused_start(who, &format!("m{member} knows this member"));
                 false
             }
+            Decision::Apart { .. } => {
+                // Until the member of the other founding has stopped.
+                self.at(self.now + SECOND, Event::Start { who });
+                false
+            }
             Decision::Refuse { member, running } => {
                 self.fail("recover", format!("m{} never founded, and m{member} knows it: {running:?}", who + 1));
                 false
@@ -85,7 +90,7 @@ impl Sim {
             return Some(Stage::Recovering);
         }
         let Some(life) = &member.up else { return member.founding.then_some(Stage::Founding) };
-        let (status, late) = (life.status.clone(), life.late);
+        let (status, late, founding) = (life.status.clone(), life.late, life.node.founding());
         let followers = &status.followers;
         Some(Stage::Running(Running {
             term: status.term,
@@ -94,6 +99,7 @@ impl Sim {
             late,
             published: self.has_published(who, asker),
             acknowledged: followers.iter().find(|follower| follower.member == asker).map_or(0, |it| it.matched),
+            founding,
         }))
     }
 

@@ -23,6 +23,7 @@ impl Sim {
         if peer == who {
             return self.fail("M-3", format!("m{} sends to itself: {frame:?}", who + 1));
         }
+        self.judge_foundings(who, peer);
         let lane = node::frame::lane(&frame);
         let mut bytes = std::mem::take(&mut self.frame_buffer);
         bytes.clear();
@@ -180,6 +181,9 @@ impl Sim {
         }
         if self.net.is_old(&flight) {
             self.marks.hit("message of a previous life arrived");
+        }
+        if !self.net.is_old(&flight) {
+            self.connect(flight.from, flight.to);
         }
         let from = self.members[flight.from].id;
         let frame = match guarded(|| node::frame::decode(flight.bytes.clone())) {

@@ -121,6 +121,7 @@ impl Sim {
             late,
             publishing: None,
             published_urls: false,
+            founding: 0,
         };
         self.tell(Some(who), "start", life, report.end, || format!("life {life}, {} disk calls", report.calls.len()));
         self.members[who].starting = Some(Box::new(life_box));
