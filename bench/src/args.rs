@@ -2,6 +2,7 @@
 
 use crate::cost::Watched;
 use crate::drive::Plan;
+use crate::failure::Failure;
 use crate::net::Dial;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -215,12 +216,12 @@ pub struct Load {
 impl Target {
     /// # Errors
     /// Names the endpoint that is no address.
-    pub fn dial(&self) -> Result<Dial, String> {
-        let resolve = |text: &String| -> Result<SocketAddr, String> {
+    pub fn dial(&self) -> Result<Dial, Failure> {
+        let resolve = |text: &String| -> Result<SocketAddr, Failure> {
             let bare = text.trim_start_matches("http://");
             let mut found =
                 bare.to_socket_addrs().map_err(|e| format!("endpoint {text}: {e}; it must be host:port"))?;
-            found.next().ok_or_else(|| format!("endpoint {text} has no address"))
+            found.next().ok_or_else(|| format!("endpoint {text} has no address").into())
         };
         let endpoints = self.endpoints.iter().map(resolve).collect::<Result<_, _>>()?;
         Ok(Dial { endpoints, stream_window: self.stream_window })
@@ -238,7 +239,7 @@ impl Target {
 impl Load {
     /// # Errors
     /// Says which arguments do not go together.
-    pub fn plan(&self) -> Result<Plan, String> {
+    pub fn plan(&self) -> Result<Plan, Failure> {
         if self.clients == 0 || self.target.threads == 0 || self.keys == 0 {
             return Err("--clients, --threads and --keys must be at least 1".into());
         }
@@ -262,7 +263,7 @@ impl Load {
 }
 
 /// `10s`, `500ms`, `2m`, or a number of seconds.
-pub fn duration(text: &str) -> Result<Duration, String> {
+pub fn duration(text: &str) -> Result<Duration, Failure> {
     let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
     let scale = match unit {
@@ -270,10 +271,10 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         "ms" => 1e-3,
         "m" => 60.0,
         "h" => 3600.0,
-        _ => return Err(format!("{unit:?} is no unit; there are ms, s, m and h")),
+        _ => return Err(format!("{unit:?} is no unit; there are ms, s, m and h").into()),
     };
     let number: f64 = number.parse().map_err(|_| format!("{text:?} is no time, such as 10s or 500ms"))?;
-    Duration::try_from_secs_f64(number * scale).map_err(|e| e.to_string())
+    Duration::try_from_secs_f64(number * scale).map_err(|e| e.to_string().into())
 }
 
 #[cfg(test)]

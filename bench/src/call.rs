@@ -1,5 +1,6 @@
 //! One call at a time, for what a row does beside its load.
 
+use crate::failure::Failure;
 use crate::h2::{Begin, Event};
 use crate::net::{Dial, Net};
 use std::time::{Duration, Instant};
@@ -20,7 +21,7 @@ impl Caller {
     ///
     /// # Errors
     /// If nobody listens.
-    pub fn connect(dial: Dial) -> Result<Caller, String> {
+    pub fn connect(dial: Dial) -> Result<Caller, Failure> {
         let mut net = Net::connect(dial, 1)?;
         net.poll(Duration::ZERO, &mut |_, _, _, _| {});
         Ok(Caller { net })
@@ -30,13 +31,13 @@ impl Caller {
     ///
     /// # Errors
     /// The status of the server, or that it does not answer.
-    pub fn ask(&mut self, rpc: Rpc, request: &[u8]) -> Result<Vec<u8>, String> {
+    pub fn ask(&mut self, rpc: Rpc, request: &[u8]) -> Result<Vec<u8>, Failure> {
         self.net.tx(0).start(Begin::unary(rpc, 0), request);
         let (mut answer, mut end) = (Vec::new(), None);
         let deadline = Instant::now() + PATIENCE;
         while end.is_none() {
             if Instant::now() > deadline {
-                return Err(format!("{rpc:?}: no answer within {} s", PATIENCE.as_secs()));
+                return Err(format!("{rpc:?}: no answer within {} s", PATIENCE.as_secs()).into());
             }
             self.net.poll(Duration::from_millis(100), &mut |_, _, _, event| match event {
                 Event::Message { bytes, .. } => answer = bytes.to_vec(),
@@ -45,7 +46,7 @@ impl Caller {
         }
         match end {
             Some((0, _)) => Ok(answer),
-            Some((code, text)) => Err(format!("{rpc:?}: code {code}: {text}")),
+            Some((code, text)) => Err(format!("{rpc:?}: code {code}: {text}").into()),
             None => unreachable!("the loop ends with an end"),
         }
     }
@@ -54,7 +55,7 @@ impl Caller {
     ///
     /// # Errors
     /// As [`Caller::ask`].
-    pub fn revision(&mut self) -> Result<i64, String> {
+    pub fn revision(&mut self) -> Result<i64, Failure> {
         let mut request = Vec::new();
         crate::message::range(&mut request, &crate::message::Range { key: b"\0", ..Default::default() });
         Ok(crate::message::revision(&self.ask(Rpc::Range, &request)?))

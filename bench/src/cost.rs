@@ -1,6 +1,7 @@
 //! What a run costs the servers and their disk, read from `/proc`: CPU seconds, memory, bytes
 //! written, context switches, flushes of the device.
 
+use crate::failure::Failure;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fs;
@@ -100,7 +101,7 @@ impl Watched {
     ///
     /// # Errors
     /// Names the process that does not run.
-    pub fn sample(&self) -> Result<Sample, String> {
+    pub fn sample(&self) -> Result<Sample, Failure> {
         let processes = self.pids.iter().map(|pid| process(*pid)).collect::<Result<_, _>>()?;
         let disk = self.disk.as_deref().and_then(device);
         Ok(Sample { processes, disk, machine: machine(&self.spinners) })
@@ -180,9 +181,9 @@ fn machine(spinners: &[u32]) -> Machine {
 ///
 /// # Errors
 /// If it does not run or belongs to somebody else.
-pub fn process(pid: u32) -> Result<Process, String> {
+pub fn process(pid: u32) -> Result<Process, Failure> {
     let read = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}"));
-    let stat = read("stat").map_err(|e| format!("process {pid}: {e}"))?;
+    let stat = read("stat").map_err(|e| Failure::of(format!("process {pid}"), e))?;
     // The name stands in parentheses and may hold anything; the numbers follow the last one.
     let (head, numbers) = stat.rsplit_once(')').ok_or_else(|| format!("/proc/{pid}/stat is not as expected"))?;
     let numbers: Vec<&str> = numbers.split_ascii_whitespace().collect();

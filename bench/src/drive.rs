@@ -2,6 +2,7 @@
 //! (requests fall due at a fixed rate, whatever the server does; latency counts from when a
 //! request was due, so a server that stalls is charged for all it kept waiting).
 
+use crate::failure::Failure;
 use crate::h2::{Begin, Event, Tx};
 use crate::net::{Dial, Net};
 use hdrhistogram::Histogram;
@@ -176,7 +177,7 @@ pub fn drive<S: Source, R>(
     sources: Vec<S>,
     live: &Live,
     during: impl FnOnce(Instant, Option<Instant>) -> R,
-) -> Result<(Seen, Vec<S>, R), String> {
+) -> Result<(Seen, Vec<S>, R), Failure> {
     assert_eq!(sources.len(), plan.threads, "one source a thread");
     let nets: Vec<Net> = share(plan.conns as u64, plan.threads)
         .map(|n| Net::connect(plan.dial.clone(), n as usize))

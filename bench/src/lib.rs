@@ -13,6 +13,7 @@ mod args;
 mod call;
 mod cost;
 mod drive;
+mod failure;
 #[cfg(test)]
 mod fake;
 mod h2;
@@ -24,6 +25,7 @@ mod rows;
 mod run;
 mod stop;
 
+use crate::failure::Failure;
 use args::{Cli, Row};
 use clap::Parser;
 use rows::list::Way;
@@ -54,7 +56,7 @@ fn fan_out(fan: args::Fan, slow: u64) -> FanOut {
     FanOut { watchers: fan.watchers, conns: fan.watch_conns, slow }
 }
 
-fn row(row: &Row) -> Result<bool, String> {
+fn row(row: &Row) -> Result<bool, Failure> {
     match row {
         Row::Put(load) => rows::unary::put(load),
         Row::Get { load, serializable } => rows::unary::get(load, *serializable),

@@ -3,6 +3,7 @@
 //! A connection that is lost is made again, to the next endpoint; what was under way on it ends
 //! with [`LOST`], what is begun meanwhile waits.
 
+use crate::failure::Failure;
 use crate::h2::{Event, H2, LOST, Tx};
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
@@ -51,14 +52,14 @@ impl Net {
     ///
     /// # Errors
     /// If one of them cannot be made now.
-    pub fn connect(dial: Dial, count: usize) -> Result<Net, String> {
+    pub fn connect(dial: Dial, count: usize) -> Result<Net, Failure> {
         assert!(count > 0 && !dial.endpoints.is_empty(), "somewhere to connect to");
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| format!("epoll: {e}"))?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| Failure::of("epoll", e))?;
         let mut net = Net { epoll, conns: Vec::new(), dirty: vec![], down: vec![], dial, losses: vec![], lost: 0 };
         for index in 0..count {
             let endpoint = index % net.dial.endpoints.len();
             let address = net.dial.endpoints[endpoint];
-            let socket = dialled(address).map_err(|e| format!("connecting to {address}: {e}"))?;
+            let socket = dialled(address).map_err(|e| Failure::of(format!("connecting to {address}"), e))?;
             net.conns.push(Conn {
                 h2: H2::new(&address.to_string(), net.dial.stream_window),
                 socket: None,
@@ -91,7 +92,7 @@ impl Net {
         while let Some(index) = self.dirty.pop() {
             self.conns[index].dirty = false;
             if let Err(reason) = self.write(index) {
-                self.lose(index, &reason, on);
+                self.lose(index, &reason.to_string(), on);
             }
         }
     }
@@ -111,7 +112,7 @@ impl Net {
             let index = event.data.u64() as usize;
             let flags = event.flags;
             if let Err(reason) = self.ready(index, flags, on) {
-                self.lose(index, &reason, on);
+                self.lose(index, &reason.to_string(), on);
             }
         }
         self.redial();
@@ -122,7 +123,7 @@ impl Net {
         index: usize,
         flags: epoll::EventFlags,
         on: &mut impl FnMut(usize, Instant, &mut Tx, Event<'_>),
-    ) -> Result<(), String> {
+    ) -> Result<(), Failure> {
         let conn = &mut self.conns[index];
         let Some(socket) = &conn.socket else { return Ok(()) };
         if flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
@@ -134,13 +135,13 @@ impl Net {
                     conn.h2.take(&mut |tx, event| on(index, now, tx, event)).map_err(|e| e.to_string())?;
                 }
                 Err(Errno::AGAIN | Errno::INTR) => {}
-                Err(errno) => return Err(errno.to_string()),
+                Err(errno) => return Err(errno.to_string().into()),
             }
         }
         self.write(index)
     }
 
-    fn write(&mut self, index: usize) -> Result<(), String> {
+    fn write(&mut self, index: usize) -> Result<(), Failure> {
         let conn = &mut self.conns[index];
         let Some(socket) = &conn.socket else { return Ok(()) };
         let out = &mut conn.h2.tx.out;
@@ -150,7 +151,7 @@ impl Net {
                 Ok(n) => sent += n,
                 Err(Errno::AGAIN) => break,
                 Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno.to_string()),
+                Err(errno) => return Err(errno.to_string().into()),
             }
         }
         out.drain(..sent);

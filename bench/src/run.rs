@@ -4,6 +4,7 @@
 use crate::args::Target;
 use crate::cost::{Sample, Watched};
 use crate::drive::{Live, Plan, Source, drive};
+use crate::failure::Failure;
 use crate::report::Report;
 use std::io::{IsTerminal, Write};
 use std::sync::atomic::Ordering;
@@ -21,7 +22,7 @@ pub struct Row<'a> {
 ///
 /// # Errors
 /// If the run cannot begin.
-pub fn measured<S: Source>(row: &Row<'_>, plan: &Plan, sources: Vec<S>) -> Result<bool, String> {
+pub fn measured<S: Source>(row: &Row<'_>, plan: &Plan, sources: Vec<S>) -> Result<bool, Failure> {
     measured_with(row, plan, sources, |_, _| ())
 }
 
@@ -34,7 +35,7 @@ pub fn measured_with<S: Source>(
     plan: &Plan,
     sources: Vec<S>,
     add: impl FnOnce(&mut Report, Vec<S>),
-) -> Result<bool, String> {
+) -> Result<bool, Failure> {
     let watched = row.target.watched();
     watched.sample()?;
     let live = Live::default();
@@ -49,7 +50,7 @@ pub fn measured_with<S: Source>(
         // A run that ends by count has no end known before: the second sample is now.
         (Ok(before), None) => add_costs(&mut report, &before, watched.sample()),
         (Ok(before), Some(after)) => add_costs(&mut report, &before, after),
-        (Err(error), _) => report.remarks.push(error),
+        (Err(error), _) => report.remarks.push(error.to_string()),
     }
     add(&mut report, sources);
     Ok(finish(row.target, &report))
@@ -66,10 +67,10 @@ pub fn report_of(row: &Row<'_>, plan: &Plan, seen: crate::drive::Seen) -> Report
 }
 
 /// Puts the difference of two samples into the report, or why there is none.
-pub fn add_costs(report: &mut Report, before: &Sample, after: Result<Sample, String>) {
+pub fn add_costs(report: &mut Report, before: &Sample, after: Result<Sample, Failure>) {
     match after {
         Ok(after) => report.costs(after.since(before)),
-        Err(error) => report.remarks.push(error),
+        Err(error) => report.remarks.push(error.to_string()),
     }
 }
 
@@ -83,7 +84,7 @@ pub fn finish(target: &Target, report: &Report) -> bool {
     report.errors_total == 0 && report.unanswered == 0
 }
 
-type Samples = (Result<Sample, String>, Option<Result<Sample, String>>);
+type Samples = (Result<Sample, Failure>, Option<Result<Sample, Failure>>);
 
 /// Takes the samples at both ends of the window, and the resident memory once a second within it;
 /// `tick` is called as often.

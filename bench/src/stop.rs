@@ -1,6 +1,7 @@
 //! Ctrl-C: a long run ends early and prints what it has; at the second one the program ends.
 
 use crate::drive::Live;
+use crate::failure::Failure;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -8,11 +9,11 @@ use std::sync::atomic::Ordering;
 ///
 /// # Errors
 /// If the signals cannot be waited for.
-pub fn on_interrupt(live: &Arc<Live>) -> Result<(), String> {
+pub fn on_interrupt(live: &Arc<Live>) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .build()
-        .map_err(|e| format!("waiting for Ctrl-C: {e}"))?;
+        .map_err(|e| Failure::of("waiting for Ctrl-C", e))?;
     let live = Arc::clone(live);
     std::thread::spawn(move || {
         runtime.block_on(async {

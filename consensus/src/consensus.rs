@@ -9,8 +9,8 @@ use crate::reads::Reads;
 use crate::storage::{LogCache, entry_from};
 use crate::types::{Ballot, Matched};
 use crate::{
-    ConfChange, ConfChangeKind, ConfState, Config, Doubt, Entry, EntryKind, Feeding, Follower, HardState, Message,
-    Position, Refused, Restored, Role, Save, Snapshot, Soft, Status, Turn,
+    ConfChange, ConfChangeKind, ConfState, Config, Contradiction, Doubt, Entry, EntryKind, Feeding, Follower,
+    HardState, Message, Position, Refused, Restored, Role, Save, Snapshot, Soft, Status, Turn,
 };
 use bytes::Bytes;
 use raft::eraftpb::{self, EntryType, MessageType};
@@ -49,6 +49,8 @@ pub struct Consensus {
     blocked: bool,
     /// Its state is wrong: it must not lead.
     barred: bool,
+    /// What is committed here is not what a leader has: this member takes nothing more.
+    contradicted: bool,
     /// What may have been promised and is not there.
     pub(crate) doubt: Option<Doubt>,
     pub(crate) heard: Heard,
@@ -109,6 +111,7 @@ impl Consensus {
             doubt,
             heard: Heard::after_restart(hard),
             held: None,
+            contradicted: false,
             soft: Soft { term: 0, leader: 0, role: Role::Follower },
             out: Turn::default(),
         };
@@ -179,6 +182,7 @@ impl Consensus {
         let log = &self.raw.raft.raft_log;
         !self.blocked
             && !self.barred
+            && !self.contradicted
             && self.doubt.is_none()
             && self.held.is_none()
             && self.has_all_that_is_known_committed()
@@ -202,6 +206,7 @@ impl Consensus {
         }
         let current = message.0.term >= here.term;
         match message.0.get_msg_type() {
+            MessageType::MsgAppend | MessageType::MsgSnapshot if self.contradicted => return,
             MessageType::MsgAppend if current && self.held.is_some() => return,
             MessageType::MsgSnapshot if !current => return,
             MessageType::MsgSnapshot => return self.step_snapshot(message),
@@ -210,6 +215,9 @@ impl Consensus {
             _ => {}
         }
         let mut m = message.0;
+        if m.get_msg_type() == MessageType::MsgAppend && current {
+            return self.step_append(m);
+        }
         self.strip_commit(&mut m);
         if m.get_msg_type() == MessageType::MsgHeartbeat && current && m.commit > here.last {
             // A leader never tells more than we had acknowledged: our log has lost entries, and maybe a vote.
@@ -224,6 +232,46 @@ impl Consensus {
         }
         // Answers of strangers are refused by the crate.
         self.call(|raw| raw.step(m).unwrap_or_default());
+    }
+
+    /// An append of the leader. Where it overlaps with what is committed here both must be the same. The answer
+    /// claims no more than was compared: the crate would claim all that is committed here.
+    fn step_append(&mut self, mut m: eraftpb::Message) {
+        let anchor = Position { index: m.index, term: m.log_term };
+        let told = m.entries.iter().map(|entry| Position { index: entry.index, term: entry.term });
+        let known: Vec<Position> = std::iter::once(anchor).chain(told).collect();
+        if self.contradicts_committed(m.from, &known) {
+            return;
+        }
+        let committed = self.raw.raft.raft_log.committed;
+        let (leader, compared) = (m.from, m.index + m.entries.len() as u64);
+        let below = m.index < committed;
+        self.strip_commit(&mut m);
+        self.call(|raw| {
+            let sent = raw.raft.msgs.len();
+            raw.step(m).unwrap_or_default();
+            for answer in raw.raft.msgs.iter_mut().skip(sent) {
+                if below && answer.get_msg_type() == MessageType::MsgAppendResponse && answer.to == leader {
+                    answer.index = answer.index.min(compared);
+                }
+            }
+        });
+    }
+
+    /// Whether one of these entries of the leader is another than what is committed in its place here.
+    pub(crate) fn contradicts_committed(&mut self, leader: u64, known: &[Position]) -> bool {
+        let log = &self.raw.raft.raft_log;
+        let mut committed = known.iter().filter(|at| at.index > 0 && at.index <= log.committed);
+        let found = committed.find_map(|at| {
+            // 0 for an entry that the log no longer has.
+            let term = log.term(at.index).ok().filter(|term| *term > 0)?;
+            let ours = Position { index: at.index, term };
+            (term != at.term).then_some(Contradiction { leader, ours, theirs: at.term })
+        });
+        if found.is_some() {
+            (self.contradicted, self.out.contradicted) = (true, found);
+        }
+        found.is_some()
     }
 
     /// All that its sender may be sent is under way, and it is too early to send any of it again.
@@ -392,6 +440,7 @@ impl Consensus {
         out.committed.append(&mut ready.committed);
         out.reads.append(self.reads.finished());
         out.lost_data.append(&mut ready.lost_data);
+        out.contradicted = ready.contradicted.take().or(out.contradicted);
         out.doubt_changed |= std::mem::take(&mut ready.doubt_changed);
         out.install = ready.install.take().or(out.install.take());
         self.raw.mut_store().take_fetches(&mut out.fetch);

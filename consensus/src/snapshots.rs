@@ -28,8 +28,10 @@ impl Consensus {
         let committed = raft.raft_log.committed;
         if snapshot.index <= committed {
             // The leader waits for a sign that the snapshot is not needed. Everything up to the
-            // commit index is in our log, and durable once the newest save is.
-            self.acknowledge(m.from, committed);
+            // commit index is in our log, and durable once the newest save is. No more is claimed than was compared.
+            if !self.contradicts_committed(m.from, &[snapshot.position()]) {
+                self.acknowledge(m.from, snapshot.index);
+            }
         } else if raft.raft_log.match_term(snapshot.index, snapshot.term) {
             // Our log holds all of it: the crate only moves its commit index.
             if self.held.is_none() {

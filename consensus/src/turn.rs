@@ -71,6 +71,9 @@ pub struct Turn {
     pub install: Option<(u64, Snapshot)>,
     /// Members that seem to have lost entries they had acknowledged (our own id: we have).
     pub lost_data: Vec<u64>,
+    /// The leader's log holds another entry where ours is committed: two histories. Said once; from then on
+    /// nothing is taken of any leader.
+    pub contradicted: Option<Contradiction>,
     /// [`crate::Consensus::doubt`] began, changed or is over: remember it over a restart.
     pub doubt_changed: bool,
 }
@@ -87,8 +90,18 @@ impl Turn {
             && self.want_snapshot.is_none()
             && self.install.is_none()
             && self.lost_data.is_empty()
+            && self.contradicted.is_none()
             && !self.doubt_changed
     }
+}
+
+/// An entry that is committed here, and the leader has another one in its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Contradiction {
+    pub leader: u64,
+    pub ours: Position,
+    /// Term of the leader's entry.
+    pub theirs: u64,
 }
 
 /// One batch for the log, one flush. An entry replaces everything at and above its index.

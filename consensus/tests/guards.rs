@@ -73,6 +73,7 @@ fn drive(consensus: &mut Consensus) -> Turn {
         all.messages.extend(turn.messages);
         all.lost_data.extend(turn.lost_data);
         all.install = turn.install.or(all.install);
+        all.contradicted = turn.contradicted.or(all.contradicted);
     }
 }
 
@@ -227,6 +228,59 @@ fn appends_wait_while_a_snapshot_is_held() {
     let turn = drive(&mut consensus);
     assert!(turn.install.is_none());
     assert!(format!("{:?}", turn.messages).contains("AppendResponse 1->2 term=2 at=9/0"));
+}
+
+/// Entries of these terms, without data, as an append of member 2 behind `at` carries them.
+fn append(term: u64, at: (u64, u64), commit: u64, terms: &[u64]) -> Message {
+    let mut tail = u32::try_from(terms.len()).expect("few").to_le_bytes().to_vec();
+    for of in terms {
+        tail.extend(of.to_le_bytes());
+        tail.extend([0, 0, 0, 0, 0]);
+    }
+    message(APPEND, [term, at.1, at.0, commit], None, &tail)
+}
+
+/// The crate would claim everything that is committed here, compared or not: a leader with another history
+/// would count it.
+#[test]
+fn an_answer_claims_no_more_than_was_compared() {
+    let mut consensus = member(&[1, 2, 3]);
+    consensus.step(append(2, (1, 1), 5, &[2, 2, 2, 2]));
+    drive(&mut consensus);
+    assert_eq!(consensus.status().commit, 5);
+    for (count, claimed) in [(0, 2), (1, 3), (2, 4), (3, 5)] {
+        consensus.step(append(2, (2, 2), 5, &[2, 2, 2][..count]));
+        let turn = drive(&mut consensus);
+        let said = format!("{:?}", turn.messages);
+        assert!(said.contains(&format!("AppendResponse 1->2 term=2 at={claimed}/0")), "{said}");
+        assert!(turn.contradicted.is_none());
+    }
+    // Entries behind the commit index come again: the crate takes none of a message that begins below it.
+    consensus.step(append(2, (3, 2), 5, &[2, 2, 2, 2]));
+    let said = format!("{:?}", drive(&mut consensus).messages);
+    assert!(said.contains("AppendResponse 1->2 term=2 at=5/0"), "{said}");
+}
+
+#[test]
+fn a_leader_with_other_entries_than_committed_ones_is_told_and_followed_no_more() {
+    for (at, terms) in [((3, 2), &[3][..]), ((4, 3), &[]), ((2, 2), &[2, 2, 3])] {
+        let mut consensus = member(&[1, 2, 3]);
+        consensus.step(append(2, (1, 1), 5, &[2, 2, 2, 2]));
+        drive(&mut consensus);
+        consensus.step(append(3, at, 5, terms));
+        let turn = drive(&mut consensus);
+        let found = turn.contradicted.expect("seen");
+        assert_eq!((found.leader, found.ours.term, found.theirs), (2, 2, 3), "{at:?} {terms:?}");
+        assert!(turn.messages.is_empty(), "{:?}", turn.messages);
+        consensus.step(append(3, (5, 2), 6, &[3]));
+        let turn = drive(&mut consensus);
+        assert!(turn.messages.is_empty() && turn.contradicted.is_none(), "{:?}", turn.messages);
+        assert_eq!(consensus.status().last, 5);
+        for _ in 0..60 {
+            consensus.tick();
+        }
+        assert_eq!(consensus.status().role, Role::Follower, "nor does it campaign");
+    }
 }
 
 /// Appends to member 2 of these turns.

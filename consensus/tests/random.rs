@@ -168,7 +168,8 @@ fn heal(cluster: &mut Cluster, ids: &[u64], lossy: bool) {
     }
     assert!(cluster.served > served, "a healthy cluster serves reads");
     for id in ids {
-        assert_eq!(cluster.members[id].applied, before + 1, "member {id} caught up");
+        let status = cluster.call(leader, |consensus| consensus.status());
+        assert_eq!(cluster.members[id].applied, before + 1, "member {id} caught up: {status:?}");
     }
     assert!(lossy || cluster.lost_data.is_empty(), "nobody lost data");
     assert!(ids.iter().all(|id| cluster.members[id].disk.doubt.is_none()), "each doubt ends");

@@ -4,6 +4,7 @@
 use crate::Identity;
 use crate::identity::{cluster_id, member_id};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use store::Member;
 
 /// A cluster that is to be founded.
@@ -15,18 +16,73 @@ pub struct Founding {
     pub members: Vec<Member>,
 }
 
+/// An initial cluster that does not fit. Its text is etcd's.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Mismatch {
+    /// It does not name the member that founds here.
+    Nameless(String),
+    /// It gives this member URLs that the member does not claim.
+    Unclaimed {
+        /// The member that founds here.
+        name: String,
+        /// Those that it does not claim.
+        urls: Vec<String>,
+        /// All that it claims, sorted.
+        claimed: Vec<String>,
+        /// All that the cluster gives it, sorted.
+        given: Vec<String>,
+    },
+    /// This member claims URLs that it does not give it.
+    NotGiven {
+        /// The member that founds here.
+        name: String,
+        /// Those that are not given.
+        urls: Vec<String>,
+        /// All that it claims, sorted.
+        claimed: Vec<String>,
+    },
+    /// One URL stands there twice. As `name=url,name=url`.
+    Duplicate(String),
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Mismatch::Nameless(name) => {
+                write!(f, "couldn't find local name {name:?} in the initial cluster configuration")
+            }
+            Mismatch::Unclaimed { name, urls, claimed, given } => write!(
+                f,
+                "--initial-cluster has {} but missing from --initial-advertise-peer-urls={} ({})",
+                named(name, urls),
+                claimed.join(","),
+                difference(claimed, given)
+            ),
+            Mismatch::NotGiven { name, urls, claimed } => write!(
+                f,
+                "--initial-advertise-peer-urls has {} but missing from --initial-cluster={}",
+                urls.join(","),
+                named(name, claimed)
+            ),
+            Mismatch::Duplicate(cluster) => write!(f, "initial cluster {cluster} has duplicate url"),
+        }
+    }
+}
+
+impl std::error::Error for Mismatch {}
+
 /// Checks an initial cluster, given as a name and a peer URL at a time, and computes the ids. `name`
 /// is the member that founds here, `advertised` the peer URLs it claims. URLs are compared as
 /// texts: what the names in them stand for is not looked up.
 ///
 /// # Errors
-/// What does not fit, in etcd's words.
+/// What does not fit.
 pub fn founding<'c>(
     name: &str,
     cluster: impl IntoIterator<Item = (&'c str, &'c str)>,
     token: &str,
     advertised: &[String],
-) -> Result<Founding, String> {
+) -> Result<Founding, Mismatch> {
     let mut by_name: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for (name, url) in cluster {
         by_name.entry(name).or_default().push(url.to_string());
@@ -35,13 +91,13 @@ pub fn founding<'c>(
         urls.sort_unstable();
     }
     let Some(ours) = by_name.get(name) else {
-        return Err(format!("couldn't find local name {name:?} in the initial cluster configuration"));
+        return Err(Mismatch::Nameless(name.to_string()));
     };
     check_advertised(name, ours, advertised)?;
     let mut seen = BTreeSet::new();
     if by_name.values().flatten().any(|url| !seen.insert(url)) {
         let list: Vec<String> = by_name.iter().map(|(name, urls)| named(name, urls)).collect();
-        return Err(format!("initial cluster {} has duplicate url", list.join(",")));
+        return Err(Mismatch::Duplicate(list.join(",")));
     }
     let member = |(name, urls): (&&str, &Vec<String>)| Member {
         id: member_id(urls, token),
@@ -60,7 +116,7 @@ fn named(name: &str, urls: &[String]) -> String {
     urls.iter().map(|url| format!("{name}={url}")).collect::<Vec<_>>().join(",")
 }
 
-fn check_advertised(name: &str, ours: &[String], advertised: &[String]) -> Result<(), String> {
+fn check_advertised(name: &str, ours: &[String], advertised: &[String]) -> Result<(), Mismatch> {
     let mut advertised = advertised.to_vec();
     advertised.sort_unstable();
     let missing = |from: &[String], of: &[String]| -> Vec<String> {
@@ -68,20 +124,12 @@ fn check_advertised(name: &str, ours: &[String], advertised: &[String]) -> Resul
     };
     let absent = missing(ours, &advertised);
     if !absent.is_empty() {
-        return Err(format!(
-            "--initial-cluster has {} but missing from --initial-advertise-peer-urls={} ({})",
-            named(name, &absent),
-            advertised.join(","),
-            difference(&advertised, ours)
-        ));
+        let given = ours.to_vec();
+        return Err(Mismatch::Unclaimed { name: name.to_string(), urls: absent, claimed: advertised, given });
     }
     let absent = missing(&advertised, ours);
     if !absent.is_empty() {
-        return Err(format!(
-            "--initial-advertise-peer-urls has {} but missing from --initial-cluster={}",
-            absent.join(","),
-            named(name, &advertised)
-        ));
+        return Err(Mismatch::NotGiven { name: name.to_string(), urls: absent, claimed: advertised });
     }
     Ok(())
 }
@@ -100,7 +148,7 @@ fn difference(a: &[String], b: &[String]) -> String {
 mod tests {
     use super::*;
 
-    fn found(name: &str, cluster: &str, token: &str, advertised: &str) -> Result<Founding, String> {
+    fn found(name: &str, cluster: &str, token: &str, advertised: &str) -> Result<Founding, Mismatch> {
         let advertised: Vec<String> = advertised.split(',').map(str::to_string).collect();
         founding(name, cluster.split(',').filter_map(|part| part.split_once('=')), token, &advertised)
     }
@@ -163,7 +211,8 @@ mod tests {
             ),
         ];
         for (name, cluster, advertised, text) in table {
-            assert_eq!(found(name, cluster, "etcd-cluster", advertised).expect_err(cluster), text, "{cluster}");
+            let mismatch = found(name, cluster, "etcd-cluster", advertised).expect_err(cluster);
+            assert_eq!(mismatch.to_string(), text, "{cluster}");
         }
     }
 }

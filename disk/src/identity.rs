@@ -6,11 +6,10 @@
 
 use crate::{Files, How, Identity, LEVEL, checkpoint};
 use sha1::{Digest, Sha1};
-use std::io;
+use std::{fmt, io};
 
 /// Its name in the data directory.
 pub const FILE: &str = "identity";
-const NEWER: &str = "written in format level";
 const FILE_NEW: &str = "identity.new";
 
 /// First 8 bytes, big-endian, of SHA-1 over the sorted peer URLs and the cluster token.
@@ -49,27 +48,83 @@ pub enum Found {
     Ready(Identity),
 }
 
-/// Reads the identity. Errors name the file and the reason; nothing is changed.
-pub fn find(files: &dyn Files) -> Result<Found, String> {
+/// Why a directory does not say whose it is. Its text names the file and the reason.
+#[derive(Debug)]
+pub enum Unknown {
+    /// The directory cannot be listed.
+    Unlisted(io::Error),
+    /// The identity cannot be read.
+    Unread(io::Error),
+    /// Its bytes are not those that were written.
+    Damaged(String),
+    /// It begins like no identity of kvorum.
+    NoIdentity,
+    /// It was written in this format level, by a later program.
+    TooNew(u32),
+    /// There is none, and the directory is etcd's.
+    Etcds,
+    /// There is none, but a file of this name.
+    Missing(String),
+}
+
+impl Unknown {
+    /// True: bytes were read, and they are wrong.
+    pub fn is_damage(&self) -> bool {
+        matches!(self, Unknown::Damaged(_))
+    }
+
+    /// What is wrong with the file, without its name; the whole text if the file is not there.
+    pub fn what(&self) -> String {
+        match self {
+            Unknown::Unread(error) => error.to_string(),
+            Unknown::Damaged(what) => what.clone(),
+            Unknown::NoIdentity => "not an identity file of kvorum".into(),
+            Unknown::TooNew(level) => format!("written in format level {level}, this program knows up to {LEVEL}"),
+            Unknown::Unlisted(_) | Unknown::Etcds | Unknown::Missing(_) => self.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Unknown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unknown::Unlisted(error) => write!(f, "the data directory: {error}"),
+            Unknown::Damaged(what) => write!(f, "{FILE} at byte 0: damaged: {what}"),
+            Unknown::Unread(_) | Unknown::NoIdentity | Unknown::TooNew(_) => {
+                write!(f, "{FILE} at byte 0: {}", self.what())
+            }
+            Unknown::Etcds => f.write_str(
+                "member: this is a data directory of etcd; bring its data over with \
+                 `kvorum utl snapshot restore --skip-hash-check member/snap/db --data-dir NEW`",
+            ),
+            Unknown::Missing(name) => {
+                write!(f, "{name}: the directory holds files, but no {FILE}: not a data directory of kvorum")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Unknown {}
+
+/// Reads the identity; nothing is changed.
+///
+/// # Errors
+/// Nothing says whose the directory is, or what says it cannot be believed.
+pub fn find(files: &dyn Files) -> Result<Found, Unknown> {
     match read_whole(files, FILE) {
-        Ok(text) => decode(&text).map_err(|why| format!("{FILE} at byte 0: {why}")),
+        Ok(Some(text)) => decode(&text),
+        Ok(None) => Err(Unknown::Damaged("too long".into())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let mut names = files.list("").map_err(|error| format!("the data directory: {error}"))?;
+            let mut names = files.list("").map_err(Unknown::Unlisted)?;
             names.retain(|name| name != FILE_NEW && name != "lost+found");
             names.sort_unstable();
             match names.iter().find(|name| !name.starts_with('.')) {
                 None => Ok(Found::Empty),
-                Some(name) if name == "member" => {
-                    Err("member: this is a data directory of etcd; bring its data over with \
-                         `kvorum utl snapshot restore --skip-hash-check member/snap/db --data-dir NEW`"
-                        .into())
-                }
-                Some(name) => {
-                    Err(format!("{name}: the directory holds files, but no {FILE}: not a data directory of kvorum"))
-                }
+                Some(name) if name == "member" => Err(Unknown::Etcds),
+                Some(name) => Err(Unknown::Missing(name.clone())),
             }
         }
-        Err(error) => Err(format!("{FILE} at byte 0: {error}")),
+        Err(error) => Err(Unknown::Unread(error)),
     }
 }
 
@@ -77,8 +132,8 @@ pub fn find(files: &dyn Files) -> Result<Found, String> {
 /// manifest that can be read, and one at least. None: nothing says it, or they differ, or the identity was
 /// written by a later format.
 pub fn from_other_files(files: &dyn Files) -> Option<Identity> {
-    let newer = read_whole(files, FILE).is_ok_and(|text| decode(&text).is_err_and(|why| why.contains(NEWER)));
-    if newer {
+    let text = read_whole(files, FILE).ok().flatten();
+    if text.is_some_and(|text| matches!(decode(&text), Err(Unknown::TooNew(_)))) {
         return None;
     }
     let mut found = None;
@@ -93,17 +148,18 @@ pub fn from_other_files(files: &dyn Files) -> Option<Identity> {
     found
 }
 
-fn read_whole(files: &dyn Files, name: &str) -> io::Result<Vec<u8>> {
+/// None: it is longer than an identity can be.
+fn read_whole(files: &dyn Files, name: &str) -> io::Result<Option<Vec<u8>>> {
     const MOST: u64 = 4096;
     let file = files.open(name, How::Read)?;
     let len = file.len()?;
     if len > MOST {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "damaged: too long"));
+        return Ok(None);
     }
     let mut bytes = vec![0; len as usize];
     let got = file.read_at(0, &mut bytes)?;
     bytes.truncate(got);
-    Ok(bytes)
+    Ok(Some(bytes))
 }
 
 /// Writes the identity durably: a new file, its flush, the rename, the directory's flush.
@@ -124,30 +180,31 @@ fn encode(identity: Identity, ready: bool) -> String {
     format!("{head}sum {sum:016x}\n")
 }
 
-fn decode(bytes: &[u8]) -> Result<Found, String> {
-    let text = std::str::from_utf8(bytes).map_err(|_| "damaged: not text")?;
+fn decode(bytes: &[u8]) -> Result<Found, Unknown> {
+    let damaged = |what: &str| Unknown::Damaged(what.into());
+    let text = std::str::from_utf8(bytes).map_err(|_| damaged("not text"))?;
     let mut lines = text.lines().map(|line| line.split_once(' ').unwrap_or((line, "")));
     let level = match lines.next() {
-        Some(("kvorum", level)) => level.parse::<u32>().map_err(|_| "damaged: no format level")?,
-        _ => return Err("not an identity file of kvorum".into()),
+        Some(("kvorum", level)) => level.parse::<u32>().map_err(|_| damaged("no format level"))?,
+        _ => return Err(Unknown::NoIdentity),
     };
     if level > LEVEL {
-        return Err(format!("{NEWER} {level}, this program knows up to {LEVEL}"));
+        return Err(Unknown::TooNew(level));
     }
     let mut hex = |key: &str| match lines.next() {
         Some((found, value)) if found == key => {
-            u64::from_str_radix(value, 16).map_err(|_| format!("damaged: no number of the {key}"))
+            u64::from_str_radix(value, 16).map_err(|_| damaged(&format!("no number of the {key}")))
         }
-        _ => Err(format!("damaged: the line of the {key} is missing")),
+        _ => Err(damaged(&format!("the line of the {key} is missing"))),
     };
     let identity = Identity { cluster: hex("cluster")?, member: hex("member")? };
     let found = match lines.next() {
         Some(("state", "ready")) => Found::Ready(identity),
         Some(("state", "founding")) => Found::Founding(identity),
-        _ => return Err("damaged: the line of the state is missing".into()),
+        _ => return Err(damaged("the line of the state is missing")),
     };
     if encode(identity, matches!(found, Found::Ready(_))) != text {
-        return Err("damaged: the sum does not match".into());
+        return Err(damaged("the sum does not match"));
     }
     Ok(found)
 }
@@ -167,15 +224,16 @@ mod tests {
     fn a_damaged_or_newer_identity_is_named() {
         let identity = Identity { cluster: 1, member: 2 };
         let good = encode(identity, true);
-        assert_eq!(decode(good.as_bytes()), Ok(Found::Ready(identity)));
+        assert_eq!(decode(good.as_bytes()).expect("good"), Found::Ready(identity));
         let founding = encode(identity, false);
-        assert_eq!(decode(founding.as_bytes()), Ok(Found::Founding(identity)));
+        assert_eq!(decode(founding.as_bytes()).expect("good"), Found::Founding(identity));
         for at in 0..good.len() {
             let mut bad = good.clone().into_bytes();
             bad[at] ^= 1;
             assert!(decode(&bad).is_err(), "flipped byte {at}");
         }
         let newer = good.replace("kvorum 1", "kvorum 9");
-        assert_eq!(decode(newer.as_bytes()), Err("written in format level 9, this program knows up to 1".into()));
+        let text = "identity at byte 0: written in format level 9, this program knows up to 1";
+        assert_eq!(decode(newer.as_bytes()).expect_err("newer").to_string(), text);
     }
 }

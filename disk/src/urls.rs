@@ -21,6 +21,39 @@ pub struct Url {
     pub text: String,
 }
 
+/// What is wrong with a URL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wrong {
+    /// It has none of the schemes.
+    Scheme,
+    /// Host and port do not stand there as `host:port`.
+    Form,
+    /// Something follows the port.
+    Path,
+}
+
+/// A text that is no URL. Its own text is etcd's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadUrl {
+    /// As given, without blanks around it.
+    pub text: String,
+    /// What is wrong with it.
+    pub wrong: Wrong,
+}
+
+impl fmt::Display for BadUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let wrong = match self.wrong {
+            Wrong::Scheme => "URL scheme must be http, https, unix, or unixs",
+            Wrong::Form => "URL address does not have the form \"host:port\"",
+            Wrong::Path => "URL must not contain a path",
+        };
+        write!(f, "{wrong}: {}", self.text)
+    }
+}
+
+impl std::error::Error for BadUrl {}
+
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
@@ -32,17 +65,17 @@ impl Url {
     /// the port, which etcd refuses.
     ///
     /// # Errors
-    /// What is wrong, in etcd's words.
-    pub fn parse(text: &str) -> Result<Url, String> {
+    /// What is wrong.
+    pub fn parse(text: &str) -> Result<Url, BadUrl> {
         let text = text.trim();
-        let bad_scheme = || format!("URL scheme must be http, https, unix, or unixs: {text}");
-        let (scheme, rest) = text.split_once("://").ok_or_else(bad_scheme)?;
+        let bad = |wrong| BadUrl { text: text.to_string(), wrong };
+        let (scheme, rest) = text.split_once("://").ok_or_else(|| bad(Wrong::Scheme))?;
         let scheme = match scheme {
             "http" => Scheme::Http,
             "https" => Scheme::Https,
             "unix" => Scheme::Unix,
             "unixs" => Scheme::Unixs,
-            _ => return Err(bad_scheme()),
+            _ => return Err(bad(Wrong::Scheme)),
         };
         if matches!(scheme, Scheme::Unix | Scheme::Unixs) {
             let (host, port) = host_and_port(rest).unwrap_or((rest, 0));
@@ -50,10 +83,10 @@ impl Url {
         }
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let Some((host, port)) = host_and_port(authority) else {
-            return Err(format!("URL address does not have the form \"host:port\": {text}"));
+            return Err(bad(Wrong::Form));
         };
         if !path.is_empty() {
-            return Err(format!("URL must not contain a path: {text}"));
+            return Err(bad(Wrong::Path));
         }
         Ok(Url { scheme, host: host.to_string(), port, text: text.trim_end_matches('/').to_string() })
     }
@@ -62,7 +95,7 @@ impl Url {
     ///
     /// # Errors
     /// As [`Url::parse`], of the first that is wrong.
-    pub fn list(text: &str) -> Result<Vec<Url>, String> {
+    pub fn list(text: &str) -> Result<Vec<Url>, BadUrl> {
         text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(Url::parse).collect()
     }
 
@@ -136,7 +169,7 @@ mod tests {
             ("http://[::1:1", form),
         ];
         for (text, error) in table {
-            assert_eq!(Url::parse(text).expect_err(text), format!("{error}: {text}"));
+            assert_eq!(Url::parse(text).expect_err(text).to_string(), format!("{error}: {text}"));
         }
     }
 }

@@ -230,7 +230,8 @@ fn a_crash_after_any_call_loses_nothing_acknowledged() {
             assert_eq!(after.doubt, content.doubt, "{}", here());
         }
     }
-    assert!(tails["torn"] > 10 && tails["doubtful"] > 3, "{tails:?}");
+    // What a crash leaves is always known for what it is: a lone member comes back from all of it.
+    assert!(tails["torn"] > 10 && !tails.contains_key("doubtful"), "{tails:?}");
 }
 
 fn name_of(tail: &Tail) -> &'static str {
@@ -281,7 +282,9 @@ fn a_crash_during_recovery_changes_nothing() {
                 let crashed = recording.crash(calls, kept);
                 let (_, again) = open(crashed.shared(), LogOptions { boot: Some([3; 16]), ..OPTIONS }).unwrap();
                 assert_eq!((again.hard, &again.entries), (content.hard, &content.entries));
-                assert_eq!(again.doubt.is_some(), content.doubt.is_some(), "{again:?}");
+                // The batch of the recovery may be whole while the page behind it is not.
+                let unmarked = again.doubt.as_ref().is_some_and(|doubt| doubt.proven_tear && doubt.promise.is_none());
+                assert!(unmarked || again.doubt.is_some() == content.doubt.is_some(), "{again:?}");
                 let promise = |doubt: Option<Doubt>| doubt.and_then(|doubt| doubt.promise);
                 assert_eq!(promise(again.doubt), promise(content.doubt.clone()));
             }

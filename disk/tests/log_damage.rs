@@ -265,7 +265,13 @@ fn no_crash_in_a_cut_forgets_what_is_lost() {
                     open(&crashed, Some([3; 16]), OnDoubt::Peers).unwrap_or_else(|fault| panic!("{here}: {fault}"));
                 check(&log, &content, &crashed, &here);
                 let again = content.doubt.as_ref().map(|doubt| (doubt.promise, doubt.at_least));
-                assert_eq!(again, promise, "{here}");
+                // The batch that the recovery wrote may be whole while the page behind it is not.
+                let unmarked = content.doubt.as_ref().is_some_and(|doubt| doubt.proven_tear && doubt.promise.is_none());
+                assert!(
+                    again == promise || (unmarked && promise.is_none()),
+                    "{here}: {:?}, before {promise:?}",
+                    content.doubt
+                );
                 drop(log);
                 let (_, content) = open(&crashed, Some([3; 16]), OnDoubt::Peers).expect("opens");
                 assert_eq!(content.tail, Tail::Whole, "{here}");

@@ -9,6 +9,7 @@ use crate::jobs::Task;
 use bytes::Bytes;
 use consensus::{ConfChange, ConfState, Entry, EntryKind};
 use std::collections::VecDeque;
+use store::protobuf::Malformed;
 use store::{Applied, Conf, Outcome, Position, Store};
 
 /// Entries applied in one turn before reads and walks get theirs.
@@ -250,8 +251,8 @@ pub(crate) fn change_members(
     at: Position,
     change: &ConfChange,
     after: &ConfState,
-) -> Result<(), String> {
-    let member = store::MemberChange::decode(&change.context).map_err(|malformed| malformed.to_string())?;
+) -> Result<(), Malformed> {
+    let member = store::MemberChange::decode(&change.context)?;
     store.apply_conf(at, &member, &Conf { voters: after.voters.clone(), learners: after.learners.clone() });
     Ok(())
 }

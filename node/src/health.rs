@@ -6,6 +6,7 @@ use crate::frame::Frame;
 use crate::ground::{Bar, Ground, Willing};
 use crate::io::*;
 use crate::jobs::Task;
+use consensus::Contradiction;
 use disk::startover::Rebuilt;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,6 +39,8 @@ pub(crate) struct Health {
     stalled: BTreeSet<JobId>,
     stop: Option<Stop>,
     corrupt: bool,
+    /// Its log and the leader's are two histories.
+    contradicted: bool,
     /// This member has no state: the leader's is awaited.
     empty: bool,
     /// Its log is whole.
@@ -116,6 +119,21 @@ impl Health {
         if self.lost_data.insert(peer) {
             g.note(Level::Error, format!("member {peer:x} seems to have lost entries that it had acknowledged"));
         }
+    }
+
+    /// What is committed here is not what the leader has. Who is right cannot be told: this member stops answering,
+    /// and nothing of it is replaced, for it may be the only one with what was acknowledged.
+    pub(crate) fn contradicted(&mut self, g: &mut Ground, found: Contradiction) {
+        let Contradiction { leader, ours, theirs } = found;
+        self.contradicted = true;
+        let text = format!(
+            "entry {} is committed here, of term {}, and leader {leader:x} has one of term {theirs} in its place: \
+             members have lost what they had acknowledged. CORRUPT: nothing of this member is answered any more, and \
+             nothing of it is replaced, for it may be the only one with those entries. Keep a copy of its directory, \
+             and compare the keys",
+            ours.index, ours.term
+        );
+        g.note(Level::Error, text);
     }
 
     /// `every`: entries between two marks.
@@ -331,7 +349,7 @@ impl Health {
     /// The log of this member may be the only one with the newest entries. If nobody has led for long, it
     /// campaigns all the same: its log is right. It hands over as soon as another member has caught up.
     fn lead_if_nobody_can(&mut self, g: &mut Ground) {
-        if !self.corrupt || (self.empty && !self.has_log) {
+        if !self.corrupt || self.contradicted || (self.empty && !self.has_log) {
             return;
         }
         if g.leader != 0 {

@@ -10,6 +10,7 @@
 //! | `member/requests`, `member/done`, `member/status` | which part a request and a finished job concern; figures |
 //! | `ground` | what every part may use: config, time, leadership, consensus, store, jobs, outputs |
 //! | `jobs`, `writing` | jobs under way; records on their way to files |
+//! | `pace` | how much is asked of another member at a time, and when what failed is tried again |
 //!
 //! The parts. Each has private state and knows the ground and nothing of the other parts:
 //!
@@ -65,6 +66,7 @@ mod member;
 mod mend;
 mod moves;
 pub mod offline;
+mod pace;
 mod permit;
 mod placing;
 pub mod queue;

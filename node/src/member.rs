@@ -475,9 +475,10 @@ impl Node {
                 g.start(Task::ReadLog { ticket: fetch.ticket }, job);
             }
             if let Some(index) = turn.want_snapshot.take() {
-                let held = self.transfer.installing() || self.reclaim.holds_checkpoints() || self.health.lacks_state();
-                self.checkpoints.want_snapshot(g, index, held);
+                let held = self.checkpoints_held();
+                self.checkpoints.want_snapshot(&mut self.ground, index, held);
             }
+            let g = &mut self.ground;
             if let Some((from, snapshot)) = turn.install.take() {
                 self.transfer.begin(g, from, snapshot);
             }
@@ -487,6 +488,10 @@ impl Node {
             self.transfer.follow(g);
             for peer in turn.lost_data.drain(..) {
                 self.health.lost_data(g, peer);
+            }
+            if let Some(found) = turn.contradicted.take() {
+                self.health.contradicted(g, found);
+                self.bar();
             }
         }
         self.turn = turn;

@@ -14,6 +14,7 @@ use crate::frame::{Caller, Frame};
 use crate::ground::Ground;
 use crate::io::*;
 use crate::jobs::Task;
+use crate::pace::{self, Pace, REST_MOST, longer_rest};
 use crate::placing::{Misfit, Placing};
 use bytes::Bytes;
 use disk::records;
@@ -21,19 +22,10 @@ use disk::scrub::{Finding, Scrub, Step, Stretch};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use store::Rev;
 
-/// Bytes of records in one answer: as many as the link carries in time.
-const PIECE: u32 = 1 << 20;
-const PIECE_FIRST: u32 = 128 << 10;
-const PIECE_LEAST: u32 = 16 << 10;
 /// Bytes of a segment that are read in one step.
 const STEP: u64 = 8 << 20;
 /// After this another member is asked as well, for less. What comes later is taken all the same. Ticks.
 const PATIENCE: u64 = 2_000 / TICK_MS;
-/// What came within this may be more the next time. Ticks.
-const QUICK: u64 = 200 / TICK_MS;
-/// What could not be mended is tried again after this, then twice as long, and so on. Ticks.
-const REST: u64 = 1_000 / TICK_MS;
-const REST_MOST: u64 = 60_000 / TICK_MS;
 /// A look that the disk refused is tried again so often; then what cannot be read is damaged.
 const TRIES: u32 = 5;
 
@@ -42,8 +34,8 @@ pub(crate) struct Mends {
     suspects: BTreeMap<u32, Suspect>,
     work: Option<Work>,
     token: u64,
-    /// Bytes that are asked for.
-    piece: u32,
+    /// Bytes of records in one answer: as many as the link carries in time.
+    pace: Pace,
     /// Members that records are read for.
     giving: BTreeSet<u64>,
     figures: MendFigures,
@@ -76,14 +68,15 @@ struct Work {
     placing: Option<Placing>,
     /// Members that can still be asked for it.
     peers: Vec<u64>,
-    asked: Option<Asked>,
+    request: Option<RecordsRequest>,
     /// Between which revisions records are asked for, and the name of that question.
     question: Option<((Rev, Rev), u64)>,
     /// Something was written.
     wrote: bool,
 }
 
-struct Asked {
+/// Records that are waited for.
+struct RecordsRequest {
     peer: u64,
     since: u64,
 }
@@ -106,7 +99,7 @@ pub(crate) struct Sent {
 impl Default for Mends {
     fn default() -> Mends {
         let (suspects, giving, figures) = Default::default();
-        Mends { suspects, work: None, token: 0, piece: PIECE_FIRST, giving, figures }
+        Mends { suspects, work: None, token: 0, pace: Pace::default(), giving, figures }
     }
 }
 
@@ -176,10 +169,10 @@ impl Mends {
             return;
         }
         if let Some(work) = &mut self.work
-            && work.asked.as_ref().is_some_and(|asked| g.now - asked.since >= PATIENCE)
+            && work.request.as_ref().is_some_and(|request| g.now - request.since >= PATIENCE)
         {
-            work.asked = None;
-            self.piece = (self.piece / 2).max(PIECE_LEAST);
+            work.request = None;
+            self.pace.shrink();
             return self.ask(g);
         }
         if self.work.is_some() {
@@ -207,7 +200,7 @@ impl Mends {
             unsealed: false,
             placing: None,
             peers: Vec::new(),
-            asked: None,
+            request: None,
             question: None,
             wrote: false,
         });
@@ -339,9 +332,9 @@ impl Mends {
             }
         };
         work.question = Some((missing, token));
-        work.asked = Some(Asked { peer, since: g.now });
+        work.request = Some(RecordsRequest { peer, since: g.now });
         let (after, before) = missing;
-        g.send(peer, Frame::RecordsWanted { boot: g.config.boot, token, after, before, most: self.piece });
+        g.send(peer, Frame::RecordsWanted { boot: g.config.boot, token, after, before, most: self.pace.piece() });
     }
 
     /// `sent` None: it does not have them.
@@ -349,14 +342,13 @@ impl Mends {
         let Some(work) = &mut self.work else { return };
         let named = work.question.map(|(_, token)| (g.config.boot, token)) == Some((from.boot, from.token));
         let peer = from.member;
-        let Some(asked) = work.asked.take_if(|asked| named && (sent.is_some() || peer == asked.peer)) else { return };
+        let ours = |request: &mut RecordsRequest| named && (sent.is_some() || peer == request.peer);
+        let Some(request) = work.request.take_if(ours) else { return };
         if g.swapping() {
             return self.rest(g);
         }
         let Some(Sent { records, end, compacted }) = sent else { return self.ask(g) };
-        if g.now - asked.since <= QUICK {
-            self.piece = (2 * self.piece).min(PIECE);
-        }
+        self.pace.grow(g.now - request.since);
         let placing = work.placing.as_mut().expect("a stretch is under way");
         if records.is_empty() && !end {
             return self.ask(g);
@@ -454,7 +446,7 @@ impl Mends {
         let Some(work) = self.work.take() else { return };
         let alone = g.peers().is_empty();
         let suspect = self.suspects.entry(work.segment).or_default();
-        suspect.wait = if alone { REST_MOST } else { (2 * suspect.wait).clamp(REST, REST_MOST) };
+        suspect.wait = if alone { REST_MOST } else { longer_rest(suspect.wait) };
         suspect.due = g.now + suspect.wait;
     }
 
@@ -471,7 +463,7 @@ impl Mends {
         let holds =
             |known: &&store::SegmentUse| known.first > 0 && known.first <= before.main && known.last >= after.main;
         let segments = g.store.segments().filter(holds).map(|known| known.id).collect();
-        let work = BackgroundJob::ReadRecords { segments, after, before, max_bytes: u64::from(most.min(PIECE)) };
+        let work = BackgroundJob::ReadRecords { segments, after, before, max_bytes: u64::from(most.min(pace::MOST)) };
         g.start(Task::GiveRecords { to, epoch: g.epoch() }, work);
     }
 
@@ -490,7 +482,7 @@ impl Mends {
     /// Another state took the place of the one with the damage.
     pub(crate) fn restart(&mut self) {
         let figures = self.figures;
-        *self = Mends { figures, token: self.token, piece: self.piece, ..Mends::default() };
+        *self = Mends { figures, token: self.token, pace: self.pace, ..Mends::default() };
     }
 }
 

@@ -18,6 +18,7 @@ use disk::{
 };
 use std::io::ErrorKind;
 use std::sync::Arc;
+use store::protobuf::Malformed;
 use store::{Member, Store};
 
 /// Writes what every founder of a cluster begins with: the members as if they had been applied
@@ -205,12 +206,13 @@ fn reader(store: &Store) -> Reader {
     Reader { applied, understands }
 }
 
-fn understands(kind: EntryKind, data: &[u8]) -> Result<(), String> {
+fn understands(kind: EntryKind, data: &[u8]) -> Result<(), Malformed> {
     if kind != EntryKind::Config {
-        return store::command::decode(data).map(|_| ()).map_err(|malformed| malformed.to_string());
+        return store::command::decode(data).map(|_| ());
     }
-    let change = ConfChange::decode(&Bytes::copy_from_slice(data)).map_err(|_| "no membership change".to_string())?;
-    store::MemberChange::decode(&change.context).map(|_| ()).map_err(|malformed| malformed.to_string())
+    let change =
+        ConfChange::decode(&Bytes::copy_from_slice(data)).map_err(|_| Malformed::new("no membership change"))?;
+    store::MemberChange::decode(&change.context).map(|_| ())
 }
 
 fn tell_tail(tail: &Tail, out: &mut Vec<Output>) {
@@ -310,7 +312,7 @@ fn apply_again(
         let refused =
             store::MemberChange::decode(&change.context).is_ok_and(|member| store.check_conf(&member).is_err());
         let after = if refused { before } else { before.after(&change).unwrap_or(before) };
-        return change_members(store, at, &change, &after).map_err(unreadable);
+        return change_members(store, at, &change, &after).map_err(|malformed| unreadable(malformed.0));
     }
     let mut fetched: Option<Bytes> = None;
     loop {

@@ -13,23 +13,15 @@ use crate::frame::{Caller, Frame};
 use crate::ground::Ground;
 use crate::io::*;
 use crate::jobs::Task;
+use crate::pace::{self, Pace, longer_rest, longer_wait};
 use bytes::Bytes;
 use consensus::{ConfState, HardState, Snapshot};
+use disk::Fault;
 use disk::checkpoint::Manifest;
 use std::collections::BTreeMap;
 
-/// Most bytes of one piece.
-const PIECE_MOST: u32 = 1 << 20;
-const PIECE_LEAST: u32 = 16 << 10;
-const PIECE_FIRST: u32 = 128 << 10;
-/// A piece that came within this may be larger, one that took longer than `SLOW` is smaller. Ticks.
-const QUICK: u64 = 200 / TICK_MS;
-const SLOW: u64 = 1_000 / TICK_MS;
 /// Without a piece, or a request, for so long a transfer has ended. Ticks.
 const PATIENCE: u64 = 60_000 / TICK_MS;
-/// A checkpoint that failed is not taken again before this, then twice as long, and so on. Ticks.
-const REST: u64 = 1_000 / TICK_MS;
-const REST_MOST: u64 = 60_000 / TICK_MS;
 /// A state is asked for so often. Ticks.
 const ASK_STATE: u64 = 1_000 / TICK_MS;
 /// A leader looks for receivers that never asked. Ticks.
@@ -73,7 +65,7 @@ struct Receiving {
     files: Vec<Part>,
     /// The first file that is not complete.
     file: usize,
-    asked: Asked,
+    request: PieceRequest,
     pace: Pace,
     /// Tick of the last piece.
     moved: u64,
@@ -92,47 +84,13 @@ struct Part {
 
 /// The request for the piece that is wanted now.
 #[derive(Clone, Copy, Default)]
-struct Asked {
+struct PieceRequest {
     /// Names the place in the file: a repeated request has the same one, so any answer will do.
     token: u64,
     /// Ticks: of the first request and the last one, and from the last one to the next.
     since: u64,
     at: u64,
     wait: u64,
-}
-
-/// The size of pieces that fits the link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Pace {
-    piece: u32,
-    /// How long the last piece took. Ticks.
-    took: u64,
-}
-
-impl Default for Pace {
-    fn default() -> Pace {
-        Pace { piece: PIECE_FIRST, took: 0 }
-    }
-}
-
-impl Pace {
-    fn came(&mut self, took: u64) {
-        self.took = took;
-        if took <= QUICK {
-            self.piece = (2 * self.piece).min(PIECE_MOST);
-        } else if took > SLOW {
-            self.shrink();
-        }
-    }
-
-    fn shrink(&mut self) {
-        self.piece = (self.piece / 2).max(PIECE_LEAST);
-    }
-
-    /// How long a piece is waited for before it is asked for again. Ticks.
-    fn wait(&self) -> u64 {
-        SLOW.max(4 * self.took).min(PATIENCE / 4)
-    }
 }
 
 /// A receiver of a checkpoint of this member.
@@ -233,7 +191,9 @@ impl Transfer {
                 return g.note(Level::Info, format!("a snapshot at {index} waits for the one under way"));
             }
             if receiving.is(from, &snapshot) && receiving.stage != Stage::Waiting {
-                receiving.wanted = true;
+                // Consensus takes no entries until this ends: the log is behind what the leader has, and the
+                // snapshot replaces it too.
+                (receiving.wanted, receiving.beside_log) = (true, false);
                 return;
             }
             receiving.wanted = false;
@@ -243,7 +203,7 @@ impl Transfer {
         }
         if let Err(why) = check(&snapshot) {
             g.consensus.abandon_install();
-            return self.rest(g, from, index, &why);
+            return self.rest(g, from, index, &why.to_string());
         }
         self.start(g, from, snapshot, false);
     }
@@ -265,7 +225,8 @@ impl Transfer {
     fn takes_state(&self, g: &Ground) -> bool {
         self.receiving.as_ref().is_none_or(|receiving| {
             let silent = g.now - receiving.moved >= ASK_STATE;
-            receiving.beside_log && !receiving.swaps() && receiving.from != g.leader && silent
+            let may_end = receiving.beside_log || !receiving.wanted;
+            may_end && !receiving.swaps() && receiving.from != g.leader && silent
         })
     }
 
@@ -279,7 +240,7 @@ impl Transfer {
         let snapshot = match snapshot_of(manifest) {
             Ok(snapshot) if snapshot.index >= self.least => snapshot,
             Ok(snapshot) => return self.rest(g, from, snapshot.index, "the log begins behind it"),
-            Err(why) => return self.rest(g, from, 0, &why),
+            Err(why) => return self.rest(g, from, 0, &why.to_string()),
         };
         let offered = Offered { from, index: snapshot.index };
         if self.rests.get(&offered).is_none_or(|rest| g.now >= rest.until) {
@@ -305,7 +266,7 @@ impl Transfer {
             beside_log,
             files: Vec::new(),
             file: 0,
-            asked: Asked::default(),
+            request: PieceRequest::default(),
             pace: self.receiving.as_ref().map_or(Pace::default(), |before| before.pace),
             moved: g.now,
             stage: Stage::Beginning,
@@ -322,7 +283,7 @@ impl Transfer {
         if receiving.file < receiving.files.len() {
             self.token += 1;
             let wait = receiving.pace.wait();
-            receiving.asked = Asked { token: self.token, since: g.now, at: g.now, wait };
+            receiving.request = PieceRequest { token: self.token, since: g.now, at: g.now, wait };
             receiving.stage = Stage::Asking;
             receiving.ask(g);
             return Step::Pulling;
@@ -340,7 +301,7 @@ impl Transfer {
     /// `piece` None: the sender does not have it.
     pub(crate) fn on_chunk(&mut self, g: &mut Ground, from: Caller, piece: Option<Bytes>) {
         let Some(receiving) = &mut self.receiving else { return };
-        let asked = Caller { member: receiving.from, boot: g.config.boot, token: receiving.asked.token };
+        let asked = Caller { member: receiving.from, boot: g.config.boot, token: receiving.request.token };
         if from != asked || receiving.stage != Stage::Asking {
             return;
         }
@@ -352,7 +313,7 @@ impl Transfer {
         let (file, offset, kept) = (part.name.clone(), part.got, part.kept);
         part.got += bytes.len() as u64;
         receiving.moved = g.now;
-        receiving.pace.came(g.now - receiving.asked.since);
+        receiving.pace.came(g.now - receiving.request.since);
         receiving.stage = Stage::Writing;
         g.start(Task::Install { run: receiving.run }, BackgroundJob::InstallChunk { file, offset, bytes, kept });
     }
@@ -435,7 +396,7 @@ impl Transfer {
         if rest.wait == 0 {
             g.note(Level::Warn, format!("gave up the snapshot at {index} from {from:x}: {why}"));
         }
-        let wait = (2 * rest.wait).clamp(REST, REST_MOST);
+        let wait = longer_rest(rest.wait);
         *rest = Rest { wait, until: g.now + wait, said: false };
     }
 
@@ -490,9 +451,9 @@ impl Transfer {
         if now - receiving.moved >= PATIENCE {
             return self.give_up(g, "no piece came for a minute");
         }
-        if receiving.stage == Stage::Asking && now - receiving.asked.at >= receiving.asked.wait {
-            receiving.asked.at = now;
-            receiving.asked.wait = (2 * receiving.asked.wait).clamp(SLOW, PATIENCE / 4);
+        if receiving.stage == Stage::Asking && now - receiving.request.at >= receiving.request.wait {
+            receiving.request.at = now;
+            receiving.request.wait = longer_wait(receiving.request.wait);
             receiving.pace.shrink();
             receiving.ask(g);
         }
@@ -531,7 +492,7 @@ impl Transfer {
             && receiving.from == peer
         {
             // Asked again at the next tick: what was queued is gone.
-            receiving.asked.wait = 0;
+            receiving.request.wait = 0;
         }
         if let Some(sending) = self.sending.get_mut(&peer) {
             sending.lost = true;
@@ -542,7 +503,7 @@ impl Transfer {
     pub(crate) fn on_chunk_request(&mut self, g: &mut Ground, to: Caller, piece: Piece, stock: Stock) {
         let Piece { index, file, offset, len } = piece;
         let dropped = self.dropped.get(&to.member).is_some_and(|dropped| index <= *dropped);
-        if dropped || stock.newest < index || len > PIECE_MOST {
+        if dropped || stock.newest < index || len > pace::MOST {
             return send_nothing(g, to);
         }
         let since = self.sending.get(&to.member).filter(|sending| sending.index == index);
@@ -564,10 +525,10 @@ impl Transfer {
 impl Receiving {
     fn ask(&self, g: &mut Ground) {
         let part = &self.files[self.file];
-        let len = (part.len - part.got).min(u64::from(self.pace.piece)) as u32;
+        let len = (part.len - part.got).min(u64::from(self.pace.piece())) as u32;
         let frame = Frame::ChunkRequest {
             boot: g.config.boot,
-            token: self.asked.token,
+            token: self.request.token,
             index: self.snapshot.index,
             file: part.name.clone(),
             offset: part.got,
@@ -577,23 +538,48 @@ impl Receiving {
     }
 }
 
+/// Why an offered snapshot is not taken.
+#[derive(Debug)]
+enum BadOffer {
+    /// Its manifest cannot be read.
+    Manifest(Fault),
+    /// It is offered as another state than its manifest says.
+    Otherwise { said: store::Position, index: u64, applied: store::Position },
+}
+
+impl From<Fault> for BadOffer {
+    fn from(fault: Fault) -> BadOffer {
+        BadOffer::Manifest(fault)
+    }
+}
+
+impl std::fmt::Display for BadOffer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            BadOffer::Manifest(fault) => fault.fmt(f),
+            BadOffer::Otherwise { said, index, applied } => {
+                write!(f, "it is offered as {said:?}, its manifest is of {index} and {applied:?}")
+            }
+        }
+    }
+}
+
 /// What a manifest of the leader stands for.
-fn snapshot_of(manifest: Bytes) -> Result<Snapshot, String> {
-    let read = Manifest::decode("the offered manifest", &manifest).map_err(|fault| fault.to_string())?;
-    let head = read.image_head().map_err(|fault| fault.to_string())?;
+fn snapshot_of(manifest: Bytes) -> Result<Snapshot, BadOffer> {
+    let read = Manifest::decode("the offered manifest", &manifest)?;
+    let head = read.image_head()?;
     let conf = ConfState { voters: head.conf.voters, learners: head.conf.learners };
     let snapshot = Snapshot { index: read.index, term: head.applied.term, conf, manifest };
     check(&snapshot).map(|()| snapshot)
 }
 
 /// What the leader says of a snapshot must be what its manifest says: behind the swap it is too late.
-fn check(snapshot: &Snapshot) -> Result<(), String> {
-    let read = Manifest::decode("the offered manifest", &snapshot.manifest);
-    let manifest = read.map_err(|fault| fault.to_string())?;
-    let applied = manifest.image_head().map_err(|fault| fault.to_string())?.applied;
+fn check(snapshot: &Snapshot) -> Result<(), BadOffer> {
+    let manifest = Manifest::decode("the offered manifest", &snapshot.manifest)?;
+    let applied = manifest.image_head()?.applied;
     let said = store::Position { index: snapshot.index, term: snapshot.term };
     if manifest.index != snapshot.index || applied != said {
-        return Err(format!("it is offered as {said:?}, its manifest is of {} and {applied:?}", manifest.index));
+        return Err(BadOffer::Otherwise { said, index: manifest.index, applied });
     }
     Ok(())
 }
@@ -602,28 +588,4 @@ fn check(snapshot: &Snapshot) -> Result<(), String> {
 pub(crate) fn send_nothing(g: &mut Ground, to: Caller) {
     let Caller { member, boot, token } = to;
     g.send(member, Frame::Chunk { boot, token, ok: false, end: false, bytes: Bytes::new() });
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pieces_fit_the_link() {
-        let mut pace = Pace::default();
-        assert_eq!((pace.piece, pace.wait()), (128 << 10, 100));
-        for _ in 0..5 {
-            pace.came(20);
-        }
-        assert_eq!(pace.piece, 1 << 20);
-        pace.came(21);
-        pace.came(100);
-        assert_eq!((pace.piece, pace.wait()), (1 << 20, 400), "neither quick nor slow");
-        pace.came(101);
-        assert_eq!((pace.piece, pace.wait()), (512 << 10, 404));
-        for _ in 0..9 {
-            pace.came(900);
-        }
-        assert_eq!((pace.piece, pace.wait()), (16 << 10, 1_500), "patience ends at a minute");
-    }
 }

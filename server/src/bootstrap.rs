@@ -7,8 +7,9 @@ use crate::options::Options;
 use crate::peers::{Asking, Greeter, Outcome, PeerPort};
 use crate::signals::{Stops, die_of};
 use crate::tls::Dialler;
-pub use disk::founding::Founding;
-use disk::identity::{self, Found};
+pub(crate) use disk::founding::Founding;
+use disk::founding::Mismatch;
+use disk::identity::{self, Found, Unknown};
 use disk::inquiry::{Running, Stage};
 use disk::urls::texts;
 use disk::{Files, Identity, late};
@@ -18,17 +19,18 @@ use store::Member;
 use tokio::runtime::Runtime;
 
 /// Level of all formats this program writes. A higher one is refused.
-pub const FORMAT_LEVEL: u32 = disk::LEVEL;
+pub(crate) const FORMAT_LEVEL: u32 = disk::LEVEL;
 
 /// A start that did not succeed; the directory is as it was.
 #[derive(Debug)]
-pub struct Failed {
-    pub message: &'static str,
-    pub error: String,
+pub(crate) struct Failed {
+    pub(crate) message: &'static str,
+    pub(crate) error: String,
 }
 
-pub fn failed(message: &'static str) -> impl Fn(String) -> Failed {
-    move |error| Failed { message, error }
+/// A failure with this message, of whatever error says more.
+pub(crate) fn failed<E: ToString>(message: &'static str) -> impl Fn(E) -> Failed {
+    move |error| Failed { message, error: error.to_string() }
 }
 
 const UNUSABLE: &str = "the data directory cannot be used";
@@ -36,17 +38,17 @@ const UNFOUNDED: &str = "cannot found the cluster";
 const NOT_OURS: &str = "discovery failed";
 
 /// What a member begins with.
-pub struct Start<'a> {
-    pub options: &'a Options,
+pub(crate) struct Start<'a> {
+    pub(crate) options: &'a Options,
     /// Drawn anew at each start.
-    pub boot: u64,
-    pub seed: u64,
+    pub(crate) boot: u64,
+    pub(crate) seed: u64,
     /// Bound, and not yet served.
-    pub peers: &'a [PeerPort],
+    pub(crate) peers: &'a [PeerPort],
     /// How https peers are dialled.
-    pub dialler: Option<Dialler>,
+    pub(crate) dialler: Option<Dialler>,
     /// Where a founder waits, and later the member lives.
-    pub runtime: &'a Runtime,
+    pub(crate) runtime: &'a Runtime,
 }
 
 /// Whether this start has made the data directory.
@@ -54,16 +56,16 @@ pub struct Start<'a> {
 struct Created(bool);
 
 /// A data directory that holds a member.
-pub struct Begun {
-    pub files: Arc<RealFiles>,
-    pub identity: Identity,
+pub(crate) struct Begun {
+    pub(crate) files: Arc<RealFiles>,
+    pub(crate) identity: Identity,
     /// It must not vote before it has caught up.
-    pub late: bool,
-    pub config: node::Config,
+    pub(crate) late: bool,
+    pub(crate) config: node::Config,
     /// Answers on the peer port until the member does.
-    pub greeter: Option<Greeter>,
+    pub(crate) greeter: Option<Greeter>,
     /// Signals that were listened to while it waited.
-    pub stops: Option<Stops>,
+    pub(crate) stops: Option<Stops>,
 }
 
 /// Opens the data directory, and founds the cluster in an empty one: alone at once, else when the
@@ -71,7 +73,7 @@ pub struct Begun {
 ///
 /// # Errors
 /// The directory is of no use, or this member must not found; nothing was written then.
-pub fn begin(start: &Start) -> Result<Begun, Failed> {
+pub(crate) fn begin(start: &Start) -> Result<Begun, Failed> {
     let options = start.options;
     let created = Created(!options.data_dir.exists());
     if created.0 {
@@ -133,11 +135,14 @@ impl Start<'_> {
 
     /// The identity cannot be read, because of `why`. With peers it is written anew, if the flags and all other
     /// files say the same.
-    fn names_itself(&self, files: &Arc<dyn Files>, why: String) -> Result<Found, Failed> {
+    fn names_itself(&self, files: &Arc<dyn Files>, why: Unknown) -> Result<Found, Failed> {
         let by_flags = members_of(self.options).ok().filter(|founding| founding.members.len() > 1);
         let agreed = identity::from_other_files(&**files).filter(|id| by_flags.is_some_and(|by| by.identity == *id));
         let Some(identity) = agreed else { return Err(self.failed(UNUSABLE, why)) };
-        log::error("the identity is written anew, as the flags and the other files say", &[("error", json!(why))]);
+        log::error(
+            "the identity is written anew, as the flags and the other files say",
+            &[("error", json!(why.to_string()))],
+        );
         identity::write(&**files, identity, true).map_err(|error| self.failed(UNUSABLE, error))?;
         Ok(Found::Ready(identity))
     }
@@ -257,25 +262,31 @@ fn place(dir: &Path, text: &str) -> String {
 }
 
 /// Bytes; negative = no quota.
-pub fn quota(options: &Options) -> i64 {
+pub(crate) fn quota(options: &Options) -> i64 {
     const DEFAULT: i64 = 2 << 30;
     if options.settings.quota_bytes == 0 { DEFAULT } else { options.settings.quota_bytes }
 }
 
-fn members_of(options: &Options) -> Result<Founding, String> {
+fn members_of(options: &Options) -> Result<Founding, Mismatch> {
     let cluster = options.initial_cluster.iter().map(|(name, url)| (&name[..], &url.text[..]));
     disk::founding::founding(&options.name, cluster, &options.token, &texts(&options.advertise_peer))
 }
 
+/// Why the flags found no cluster.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unfounded {
+    /// The initial cluster does not fit.
+    #[error(transparent)]
+    Mismatch(#[from] Mismatch),
+    /// There shall be one already.
+    #[error("--initial-cluster-state=existing: joining a running cluster is not supported by this version")]
+    Existing,
+}
+
 /// Checks the initial cluster (`disk::founding`) of the flags.
-pub fn founding(options: &Options) -> Result<Founding, String> {
+pub(crate) fn founding(options: &Options) -> Result<Founding, Unfounded> {
     let founding = members_of(options)?;
-    if options.existing {
-        return Err(
-            "--initial-cluster-state=existing: joining a running cluster is not supported by this version".into()
-        );
-    }
-    Ok(founding)
+    if options.existing { Err(Unfounded::Existing) } else { Ok(founding) }
 }
 
 #[cfg(test)]
@@ -289,7 +300,7 @@ mod tests {
         PeerPort { listener, handshakes: None }
     }
 
-    fn found(line: &str) -> Result<Founding, String> {
+    fn found(line: &str) -> Result<Founding, Unfounded> {
         let args: Vec<String> = line.split_whitespace().map(str::to_string).collect();
         founding(&options(&parse(&args, &[]).expect("parses"), 1).expect("valid"))
     }
@@ -313,7 +324,7 @@ mod tests {
             ),
         ];
         for (line, text) in table {
-            assert_eq!(found(line).expect_err(line), text, "{line}");
+            assert_eq!(found(line).expect_err(line).to_string(), text, "{line}");
         }
     }
 
@@ -413,7 +424,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let begun = begins(&dir.path().join("a"), Stage::Founding).expect("founds");
         assert!(!begun.late && !begun.config.late_founder);
-        assert_eq!(identity::find(&*begun.files), Ok(Found::Ready(begun.identity)));
+        assert_eq!(identity::find(&*begun.files).expect("an identity"), Found::Ready(begun.identity));
         assert!(!late::marked(&*begun.files, begun.identity).expect("reads"));
     }
 
@@ -422,7 +433,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let begun = begins(&dir.path().join("a"), Stage::Running(beyond())).expect("founds");
         assert!(begun.late && begun.config.late_founder);
-        assert_eq!(identity::find(&*begun.files), Ok(Found::Ready(begun.identity)));
+        assert_eq!(identity::find(&*begun.files).expect("an identity"), Found::Ready(begun.identity));
         assert!(late::marked(&*begun.files, begun.identity).expect("reads"));
         drop(begun);
         let again = begins(&dir.path().join("a"), Stage::Founding).expect("goes on");

@@ -30,40 +30,40 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// The bounds, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub(crate) struct Limits {
     /// What all of them follow from.
-    pub memory: u64,
-    pub queue: u64,
-    pub peer_frames: u64,
-    pub inbound: u64,
-    pub json_requests: u64,
-    pub json_answers: u64,
-    pub unsent: u64,
+    pub(crate) memory: u64,
+    pub(crate) queue: u64,
+    pub(crate) peer_frames: u64,
+    pub(crate) inbound: u64,
+    pub(crate) json_requests: u64,
+    pub(crate) json_answers: u64,
+    pub(crate) unsent: u64,
     /// Of `unsent`, what one connection may hold.
-    pub unsent_each: u64,
-    pub watch: u64,
+    pub(crate) unsent_each: u64,
+    pub(crate) watch: u64,
     /// Of `watch`, what one stream may hold.
-    pub watch_each: u64,
-    pub posts: u64,
-    pub sorts: u64,
+    pub(crate) watch_each: u64,
+    pub(crate) posts: u64,
+    pub(crate) sorts: u64,
     /// For each peer, without forwards.
-    pub peer_send: u64,
+    pub(crate) peer_send: u64,
     /// Forwards, for each peer.
-    pub peer_forwards: u64,
-    pub entry_cache: u64,
-    pub uncommitted: u64,
-    pub commands: u64,
-    pub unapplied: u64,
-    pub event_ring: u64,
-    pub unwritten: u64,
+    pub(crate) peer_forwards: u64,
+    pub(crate) entry_cache: u64,
+    pub(crate) uncommitted: u64,
+    pub(crate) commands: u64,
+    pub(crate) unapplied: u64,
+    pub(crate) event_ring: u64,
+    pub(crate) unwritten: u64,
     /// Connections of clients: a count.
-    pub connections: u64,
+    pub(crate) connections: u64,
 }
 
 impl Limits {
     /// Every budget is its full size times `memory` / 4 GiB, and never so small that two of
     /// the largest requests do not fit.
-    pub fn new(memory: u64, max_request: u64) -> Limits {
+    pub(crate) fn new(memory: u64, max_request: u64) -> Limits {
         let memory = memory.clamp(LEAST_MEMORY, FULL_MEMORY * MOST_SCALE);
         let request = max_request.clamp(MIB, 256 * MIB);
         let part = |mib: u64, least: u64| {
@@ -97,7 +97,7 @@ impl Limits {
     }
 
     /// What the budgets are inside the core of the member.
-    pub fn node(&self) -> node::Budgets {
+    pub(crate) fn node(&self) -> node::Budgets {
         node::Budgets {
             entry_cache: self.entry_cache,
             uncommitted: self.uncommitted,
@@ -110,7 +110,7 @@ impl Limits {
     }
 
     /// For the line at start.
-    pub fn fields(&self) -> Vec<(&'static str, crate::log::Value)> {
+    pub(crate) fn fields(&self) -> Vec<(&'static str, crate::log::Value)> {
         vec![
             ("memory", json!(self.memory)),
             ("queue", json!(self.queue)),
@@ -133,7 +133,7 @@ impl Default for Limits {
 
 /// Bytes of memory this process may use, at most: the smallest of the limits of its control
 /// groups (both versions) and the memory of the machine. The full size when nothing is told.
-pub fn memory_of_this_process() -> u64 {
+pub(crate) fn memory_of_this_process() -> u64 {
     memory(|path| std::fs::read_to_string(path).ok())
 }
 
@@ -168,7 +168,7 @@ fn memory(read: impl Fn(&str) -> Option<String>) -> u64 {
 }
 
 /// `512MiB`, `2G`, `1073741824`: bytes, with the units of 1024 (`Ki`, `K`, `KiB`, …).
-pub fn parse_bytes(text: &str) -> Option<u64> {
+pub(crate) fn parse_bytes(text: &str) -> Option<u64> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let power = match unit.trim().to_ascii_lowercase().as_str() {
@@ -184,37 +184,37 @@ pub fn parse_bytes(text: &str) -> Option<u64> {
 
 /// One bound and what is held against it.
 #[derive(Debug)]
-pub struct Budget {
-    pub name: &'static str,
+pub(crate) struct Budget {
+    pub(crate) name: &'static str,
     limit: u64,
     used: AtomicU64,
     full: AtomicU64,
 }
 
 impl Budget {
-    pub fn new(name: &'static str, limit: u64) -> Budget {
+    pub(crate) fn new(name: &'static str, limit: u64) -> Budget {
         Budget { name, limit, used: AtomicU64::new(0), full: AtomicU64::new(0) }
     }
 
-    pub fn limit(&self) -> u64 {
+    pub(crate) fn limit(&self) -> u64 {
         self.limit
     }
 
-    pub fn used(&self) -> u64 {
+    pub(crate) fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }
 
     /// How often somebody had to wait or was refused.
-    pub fn times_full(&self) -> u64 {
+    pub(crate) fn times_full(&self) -> u64 {
         self.full.load(Ordering::Relaxed)
     }
 
-    pub fn count_full(&self) {
+    pub(crate) fn count_full(&self) {
         self.full.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Takes if it fits; a refusal is counted.
-    pub fn try_take(&self, bytes: u64) -> bool {
+    pub(crate) fn try_take(&self, bytes: u64) -> bool {
         let before = self.used.fetch_add(bytes, Ordering::Relaxed);
         if before.saturating_add(bytes) <= self.limit {
             return true;
@@ -225,11 +225,11 @@ impl Budget {
     }
 
     /// Takes what exists already, or passes on the reserve: may go over the bound.
-    pub fn take(&self, bytes: u64) {
+    pub(crate) fn take(&self, bytes: u64) {
         self.used.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    pub fn give(&self, bytes: u64) {
+    pub(crate) fn give(&self, bytes: u64) {
         let before = self.used.fetch_sub(bytes, Ordering::Relaxed);
         debug_assert!(before >= bytes, "{}: more was given back than taken", self.name);
     }
@@ -237,54 +237,54 @@ impl Budget {
 
 /// How many things stand in a queue.
 #[derive(Debug, Default)]
-pub struct Depth(AtomicU64);
+pub(crate) struct Depth(AtomicU64);
 
 impl Depth {
-    pub fn enter(&self) {
+    pub(crate) fn enter(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub fn leave(&self) {
+    pub(crate) fn leave(&self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// There were `before`, and there are `after`.
-    pub fn moved(&self, before: u64, after: u64) {
+    pub(crate) fn moved(&self, before: u64, after: u64) {
         self.0.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
     }
 
-    pub fn get(&self) -> u64 {
+    pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
 /// Every budget outside the core thread; those inside are told by `node::Status`.
 #[derive(Debug)]
-pub struct Budgets {
-    pub limits: Limits,
+pub(crate) struct Budgets {
+    pub(crate) limits: Limits,
     /// Requests of clients on their way to the core thread.
-    pub queue: Budget,
+    pub(crate) queue: Budget,
     /// Frames of peers on their way to the core thread.
-    pub peer_frames: Budget,
+    pub(crate) peer_frames: Budget,
     /// gRPC requests that are not whole yet.
-    pub inbound: Budget,
-    pub json_requests: Budget,
-    pub json_answers: Budget,
+    pub(crate) inbound: Budget,
+    pub(crate) json_requests: Budget,
+    pub(crate) json_answers: Budget,
     /// Answers read and not yet sent.
-    pub unsent: Budget,
+    pub(crate) unsent: Budget,
     /// Responses held for watch streams.
-    pub watch: Budget,
+    pub(crate) watch: Budget,
     /// Events posted to watch streams that have not taken them.
-    pub posts: Budget,
-    pub sorts: Budget,
+    pub(crate) posts: Budget,
+    pub(crate) sorts: Budget,
     /// Frames waiting for all peers, without forwards.
-    pub peer_send: Budget,
+    pub(crate) peer_send: Budget,
     /// Forwards waiting for all peers.
-    pub peer_forwards: Budget,
-    pub jobs_log: Depth,
-    pub jobs_reader: Depth,
-    pub jobs_background: Depth,
-    pub peer_send_frames: Depth,
+    pub(crate) peer_forwards: Budget,
+    pub(crate) jobs_log: Depth,
+    pub(crate) jobs_reader: Depth,
+    pub(crate) jobs_background: Depth,
+    pub(crate) peer_send_frames: Depth,
     peer_lost: Mutex<Lost>,
     json_room: Arc<Semaphore>,
     sort_room: Arc<Semaphore>,
@@ -301,7 +301,7 @@ pub struct Budgets {
 }
 
 impl Budgets {
-    pub fn new(limits: Limits) -> Arc<Budgets> {
+    pub(crate) fn new(limits: Limits) -> Arc<Budgets> {
         let kib = |bytes: u64| Arc::new(Semaphore::new(usize::try_from(bytes / 1024).unwrap_or(usize::MAX >> 4)));
         Arc::new(Budgets {
             queue: Budget::new("queue", limits.queue),
@@ -334,7 +334,7 @@ impl Budgets {
     }
 
     /// Cuts connections that do not read while others need the room; runs as long as the server.
-    pub async fn cut_stalled(self: Arc<Self>) {
+    pub(crate) async fn cut_stalled(self: Arc<Self>) {
         let mut look = tokio::time::interval(LOOK);
         let mut told: Option<Instant> = None;
         loop {
@@ -366,27 +366,27 @@ impl Budgets {
     }
 
     /// Connections cut so far because they stalled.
-    pub fn times_cut(&self) -> u64 {
+    pub(crate) fn times_cut(&self) -> u64 {
         self.cut.load(Ordering::Relaxed)
     }
 
     /// Half of the budget of unsent bytes is held.
-    pub fn is_pressed(&self) -> bool {
+    pub(crate) fn is_pressed(&self) -> bool {
         self.unsent.used() >= self.limits.unsent / 2
     }
 
     /// Counts frames that were given up on the way to a peer.
-    pub fn lose_frames(&self, more: Lost) {
+    pub(crate) fn lose_frames(&self, more: Lost) {
         let mut lost = self.peer_lost.lock().unwrap_or_else(PoisonError::into_inner);
         *lost = lost.and(more);
     }
 
     /// Frames given up on the way to all peers.
-    pub fn lost_frames(&self) -> Lost {
+    pub(crate) fn lost_frames(&self) -> Lost {
         *self.peer_lost.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn all(&self) -> [&Budget; 11] {
+    pub(crate) fn all(&self) -> [&Budget; 11] {
         [
             &self.queue,
             &self.peer_frames,
@@ -402,7 +402,7 @@ impl Budgets {
         ]
     }
 
-    pub fn depths(&self) -> [(&'static str, u64); 4] {
+    pub(crate) fn depths(&self) -> [(&'static str, u64); 4] {
         [
             ("jobs_log", self.jobs_log.get()),
             ("jobs_reader", self.jobs_reader.get()),
@@ -412,24 +412,24 @@ impl Budgets {
     }
 
     /// Room for sorting `bytes`; waits its turn. None: more than there will ever be.
-    pub async fn sort(self: &Arc<Self>, bytes: u64) -> Option<Share> {
+    pub(crate) async fn sort(self: &Arc<Self>, bytes: u64) -> Option<Share> {
         Share::wait(self, &self.sort_room, |budgets| &budgets.sorts, bytes).await
     }
 
     /// Room for an answer of `bytes` in JSON; waits its turn. None: more than there will ever be.
-    pub async fn json_answer(self: &Arc<Self>, bytes: u64) -> Option<Share> {
+    pub(crate) async fn json_answer(self: &Arc<Self>, bytes: u64) -> Option<Share> {
         Share::wait(self, &self.json_room, |budgets| &budgets.json_answers, bytes).await
     }
 
     /// The core took what was queued.
-    pub fn queue_drained(&self) {
+    pub(crate) fn queue_drained(&self) {
         if self.queue_waiting.load(Ordering::Acquire) > 0 {
             self.queue_room.notify_waiters();
         }
     }
 
     /// Waits until the queue to the core has room.
-    pub async fn queue_room(&self, has_room: impl Fn() -> bool) {
+    pub(crate) async fn queue_room(&self, has_room: impl Fn() -> bool) {
         if !has_room() {
             self.queue.count_full();
             wait_until(&self.queue_room, &self.queue_waiting, has_room).await;
@@ -445,7 +445,7 @@ impl Budgets {
 
 /// A share of a budget whose askers wait in line, so that a large one is not starved.
 #[derive(Debug)]
-pub struct Share {
+pub(crate) struct Share {
     budgets: Arc<Budgets>,
     of: fn(&Budgets) -> &Budget,
     permit: OwnedSemaphorePermit,
@@ -477,7 +477,7 @@ impl Share {
     }
 
     /// Gives back what is above `bytes`.
-    pub fn shrink(&mut self, bytes: u64) {
+    pub(crate) fn shrink(&mut self, bytes: u64) {
         if bytes >= self.bytes {
             return;
         }
@@ -500,7 +500,7 @@ impl Drop for Share {
 /// So N connections that read nothing leave an N-th part free for one that does, and a
 /// connection that holds nothing may always hold one piece: nobody is starved.
 #[derive(Debug)]
-pub struct Account {
+pub(crate) struct Account {
     budgets: Arc<Budgets>,
     /// In queues, and read for them: goes away as the client reads.
     unsent: AtomicU64,
@@ -513,13 +513,13 @@ pub struct Account {
 
 /// What a [`Hold`] is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub(crate) enum What {
     Unsent,
     Places,
 }
 
 impl Account {
-    pub fn new(budgets: &Arc<Budgets>) -> Arc<Account> {
+    pub(crate) fn new(budgets: &Arc<Budgets>) -> Arc<Account> {
         let account = Arc::new(Account {
             budgets: budgets.clone(),
             unsent: AtomicU64::new(0),
@@ -536,7 +536,7 @@ impl Account {
     }
 
     /// Waits until this connection is to be cut: see [`Budgets::cut_stalled`].
-    pub async fn cut(&self) {
+    pub(crate) async fn cut(&self) {
         self.cut.notified().await;
     }
 
@@ -545,7 +545,7 @@ impl Account {
         self.unsent.load(Ordering::Relaxed) > 0 && u128::from(since) >= STALL.as_millis()
     }
 
-    pub fn budgets(&self) -> &Arc<Budgets> {
+    pub(crate) fn budgets(&self) -> &Arc<Budgets> {
         &self.budgets
     }
 
@@ -566,20 +566,20 @@ impl Account {
     }
 
     /// Whether a read may be asked for now.
-    pub fn may_ask(&self) -> bool {
+    pub(crate) fn may_ask(&self) -> bool {
         let held = self.held();
         held == 0 || held < self.share()
     }
 
     /// Whether records of `bytes` may be read now. What handlers hold does not count against
     /// a connection whose client has taken everything: they end only by going on.
-    pub fn may_read(&self, bytes: u64) -> bool {
+    pub(crate) fn may_read(&self, bytes: u64) -> bool {
         self.unsent.load(Ordering::Relaxed) == 0 || self.held().saturating_add(bytes) <= self.share()
     }
 
     /// How many bytes to read at once where `usual` is right when there is room: little once
     /// half of the budget is held, because every connection may always hold one piece.
-    pub fn piece(&self, usual: u64) -> u64 {
+    pub(crate) fn piece(&self, usual: u64) -> u64 {
         if self.budgets.is_pressed() { usual.min(PRESSED_PIECE) } else { usual }
     }
 
@@ -592,28 +592,28 @@ impl Account {
     }
 
     /// Waits until a read may be asked for.
-    pub async fn ask(&self) {
+    pub(crate) async fn ask(&self) {
         self.until(|| self.may_ask()).await;
     }
 
     /// Waits until records of `bytes` may be read, and holds them.
-    pub async fn read(self: &Arc<Self>, bytes: u64) -> Hold {
+    pub(crate) async fn read(self: &Arc<Self>, bytes: u64) -> Hold {
         self.until(|| self.may_read(bytes)).await;
         self.hold(What::Unsent, bytes)
     }
 
     /// Holds what is there already.
-    pub fn hold(self: &Arc<Self>, what: What, bytes: u64) -> Hold {
+    pub(crate) fn hold(self: &Arc<Self>, what: What, bytes: u64) -> Hold {
         self.take(what, bytes);
         Hold { account: self.clone(), what, bytes }
     }
 
     /// A hold on what was taken before.
-    pub fn adopt(self: &Arc<Self>, what: What, bytes: u64) -> Hold {
+    pub(crate) fn adopt(self: &Arc<Self>, what: What, bytes: u64) -> Hold {
         Hold { account: self.clone(), what, bytes }
     }
 
-    pub fn take(&self, what: What, bytes: u64) {
+    pub(crate) fn take(&self, what: What, bytes: u64) {
         let before = self.of(what).fetch_add(bytes, Ordering::Relaxed);
         if what == What::Unsent && before == 0 {
             self.progress.store(self.budgets.millis(), Ordering::Relaxed);
@@ -621,7 +621,7 @@ impl Account {
         self.budgets.unsent.take(bytes);
     }
 
-    pub fn give(&self, what: What, bytes: u64) {
+    pub(crate) fn give(&self, what: What, bytes: u64) {
         let before = self.of(what).fetch_sub(bytes, Ordering::Relaxed);
         debug_assert!(before >= bytes, "a connection gave back more than it held");
         if what == What::Unsent && bytes > 0 {
@@ -657,7 +657,7 @@ async fn wait_until(room: &Notify, waiting: &AtomicU64, enough: impl Fn() -> boo
 
 /// Bytes held by something; given back when it goes.
 #[derive(Debug)]
-pub struct Hold {
+pub(crate) struct Hold {
     account: Arc<Account>,
     what: What,
     bytes: u64,
@@ -665,7 +665,7 @@ pub struct Hold {
 
 impl Hold {
     /// Some of it is gone, or was charged elsewhere.
-    pub fn less(&mut self, bytes: u64) {
+    pub(crate) fn less(&mut self, bytes: u64) {
         let bytes = bytes.min(self.bytes);
         if bytes == 0 {
             return;
@@ -675,7 +675,7 @@ impl Hold {
     }
 
     /// One hold of both, which are of one kind.
-    pub fn add(&mut self, mut other: Hold) {
+    pub(crate) fn add(&mut self, mut other: Hold) {
         assert!(Arc::ptr_eq(&self.account, &other.account) && self.what == other.what, "holds of one kind");
         self.bytes += std::mem::take(&mut other.bytes);
     }
@@ -688,7 +688,7 @@ impl Drop for Hold {
 }
 
 /// Bytes that keep something until the last of them is gone.
-pub struct Kept<T>(pub bytes::Bytes, pub T);
+pub(crate) struct Kept<T>(pub(crate) bytes::Bytes, pub(crate) T);
 
 impl<T> AsRef<[u8]> for Kept<T> {
     fn as_ref(&self) -> &[u8] {

@@ -14,7 +14,7 @@ const SAMPLES: u32 = 10;
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// Runs for the life of the member.
-pub async fn run(core: Core, mode: AutoCompaction) {
+pub(crate) async fn run(core: Core, mode: AutoCompaction) {
     let mut stopping = core.stopping();
     let every = match mode {
         AutoCompaction::Periodic(keep) => keep.min(HOUR) / SAMPLES,

@@ -18,10 +18,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 /// An answer, with the revision and term of the member when it was given.
 #[derive(Debug)]
-pub struct Answered {
-    pub revision: i64,
-    pub term: u64,
-    pub answer: Answer,
+pub(crate) struct Answered {
+    pub(crate) revision: i64,
+    pub(crate) term: u64,
+    pub(crate) answer: Answer,
 }
 
 /// After a timeout the core is still asked for the text; it answers within a turn. If it
@@ -32,7 +32,7 @@ const LAST_WORD: Duration = Duration::from_secs(1);
 const TIMER_HORIZON: Duration = Duration::from_secs(1);
 
 /// What every handle shares: the queue and the small numbers anyone may look at.
-pub struct Shared {
+pub(crate) struct Shared {
     pub(crate) cluster: u64,
     pub(crate) member: u64,
     pub(crate) intake: Intake,
@@ -53,27 +53,27 @@ pub struct Shared {
 
 /// A cheap handle; one per connection.
 #[derive(Clone)]
-pub struct Core {
+pub(crate) struct Core {
     shared: Arc<Shared>,
     runtime: usize,
 }
 
 /// What the core thread hands out to the runtime of a connection.
-pub enum Delivery {
+pub(crate) enum Delivery {
     Answer(oneshot::Sender<Answered>, Answered),
     Stream(Post, ToStream),
 }
 
-pub type Deliveries = mpsc::UnboundedSender<Vec<Delivery>>;
+pub(crate) type Deliveries = mpsc::UnboundedSender<Vec<Delivery>>;
 
 /// The other end of the queue: what the core thread owns (and what a test may play).
-pub struct CoreEnd {
-    pub shared: Arc<Shared>,
-    pub runtimes: Vec<Deliveries>,
+pub(crate) struct CoreEnd {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) runtimes: Vec<Deliveries>,
 }
 
 /// Hands a runtime's share of the answers out; runs on that runtime until the core ends.
-pub async fn hand_out(mut from_core: mpsc::UnboundedReceiver<Vec<Delivery>>) {
+pub(crate) async fn hand_out(mut from_core: mpsc::UnboundedReceiver<Vec<Delivery>>) {
     // A timer that falls due before all others makes its runtime wake itself up. The time limits
     // of calls are longer than this one, so on a quiet runtime they cost no such wake-up each.
     let mut soon = tokio::time::interval(TIMER_HORIZON);
@@ -97,7 +97,7 @@ pub async fn hand_out(mut from_core: mpsc::UnboundedReceiver<Vec<Delivery>>) {
 impl Core {
     /// A handle and its other end for `runtimes` connection runtimes, each of which must run
     /// [`hand_out`] on its receiver. `readers` None: records must be in memory (tests).
-    pub fn new(
+    pub(crate) fn new(
         cluster: u64,
         member: u64,
         settings: Settings,
@@ -129,61 +129,61 @@ impl Core {
     }
 
     /// The same core, answering on another runtime.
-    pub fn on_runtime(&self, runtime: usize) -> Core {
+    pub(crate) fn on_runtime(&self, runtime: usize) -> Core {
         Core { shared: self.shared.clone(), runtime }
     }
 
-    pub fn cluster(&self) -> u64 {
+    pub(crate) fn cluster(&self) -> u64 {
         self.shared.cluster
     }
 
-    pub fn member(&self) -> u64 {
+    pub(crate) fn member(&self) -> u64 {
         self.shared.member
     }
 
     /// The newest revision seen in an answer; never ahead of the store.
-    pub fn revision(&self) -> i64 {
+    pub(crate) fn revision(&self) -> i64 {
         self.shared.revision.load(Ordering::Acquire)
     }
 
-    pub fn term(&self) -> u64 {
+    pub(crate) fn term(&self) -> u64 {
         self.shared.term.load(Ordering::Acquire)
     }
 
     /// 0 = none known.
-    pub fn leader(&self) -> u64 {
+    pub(crate) fn leader(&self) -> u64 {
         self.shared.leader.load(Ordering::Acquire)
     }
 
     /// Users are asked for, as far as this member has applied.
-    pub fn asks_users(&self) -> bool {
+    pub(crate) fn asks_users(&self) -> bool {
         self.shared.asks_users.load(Ordering::Acquire)
     }
 
     /// Of users and roles.
-    pub fn auth_revision(&self) -> u64 {
+    pub(crate) fn auth_revision(&self) -> u64 {
         self.shared.auth_revision.load(Ordering::Acquire)
     }
 
-    pub fn metrics(&self) -> &prometheus::Registry {
+    pub(crate) fn metrics(&self) -> &prometheus::Registry {
         &self.shared.registry
     }
 
-    pub fn settings(&self) -> &Settings {
+    pub(crate) fn settings(&self) -> &Settings {
         &self.shared.settings
     }
 
-    pub fn budgets(&self) -> &Arc<Budgets> {
+    pub(crate) fn budgets(&self) -> &Arc<Budgets> {
         &self.shared.budgets
     }
 
     /// Turns true once when the member begins to stop.
-    pub fn stopping(&self) -> watch::Receiver<bool> {
+    pub(crate) fn stopping(&self) -> watch::Receiver<bool> {
         self.shared.stopping.subscribe()
     }
 
     /// Begins the clean stop: the edge drains, the core hands leadership over.
-    pub fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.shared.stopping.send_replace(true);
         self.shared.intake.stop();
     }
@@ -198,7 +198,7 @@ impl Core {
 
     /// Asks the core. After `timeout` the core is told, and its text for the timeout is the
     /// answer. Dropping the future cancels the question.
-    pub async fn ask(&self, who: Who, request: Request, timeout: Duration) -> Answered {
+    pub(crate) async fn ask(&self, who: Who, request: Request, timeout: Duration) -> Answered {
         let waiter = self.shared.waiters.fetch_add(1, Ordering::Relaxed);
         let (sender, mut receiver) = oneshot::channel();
         match self.shared.intake.ask(waiter, self.runtime, who, request, sender) {
@@ -224,7 +224,7 @@ impl Core {
 
     /// As [`Core::ask`] for a read: where a write would be refused for want of room in the
     /// queue, it waits, `timeout` at most.
-    pub async fn ask_read(&self, who: Who, request: Request, timeout: Duration) -> Answered {
+    pub(crate) async fn ask_read(&self, who: Who, request: Request, timeout: Duration) -> Answered {
         if !self.shared.intake.has_room(&request) {
             let room = self.shared.budgets.queue_room(|| self.shared.intake.has_room(&request));
             if tokio::time::timeout(timeout, room).await.is_err() {
@@ -235,18 +235,18 @@ impl Core {
     }
 
     /// Sends a request that has no answer (`WalkEnd`).
-    pub fn tell(&self, request: Request) {
+    pub(crate) fn tell(&self, request: Request) {
         let waiter = self.shared.waiters.fetch_add(1, Ordering::Relaxed);
         let _ = self.shared.intake.ask(waiter, self.runtime, Who::Member, request, oneshot::channel().0);
     }
 
     /// Reads of records that failed because of the disk.
-    pub fn failed_reads(&self) -> u64 {
+    pub(crate) fn failed_reads(&self) -> u64 {
         self.shared.readers.as_ref().map_or(0, Readers::failed)
     }
 
     /// Every queue by name, with what stands in it.
-    pub fn depths(&self) -> Vec<(&'static str, u64)> {
+    pub(crate) fn depths(&self) -> Vec<(&'static str, u64)> {
         let Depths { urgent, normal } = self.shared.intake.depths();
         let reads = self.shared.readers.as_ref().map_or(0, Readers::depth);
         let mut depths = vec![("core_urgent", urgent), ("core_normal", normal), ("record_reads", reads)];
@@ -255,7 +255,7 @@ impl Core {
     }
 
     /// A new watch stream; dropping it closes it in the core.
-    pub fn open_stream(&self) -> Stream {
+    pub(crate) fn open_stream(&self) -> Stream {
         let id = self.shared.streams.fetch_add(1, Ordering::Relaxed);
         let (post, inbox) = posts::queue(&self.shared.budgets);
         self.shared.intake.open(id, self.runtime, post);
@@ -265,13 +265,17 @@ impl Core {
     /// The whole records of `located`, numbered in its order, checksums verified; those in memory
     /// at once, those in the page cache without a thread hop, the rest by the reader threads.
     /// The error names file, offset and reason.
-    pub async fn records(&self, located: &[store::Located], found: &mut Fetched) -> Result<(), Unread> {
+    pub(crate) async fn records(&self, located: &[store::Located], found: &mut Fetched) -> Result<(), Unread> {
         self.fetch(located.iter().map(|at| (at, None)), found).await
     }
 
     /// As [`Core::records`], of versions that others took the place of at the revisions beside them:
     /// what compaction has removed since is gone ([`Fetched::find`]), and that is no error.
-    pub async fn superseded(&self, located: &[(store::Located, i64)], found: &mut Fetched) -> Result<(), Unread> {
+    pub(crate) async fn superseded(
+        &self,
+        located: &[(store::Located, i64)],
+        found: &mut Fetched,
+    ) -> Result<(), Unread> {
         self.fetch(located.iter().map(|(at, by)| (at, Some(*by))), found).await
     }
 
@@ -305,7 +309,7 @@ impl Core {
 
 /// Why records could not be read.
 #[derive(Debug)]
-pub enum Unread {
+pub(crate) enum Unread {
     /// What lies on this member's disk, or the disk itself, is the reason: file, offset and error.
     Here(String),
     /// A snapshot takes the place of the files just now.
@@ -314,7 +318,7 @@ pub enum Unread {
 
 impl Unread {
     /// File, offset and error.
-    pub fn text(self) -> String {
+    pub(crate) fn text(self) -> String {
         match self {
             Unread::Here(text) | Unread::Later(text) => text,
         }
@@ -335,29 +339,29 @@ impl Drop for Pending<'_> {
 }
 
 /// One watch stream of one connection.
-pub struct Stream {
+pub(crate) struct Stream {
     id: StreamId,
     core: Core,
     inbox: Inbox,
 }
 
 impl Stream {
-    pub fn id(&self) -> StreamId {
+    pub(crate) fn id(&self) -> StreamId {
         self.id
     }
 
     /// The next message of the core; None: the core dropped the stream (it stopped, or the
     /// stream was too slow to take its messages).
-    pub async fn recv(&mut self) -> Option<ToStream> {
+    pub(crate) async fn recv(&mut self) -> Option<ToStream> {
         self.inbox.recv().await
     }
 
     /// As [`Stream::recv`], if there is a message already.
-    pub fn try_recv(&mut self) -> Option<ToStream> {
+    pub(crate) fn try_recv(&mut self) -> Option<ToStream> {
         self.inbox.try_recv()
     }
 
-    pub fn ask(&self, op: WatchOp) {
+    pub(crate) fn ask(&self, op: WatchOp) {
         self.core.shared.intake.watch(self.id, op);
     }
 }
@@ -370,7 +374,7 @@ impl Drop for Stream {
 
 impl CoreEnd {
     /// Waits for what was queued; see [`Intake::take`].
-    pub fn take(&self, until: Option<Instant>, batch: &mut Batch) {
+    pub(crate) fn take(&self, until: Option<Instant>, batch: &mut Batch) {
         self.shared.intake.take(until, batch);
     }
 }

@@ -24,8 +24,11 @@ const STOP_WITHIN: Duration = Duration::from_secs(5);
 const OTHER_PORTS: std::ops::Range<u16> = 23790..24790;
 const MOST_MEMBERS: u16 = 9;
 
+/// A cluster on loopback: `kvorum dev`.
 pub struct Dev {
+    /// How many, 1 to 9.
     pub members: u16,
+    /// One folder of it for each member.
     pub data_dir: PathBuf,
     /// Client port of the first member, if it is free.
     pub port: u16,

@@ -23,7 +23,7 @@ const MOST_TICKS: u64 = 6;
 
 /// How the core thread ended.
 #[derive(Debug, PartialEq, Eq)]
-pub enum End {
+pub(crate) enum End {
     /// The clean stop is complete.
     Stopped,
     /// The member must not go on.
@@ -37,7 +37,7 @@ struct OpenStream {
     post: Post,
 }
 
-pub struct Driver {
+pub(crate) struct Driver {
     node: Node,
     end: CoreEnd,
     peers: Peers,
@@ -50,7 +50,7 @@ pub struct Driver {
 }
 
 impl Driver {
-    pub fn new(node: Node, end: CoreEnd, peers: Peers, workers: Workers) -> Driver {
+    pub(crate) fn new(node: Node, end: CoreEnd, peers: Peers, workers: Workers) -> Driver {
         let deliveries = end.runtimes.iter().map(|_| Vec::new()).collect();
         Driver {
             node,
@@ -65,7 +65,7 @@ impl Driver {
     }
 
     /// Runs until the member stopped. `first`: what recovery said.
-    pub fn run(mut self, first: Vec<Output>) -> End {
+    pub(crate) fn run(mut self, first: Vec<Output>) -> End {
         let mut out = first;
         let mut batch = Batch::default();
         let mut next_tick = Instant::now() + TICK;

@@ -18,7 +18,7 @@ const KEPT: usize = 256;
 /// Buffers of one vectored write; the kernel's bound is 1,024.
 const VECTORS: usize = 512;
 
-pub struct RealFiles {
+pub(crate) struct RealFiles {
     root: PathBuf,
     /// Holds the lock as long as it lives.
     _lock: fs::File,
@@ -60,7 +60,7 @@ fn parent_of(dir: &Path) -> &Path {
 
 impl RealFiles {
     /// Creates the directory if it is absent, and locks it. The error names the directory.
-    pub fn open(root: &Path) -> io::Result<RealFiles> {
+    pub(crate) fn open(root: &Path) -> io::Result<RealFiles> {
         if !root.exists() {
             create_durably(root)?;
         } else if fs::read_dir(root).is_ok_and(|mut entries| entries.next().is_none()) {
@@ -225,7 +225,7 @@ impl File for RealFile {
 
 /// The same directory, read only from the page cache: what would wait for the disk fails
 /// with `WouldBlock`. For threads that must not wait.
-pub struct PageCache(pub Arc<RealFiles>);
+pub(crate) struct PageCache(pub(crate) Arc<RealFiles>);
 
 fn not_here<T>() -> io::Result<T> {
     Err(io::Error::new(io::ErrorKind::Unsupported, "the page cache is only read"))

@@ -8,13 +8,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     Text,
     Bool,
     /// Signed 64-bit; Go accepts 0x, 0o, 0b and underscores, and so do we.
     Int,
     Uint,
-    Float,
     /// Go's duration: `1h2m3.5s`.
     Duration,
     OneOf(&'static [&'static str]),
@@ -22,7 +21,7 @@ pub enum Kind {
 
 /// What a value other than the default does today.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
+pub(crate) enum Effect {
     Works,
     /// Accepted, and one warning line names it.
     Ignored,
@@ -31,12 +30,12 @@ pub enum Effect {
 }
 
 #[derive(Debug)]
-pub struct Flag {
-    pub name: &'static str,
-    pub kind: Kind,
-    pub default: &'static str,
-    pub effect: Effect,
-    pub about: &'static str,
+pub(crate) struct Flag {
+    pub(crate) name: &'static str,
+    pub(crate) kind: Kind,
+    pub(crate) default: &'static str,
+    pub(crate) effect: Effect,
+    pub(crate) about: &'static str,
 }
 
 const NO_DISCOVERY: Effect = Effect::Refused("discovery is not supported by this version");
@@ -47,13 +46,13 @@ const fn flag(name: &'static str, kind: Kind, default: &'static str, effect: Eff
 }
 
 use Effect::{Ignored, Refused, Works};
-use Kind::{Bool, Float, Int, OneOf, Text, Uint};
+use Kind::{Bool, Int, OneOf, Text, Uint};
 
 const DURATION: Kind = Kind::Duration;
 
 /// Every flag of etcd 3.5 to 3.8, in the order of the help text.
 #[rustfmt::skip]
-pub static FLAGS: &[Flag] = &[
+pub(crate) static FLAGS: &[Flag] = &[
     // Member
     flag("name", Text, "default", Works, "human-readable name of this member"),
     flag("data-dir", Text, "", Works, "path of the data directory (default ${name}.etcd)"),
@@ -237,7 +236,7 @@ static ENV_OTHERS: &[&str] = &["ETCD_UNSUPPORTED_ARCH"];
 
 /// Why the command line was not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Rejected {
+pub(crate) enum Rejected {
     /// Print to stderr with the usage, exit 2.
     Usage(String),
     /// `-h`: usage to stderr, flags to stdout, exit 0.
@@ -250,44 +249,44 @@ pub enum Rejected {
 
 /// What was given, value checked by kind, and what to warn about.
 #[derive(Debug, Default)]
-pub struct Given {
+pub(crate) struct Given {
     values: BTreeMap<&'static str, String>,
     /// (message, variable) of environment warnings.
-    pub env_warnings: Vec<(String, String)>,
+    pub(crate) env_warnings: Vec<(String, String)>,
 }
 
 impl Given {
     /// Whether a flag or variable set it.
-    pub fn is_set(&self, name: &str) -> bool {
+    pub(crate) fn is_set(&self, name: &str) -> bool {
         self.values.contains_key(name)
     }
 
     /// The value, or the default of the table.
-    pub fn text(&self, name: &str) -> &str {
+    pub(crate) fn text(&self, name: &str) -> &str {
         match self.values.get(name) {
             Some(value) => value,
             None => find(name).unwrap_or_else(|| panic!("flag {name} is in the table")).default,
         }
     }
 
-    pub fn bool(&self, name: &str) -> bool {
+    pub(crate) fn bool(&self, name: &str) -> bool {
         parse_bool(self.text(name)).unwrap_or(false)
     }
 
-    pub fn int(&self, name: &str) -> i64 {
+    pub(crate) fn int(&self, name: &str) -> i64 {
         parse_int(self.text(name)).unwrap_or(0)
     }
 
-    pub fn uint(&self, name: &str) -> u64 {
+    pub(crate) fn uint(&self, name: &str) -> u64 {
         parse_uint(self.text(name)).unwrap_or(0)
     }
 
-    pub fn duration(&self, name: &str) -> Duration {
+    pub(crate) fn duration(&self, name: &str) -> Duration {
         Duration::from_nanos(parse_duration(self.text(name)).unwrap_or(0).max(0) as u64)
     }
 
     /// Flags that were given a value other than the default: what to warn about or refuse.
-    pub fn changed(&self) -> impl Iterator<Item = (&'static Flag, &str)> {
+    pub(crate) fn changed(&self) -> impl Iterator<Item = (&'static Flag, &str)> {
         self.values.iter().filter_map(|(name, value)| {
             let flag = find(name)?;
             (!same(flag, value)).then_some((flag, value.as_str()))
@@ -310,7 +309,7 @@ fn find(name: &str) -> Option<&'static Flag> {
 }
 
 /// Parses arguments (without the program's name) and the environment.
-pub fn parse(args: &[String], env: &[(String, String)]) -> Result<Given, Rejected> {
+pub(crate) fn parse(args: &[String], env: &[(String, String)]) -> Result<Given, Rejected> {
     let mut given = Given::default();
     let mut rest = args.iter();
     while let Some(arg) = rest.next() {
@@ -401,7 +400,7 @@ fn take_env(env: &[(String, String)], given: &mut Given) -> Result<(), Rejected>
 }
 
 /// `ETCD_` and the name in capitals.
-pub fn env_name(flag: &str) -> String {
+pub(crate) fn env_name(flag: &str) -> String {
     format!("ETCD_{}", flag.to_ascii_uppercase().replace('-', "_"))
 }
 
@@ -411,7 +410,6 @@ fn check(kind: Kind, value: &str) -> Result<(), &'static str> {
         Bool => parse_bool(value).is_some(),
         Int => return parse_int(value).map(drop),
         Uint => return parse_uint(value).map(drop),
-        Float => value.parse::<f64>().is_ok(),
         Kind::Duration => parse_duration(value).is_some(),
         OneOf(values) => return if values.contains(&value) { Ok(()) } else { Err("invalid value") },
     };
@@ -453,7 +451,7 @@ fn parse_uint(value: &str) -> Result<u64, &'static str> {
 }
 
 /// Go's `time.ParseDuration`, in nanoseconds. None: not a duration, or beyond 292 years.
-pub fn parse_duration(value: &str) -> Option<i64> {
+pub(crate) fn parse_duration(value: &str) -> Option<i64> {
     let (negative, mut rest) = match value.as_bytes().first()? {
         b'-' => (true, &value[1..]),
         b'+' => (false, &value[1..]),
@@ -496,13 +494,13 @@ pub fn parse_duration(value: &str) -> Option<i64> {
 }
 
 /// The first lines of the help, for stderr.
-pub fn usage() -> &'static str {
+pub(crate) fn usage() -> &'static str {
     "Usage:\n\n  kvorum server [flags]\n    Start a member with etcd's flags and ETCD_* variables.\n\n  \
      kvorum server --version\n    Show the version.\n\n  kvorum server -h | --help\n    Show this help.\n"
 }
 
 /// The list of all flags, for stdout.
-pub fn flag_list() -> String {
+pub(crate) fn flag_list() -> String {
     let mut text = String::new();
     for flag in FLAGS {
         let default = match (flag.kind, flag.default) {

@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 /// What a queued request costs besides its body.
 const OVERHEAD: u64 = 256;
 
-pub enum ToCore {
+pub(crate) enum ToCore {
     Ask {
         waiter: Waiter,
         runtime: usize,
@@ -63,7 +63,7 @@ pub enum ToCore {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotTaken {
+pub(crate) enum NotTaken {
     /// The budget is full: "too many requests".
     Full,
     /// The core has stopped.
@@ -78,7 +78,7 @@ struct Lanes {
     waiting: bool,
 }
 
-pub struct Intake {
+pub(crate) struct Intake {
     lanes: Mutex<Lanes>,
     ready: Condvar,
     budgets: Arc<Budgets>,
@@ -86,23 +86,23 @@ pub struct Intake {
 
 /// Everything that was queued, urgent first; both ascending in time.
 #[derive(Default)]
-pub struct Batch {
-    pub urgent: Vec<ToCore>,
-    pub normal: Vec<ToCore>,
+pub(crate) struct Batch {
+    pub(crate) urgent: Vec<ToCore>,
+    pub(crate) normal: Vec<ToCore>,
 }
 
 /// Things that wait in each lane.
-pub struct Depths {
-    pub urgent: u64,
-    pub normal: u64,
+pub(crate) struct Depths {
+    pub(crate) urgent: u64,
+    pub(crate) normal: u64,
 }
 
 impl Intake {
-    pub fn new(budgets: Arc<Budgets>) -> Intake {
+    pub(crate) fn new(budgets: Arc<Budgets>) -> Intake {
         Intake { lanes: Mutex::default(), ready: Condvar::new(), budgets }
     }
 
-    pub fn depths(&self) -> Depths {
+    pub(crate) fn depths(&self) -> Depths {
         let lanes = self.lanes();
         Depths { urgent: lanes.urgent.len() as u64, normal: lanes.normal.len() as u64 }
     }
@@ -120,7 +120,7 @@ impl Intake {
     }
 
     /// As [`Intake::ask`] would say.
-    pub fn has_room(&self, request: &Request) -> bool {
+    pub(crate) fn has_room(&self, request: &Request) -> bool {
         self.fits(request, request_cost(request))
     }
 
@@ -148,7 +148,7 @@ impl Intake {
     }
 
     /// A question of a client, against the budget. On refusal nothing was queued.
-    pub fn ask(
+    pub(crate) fn ask(
         &self,
         waiter: Waiter,
         runtime: usize,
@@ -170,20 +170,20 @@ impl Intake {
         asked
     }
 
-    pub fn cancel(&self, waiter: Waiter, timed_out: bool) {
+    pub(crate) fn cancel(&self, waiter: Waiter, timed_out: bool) {
         let _ = self.push(false, ToCore::Cancel { waiter, timed_out });
     }
 
-    pub fn open(&self, stream: StreamId, runtime: usize, post: Post) {
+    pub(crate) fn open(&self, stream: StreamId, runtime: usize, post: Post) {
         let _ = self.push(false, ToCore::Open { stream, runtime, post });
     }
 
-    pub fn watch(&self, stream: StreamId, op: WatchOp) {
+    pub(crate) fn watch(&self, stream: StreamId, op: WatchOp) {
         let _ = self.push(false, ToCore::Watch { stream, op });
     }
 
     /// A frame of `bytes` on the wire. The caller looks at [`Intake::peers_full`] first.
-    pub fn frame(&self, from: u64, frame: Frame, bytes: u64, urgent: bool) -> Result<(), NotTaken> {
+    pub(crate) fn frame(&self, from: u64, frame: Frame, bytes: u64, urgent: bool) -> Result<(), NotTaken> {
         let cost = bytes + OVERHEAD;
         self.budgets.peer_frames.take(cost);
         let taken = self.push(urgent, ToCore::Frame { from, frame, cost });
@@ -194,34 +194,34 @@ impl Intake {
     }
 
     /// True while a peer's connection shall not be read.
-    pub fn peers_full(&self) -> bool {
+    pub(crate) fn peers_full(&self) -> bool {
         self.budgets.peer_frames.used() > self.budgets.peer_frames.limit()
     }
 
     /// Behind the frames of the broken connection, so it takes their lane.
-    pub fn lost(&self, peer: u64) {
+    pub(crate) fn lost(&self, peer: u64) {
         let _ = self.push(false, ToCore::Lost { peer });
     }
 
-    pub fn done(&self, job: JobId, result: JobResult) {
+    pub(crate) fn done(&self, job: JobId, result: JobResult) {
         let _ = self.push(true, ToCore::Done { job, result });
     }
 
-    pub fn stalled(&self, job: JobId, fault: disk::Fault) {
+    pub(crate) fn stalled(&self, job: JobId, fault: disk::Fault) {
         let _ = self.push(true, ToCore::Stalled { job, fault });
     }
 
     /// A record could not be read: the member gets it from another one.
-    pub fn unreadable(&self, fault: disk::Fault) {
+    pub(crate) fn unreadable(&self, fault: disk::Fault) {
         let _ = self.push(true, ToCore::Unreadable { fault });
     }
 
-    pub fn stop(&self) {
+    pub(crate) fn stop(&self) {
         let _ = self.push(true, ToCore::Stop);
     }
 
     /// Nothing is taken any more; what waits is dropped (its askers see "stopped").
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         let mut lanes = self.lanes();
         lanes.closed = true;
         let dropped = Batch { urgent: std::mem::take(&mut lanes.urgent), normal: std::mem::take(&mut lanes.normal) };
@@ -231,7 +231,7 @@ impl Intake {
 
     /// Takes everything queued into `batch` (which is empty). Sleeps until something is
     /// there or `until` passed; `until` None = does not sleep.
-    pub fn take(&self, until: Option<Instant>, batch: &mut Batch) {
+    pub(crate) fn take(&self, until: Option<Instant>, batch: &mut Batch) {
         assert!(batch.urgent.is_empty() && batch.normal.is_empty(), "a batch is carried out before the next");
         let mut lanes = self.lanes();
         if let Some(until) = until {

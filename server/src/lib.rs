@@ -2,7 +2,7 @@
 //!
 //! For whoever runs `kvorum server` in place of `etcd`. Two sides: the *edge* (clients: gRPC,
 //! JSON, HTTP) and the *process* (flags, log, data directory, threads, peers, signals). Both
-//! talk to the core thread through [`core::Core`] and never touch the member itself.
+//! talk to the core thread through `core::Core` and never touch the member itself.
 //!
 //! It refuses to decide anything about data: what a request does is the store's, what is
 //! agreed is consensus', in which order is the node's. It refuses flags that it cannot
@@ -24,31 +24,34 @@
 //! | `passwords`, `tokens` | bcrypt with a bound, and what clients show of themselves |
 //! | `compactor` | automatic compaction |
 //! | `log` | zap-shaped log lines |
-//! | `edge` | everything that clients see |
+//! | `transport` | how clients reach it: sockets, HTTP, gRPC's framing |
+//! | `services` | what it does for them: etcd's services, the JSON gateway, pages |
+//! | `metrics` | the numbers of one member, under etcd's names |
 //! | `dev` | a cluster on loopback with one command |
 
-pub mod bootstrap;
-pub mod budgets;
+mod bootstrap;
+mod budgets;
 mod compactor;
-pub mod core;
+mod core;
 pub mod dev;
 mod driver;
-pub mod edge;
 mod files;
-pub mod flags;
-pub mod intake;
-mod listeners;
-pub mod log;
-pub mod options;
-pub mod passwords;
+mod flags;
+mod intake;
+mod log;
+mod metrics;
+mod options;
+mod passwords;
 mod peers;
 mod ports;
-pub mod posts;
+mod posts;
 pub mod process;
 mod publish;
-pub mod readers;
-pub mod settings;
+mod readers;
+mod services;
+mod settings;
 mod signals;
-pub mod tls;
-pub mod tokens;
+mod tls;
+mod tokens;
+mod transport;
 mod workers;

@@ -3,7 +3,7 @@
 //!
 //! `{"level":"info","ts":"2026-08-20T15:13:15.000000Z","caller":"server/log.rs:1","msg":"…",fields}`
 
-pub use serde_json::Value;
+pub(crate) use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
@@ -11,10 +11,10 @@ use std::panic::Location;
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-pub use serde_json::json;
+pub(crate) use serde_json::json;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
+pub(crate) enum Level {
     Debug,
     Info,
     Warn,
@@ -24,7 +24,7 @@ pub enum Level {
 }
 
 impl Level {
-    pub fn parse(text: &str) -> Option<Level> {
+    pub(crate) fn parse(text: &str) -> Option<Level> {
         Some(match text {
             "debug" => Level::Debug,
             "info" => Level::Info,
@@ -49,7 +49,7 @@ impl Level {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub(crate) enum Format {
     Json,
     Console,
 }
@@ -70,7 +70,7 @@ static LOGGER: OnceLock<Logger> = OnceLock::new();
 
 /// Where lines go from now on; the first call counts. `outputs`: `default`, `stderr`,
 /// `stdout`, `systemd/journal` (stderr, which systemd keeps), or paths.
-pub fn start(least: Level, format: Format, outputs: &[String]) -> Result<(), String> {
+pub(crate) fn start(least: Level, format: Format, outputs: &[String]) -> Result<(), String> {
     let mut sinks = Vec::new();
     for output in outputs {
         sinks.push(match output.as_str() {
@@ -89,43 +89,43 @@ pub fn start(least: Level, format: Format, outputs: &[String]) -> Result<(), Str
     Ok(())
 }
 
-pub type Fields<'a> = &'a [(&'a str, Value)];
+pub(crate) type Fields<'a> = &'a [(&'a str, Value)];
 
 #[track_caller]
-pub fn debug(msg: &str, fields: Fields) {
+pub(crate) fn debug(msg: &str, fields: Fields) {
     emit(Level::Debug, Location::caller(), None, msg, fields);
 }
 
 #[track_caller]
-pub fn info(msg: &str, fields: Fields) {
+pub(crate) fn info(msg: &str, fields: Fields) {
     emit(Level::Info, Location::caller(), None, msg, fields);
 }
 
 #[track_caller]
-pub fn warn(msg: &str, fields: Fields) {
+pub(crate) fn warn(msg: &str, fields: Fields) {
     emit(Level::Warn, Location::caller(), None, msg, fields);
 }
 
 #[track_caller]
-pub fn error(msg: &str, fields: Fields) {
+pub(crate) fn error(msg: &str, fields: Fields) {
     emit(Level::Error, Location::caller(), None, msg, fields);
 }
 
 /// A line of one part of the program, as zap's named loggers write it (`"logger":"raft"`).
 #[track_caller]
-pub fn named(logger: &str, level: Level, msg: &str, fields: Fields) {
+pub(crate) fn named(logger: &str, level: Level, msg: &str, fields: Fields) {
     emit(level, Location::caller(), Some(logger), msg, fields);
 }
 
 /// Logs and ends the process with status 1.
 #[track_caller]
-pub fn fatal(msg: &str, fields: Fields) -> ! {
+pub(crate) fn fatal(msg: &str, fields: Fields) -> ! {
     emit(Level::Fatal, Location::caller(), None, msg, fields);
     std::process::exit(1)
 }
 
 /// Member and cluster ids as etcd prints them.
-pub fn hex(id: u64) -> Value {
+pub(crate) fn hex(id: u64) -> Value {
     Value::String(format!("{id:x}"))
 }
 
@@ -198,11 +198,11 @@ fn console_line(level: Level, at: &str, caller: &str, logger: Option<&str>, msg:
 
 /// Keeps lines that would come again and again to one a minute each.
 #[derive(Default)]
-pub struct Seldom(Mutex<BTreeMap<String, Instant>>);
+pub(crate) struct Seldom(Mutex<BTreeMap<String, Instant>>);
 
 impl Seldom {
     /// Whether the line that `key` stands for is to be said now.
-    pub fn due(&self, key: String) -> bool {
+    pub(crate) fn due(&self, key: String) -> bool {
         self.due_at(key, Instant::now())
     }
 

@@ -2,19 +2,19 @@
 
 use crate::budgets::{Limits, memory_of_this_process, parse_bytes};
 use crate::flags::{Effect, Given, Rejected, parse_duration};
-use crate::listeners;
 use crate::log::{Format, Level};
 use crate::settings::Settings;
 use crate::tls::{self, Wish};
 use crate::tokens::Tokens;
-use disk::urls::Url;
+use crate::transport::listeners;
+use disk::urls::{BadUrl, Url};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// How the leader compacts by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AutoCompaction {
+pub(crate) enum AutoCompaction {
     /// Keep what was current within this time.
     Periodic(Duration),
     /// Keep this many revisions.
@@ -22,32 +22,32 @@ pub enum AutoCompaction {
 }
 
 #[derive(Clone, Debug)]
-pub struct Options {
-    pub name: String,
-    pub data_dir: PathBuf,
-    pub listen_peer: Vec<Url>,
-    pub listen_client: Vec<Url>,
+pub(crate) struct Options {
+    pub(crate) name: String,
+    pub(crate) data_dir: PathBuf,
+    pub(crate) listen_peer: Vec<Url>,
+    pub(crate) listen_client: Vec<Url>,
     /// Empty: HTTP/1.1 is served on the client URLs.
-    pub listen_client_http: Vec<Url>,
-    pub listen_metrics: Vec<Url>,
-    pub advertise_peer: Vec<Url>,
-    pub advertise_client: Vec<Url>,
+    pub(crate) listen_client_http: Vec<Url>,
+    pub(crate) listen_metrics: Vec<Url>,
+    pub(crate) advertise_peer: Vec<Url>,
+    pub(crate) advertise_client: Vec<Url>,
     /// (name, peer URL) as written; a name may repeat.
-    pub initial_cluster: Vec<(String, Url)>,
-    pub token: String,
+    pub(crate) initial_cluster: Vec<(String, Url)>,
+    pub(crate) token: String,
     /// `--initial-cluster-state existing`.
-    pub existing: bool,
-    pub auto_compaction: Option<AutoCompaction>,
-    pub log_level: Level,
-    pub log_format: Format,
-    pub log_outputs: Vec<String>,
-    pub settings: Settings,
+    pub(crate) existing: bool,
+    pub(crate) auto_compaction: Option<AutoCompaction>,
+    pub(crate) log_level: Level,
+    pub(crate) log_format: Format,
+    pub(crate) log_outputs: Vec<String>,
+    pub(crate) settings: Settings,
     /// What is asked of the ports for clients: gRPC, HTTP and metrics.
-    pub client_tls: Wish,
+    pub(crate) client_tls: Wish,
     /// The same of the port for peers, and where peers are dialled.
-    pub peer_tls: Wish,
+    pub(crate) peer_tls: Wish,
     /// Flags given that have no effect: (name, value, what stands in their place).
-    pub ignored: Vec<(String, String, String)>,
+    pub(crate) ignored: Vec<(String, String, String)>,
 }
 
 const GATES: &[&str] = &[
@@ -102,7 +102,7 @@ fn bind_urls(given: &Given, name: &str) -> Result<Vec<Url>, Rejected> {
 }
 
 /// Parses `--initial-cluster`. A name may repeat.
-pub fn initial_cluster(text: &str) -> Result<Vec<(String, Url)>, String> {
+pub(crate) fn initial_cluster(text: &str) -> Result<Vec<(String, Url)>, BadUrl> {
     text.split(',')
         .filter(|part| !part.is_empty())
         .map(|part| {
@@ -226,7 +226,6 @@ fn settings(given: &Given, seed: u64) -> Result<Settings, Rejected> {
         quota_bytes: given.int("quota-backend-bytes"),
         scrub_interval: given.duration("scrub-interval"),
         max_concurrent_streams: u32::try_from(given.uint("max-concurrent-streams")).unwrap_or(u32::MAX),
-        keepalive_min_time: given.duration("grpc-keepalive-min-time"),
         keepalive_interval: given.duration("grpc-keepalive-interval"),
         keepalive_timeout: given.duration("grpc-keepalive-timeout"),
         watch_progress_interval: or(progress, Duration::from_secs(600)),
@@ -253,7 +252,7 @@ fn settings(given: &Given, seed: u64) -> Result<Settings, Rejected> {
 }
 
 /// Reads the options out of what was given. `seed`: new for every start.
-pub fn options(given: &Given, seed: u64) -> Result<Options, Rejected> {
+pub(crate) fn options(given: &Given, seed: u64) -> Result<Options, Rejected> {
     // A value that is no URL is a mistake of the command line, whatever else is wrong.
     for name in URLS {
         read_urls(given, name)?;

@@ -12,7 +12,7 @@ const WAITING: usize = 256;
 /// bcrypt looks at no more bytes; Go refuses to hash a longer one.
 const LONGEST: usize = 72;
 
-pub struct Passwords {
+pub(crate) struct Passwords {
     permits: Arc<Semaphore>,
     waiting: AtomicUsize,
     cost: u32,
@@ -20,7 +20,7 @@ pub struct Passwords {
 
 /// Why there is no result.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Failed {
+pub(crate) enum Failed {
     /// Too many wait.
     Crowded,
     /// The password is longer than bcrypt can take.
@@ -39,7 +39,7 @@ impl Drop for Place<'_> {
 
 impl Passwords {
     /// `cost`: as bcrypt counts it.
-    pub fn new(cost: u32) -> Passwords {
+    pub(crate) fn new(cost: u32) -> Passwords {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         Passwords { permits: Arc::new(Semaphore::new(processors.min(4))), waiting: AtomicUsize::new(0), cost }
     }
@@ -48,7 +48,7 @@ impl Passwords {
     ///
     /// # Errors
     /// See [`Failed`].
-    pub async fn hash(&self, password: String) -> Result<String, Failed> {
+    pub(crate) async fn hash(&self, password: String) -> Result<String, Failed> {
         if password.len() > LONGEST {
             return Err(Failed::TooLong);
         }
@@ -61,7 +61,7 @@ impl Passwords {
     ///
     /// # Errors
     /// See [`Failed`].
-    pub async fn verify(&self, password: String, hash: Vec<u8>) -> Result<bool, Failed> {
+    pub(crate) async fn verify(&self, password: String, hash: Vec<u8>) -> Result<bool, Failed> {
         self.run(move || {
             let hash = std::str::from_utf8(&hash).unwrap_or_default();
             bcrypt::verify(password, hash).unwrap_or(false)

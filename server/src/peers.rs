@@ -15,11 +15,12 @@ mod socket;
 mod wire;
 
 use crate::core::Core;
-use crate::edge::{Edge, Metrics};
 use crate::log;
+use crate::metrics::Metrics;
 use crate::tls::{Dialler, Handshakes};
+use crate::transport::Edge;
 use disk::Identity;
-pub use inquiry::{Asking, Greeter, Outcome};
+pub(crate) use inquiry::{Asking, Greeter, Outcome};
 use node::frame::{self, Frame, Lane};
 use node::lanes::Pushed;
 use queue::Queue;
@@ -32,7 +33,7 @@ use tokio::sync::mpsc;
 
 /// Which connection of a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Line {
+pub(crate) enum Line {
     /// Everything but bulk.
     Log,
     /// Pieces of checkpoints.
@@ -42,38 +43,38 @@ pub enum Line {
 }
 
 /// A socket on which members are listened to, and who shakes hands there; None: it is not encrypted.
-pub struct PeerPort {
+pub(crate) struct PeerPort {
     /// Bound, and not yet served.
-    pub listener: TcpListener,
+    pub(crate) listener: TcpListener,
     /// None: not encrypted.
-    pub handshakes: Option<Handshakes>,
+    pub(crate) handshakes: Option<Handshakes>,
 }
 
 impl PeerPort {
     /// # Errors
     /// The system has no room for another handle.
-    pub fn try_clone(&self) -> io::Result<PeerPort> {
+    pub(crate) fn try_clone(&self) -> io::Result<PeerPort> {
         Ok(PeerPort { listener: self.listener.try_clone()?, handshakes: self.handshakes.clone() })
     }
 }
 
 /// What the peer thread needs to know.
-pub struct Setup {
-    pub identity: Identity,
+pub(crate) struct Setup {
+    pub(crate) identity: Identity,
     /// Drawn anew at each start.
-    pub boot: u64,
+    pub(crate) boot: u64,
     /// A late founder (`disk::late`).
-    pub late: bool,
+    pub(crate) late: bool,
     /// All members of the cluster, this one included.
-    pub members: Vec<Member>,
+    pub(crate) members: Vec<Member>,
     /// Where other members call.
-    pub ports: Vec<PeerPort>,
+    pub(crate) ports: Vec<PeerPort>,
     /// How https peers are dialled.
-    pub dialler: Option<Dialler>,
+    pub(crate) dialler: Option<Dialler>,
     /// Whether a certificate must name a host of the member that shows it.
-    pub checks_origin: bool,
+    pub(crate) checks_origin: bool,
     /// `--max-request-bytes`.
-    pub max_request_bytes: u64,
+    pub(crate) max_request_bytes: u64,
 }
 
 /// Shared by all tasks of the peer thread.
@@ -127,7 +128,7 @@ struct Link {
 }
 
 /// The core thread's end: frames go in here.
-pub struct Peers {
+pub(crate) struct Peers {
     links: BTreeMap<u64, Link>,
     max_frame: usize,
     dirty: Vec<Arc<Queue>>,
@@ -135,7 +136,7 @@ pub struct Peers {
 
 impl Peers {
     /// Starts the thread. The core of `edge` must answer on the runtime of `deliveries`.
-    pub fn start(
+    pub(crate) fn start(
         setup: Setup,
         edge: Edge,
         deliveries: mpsc::UnboundedReceiver<Vec<crate::core::Delivery>>,
@@ -182,7 +183,7 @@ impl Peers {
     }
 
     /// Queues a frame; [`Peers::wake`] lets it leave.
-    pub fn send(&mut self, to: u64, frame: &Frame) {
+    pub(crate) fn send(&mut self, to: u64, frame: &Frame) {
         let Some(link) = self.links.get(&to) else { return };
         let lane = frame::lane(frame);
         let queue = if lane == Lane::Bulk { &link.bulk } else { &link.log };
@@ -196,7 +197,7 @@ impl Peers {
         }
     }
 
-    pub fn wake(&mut self) {
+    pub(crate) fn wake(&mut self) {
         for queue in self.dirty.drain(..) {
             queue.wake();
         }

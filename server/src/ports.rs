@@ -1,42 +1,42 @@
 //! The ports of a member: which sockets it listens on, what is served there, and how they are encrypted.
 
 use crate::bootstrap::{Failed, failed};
-use crate::edge::Door;
-use crate::listeners;
 use crate::log::{self, json};
 use crate::options::Options;
 use crate::peers::PeerPort;
 use crate::tls::{Dialler, Handshakes, Made, Own, Port, Security, Wish, without_certificate};
+use crate::transport::Door;
+use crate::transport::listeners;
 use disk::urls::Url;
 use std::net::TcpListener;
 use std::sync::Arc;
 
 /// A socket for clients, and what is served on it.
-pub struct Listening {
+pub(crate) struct Listening {
     /// `host:port`.
-    pub address: String,
+    pub(crate) address: String,
     /// The first URL of this address, as written.
-    pub url: String,
+    pub(crate) url: String,
     /// Bound, and not yet served.
-    pub listener: TcpListener,
+    pub(crate) listener: TcpListener,
     /// What is served.
-    pub door: Door,
+    pub(crate) door: Door,
     /// How it is encrypted.
-    pub security: Security,
+    pub(crate) security: Security,
 }
 
 /// All sockets, bound and not yet served.
-pub struct Bound {
+pub(crate) struct Bound {
     /// For the other members.
-    pub peer: Vec<PeerPort>,
+    pub(crate) peer: Vec<PeerPort>,
     /// For clients: gRPC, JSON and pages.
-    pub client: Vec<Listening>,
+    pub(crate) client: Vec<Listening>,
     /// For metrics and health.
-    pub metrics: Vec<Listening>,
+    pub(crate) metrics: Vec<Listening>,
     /// How https peers are dialled.
-    pub dialler: Option<Dialler>,
+    pub(crate) dialler: Option<Dialler>,
     /// Certificates that were made, to be kept when the directory is this member's.
-    pub made: Vec<Arc<Made>>,
+    pub(crate) made: Vec<Arc<Made>>,
 }
 
 const REFUSED: &str = "discovery failed";
@@ -46,7 +46,7 @@ impl Bound {
     ///
     /// # Errors
     /// In etcd's words, where it has some.
-    pub fn new(options: &Options) -> Result<Bound, Failed> {
+    pub(crate) fn new(options: &Options) -> Result<Bound, Failed> {
         let mut made = Vec::new();
         let peers = finished(&options.peer_tls, "peer", options, &[&options.listen_peer], &mut made)?;
         let (peer, dialler) = peer_ports(options, &peers)?;
@@ -60,7 +60,7 @@ impl Bound {
     ///
     /// # Errors
     /// The disk refuses.
-    pub fn keep_made(&self) -> Result<(), Failed> {
+    pub(crate) fn keep_made(&self) -> Result<(), Failed> {
         let keep = |made: &Arc<Made>| {
             let error = |error: std::io::Error| format!("{}: {error}", made.cert_file().display());
             made.keep().map_err(error).map_err(failed("cannot keep a generated certificate"))
@@ -114,12 +114,11 @@ fn announce(side: &str, wish: &Wish) {
 
 fn peer_ports(options: &Options, wish: &Wish) -> Result<(Vec<PeerPort>, Option<Dialler>), Failed> {
     announce("peer", wish);
-    let refused = failed(REFUSED);
     let all = [&options.listen_peer[..], &options.advertise_peer].concat();
     let encrypts = all.iter().chain(options.initial_cluster.iter().map(|(_, url)| url)).any(Url::is_tls);
     if let Some(url) = without_certificate(wish, &options.listen_peer) {
         let text = format!("cannot listen on TLS for {}: KeyFile and CertFile are not presented", url.address());
-        return Err(refused(text));
+        return Err(failed(REFUSED)(text));
     }
     for url in options.listen_peer.iter().filter(|url| !url.is_tls()) {
         let fields = [("peer-url", json!(url.text))];
@@ -134,10 +133,10 @@ fn peer_ports(options: &Options, wish: &Wish) -> Result<(Vec<PeerPort>, Option<D
     }
     let mut handshakes = None;
     if options.listen_peer.iter().any(Url::is_tls) {
-        handshakes = Some(started("tls-peers", Port::for_peers(wish).map_err(&refused)?)?);
+        handshakes = Some(started("tls-peers", Port::for_peers(wish).map_err(failed(REFUSED))?)?);
     }
     let dialler = match encrypts || wish.has_own() || wish.ca.is_some() {
-        true => Some(Dialler::new(wish).map_err(&refused)?),
+        true => Some(Dialler::new(wish).map_err(failed(REFUSED))?),
         false => None,
     };
     let port =

@@ -55,7 +55,7 @@ impl Shared {
 }
 
 /// A new queue: the core's end and the stream's.
-pub fn queue(budgets: &Arc<Budgets>) -> (Post, Inbox) {
+pub(crate) fn queue(budgets: &Arc<Budgets>) -> (Post, Inbox) {
     let shared = Shared {
         queue: Mutex::default(),
         weight: AtomicU64::new(0),
@@ -67,14 +67,14 @@ pub fn queue(budgets: &Arc<Budgets>) -> (Post, Inbox) {
 }
 
 /// The core's end. The queue ends when the last one is gone.
-pub struct Post(Arc<Shared>);
+pub(crate) struct Post(Arc<Shared>);
 
 impl Post {
     /// Charges a message that is to be sent. False: the stream holds all that is free already.
     ///
     /// One stream may hold what is free, so that one that hangs leaves room for the others.
     #[must_use]
-    pub fn charge(&self, message: &ToStream) -> bool {
+    pub(crate) fn charge(&self, message: &ToStream) -> bool {
         let weight = weight(message);
         let posts = &self.0.budgets.posts;
         let free = posts.limit().saturating_sub(posts.used());
@@ -88,7 +88,7 @@ impl Post {
     }
 
     /// Sends a message that was charged. A stream that went away wants none any more.
-    pub fn send(self, message: ToStream) {
+    pub(crate) fn send(self, message: ToStream) {
         let mut queue = self.0.lock();
         if queue.left {
             drop(queue);
@@ -129,7 +129,7 @@ impl Drop for Post {
 }
 
 /// The stream's end. What is not taken when it goes is given back to the budgets.
-pub struct Inbox(Arc<Shared>);
+pub(crate) struct Inbox(Arc<Shared>);
 
 impl Inbox {
     fn take(&self, queue: &mut Queue) -> Option<ToStream> {
@@ -143,12 +143,12 @@ impl Inbox {
     }
 
     /// The next message, if there is one already.
-    pub fn try_recv(&mut self) -> Option<ToStream> {
+    pub(crate) fn try_recv(&mut self) -> Option<ToStream> {
         self.take(&mut self.0.lock())
     }
 
     /// The next message; None: there will be no more. Dropped, it has taken none.
-    pub async fn recv(&mut self) -> Option<ToStream> {
+    pub(crate) async fn recv(&mut self) -> Option<ToStream> {
         poll_fn(|cx| {
             let mut queue = self.0.lock();
             if let Some(message) = self.take(&mut queue) {

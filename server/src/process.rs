@@ -3,7 +3,6 @@
 use crate::bootstrap::{self, Begun, Failed, Start, failed, quota};
 use crate::core::{self, Core};
 use crate::driver::{Driver, End};
-use crate::edge::{self, Door, Edge};
 use crate::files::PageCache;
 use crate::flags::{self, Given, Rejected};
 use crate::log::{self, hex, json};
@@ -14,6 +13,7 @@ use crate::readers::Readers;
 use crate::settings::ETCD_LEVEL;
 use crate::signals::{Stops, die_of};
 use crate::tls::Security;
+use crate::transport::{self, Door, Edge};
 use crate::workers::Workers;
 use crate::{compactor, publish};
 use disk::Files;
@@ -369,7 +369,7 @@ async fn come_up(edge: Edge, options: Options, clients: Vec<Listening>, metrics:
 fn open(listener: TcpListener, edge: &Edge, door: Door, security: Security) {
     let listener = listener.set_nonblocking(true).and_then(|()| tokio::net::TcpListener::from_std(listener));
     match listener {
-        Ok(listener) => drop(tokio::spawn(edge::serve(listener, edge.clone(), door, security))),
+        Ok(listener) => drop(tokio::spawn(transport::serve(listener, edge.clone(), door, security))),
         Err(error) => log::fatal("listener failed", &[("error", json!(error.to_string()))]),
     }
 }

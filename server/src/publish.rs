@@ -15,7 +15,7 @@ const DOUBT_PATIENCE: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Tries until it is applied. False: the member began to stop before.
-pub async fn publish(core: &Core, client_urls: &[String]) -> bool {
+pub(crate) async fn publish(core: &Core, client_urls: &[String]) -> bool {
     let timeout = core.settings().request_timeout();
     let body = store::command::encode_member_attr(core.member(), &core.settings().name, client_urls);
     let mut stopping = core.stopping();
@@ -54,7 +54,7 @@ pub async fn publish(core: &Core, client_urls: &[String]) -> bool {
 
 /// Waits until nothing is missing that this member promised, but not for ever. False: the member began to
 /// stop before.
-pub async fn doubt_over(core: &Core) -> bool {
+pub(crate) async fn doubt_over(core: &Core) -> bool {
     let mut stopping = core.stopping();
     let until = Instant::now() + DOUBT_PATIENCE;
     loop {

@@ -25,7 +25,7 @@ struct Batch {
 
 /// Handle on the reader threads.
 #[derive(Clone)]
-pub struct Readers {
+pub(crate) struct Readers {
     cached: Arc<dyn Files>,
     queue: Sender<Batch>,
     room: Arc<Semaphore>,
@@ -34,7 +34,7 @@ pub struct Readers {
 
 impl Readers {
     /// Starts the threads. `cached` fails with `WouldBlock` where `files` would wait.
-    pub fn start(files: Arc<dyn Files>, cached: Arc<dyn Files>) -> io::Result<Readers> {
+    pub(crate) fn start(files: Arc<dyn Files>, cached: Arc<dyn Files>) -> io::Result<Readers> {
         let (queue, batches) = channel();
         let batches = Arc::new(Mutex::new(batches));
         for n in 0..THREADS {

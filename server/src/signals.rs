@@ -5,7 +5,7 @@ use std::io;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// From its creation on no such signal ends the process by itself; one that comes early waits here.
-pub struct Stops {
+pub(crate) struct Stops {
     terminate: Signal,
     interrupt: Signal,
 }
@@ -15,12 +15,12 @@ impl Stops {
     ///
     /// # Errors
     /// The system has no handler to give.
-    pub fn listen() -> io::Result<Stops> {
+    pub(crate) fn listen() -> io::Result<Stops> {
         Ok(Stops { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
 
     /// The number of the next one; it stands in the log already.
-    pub async fn next(&mut self) -> i32 {
+    pub(crate) async fn next(&mut self) -> i32 {
         let number = tokio::select! {
             _ = self.terminate.recv() => libc::SIGTERM,
             _ = self.interrupt.recv() => libc::SIGINT,
@@ -33,7 +33,7 @@ impl Stops {
 
 /// Ends by the signal itself, so that whoever started us sees it; the first process of a
 /// container cannot, and exits with 0 as etcd does.
-pub fn die_of(signal: i32) -> ! {
+pub(crate) fn die_of(signal: i32) -> ! {
     if std::process::id() != 1 {
         let _ = signal_hook::low_level::emulate_default_handler(signal);
     }

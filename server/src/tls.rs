@@ -15,18 +15,19 @@ mod made;
 mod origin;
 mod reload;
 mod texts;
+mod unfit;
 mod wish;
 
-pub use config::{Dialler, Port};
-pub use handshakes::{Caller, Handshakes, Met, Moving, Shaken};
-pub use made::Made;
-pub use origin::speaks_for;
-pub use texts::in_gos_words;
-pub use wish::{Own, Wish, wishes, without_certificate};
+pub(crate) use config::{Dialler, Port};
+pub(crate) use handshakes::{Caller, Handshakes, Met, Moving, Shaken};
+pub(crate) use made::Made;
+pub(crate) use origin::speaks_for;
+pub(crate) use texts::in_gos_words;
+pub(crate) use wish::{Own, Wish, wishes, without_certificate};
 
 /// What a listener takes.
 #[derive(Clone)]
-pub enum Security {
+pub(crate) enum Security {
     /// Nothing encrypted.
     Plain,
     /// Nothing in the clear.
@@ -37,7 +38,7 @@ pub enum Security {
 
 /// What is known of the client of an encrypted connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Secured {
+pub(crate) struct Secured {
     /// The CN of the certificate that it showed and that was verified; None: it showed none, or one without.
-    pub common_name: Option<std::sync::Arc<str>>,
+    pub(crate) common_name: Option<std::sync::Arc<str>>,
 }

@@ -6,8 +6,11 @@
 mod der;
 mod jwt;
 mod key;
+mod refused;
 #[cfg(test)]
 mod signed;
+
+pub(crate) use refused::Refused;
 
 use node::{Secret, Who};
 use ring::rand::{SecureRandom, SystemRandom};
@@ -25,7 +28,7 @@ const SIMPLE: usize = 16;
 const LONGEST_SIMPLE: usize = SIMPLE + 1 + 20;
 
 /// How this member makes tokens and reads them.
-pub enum Tokens {
+pub(crate) enum Tokens {
     Simple,
     Jwt(Box<jwt::Jwt>),
     /// `--auth-token=`: nobody can log in.
@@ -47,27 +50,27 @@ impl Tokens {
     ///
     /// # Errors
     /// What is wrong with it, or with a key file that it names.
-    pub fn new(text: &str) -> Result<Tokens, String> {
+    pub(crate) fn new(text: &str) -> Result<Tokens, Refused> {
         let mut parts = text.split(',');
         let kind = parts.next().unwrap_or_default();
         let mut options = BTreeMap::new();
         for part in parts {
             let pair = part.split_once('=').filter(|(_, value)| !value.contains('='));
-            let (name, value) = pair.ok_or_else(|| format!("auth: invalid auth options ({part:?})"))?;
+            let (name, value) = pair.ok_or_else(|| Refused::Options(format!("{part:?}")))?;
             if options.insert(name, value).is_some() {
-                return Err(format!("auth: invalid auth options ({name} is given twice)"));
+                return Err(Refused::Options(format!("{name} is given twice")));
             }
         }
         match kind {
             "simple" => Ok(Tokens::Simple),
             "jwt" => jwt::Jwt::new(&options).map(|jwt| Tokens::Jwt(Box::new(jwt))),
             "" => Ok(Tokens::None),
-            other => Err(format!("auth: invalid auth options (unknown type {other:?})")),
+            other => Err(Refused::Options(format!("unknown type {other:?}"))),
         }
     }
 
     /// The random part of a simple token; empty for other kinds.
-    pub fn draw(&self) -> String {
+    pub(crate) fn draw(&self) -> String {
         match self {
             Tokens::Simple => simple(),
             Tokens::Jwt(_) | Tokens::None => String::new(),
@@ -78,16 +81,16 @@ impl Tokens {
     ///
     /// # Errors
     /// This member has no key to sign with.
-    pub fn issue(&self, user: &str, drawn: &str, index: u64, revision: u64) -> Result<String, String> {
+    pub(crate) fn issue(&self, user: &str, drawn: &str, index: u64, revision: u64) -> Result<String, Refused> {
         match self {
             Tokens::Simple => Ok(format!("{drawn}.{index}")),
             Tokens::Jwt(jwt) => jwt.sign(user, revision, now()),
-            Tokens::None => Err("auth: authentication failed, invalid user ID or password".into()),
+            Tokens::None => Err(Refused::NoTokens),
         }
     }
 
     /// Who shows this token.
-    pub fn read(&self, token: &str) -> Who {
+    pub(crate) fn read(&self, token: &str) -> Who {
         if token.len() > LONGEST {
             return Who::Invalid;
         }
@@ -144,7 +147,7 @@ mod tests {
         assert!(matches!(Tokens::new("simple,a=b"), Ok(Tokens::Simple)));
         assert!(matches!(Tokens::new(""), Ok(Tokens::None)));
         for wrong in ["jwt", "x", "jwt,a", "jwt,a=b=c", "jwt,ttl=1m,ttl=2m", "jwt,sign-method=none,priv-key=x"] {
-            let error = Tokens::new(wrong).unwrap_err();
+            let error = Tokens::new(wrong).unwrap_err().to_string();
             assert!(error.starts_with("auth: "), "{wrong}: {error}");
         }
     }

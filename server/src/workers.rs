@@ -4,9 +4,9 @@
 
 use crate::budgets::{Budgets, Depth};
 use crate::core::CoreEnd;
-use crate::edge::Edge;
 use crate::intake::Intake;
 use crate::log;
+use crate::transport::Edge;
 use disk::{Files, Log};
 use node::queue::{JobQueue, Queued};
 use node::work::{self, Ran, Whose};
@@ -51,7 +51,7 @@ impl<J: Send + 'static> Worker<J> {
 
 /// The three threads. Their queues need no bound of their own: the node has a bounded
 /// number of jobs in flight and waits for their reports.
-pub struct Workers {
+pub(crate) struct Workers {
     log: Worker<LogJob>,
     reader: Worker<ReadJob>,
     background: Worker<BackgroundJob>,
@@ -59,7 +59,13 @@ pub struct Workers {
 }
 
 impl Workers {
-    pub fn start(edge: &Edge, end: &CoreEnd, files: Arc<dyn Files>, whose: Whose, mut log: Log) -> io::Result<Workers> {
+    pub(crate) fn start(
+        edge: &Edge,
+        end: &CoreEnd,
+        files: Arc<dyn Files>,
+        whose: Whose,
+        mut log: Log,
+    ) -> io::Result<Workers> {
         let shared = end.shared.clone();
         let flushes = edge.metrics().wal_fsync.clone();
         let wal = Worker::start("log", move |jobs| {
@@ -86,7 +92,7 @@ impl Workers {
         Ok(Workers { log: wal, reader, background, budgets: end.shared.budgets.clone() })
     }
 
-    pub fn submit(&self, job: JobId, work: Job) {
+    pub(crate) fn submit(&self, job: JobId, work: Job) {
         match work {
             Job::Log(work) => self.log.submit(&self.budgets.jobs_log, job, work),
             Job::Read(work) => self.reader.submit(&self.budgets.jobs_reader, job, work),
@@ -95,7 +101,7 @@ impl Workers {
     }
 
     /// Lets the threads finish what was submitted and waits for them.
-    pub fn finish(self) {
+    pub(crate) fn finish(self) {
         for thread in [self.log.close(), self.reader.close(), self.background.close()] {
             let _ = thread.join();
         }

@@ -15,13 +15,21 @@ const MARKS: u64 = 3;
 /// Between two tries to let it lead.
 const LEAD_AGAIN: Time = SECOND;
 
+/// A life of a member that is looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Looked {
+    /// Which of its lives; 0: none yet.
+    life: u64,
+    /// What it had applied when it began to serve.
+    applied: u64,
+}
+
 /// A state that differs, and what became of it.
 #[derive(Debug)]
 pub(crate) struct Differing {
     /// It is asked to lead, and when next.
     leads: Option<Time>,
-    /// The life that is looked at, and what it had applied when it began to serve.
-    life: (u64, u64),
+    looked: Looked,
     /// All members have digests enough since then.
     compared: Option<Time>,
     found: Option<Time>,
@@ -29,7 +37,7 @@ pub(crate) struct Differing {
 
 impl Differing {
     pub(crate) fn new(leads: bool) -> Differing {
-        Differing { leads: leads.then_some(0), life: (0, 0), compared: None, found: None }
+        Differing { leads: leads.then_some(0), looked: Looked::default(), compared: None, found: None }
     }
 }
 
@@ -107,13 +115,13 @@ impl Sim {
             // It has another member's state, or has none yet.
             return;
         }
-        if differing.life.0 != number {
-            (differing.life, differing.compared) = ((number, applied), None);
+        if differing.looked.life != number {
+            (differing.looked, differing.compared) = (Looked { life: number, applied }, None);
         }
         self.let_it_lead(who, leads, differing);
         let every = self.plan.digest_every;
         let all = self.members.iter().map(|m| m.up.as_ref().map_or(0, |life| life.status.applied));
-        let marks = (all.min().unwrap_or(0) / every).saturating_sub(differing.life.1 / every);
+        let marks = (all.min().unwrap_or(0) / every).saturating_sub(differing.looked.applied / every);
         if marks < MARKS {
             return;
         }
@@ -122,7 +130,7 @@ impl Sim {
             let text = format!(
                 "m{} differs, all members have {marks} digests behind entry {} for {} ms, and it goes on serving",
                 who + 1,
-                differing.life.1,
+                differing.looked.applied,
                 (now - since) / MS
             );
             self.fail("H-3", text);

@@ -222,7 +222,7 @@ impl Store {
         self.assert_next(at);
         let halt = |reason: String| Halt { index: at.index, reason };
         if let Some(record) = fetched {
-            self.take_fetched(record).map_err(halt)?;
+            self.take_fetched(at.index, record)?;
         }
         let envelope = command::decode(data).map_err(|malformed| halt(malformed.to_string()))?;
         let clock = self.lease_clock.max(envelope.lease_clock.unwrap_or(0));
@@ -258,9 +258,10 @@ impl Store {
         self.fetched.clear();
     }
 
-    fn take_fetched(&mut self, record: &Bytes) -> Result<(), String> {
+    /// The record that entry `index` waits for.
+    fn take_fetched(&mut self, index: u64, record: &Bytes) -> Result<(), Halt> {
         let handle = self.asked.take().expect("a record comes after it was asked for");
-        let damaged = |what: String| format!("record {handle:?}: {what}");
+        let damaged = |what: String| Halt { index, reason: format!("record {handle:?}: {what}") };
         crate::record::open(record).map_err(|damage| damaged(damage.to_string()))?;
         if record.len() != handle.len as usize {
             return Err(damaged(format!("{} bytes", record.len())));

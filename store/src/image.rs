@@ -312,8 +312,8 @@ impl Loader {
     /// Takes every whole block at the front; how many bytes that were.
     fn blocks(&mut self, bytes: &[u8]) -> Result<usize, Damage> {
         let mut at = 0;
-        while let Some(block) = whole_block(&bytes[at..]).map_err(|what| self.damage(what))? {
-            let (keys, payload) = open_block(block).map_err(|what| self.damage(what))?;
+        while let Some(block) = whole_block(&bytes[at..]).map_err(|Malformed(what)| self.damage(what))? {
+            let (keys, payload) = open_block(block).map_err(|Malformed(what)| self.damage(what))?;
             self.keys_of(keys, payload)?;
             at += block.len();
             self.offset += block.len() as u64;
@@ -347,7 +347,7 @@ impl Loader {
         }
         let mut reader = Varints::new(payload);
         if keys == END {
-            let total = reader.next().map_err(|what| self.damage(what))?;
+            let total = reader.next().map_err(|Malformed(what)| self.damage(what))?;
             self.ended = true;
             return if total == self.keys && reader.rest.is_empty() {
                 Ok(())
@@ -356,7 +356,7 @@ impl Loader {
             };
         }
         for _ in 0..keys {
-            self.row(&mut reader).map_err(|what| self.damage(what))?;
+            self.row(&mut reader).map_err(|Malformed(what)| self.damage(what))?;
         }
         if !reader.rest.is_empty() {
             return Err(self.damage("bytes behind the last key of a block".into()));
@@ -364,23 +364,23 @@ impl Loader {
         Ok(())
     }
 
-    fn row(&mut self, reader: &mut Varints) -> Result<(), String> {
+    fn row(&mut self, reader: &mut Varints) -> Result<(), Malformed> {
         let key = reader.row(&mut self.versions)?;
         let shared = common_prefix(&self.last_key, key);
         if self.keys > 0 && self.last_key.get(shared) >= key.get(shared) {
-            return Err("keys do not ascend".into());
+            return Err(Malformed::new("keys do not ascend"));
         }
         let latest = *self.versions.last().expect("a row has a version");
         if !self.versions.is_sorted_by(|a, b| a.rev() < b.rev()) || latest.main > self.store.revision {
-            return Err("versions do not ascend up to the revision".into());
+            return Err(Malformed::new("versions do not ascend up to the revision"));
         }
         for Version { handle, .. } in &self.versions {
             if !self.store.tail.counted(*handle) {
-                return Err(format!("{handle:?} lies in no segment of the head"));
+                return Err(Malformed(format!("{handle:?} lies in no segment of the head")));
             }
         }
         if !self.store.leases.load_key(key, latest.lease) {
-            return Err(format!("a key on lease {:x}, which the head does not have", latest.lease));
+            return Err(Malformed(format!("a key on lease {:x}, which the head does not have", latest.lease)));
         }
         self.store.keys.load(key, shared, &self.versions);
         self.last_key.truncate(shared);
@@ -395,21 +395,21 @@ fn le32(bytes: &[u8]) -> u32 {
 }
 
 /// The first block, if all of it is there.
-pub(crate) fn whole_block(bytes: &[u8]) -> Result<Option<&[u8]>, String> {
+pub(crate) fn whole_block(bytes: &[u8]) -> Result<Option<&[u8]>, Malformed> {
     if bytes.len() < BLOCK_HEADER {
         return Ok(None);
     }
     let len = le32(&bytes[4..]) as usize;
     if len > BLOCK_LIMIT {
-        return Err(format!("a block of {len} bytes"));
+        return Err(Malformed(format!("a block of {len} bytes")));
     }
     Ok(bytes.get(..BLOCK_HEADER + len))
 }
 
-pub(crate) fn open_block(block: &[u8]) -> Result<(u32, &[u8]), String> {
+pub(crate) fn open_block(block: &[u8]) -> Result<(u32, &[u8]), Malformed> {
     let (stored, computed) = (le32(block), crc32c::crc32c(&block[4..]));
     if stored != computed {
-        return Err(format!("block checksum {stored:08x}, computed {computed:08x}"));
+        return Err(Malformed(format!("block checksum {stored:08x}, computed {computed:08x}")));
     }
     Ok((le32(&block[8..]), &block[BLOCK_HEADER..]))
 }
@@ -423,48 +423,48 @@ impl<'a> Varints<'a> {
         Varints { rest: bytes }
     }
 
-    pub(crate) fn next(&mut self) -> Result<u64, String> {
-        let (value, used) = read_varint(self.rest).map_err(|malformed| malformed.0)?;
+    pub(crate) fn next(&mut self) -> Result<u64, Malformed> {
+        let (value, used) = read_varint(self.rest)?;
         self.rest = &self.rest[used..];
         Ok(value)
     }
 
-    fn int(&mut self) -> Result<i64, String> {
+    fn int(&mut self) -> Result<i64, Malformed> {
         Ok(self.next()? as i64)
     }
 
-    fn small(&mut self) -> Result<u32, String> {
-        u32::try_from(self.next()?).map_err(|_| "a number above 32 bits".into())
+    fn small(&mut self) -> Result<u32, Malformed> {
+        u32::try_from(self.next()?).map_err(|_| Malformed::new("a number above 32 bits"))
     }
 
-    fn version(&mut self) -> Result<Version, String> {
+    fn version(&mut self) -> Result<Version, Malformed> {
         let (main, sub) = (self.int()?, self.small()?);
         let (create, version, lease) = (self.int()?, self.int()?, self.int()?);
         let (segment, offset, len) = (self.small()?, self.small()?, self.small()?);
         let put = main > 1 && (1..=main).contains(&create) && version > 0;
         let tombstone = main > 1 && create == 0 && version == 0 && lease == 0;
         if !(put || tombstone) {
-            return Err(format!("an impossible version {main}.{sub}"));
+            return Err(Malformed(format!("an impossible version {main}.{sub}")));
         }
         Ok(Version { main, create, version, lease, sub, handle: Handle { segment, offset, len } })
     }
 
     /// A key; its versions take the place of what is in `versions`.
-    fn row(&mut self, versions: &mut Vec<Version>) -> Result<&'a [u8], String> {
+    fn row(&mut self, versions: &mut Vec<Version>) -> Result<&'a [u8], Malformed> {
         let len = self.next()?;
         let len = usize::try_from(len).ok().filter(|len| *len <= self.rest.len());
-        let (key, rest) = self.rest.split_at(len.ok_or("a key is cut short")?);
+        let (key, rest) = self.rest.split_at(len.ok_or_else(|| Malformed::new("a key is cut short"))?);
         self.rest = rest;
         let count = self.next()?;
         if count == 0 {
-            return Err("a key without versions".into());
+            return Err(Malformed::new("a key without versions"));
         }
         versions.clear();
         for _ in 0..count {
             let version = self.version()?;
             let least = crate::record::HEADER + version.without_value(key).encoded_len();
             if (version.handle.len as usize) < least {
-                return Err("a record too short for its key".into());
+                return Err(Malformed::new("a record too short for its key"));
             }
             versions.push(version);
         }

@@ -1,6 +1,7 @@
 //! Verifies the rows of an image without building anything of them.
 
 use crate::image::{END, Varints, open_block, whole_block};
+use crate::protobuf::Malformed;
 use crate::record::Damage;
 
 /// Takes whole blocks in their order, then says whether they are all.
@@ -18,9 +19,9 @@ impl RowsCheck {
     pub fn blocks(&mut self, bytes: &[u8]) -> Result<(), Damage> {
         let mut at = 0;
         loop {
-            let wrong = |what: String| Damage::new(at as u64, what);
+            let wrong = |Malformed(what)| Damage::new(at as u64, what);
             let block = whole_block(&bytes[at..]).map_err(wrong)?;
-            let block = block.ok_or_else(|| wrong("a block is cut short".into()))?;
+            let block = block.ok_or_else(|| wrong(Malformed::new("a block is cut short")))?;
             self.block(block).map_err(wrong)?;
             at += block.len();
             if at == bytes.len() {
@@ -29,9 +30,9 @@ impl RowsCheck {
         }
     }
 
-    fn block(&mut self, block: &[u8]) -> Result<(), String> {
+    fn block(&mut self, block: &[u8]) -> Result<(), Malformed> {
         if self.ended {
-            return Err("a block behind the end".into());
+            return Err(Malformed::new("a block behind the end"));
         }
         let (keys, payload) = open_block(block)?;
         if keys != END {
@@ -41,7 +42,7 @@ impl RowsCheck {
         self.ended = true;
         match Varints::new(payload).next()? {
             total if total == self.keys => Ok(()),
-            total => Err(format!("{} keys where the end says {total}", self.keys)),
+            total => Err(Malformed(format!("{} keys where the end says {total}", self.keys))),
         }
     }
 

@@ -13,12 +13,12 @@ pub fn founding(name: &str, cluster: &str, token: &str, advertised: &str) -> Res
     }
     let advertised: Vec<String> = advertised.split(',').map(url).collect::<Result<_, _>>()?;
     let members = members.iter().map(|(name, url)| (*name, &url[..]));
-    founding::founding(name, members, token, &advertised).map_err(Failure::new)
+    founding::founding(name, members, token, &advertised).map_err(|mismatch| Failure::new(mismatch.to_string()))
 }
 
 /// The text is kept as written: ids are computed from it.
 fn url(text: &str) -> Result<String, Failure> {
-    Url::parse(text).map(|url| url.text).map_err(Failure::new)
+    Url::parse(text).map(|url| url.text).map_err(|bad| Failure::new(bad.to_string()))
 }
 
 #[cfg(test)]

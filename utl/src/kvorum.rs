@@ -30,7 +30,7 @@ pub fn open(path: &Path) -> Result<Directory, Failure> {
     let path_text = path.display().to_string();
     let named = |what: String| Failure::new(format!("{path_text}: {what}"));
     let frozen = Frozen::open(path).map_err(|error| named(go_text(&error)))?;
-    let identity = match identity::find(&frozen).map_err(named)? {
+    let identity = match identity::find(&frozen).map_err(|why| named(why.to_string()))? {
         Found::Ready(identity) => identity,
         Found::Founding(_) => return Err(named("its founding was not finished: there is nothing in it".into())),
         Found::Empty => return Err(named("an empty directory".into())),

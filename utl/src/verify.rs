@@ -150,15 +150,14 @@ impl Verify {
             }
             Ok(Found::Empty) => refused("an empty directory"),
             Ok(Found::Founding(_)) => refused("its founding was not finished: there is nothing in it"),
-            Err(why) if self.files.open(identity::FILE, How::Read).is_err() && !why.contains("damaged") => {
-                refused(&why)
+            Err(why) if !why.is_damage() && self.files.open(identity::FILE, How::Read).is_err() => {
+                refused(&why.to_string())
             }
             Err(why) => {
-                let what = why.trim_start_matches("identity at byte 0: ").trim_start_matches("damaged: ").to_string();
                 let remark = "a start with peers writes it anew, if --initial-cluster and the other files say the same";
                 let head = identity::from_other_files(&*self.files).map(|id| startover::known_head(&*self.files, id));
                 let peers = matches!(head, Some(Ok(Some(head))) if head.conf.voters.len() > 1);
-                self.damage(identity::FILE, 0, what, peers.then_some(remark));
+                self.damage(identity::FILE, 0, why.what(), peers.then_some(remark));
                 Ok(None)
             }
         }

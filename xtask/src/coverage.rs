@@ -11,12 +11,10 @@ mod reasons;
 
 use crate::peers::workspace;
 use anyhow::{Context, Result, bail, ensure};
+use lines::FLOORS;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Percent of the lines that are to be reached.
-const GOAL: f64 = 95.0;
-const FLOORS: [&str; 5] = ["bolt", "consensus", "store", "disk", "node"];
 const PAGE: &str = "docs/coverage.md";
 /// Set where cargo starts this program as the compiler.
 const COMPILER: &str = "XTASK_COVERAGE_COMPILER";

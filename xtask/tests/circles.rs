@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use syn::visit::{self, Visit};
 
 /// Crates whose files name one another in one direction.
-const STRAIGHT: [&str; 5] = ["bench", "cobra", "ctl", "testkit", "utl"];
+const STRAIGHT: [&str; 8] = ["bench", "cobra", "ctl", "testkit", "tls", "utl", "wire", "xtask"];
 
 /// `a::b` as `["a", "b"]`; the root is empty.
 type Module = Vec<String>;

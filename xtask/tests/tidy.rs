@@ -164,8 +164,8 @@ fn no_crate_or_module_without_an_owner() {
 }
 
 /// What every part of a member may use. Among themselves these have their own order.
-const NODE_GROUND: [&str; 10] =
-    ["config", "frame", "ground", "io", "jobs", "permit", "queue", "scan", "work", "writing"];
+const NODE_GROUND: [&str; 11] =
+    ["config", "frame", "ground", "io", "jobs", "pace", "permit", "queue", "scan", "work", "writing"];
 
 /// Files of `node/src` that put parts together, or stand beside the member. Every other file is a part.
 const NODE_WHOLE: [&str; 5] = ["lib", "member", "offline", "recover", "watch"];
@@ -198,6 +198,19 @@ fn parts_of_a_member_know_the_ground_alone() {
         }
     }
     assert!(parts > 10, "the parts have moved: {parts} files");
+}
+
+/// Of the edge, what carries a call knows what serves it through one table.
+#[test]
+fn the_transport_knows_no_service() {
+    let files = rust_files("server/src/transport");
+    assert!(files.len() > 5, "the transport has moved: {} files", files.len());
+    for (path, text) in files {
+        let code: Vec<&str> = product(&text).map(|(_, line)| line).collect();
+        for named in code.join("\n").split("services::").skip(1) {
+            assert!(named.starts_with("table"), "{}: it names a service, not the table", path.display());
+        }
+    }
 }
 
 #[test]

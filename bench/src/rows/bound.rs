@@ -3,6 +3,7 @@
 
 use crate::args::Target;
 use crate::drive::{Latencies, latencies};
+use crate::failure::Failure;
 use crate::report::{Latency, Report};
 use crate::run::finish;
 use std::fs::File;
@@ -18,11 +19,11 @@ const BLOCK: usize = 4096;
 ///
 /// # Errors
 /// If the disk or loopback refuses.
-pub fn bound(target: &Target) -> Result<bool, String> {
+pub fn bound(target: &Target) -> Result<bool, Failure> {
     let each = target.run / 2;
-    let echo = echoes(each).map_err(|e| format!("loopback: {e}"))?;
+    let echo = echoes(each).map_err(|e| Failure::of("loopback", e))?;
     let folder = target.disk.clone().unwrap_or_else(std::env::temp_dir);
-    let flushes = flushes(&folder, each).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let flushes = flushes(&folder, each).map_err(|e| Failure::of(folder.display().to_string(), e))?;
     let mut report = Report {
         row: "bound".into(),
         what: format!(

@@ -5,6 +5,7 @@ use super::unary::{Puts, history};
 use crate::args::Load;
 use crate::call::Caller;
 use crate::drive::{Live, drive};
+use crate::failure::Failure;
 use crate::message;
 use crate::report::Latency;
 use crate::run::{Row, add_costs, finish, report_of};
@@ -13,7 +14,7 @@ use wire::Rpc;
 
 /// # Errors
 /// If the run cannot begin.
-pub fn compact(load: &Load, revisions: u64) -> Result<bool, String> {
+pub fn compact(load: &Load, revisions: u64) -> Result<bool, Failure> {
     history(load, revisions)?;
     let plan = load.plan()?;
     let watched = load.target.watched();
@@ -31,7 +32,7 @@ pub fn compact(load: &Load, revisions: u64) -> Result<bool, String> {
         let physical = compact_call(&mut caller, revision, true)?;
         let until = until.expect("a run of a fixed time");
         std::thread::sleep(until.saturating_duration_since(Instant::now()));
-        Ok::<_, String>((before, watched.sample(), logical, physical))
+        Ok::<_, Failure>((before, watched.sample(), logical, physical))
     })?;
     let (before, after, logical, physical) = outcome?;
     let what = format!("puts of {} B while {revisions} revisions are compacted", load.value_size);
@@ -55,7 +56,7 @@ pub fn compact(load: &Load, revisions: u64) -> Result<bool, String> {
 }
 
 /// Milliseconds that the call took.
-fn compact_call(caller: &mut Caller, revision: i64, physical: bool) -> Result<f64, String> {
+fn compact_call(caller: &mut Caller, revision: i64, physical: bool) -> Result<f64, Failure> {
     let mut request = Vec::new();
     message::number(&mut request, 1, revision);
     message::number(&mut request, 2, i64::from(physical));

@@ -5,6 +5,7 @@ use super::unary::Puts;
 use super::watchers::{Told, Watch, Watchers};
 use crate::args::Load;
 use crate::drive::{Live, Plan, Seen, Source, drive, latencies, thread_cpu};
+use crate::failure::Failure;
 use crate::h2::{Begin, Event};
 use crate::message;
 use crate::net::Net;
@@ -54,14 +55,14 @@ impl Source for Grants {
 ///
 /// # Errors
 /// Says how many calls failed, and why.
-fn grant(load: &Load, clients: u32, leases: u64, ttl: i64, keys: bool) -> Result<(), String> {
+fn grant(load: &Load, clients: u32, leases: u64, ttl: i64, keys: bool) -> Result<(), Failure> {
     let mut load = load.clone();
     (load.clients, load.conns, load.rate, load.target.threads) = (clients, None, None, 1);
     let plan = Plan { total: Some(leases), warm_up: Duration::ZERO, ..load.plan()? };
     for keys in [false, true].into_iter().take(1 + usize::from(keys)) {
         let (seen, ..) = drive(&plan, vec![Grants { next: 0, ttl, keys }], &Live::default(), |_, _| ())?;
         if let Some((what, count)) = seen.errors.first_key_value() {
-            return Err(format!("{}: {count} x {what}", if keys { "keys of leases" } else { "granting" }));
+            return Err(format!("{}: {count} x {what}", if keys { "keys of leases" } else { "granting" }).into());
         }
     }
     Ok(())
@@ -69,19 +70,19 @@ fn grant(load: &Load, clients: u32, leases: u64, ttl: i64, keys: bool) -> Result
 
 /// # Errors
 /// If the run cannot begin, or the time to live is too short for this machine.
-pub fn expire(load: &Load, leases: u64, ttl: i64) -> Result<bool, String> {
+pub fn expire(load: &Load, leases: u64, ttl: i64) -> Result<bool, Failure> {
     let begin = Instant::now();
     grant(load, 256, leases, ttl, true)?;
     let watch = Watch { prefix: LEASED, count: 1, conns: 1, from_revision: 0 };
     let mut watcher = Watchers::open(load.target.dial()?, &watch)?;
     let limit = Duration::from_secs(u64::try_from(ttl).map_err(|_| "--ttl must be above 0")?);
     if begin.elapsed() + Duration::from_secs(1) > limit {
-        return Err(format!("granting {leases} leases took {:?}: give a longer --ttl", begin.elapsed()));
+        return Err(format!("granting {leases} leases took {:?}: give a longer --ttl", begin.elapsed()).into());
     }
     let renewed = renew_all(load, leases)?;
     let due = renewed.first + limit;
     if Instant::now() + BEFORE > due {
-        return Err(format!("renewing {leases} leases took {:?}: give a longer --ttl", renewed.first.elapsed()));
+        return Err(format!("renewing {leases} leases took {:?}: give a longer --ttl", renewed.first.elapsed()).into());
     }
     // The window begins before the first lease is due: nothing of what it costs is missed.
     let mut plan = load.plan()?;
@@ -143,7 +144,7 @@ struct Renewed {
 }
 
 /// One renewal of each lease, all at once on a few streams.
-fn renew_all(load: &Load, leases: u64) -> Result<Renewed, String> {
+fn renew_all(load: &Load, leases: u64) -> Result<Renewed, Failure> {
     const STREAMS: u64 = 16;
     let mut net = Net::connect(load.target.dial()?, STREAMS as usize)?;
     let first = Instant::now();
@@ -173,8 +174,8 @@ fn renew_all(load: &Load, leases: u64) -> Result<Renewed, String> {
         });
     }
     match failed {
-        Some(text) => Err(format!("renewing: {text}")),
-        None if renewed < leases => Err(format!("{renewed} of {leases} leases were renewed, {gone} had ended")),
+        Some(text) => Err(format!("renewing: {text}").into()),
+        None if renewed < leases => Err(format!("{renewed} of {leases} leases were renewed, {gone} had ended").into()),
         None => Ok(Renewed { first, last }),
     }
 }
@@ -183,7 +184,7 @@ fn renew_all(load: &Load, leases: u64) -> Result<Renewed, String> {
 ///
 /// # Errors
 /// If the run cannot begin.
-pub fn keep_alive(load: &Load) -> Result<bool, String> {
+pub fn keep_alive(load: &Load) -> Result<bool, Failure> {
     let mut plan = load.plan()?;
     (plan.threads, plan.rate) = (1, None);
     grant(load, plan.clients.min(256), u64::from(plan.clients), 600, false)?;

@@ -4,6 +4,7 @@ use super::keys::{end_of, key};
 use super::unary::prepare;
 use crate::args::Load;
 use crate::drive::{Latencies, Source, latencies};
+use crate::failure::Failure;
 use crate::message::{self, Fields, Range, Value};
 use crate::run::{Row, measured_with};
 use std::time::Instant;
@@ -94,7 +95,7 @@ impl Source for Lists {
 
 /// # Errors
 /// If the run cannot begin.
-pub fn list(load: &Load, way: Way, total: Option<u64>) -> Result<bool, String> {
+pub fn list(load: &Load, way: Way, total: Option<u64>) -> Result<bool, Failure> {
     let what = match way {
         Way::Whole => format!("list of {} keys in one answer", load.keys),
         Way::Pages(limit) => format!("list of {} keys by pages of {limit}", load.keys),

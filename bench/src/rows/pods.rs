@@ -7,6 +7,7 @@ use super::watchers::{Watch, Watchers};
 use crate::args::Load;
 use crate::call::Caller;
 use crate::drive::{Live, Source, drive};
+use crate::failure::Failure;
 use crate::message;
 use crate::run::{Progress, Row, finish, report_of};
 use wire::Rpc;
@@ -65,9 +66,9 @@ impl Source for Pods {
 
 /// # Errors
 /// If the run cannot begin.
-pub fn pods(load: &Load, fan: FanOut) -> Result<bool, String> {
+pub fn pods(load: &Load, fan: FanOut) -> Result<bool, Failure> {
     if load.value_size < STAMP {
-        return Err(format!("--value-size must be at least {STAMP}: the value carries when it was sent"));
+        return Err(format!("--value-size must be at least {STAMP}: the value carries when it was sent").into());
     }
     let plan = load.plan()?;
     let watched = load.target.watched();

@@ -1,13 +1,14 @@
 //! A server that has nothing to do.
 
 use crate::args::Target;
+use crate::failure::Failure;
 use crate::report::Report;
 use crate::run::{Progress, add_costs, finish};
 use std::time::Instant;
 
 /// # Errors
 /// If a process is not there.
-pub fn idle(target: &Target) -> Result<bool, String> {
+pub fn idle(target: &Target) -> Result<bool, Failure> {
     let watched = target.watched();
     if watched.pids.is_empty() {
         return Err("--pid is needed: what is measured is a process".into());

@@ -3,6 +3,7 @@
 use super::keys::{Keys, STAMP, key, noise, stamp};
 use crate::args::{Load, Order};
 use crate::drive::{Plan, Source};
+use crate::failure::Failure;
 use crate::message::{self, Range};
 use crate::run::{Row, measured};
 use wire::Rpc;
@@ -118,7 +119,7 @@ impl Source for Swaps {
 
 /// # Errors
 /// If the run cannot begin.
-pub fn put(load: &Load) -> Result<bool, String> {
+pub fn put(load: &Load) -> Result<bool, Failure> {
     let what = format!("put {} B over {} keys", load.value_size, load.keys);
     let sources = (0..load.target.threads).map(|thread| Puts::new(load, thread)).collect();
     prepare(load)?;
@@ -127,7 +128,7 @@ pub fn put(load: &Load) -> Result<bool, String> {
 
 /// # Errors
 /// If the run cannot begin.
-pub fn get(load: &Load, serializable: bool) -> Result<bool, String> {
+pub fn get(load: &Load, serializable: bool) -> Result<bool, Failure> {
     let kind = if serializable { "serialisable" } else { "linearisable" };
     let what = format!("{kind} get of {} B over {} keys", load.value_size, load.keys);
     let source =
@@ -139,7 +140,7 @@ pub fn get(load: &Load, serializable: bool) -> Result<bool, String> {
 
 /// # Errors
 /// If the run cannot begin.
-pub fn swap(load: &Load) -> Result<bool, String> {
+pub fn swap(load: &Load) -> Result<bool, Failure> {
     let what = format!("compare-and-swap of {} B over {} keys", load.value_size, load.keys);
     let plan = load.plan()?;
     let threads = plan.threads;
@@ -169,7 +170,7 @@ pub fn swap(load: &Load) -> Result<bool, String> {
 
 /// # Errors
 /// If the run cannot begin.
-pub fn fill(load: &Load) -> Result<bool, String> {
+pub fn fill(load: &Load) -> Result<bool, Failure> {
     let (plan, sources) = filling(load)?;
     let what = format!("put each of {} keys once, {} B", load.keys, load.value_size);
     measured(&Row { name: "fill", what, target: &load.target }, &plan, sources)
@@ -179,7 +180,7 @@ pub fn fill(load: &Load) -> Result<bool, String> {
 ///
 /// # Errors
 /// If a put fails.
-pub fn prepare(load: &Load) -> Result<(), String> {
+pub fn prepare(load: &Load) -> Result<(), Failure> {
     if !load.fill {
         return Ok(());
     }
@@ -187,12 +188,12 @@ pub fn prepare(load: &Load) -> Result<(), String> {
     let live = crate::drive::Live::default();
     let (seen, ..) = crate::drive::drive(&plan, sources, &live, |_, _| ())?;
     match seen.errors.first_key_value() {
-        Some((what, count)) => Err(format!("filling: {count} x {what}")),
+        Some((what, count)) => Err(format!("filling: {count} x {what}").into()),
         None => Ok(()),
     }
 }
 
-fn filling(load: &Load) -> Result<(Plan, Vec<Puts>), String> {
+fn filling(load: &Load) -> Result<(Plan, Vec<Puts>), Failure> {
     let load = Load { order: Order::Sequential, clients: load.clients.max(256), rate: None, ..load.clone() };
     let plan = Plan { total: Some(load.keys), warm_up: std::time::Duration::ZERO, ..load.plan()? };
     let sources = (0..load.target.threads).map(|thread| Puts::new(&load, thread)).collect();
@@ -203,13 +204,13 @@ fn filling(load: &Load) -> Result<(Plan, Vec<Puts>), String> {
 ///
 /// # Errors
 /// If a put fails.
-pub fn history(load: &Load, revisions: u64) -> Result<(), String> {
+pub fn history(load: &Load, revisions: u64) -> Result<(), Failure> {
     let load = Load { order: Order::Sequential, clients: 256, rate: None, conns: None, ..load.clone() };
     let plan = Plan { total: Some(revisions), warm_up: std::time::Duration::ZERO, ..load.plan()? };
     let sources: Vec<Puts> = (0..plan.threads).map(|thread| Puts::new(&load, thread)).collect();
     let (seen, ..) = crate::drive::drive(&plan, sources, &crate::drive::Live::default(), |_, _| ())?;
     match seen.errors.first_key_value() {
-        Some((what, count)) => Err(format!("writing history: {count} x {what}")),
+        Some((what, count)) => Err(format!("writing history: {count} x {what}").into()),
         None => Ok(()),
     }
 }

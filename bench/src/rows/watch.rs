@@ -6,6 +6,7 @@ use super::watchers::{Watch, Watchers, Within};
 use crate::args::Load;
 use crate::call::Caller;
 use crate::drive::{Live, drive};
+use crate::failure::Failure;
 use crate::report::{Latency, Report};
 use crate::run::{Progress, Row, add_costs, finish, report_of};
 use std::time::{Duration, Instant};
@@ -24,9 +25,9 @@ pub struct FanOut {
 
 /// # Errors
 /// If the run cannot begin.
-pub fn fan_out(load: &Load, fan: FanOut) -> Result<bool, String> {
+pub fn fan_out(load: &Load, fan: FanOut) -> Result<bool, Failure> {
     if load.value_size < STAMP {
-        return Err(format!("--value-size must be at least {STAMP}: the value carries when it was sent"));
+        return Err(format!("--value-size must be at least {STAMP}: the value carries when it was sent").into());
     }
     let watched = load.target.watched();
     let unwatched = watched.sample()?;
@@ -64,7 +65,7 @@ pub fn fan_out(load: &Load, fan: FanOut) -> Result<bool, String> {
 pub fn add_watchers(report: &mut Report, watchers: &Watchers, within: Within, missing: u64) {
     match within.before {
         Ok(before) => add_costs(report, &before, within.after),
-        Err(error) => report.remarks.push(error),
+        Err(error) => report.remarks.push(error.to_string()),
     }
     if missing > 0 {
         report.errors.insert("events that a watcher was not told".into(), missing);
@@ -101,7 +102,7 @@ pub fn add_lag(report: &mut Report, watchers: &Watchers) {
 }
 
 /// Watchers with the smallest window, each on a connection with nine others, that read nothing.
-fn slow_watchers(load: &Load, count: u64) -> Result<Option<Watchers>, String> {
+fn slow_watchers(load: &Load, count: u64) -> Result<Option<Watchers>, Failure> {
     if count == 0 {
         return Ok(None);
     }
@@ -118,7 +119,7 @@ fn slow_watchers(load: &Load, count: u64) -> Result<Option<Watchers>, String> {
 ///
 /// # Errors
 /// If the run cannot begin.
-pub fn resume(load: &Load, fan: FanOut, history: u64) -> Result<bool, String> {
+pub fn resume(load: &Load, fan: FanOut, history: u64) -> Result<bool, Failure> {
     let mut caller = Caller::connect(load.target.dial()?)?;
     let first = caller.revision()? + 1;
     write_history(load, history)?;
@@ -141,7 +142,7 @@ pub fn resume(load: &Load, fan: FanOut, history: u64) -> Result<bool, String> {
         let in_step = watched.sample();
         // The calls are counted to the end of the window, and so must be what they cost.
         watchers.pump(until, |_| false);
-        Ok::<_, String>((before?, in_step?, watched.sample(), watchers, took))
+        Ok::<_, Failure>((before?, in_step?, watched.sample(), watchers, took))
     })?;
     let (before, in_step, after, watchers, took) = outcome?;
     let what = format!("{} watchers resume {history} revisions back; puts go on in another prefix", fan.watchers);
@@ -163,7 +164,7 @@ pub fn resume(load: &Load, fan: FanOut, history: u64) -> Result<bool, String> {
 ///
 /// # Errors
 /// If the run cannot begin.
-pub fn resting(load: &Load, fan: FanOut) -> Result<bool, String> {
+pub fn resting(load: &Load, fan: FanOut) -> Result<bool, Failure> {
     let watched = load.target.watched();
     let before = watched.sample()?;
     let prefix = load.target.prefix.as_str();

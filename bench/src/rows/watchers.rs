@@ -3,6 +3,7 @@
 use super::keys::{end_of, number_of, stamped};
 use crate::cost::{Sample, Watched};
 use crate::drive::{Latencies, latencies, thread_cpu};
+use crate::failure::Failure;
 use crate::h2::{Begin, Event};
 use crate::message::{self, Fields, Value};
 use crate::net::{Dial, Net};
@@ -56,8 +57,8 @@ pub struct Told {
 /// What the window of a run with watchers cost.
 #[derive(Debug)]
 pub struct Within {
-    pub before: Result<Sample, String>,
-    pub after: Result<Sample, String>,
+    pub before: Result<Sample, Failure>,
+    pub after: Result<Sample, Failure>,
     /// CPUs that the watchers' own thread used: near 1 the lag is its own.
     pub cpus: f64,
 }
@@ -75,7 +76,7 @@ impl Watchers {
     ///
     /// # Errors
     /// If it does not within a minute.
-    pub fn open(dial: Dial, watch: &Watch<'_>) -> Result<Watchers, String> {
+    pub fn open(dial: Dial, watch: &Watch<'_>) -> Result<Watchers, Failure> {
         let mut create = Vec::new();
         message::bytes(&mut create, 1, watch.prefix.as_bytes());
         message::bytes(&mut create, 2, &end_of(watch.prefix));
@@ -96,7 +97,7 @@ impl Watchers {
         watchers.pump(Instant::now() + Duration::from_secs(60), |told| told.created == watch.count);
         if watchers.told.created < watch.count {
             let Told { created, errors, .. } = &watchers.told;
-            return Err(format!("{created} of {} watches were created within a minute; {errors:?}", watch.count));
+            return Err(format!("{created} of {} watches were created within a minute; {errors:?}", watch.count).into());
         }
         Ok(watchers)
     }

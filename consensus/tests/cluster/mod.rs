@@ -256,6 +256,7 @@ impl Cluster {
                 assert!(index >= least, "stale read: {index} but {least} was committed before");
             }
         }
+        assert!(turn.contradicted.is_none(), "{id}: {:?}", turn.contradicted);
         for lost in turn.lost_data {
             self.say(format!("{id} says {lost} lost data"));
             self.lost_data.push(Lost { told: id, lost });

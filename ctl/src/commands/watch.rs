@@ -47,7 +47,22 @@ pub const WATCH: Command = Command {
 /// What stands in a line of an interactive watch.
 static LINES: Command = Command { subs: &[&[WATCH]], ..Command::NONE };
 
-const FEW: &str = "bad number of arguments";
+/// Words that ask for no watch.
+enum Unasked {
+    /// Their number is wrong. What is wrong with it, in brackets behind a blank, or empty.
+    Number(&'static str),
+    /// They contradict one another.
+    Ends,
+}
+
+impl std::fmt::Display for Unasked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Unasked::Number(how) => write!(f, "bad number of arguments{how}"),
+            Unasked::Ends => f.write_str("`range_end` and `--prefix` are mutually exclusive"),
+        }
+    }
+}
 
 /// One watch that was asked for.
 struct Asked {
@@ -64,7 +79,7 @@ fn run_watch(call: &Call) -> Outcome {
         let form = call.printer()?;
         return call.block_on(interactive(&client, form, (&key, &end)));
     }
-    let asked = asked(call, (&key, &end)).map_err(Failure::bad_args)?;
+    let asked = asked(call, (&key, &end)).map_err(|unasked| Failure::bad_args(unasked.to_string()))?;
     let client = call.connect()?.with_request_timeout(None);
     let form = call.printer()?;
     call.block_on(async {
@@ -74,23 +89,23 @@ fn run_watch(call: &Call) -> Outcome {
 }
 
 /// The watch that the words of a call, or the environment, ask for.
-fn asked(call: &Call, env: (&str, &str)) -> Result<Asked, String> {
+fn asked(call: &Call, env: (&str, &str)) -> Result<Asked, Unasked> {
     let (before, program) = call.args.split_at(call.before_dash.unwrap_or(call.args.len()));
     if call.before_dash.is_some() && program.is_empty() {
-        return Err(format!("{FEW} (found separator --, but no commands)"));
+        return Err(Unasked::Number(" (found separator --, but no commands)"));
     }
     if !env.0.is_empty() && !before.is_empty() {
-        return Err(format!("{FEW} (found conflicting environment key)"));
+        return Err(Unasked::Number(" (found conflicting environment key)"));
     }
     let (key, end) = match before {
         [] if !env.0.is_empty() => (env.0, Some(env.1).filter(|end| !end.is_empty())),
-        [] => return Err(FEW.to_owned()),
+        [] => return Err(Unasked::Number("")),
         [key, end] => (key.as_str(), Some(end.as_str())),
         [key, ..] => (key.as_str(), None),
     };
     let prefix = call.switch("prefix");
     let range = match end {
-        Some(_) if prefix => return Err("`range_end` and `--prefix` are mutually exclusive".to_owned()),
+        Some(_) if prefix => return Err(Unasked::Ends),
         Some(end) => KeyRange { key: raw::bytes(key).into(), range_end: raw::bytes(end).into() },
         None if prefix => client::prefix(raw::bytes(key)),
         None => client::key(raw::bytes(key)),
@@ -208,10 +223,10 @@ async fn interactive(client: &Client, form: Printer, env: (&str, &str)) -> Outco
 }
 
 /// The watch of a line; the inner error is one that leaves the others alone.
-fn of_line(words: &[String], env: (&str, &str)) -> Outcome<Result<Asked, String>> {
+fn of_line(words: &[String], env: (&str, &str)) -> Outcome<Result<Asked, Unasked>> {
     let parsed = cobra::parse(&LINES, words).map_err(|misread| Failure::new(BAD_ARGS, misread.text))?;
     match asked(&Call::new(parsed), env) {
-        Err(reason) if reason.starts_with(FEW) => Err(Failure::new(BAD_ARGS, reason)),
+        Err(wrong @ Unasked::Number(_)) => Err(Failure::new(BAD_ARGS, wrong.to_string())),
         other => Ok(other),
     }
 }

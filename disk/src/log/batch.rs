@@ -23,6 +23,7 @@ pub(super) const HEADER: usize = 160;
 pub(super) const ROW: usize = 28;
 const MAGIC: &[u8; 8] = b"kvlogbat";
 const RESTART: u32 = 1;
+const MARKED: u32 = 2;
 
 /// A place in the log's files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,6 +58,8 @@ pub(super) struct Header {
     pub base: Position,
     /// Everything before `base` is forgotten: the state comes from a checkpoint at `base`.
     pub restart: bool,
+    /// Behind the batch, in the same write, stands a page that says that nothing follows.
+    pub marked: bool,
     pub count: u32,
     pub body_len: u64,
     /// Bytes of the file it was written to. Files are made at their full length, so a shorter
@@ -78,7 +81,8 @@ impl Header {
         let mut out = Vec::with_capacity(HEADER);
         out.extend_from_slice(MAGIC);
         put_u32(&mut out, LEVEL);
-        put_u32(&mut out, if self.restart { RESTART } else { 0 });
+        let flag = |set: bool, flag: u32| if set { flag } else { 0 };
+        put_u32(&mut out, flag(self.restart, RESTART) | flag(self.marked, MARKED));
         for value in [
             self.id.cluster,
             self.id.member,
@@ -139,7 +143,7 @@ impl Header {
         let prev_digest = fields.u32()?;
         let count = fields.u32()?;
         let table_crc = fields.u32()?;
-        let restart = flags & RESTART != 0;
+        let (restart, marked) = (flags & RESTART != 0, flags & MARKED != 0);
         let header = Header {
             id,
             at,
@@ -150,12 +154,13 @@ impl Header {
             hard,
             base,
             restart,
+            marked,
             count,
             body_len,
             file_len,
             table_crc,
         };
-        (flags & !RESTART == 0 && header.checked_size().is_some()).then_some(header)
+        (flags & !(RESTART | MARKED) == 0 && header.checked_size().is_some()).then_some(header)
     }
 
     /// Its entries.
@@ -293,6 +298,7 @@ mod tests {
             hard: HardState { term: 8, vote: 9, commit: 10 },
             base: Position { index: 11, term: 12 },
             restart: true,
+            marked: true,
             count,
             body_len,
             file_len: 1 << 20,

@@ -16,6 +16,7 @@
 //! - A failed write or flush is final: the page cache may pretend that the bytes are there.
 
 mod batch;
+mod blank;
 pub(crate) mod closed;
 mod marks;
 mod recover;
@@ -23,7 +24,7 @@ mod space;
 mod tail;
 
 use crate::doubt::Doubt;
-use crate::{Fault, Files, How, Identity};
+use crate::{Fault, Files, How, Identity, PAGE};
 use batch::{Frame, Header, Indexes, Place, decode_bodies, decode_table, encode_table};
 use bytes::Bytes;
 use consensus::{Entry, HardState, Position};
@@ -184,6 +185,8 @@ struct Tip {
     blank_from: u64,
     /// The last batch is known to have been durable by what came after it.
     proven: bool,
+    /// As in [`Header`], of the last batch.
+    marked: bool,
 }
 
 impl std::fmt::Debug for Log {
@@ -559,6 +562,7 @@ impl Log {
             hard,
             base,
             restart,
+            marked: false,
             count: u32::try_from(entries.len()).expect("fewer than 2^32 entries in a batch"),
             body_len: entries.iter().map(|entry| entry.data.len() as u64).sum(),
             file_len: self.segments.back().map_or(0, |segment| segment.len),
@@ -570,7 +574,7 @@ impl Log {
         if rolls {
             self.append_in_new_segment(&mut header, &table, entries)?;
         } else {
-            self.append_here(&header, &table, entries)?;
+            self.append_here(&mut header, &table, entries)?;
         }
         self.account(&header, entries.last().map_or(base.term, |entry| entry.term));
         self.tip.proven = false;
@@ -580,12 +584,13 @@ impl Log {
         self.write_tip()
     }
 
-    fn append_here(&mut self, header: &Header, table: &[u8], entries: &[Entry]) -> Result<(), Fault> {
-        let frame = Frame::new(header, table);
+    fn append_here(&mut self, header: &mut Header, table: &[u8], entries: &[Entry]) -> Result<(), Fault> {
         let segment = self.segments.back().expect("an open log has a segment");
-        let written = write_batch(segment, header.at.offset, &frame, entries, self.tip.filled);
+        header.marked = header.at.offset + header.size() + PAGE <= segment.len;
+        let frame = Frame::new(header, table);
+        let written = write_batch(segment, header, &frame, entries, self.tip.filled);
         let filled = self.stop(written)?;
-        self.tip = Tip { digest: frame.digest, filled, ..self.tip };
+        self.tip = Tip { digest: frame.digest, filled, marked: header.marked, ..self.tip };
         Ok(())
     }
 
@@ -597,15 +602,16 @@ impl Log {
         self.refused = taken.as_ref().err().map(Fault::to_string);
         let (mut segment, written_before) = taken?;
         header.file_len = segment.len;
+        header.marked = header.size() + PAGE <= segment.len;
         let frame = Frame::new(header, table);
-        let written = write_batch(&segment, 0, &frame, entries, written_before);
+        let written = write_batch(&segment, header, &frame, entries, written_before);
         let filled = self.stop(written)?;
         let path = space::segment_path(id);
         let renamed = self.files.rename(&segment.path, &path).and_then(|()| self.files.sync_dir(DIR));
         self.stop(renamed.map_err(|e| Fault::io(&path, 0, e)))?;
         segment.path = path;
         self.segments.push_back(segment);
-        self.tip = Tip { digest: frame.digest, filled, blank_from: written_before, ..self.tip };
+        self.tip = Tip { digest: frame.digest, filled, blank_from: written_before, marked: header.marked, ..self.tip };
         Ok(())
     }
 
@@ -665,12 +671,24 @@ impl Log {
 }
 
 /// One vectored write and one flush. Returns how far the segment is now written.
-fn write_batch(segment: &Segment, offset: u64, frame: &Frame, entries: &[Entry], filled: u64) -> Result<u64, Fault> {
-    let mut parts: Vec<&[u8]> = Vec::with_capacity(entries.len() + 2);
+fn write_batch(
+    segment: &Segment,
+    header: &Header,
+    frame: &Frame,
+    entries: &[Entry],
+    filled: u64,
+) -> Result<u64, Fault> {
+    let offset = header.at.offset;
+    let mut end = offset + frame.size;
+    let behind = header.marked.then(|| blank::page(header.id, Place { offset: end, ..header.at }));
+    let mut parts: Vec<&[u8]> = Vec::with_capacity(entries.len() + 3);
     parts.push(&frame.front);
     parts.extend(entries.iter().map(|entry| &entry.data[..]).filter(|data| !data.is_empty()));
     parts.push(&frame.back);
-    let end = offset + frame.size;
+    if let Some(page) = &behind {
+        parts.push(page);
+        end += PAGE;
+    }
     let mut filled = filled;
     if end > filled {
         filled = end.next_multiple_of(FILL).min(segment.len);

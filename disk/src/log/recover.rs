@@ -6,6 +6,7 @@ mod damage;
 mod understood;
 
 use super::batch::{Frame, HEADER, Header, NotHeader, Place, Row, decode_table, wrong_bodies};
+use super::blank;
 use super::marks::{self, Marks};
 use super::space::{self, Segment, Spares};
 use super::tail::{self, Chain, End};
@@ -24,8 +25,6 @@ pub use understood::{Reader, Understands};
 
 /// Bytes read at a time when looking for proof behind the end of the chain.
 const STRIDE: usize = 256 << 10;
-/// The first bytes of a place of which nothing is known.
-const SECTOR: u64 = 512;
 /// Most identities listed in one fault.
 const IDENTITIES_MAX: u64 = 1 << 16;
 
@@ -47,6 +46,7 @@ pub(super) fn recover(
         OnDoubt::Peers => {
             replay.judge_lost(state)?;
             replay.remember_doubt(known)?;
+            replay.copy_lost_end()?;
             replay.cut_lost(state)?;
         }
     }
@@ -306,7 +306,7 @@ impl Replay {
 
     fn end_at(&self, place: Place, broken: Break, survey: &Survey) -> Result<End, Fault> {
         let segment = self.current();
-        let size = broken.header.map_or(SECTOR, |header| header.size()).min(segment.len - place.offset);
+        let size = broken.header.map_or(PAGE, |header| header.size()).min(segment.len - place.offset);
         let size = usize::try_from(size).expect("smaller than its file");
         Ok(End {
             place,
@@ -315,6 +315,7 @@ impl Replay {
             rows: broken.rows,
             what: broken.what,
             bytes: read_exact(&*segment.file, &segment.path, place.offset, size)?,
+            marked: self.log.tip.marked,
             nonzero_end: survey.nonzero_end,
         })
     }
@@ -345,6 +346,16 @@ impl Replay {
     fn term_at(&self, index: u64) -> u64 {
         let runs = self.terms.partition_point(|run| run.index <= index);
         runs.checked_sub(1).map_or(self.log.boundary.term, |run| self.terms[run].term)
+    }
+
+    /// What was durable is wrong now, and is written over when the log goes on.
+    fn copy_lost_end(&self) -> Result<(), Fault> {
+        match &self.tail {
+            Tail::Doubtful(doubt) if doubt.sure && self.lost.is_none() => {
+                crate::aside::copy(&*self.log.files, &self.current().path)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// A lone member has nobody who could know better.
@@ -519,7 +530,7 @@ impl Replay {
     }
 
     fn survey_page(&self, place: Place, at: Place, page: &[u8], survey: &mut Survey) -> Result<(), Fault> {
-        if page != &super::ZEROS[..page.len()] {
+        if page != &super::ZEROS[..page.len()] && !blank::is_page(self.log.id, at, page) {
             survey.nonzero_end = at.offset + PAGE;
         }
         let front = Header::decode(page).ok().filter(|(header, _)| header.at == at);
@@ -564,7 +575,8 @@ impl Replay {
         self.take_terms(&header, &batch.rows);
         let last_term = batch.rows.last().map_or(header.base.term, |row| row.id.term);
         self.log.account(&header, last_term);
-        self.log.tip.digest = batch.digest;
+        // A batch that is not whole to its end explains a page behind it that is not there.
+        (self.log.tip.digest, self.log.tip.marked) = (batch.digest, header.marked && batch.wrong.is_none());
         self.note_batch(&header, Some(&batch.rows));
         Ok(())
     }

@@ -2,14 +2,13 @@
 //! told, or bytes that were acknowledged and are lost. Only the first may be cut without a word.
 
 use super::batch::{HEADER, Header, Place, Row};
+use super::blank::{self, SECTOR};
 use super::marks::Marks;
 use super::{Tail, Torn};
 use crate::doubt::{Doubt, stricter};
 use crate::holes::is_hole;
 use crate::{Identity, PAGE};
 use consensus::{HardState, Position};
-
-const SECTOR: usize = 512;
 
 /// The place in the newest segment where no batch continues the chain.
 #[derive(Debug)]
@@ -23,8 +22,10 @@ pub(super) struct End {
     pub rows: Option<Vec<Row>>,
     /// What is wrong with it.
     pub what: String,
-    /// The bytes of the batch; of an unknown one its first sector.
+    /// The bytes of the batch; of an unknown one its first page.
     pub bytes: Vec<u8>,
+    /// Behind the batch before it stood a page that says that nothing follows.
+    pub marked: bool,
     /// The end of the last page behind `place` that holds anything but zeros.
     pub nonzero_end: u64,
 }
@@ -55,10 +56,15 @@ pub(super) fn judge(chain: &Chain, end: Option<&End>, marks: &Marks) -> Tail {
         let last = end.and_then(|end| end.header).is_some_and(|header| header.number >= mark.number);
         doubt.at_least = !last && marks.acknowledged().is_none();
         doubt.promise = doubt.promise.max(Some(mark.last));
+        // Both files are written when the batch is durable, before anybody is told of it.
+        doubt.sure = true;
         doubt.hard = stricter(doubt.hard, mark.hard);
         return Tail::Doubtful(doubt);
     }
     let Some(end) = end else { return Tail::Whole };
+    if end.header.is_none() && blank::is_page(chain.id, end.place, &end.bytes) {
+        return Tail::Whole;
+    }
     if end.header.is_none() && is_hole(&end.bytes) && marks.acknowledged() != Some(chain.number) {
         let what = "the disk cannot read the place behind the last batch, and there may have been another";
         return Tail::Doubtful(doubt_of(chain, Some(end), what.to_string()));
@@ -66,7 +72,17 @@ pub(super) fn judge(chain: &Chain, end: Option<&End>, marks: &Marks) -> Tail {
     let blank_from = marks.blank_from(end.place.segment).unwrap_or_else(|| end.looks_blank_from(chain.len));
     if end.header.is_none() && (end.nonzero_end <= end.place.offset || end.place.offset < blank_from) {
         // Nothing is there, or what an earlier life of the file left.
-        return Tail::Whole;
+        if !end.marked || marks.acknowledged().is_some() {
+            return Tail::Whole;
+        }
+        let what = "the page behind the last batch is not what was written there, and there may have been another";
+        let doubt = doubt_of(chain, Some(end), what.to_string());
+        if marks.same_boot() {
+            return Tail::Doubtful(doubt);
+        }
+        // The power went in the middle of the last write, and nobody was told of it; or a batch is gone. A lone
+        // member takes it for the first.
+        return Tail::Torn(Doubt { proven_tear: true, ..doubt });
     }
     let unfinished = match marks.acknowledged() {
         // Each save writes `tip` before the next one begins. If that is further behind, another program
@@ -87,7 +103,8 @@ pub(super) fn judge(chain: &Chain, end: Option<&End>, marks: &Marks) -> Tail {
 pub(super) fn below_state(chain: &Chain, state: Position, hard: HardState) -> Doubt {
     let what =
         format!("the log ends behind entry {}, and the checkpoint stands at entry {}", chain.last.index, state.index);
-    Doubt { hard, ..doubt_of(chain, None, what) }
+    // A state goes into a checkpoint when its entries are durable in the log.
+    Doubt { hard, sure: true, ..doubt_of(chain, None, what) }
 }
 
 /// The last entry of a batch. Without its table no term is known but the member's own, which no entry exceeds.
@@ -150,7 +167,9 @@ impl End {
     /// A sector of the batch holds what lay there before it: zeros in a part of the file that held zeros
     /// alone, or a batch of the file's earlier life.
     fn misses_a_write(&self, id: Identity, blank_from: u64) -> bool {
-        let Some(header) = self.header else { return self.is_blank(0..1, blank_from) };
+        let Some(header) = self.header else {
+            return self.is_blank(id, 0..1, blank_from) || self.says_nothing_follows(id);
+        };
         let bodies_from = HEADER + header.table_len();
         let mut wrong = Vec::new();
         if !self.front {
@@ -165,15 +184,27 @@ impl End {
         if !self.copy() {
             wrong.push(self.bytes.len().saturating_sub(HEADER)..self.bytes.len());
         }
-        wrong.into_iter().any(|range| self.is_blank(range, blank_from)) || self.holds_an_earlier_batch(id)
+        wrong.into_iter().any(|range| self.is_blank(id, range, blank_from)) || self.holds_an_earlier_batch(id)
+    }
+
+    /// A sector of the first page does: the batch that would stand here was not written whole.
+    fn says_nothing_follows(&self, id: Identity) -> bool {
+        self.bytes
+            .chunks(SECTOR)
+            .take((PAGE as usize) / SECTOR)
+            .zip((self.place.offset..).step_by(SECTOR))
+            .any(|(sector, offset)| blank::is_sector(id, Place { offset, ..self.place }, sector))
     }
 
     /// One of the sectors that `range` of the batch touches was never written.
-    fn is_blank(&self, range: std::ops::Range<usize>, blank_from: u64) -> bool {
+    fn is_blank(&self, id: Identity, range: std::ops::Range<usize>, blank_from: u64) -> bool {
         let first = range.start / SECTOR * SECTOR;
         (first..range.end.min(self.bytes.len())).step_by(SECTOR).any(|at| {
             let sector = &self.bytes[at..(at + SECTOR).min(self.bytes.len())];
-            self.place.offset + at as u64 >= blank_from && sector.iter().all(|byte| *byte == 0)
+            let offset = self.place.offset + at as u64;
+            let zeros = || offset >= blank_from && sector.iter().all(|byte| *byte == 0);
+            let marked = self.marked && (at as u64) < PAGE;
+            blank::is_sector(id, Place { offset, ..self.place }, sector) || (!marked && zeros())
         })
     }
 

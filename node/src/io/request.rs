@@ -11,6 +11,7 @@ pub type Waiter = u64;
 /// One watch stream of one connection; chosen by the driver.
 pub type StreamId = u64;
 
+/// What a driver says to a member.
 #[derive(Debug)]
 pub enum Input {
     /// 10 ms of the driver's monotonic clock went by.
@@ -19,43 +20,62 @@ pub enum Input {
     /// through: leases count them, patience with others does not. Said after the ticks of the same
     /// turn: leases that were due meanwhile are kept a little longer, counted from here.
     Away {
+        /// 10 ms each.
         ticks: u64,
     },
     /// From a peer, over the connection that said hello as `from`.
     Frame {
+        /// The member that said hello.
         from: u64,
+        /// What it says.
         frame: Frame,
     },
     /// The connection to a peer broke: everything queued on it is gone.
     Lost {
+        /// The member at its other end.
         peer: u64,
     },
+    /// A client, or this program itself, wants something. Answered once by `Output::Answer`, unless it is canceled.
     Request {
+        /// To whom the answer goes.
         waiter: Waiter,
+        /// As whom it is asked.
         who: Who,
+        /// What is asked.
         request: Request,
     },
     /// The asker went away, or its deadline passed (`timed_out`: it still wants
     /// the text of the timeout, and gets `Refusal::Timeout…`).
     Cancel {
+        /// Who waited.
         waiter: Waiter,
+        /// Its deadline passed; false: it went away.
         timed_out: bool,
     },
+    /// From a watch stream.
     Watch {
+        /// Which one.
         stream: StreamId,
+        /// What it asks.
         op: WatchOp,
     },
+    /// A disk job has ended. Once for each job.
     Done {
+        /// As in `Output::Job`.
         job: JobId,
+        /// Of the kind that belongs to the job.
         result: JobResult,
     },
     /// The disk is full: this job is tried again until there is room. Said once for a job.
     Stalled {
+        /// As in `Output::Job`; its `Done` is still to come.
         job: JobId,
+        /// What the disk said.
         fault: disk::Fault,
     },
     /// A reader of records found damage in this file, or cannot read it.
     Unreadable {
+        /// It names the file.
         fault: disk::Fault,
     },
     /// Clean stop: hand leadership over, write a checkpoint, then `Output::Stopped`.
@@ -67,10 +87,12 @@ pub enum Input {
 pub struct Secret(Arc<str>);
 
 impl Secret {
+    /// A token, as the client showed it.
     pub fn new(secret: &str) -> Secret {
         Secret(secret.into())
     }
 
+    /// Its text, for whoever compares or sends it.
     pub fn shown(&self) -> &str {
         &self.0
     }
@@ -93,6 +115,7 @@ pub enum Who {
     Token(Secret),
     /// A signed token, which was verified.
     Signed {
+        /// The name in its claims.
         user: Arc<str>,
         /// Of users and roles, when the token was signed.
         revision: u64,
@@ -106,21 +129,30 @@ pub enum Who {
 /// What is asked about users and roles.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthQuery {
+    /// Whether users are asked for, and the revision of users and roles.
     Status,
+    /// The roles of a user.
     User {
+        /// Of the user.
         name: String,
     },
+    /// The names of all users.
     Users,
+    /// The permissions of a role.
     Role {
+        /// Of the role.
         name: String,
     },
+    /// The names of all roles.
     Roles,
     /// For the edge, which compares passwords.
     Password {
+        /// Of the user.
         name: String,
     },
 }
 
+/// What a member is asked for. Revisions are of the store; `linearizable` false: as far as this member knows.
 #[derive(Debug)]
 pub enum Request {
     /// A validated command: `InternalRaftRequest` bytes without header
@@ -182,25 +214,36 @@ pub enum WatchOp {
     /// Make `id` live from revision `next` on. Answer: `ToStream::Joined`, `Behind` or `Compacted`.
     /// `next` may lie in the future.
     Join {
+        /// Of the watch, unique in its stream.
         id: i64,
+        /// What it watches.
         spec: WatchSpec,
+        /// The first revision that it has not seen.
         next: i64,
     },
+    /// The watch is over. No answer.
     Remove {
+        /// Of the watch.
         id: i64,
     },
     /// Answer: `ToStream::Progress` behind everything already posted to the stream.
     Progress {
+        /// Comes back with the answer.
         token: u64,
     },
     /// The stream is gone with all its watches.
     Close,
 }
 
+/// What a watch wants to see.
 #[derive(Clone, Debug)]
 pub struct WatchSpec {
+    /// Events of these keys.
     pub range: KeyRange,
+    /// Without puts.
     pub no_put: bool,
+    /// Without deletes.
     pub no_delete: bool,
+    /// With the version before each event.
     pub prev_kv: bool,
 }

@@ -4,14 +4,15 @@
 use std::collections::BTreeMap;
 
 #[derive(Debug)]
-pub enum Few<V> {
+pub(super) enum Few<V> {
     None,
     One(i64, V),
     Many(BTreeMap<i64, V>),
 }
 
 impl<V> Few<V> {
-    pub fn insert(&mut self, key: i64, value: V) {
+    /// What stood under the key is replaced.
+    pub(super) fn insert(&mut self, key: i64, value: V) {
         match std::mem::replace(self, Few::None) {
             Few::One(other, held) if other != key => {
                 *self = Few::Many(BTreeMap::from([(other, held), (key, value)]));
@@ -24,7 +25,8 @@ impl<V> Few<V> {
         }
     }
 
-    pub fn remove(&mut self, key: &i64) -> Option<V> {
+    /// What stood under the key.
+    pub(super) fn remove(&mut self, key: &i64) -> Option<V> {
         match self {
             Few::One(held, _) if held == key => match std::mem::replace(self, Few::None) {
                 Few::One(_, value) => Some(value),
@@ -43,7 +45,8 @@ impl<V> Few<V> {
         }
     }
 
-    pub fn get(&self, key: &i64) -> Option<&V> {
+    /// What stands under the key.
+    pub(super) fn get(&self, key: &i64) -> Option<&V> {
         match self {
             Few::One(held, value) if held == key => Some(value),
             Few::None | Few::One(..) => None,
@@ -51,7 +54,8 @@ impl<V> Few<V> {
         }
     }
 
-    pub fn get_mut(&mut self, key: &i64) -> Option<&mut V> {
+    /// What stands under the key.
+    pub(super) fn get_mut(&mut self, key: &i64) -> Option<&mut V> {
         match self {
             Few::One(held, value) if held == key => Some(value),
             Few::None | Few::One(..) => None,
@@ -59,16 +63,18 @@ impl<V> Few<V> {
         }
     }
 
-    pub fn contains_key(&self, key: &i64) -> bool {
+    /// Whether anything stands under the key.
+    pub(super) fn contains_key(&self, key: &i64) -> bool {
         self.get(key).is_some()
     }
 
-    pub fn is_empty(&self) -> bool {
+    /// Nothing is kept.
+    pub(super) fn is_empty(&self) -> bool {
         matches!(self, Few::None)
     }
 
     /// In the order of their numbers.
-    pub fn iter(&self) -> impl Iterator<Item = (&i64, &V)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&i64, &V)> {
         let (one, many) = match self {
             Few::None => (None, None),
             Few::One(key, value) => (Some((key, value)), None),
@@ -77,12 +83,13 @@ impl<V> Few<V> {
         one.into_iter().chain(many.into_iter().flatten())
     }
 
-    pub fn values(&self) -> impl Iterator<Item = &V> {
+    /// In the order of their numbers.
+    pub(super) fn values(&self) -> impl Iterator<Item = &V> {
         self.iter().map(|(_, value)| value)
     }
 
     /// In the order of their numbers.
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = (&i64, &mut V)> {
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (&i64, &mut V)> {
         let (one, many) = match self {
             Few::None => (None, None),
             Few::One(key, value) => (Some((&*key, value)), None),

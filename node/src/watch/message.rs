@@ -8,28 +8,42 @@ use store::{Event, Located, Rev, RevisionEvents};
 /// `WatchCreateRequest`, fields as sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CreateRequest {
+    /// The first key.
     pub key: Bytes,
+    /// As in a range; empty: the key alone.
     pub range_end: Bytes,
+    /// 0: from now on.
     pub start_revision: i64,
+    /// It wants to be told how far it is while nothing happens.
     pub progress_notify: bool,
+    /// Without puts.
     pub no_put: bool,
+    /// Without deletes.
     pub no_delete: bool,
+    /// With the version before each event.
     pub prev_kv: bool,
     /// 0 = the stream chooses.
     pub watch_id: i64,
+    /// A large response may come in parts.
     pub fragment: bool,
 }
 
+/// What a client asks of its stream.
 #[derive(Clone, Debug)]
 pub enum FromClient {
+    /// A watch. Answered as created, or as created and canceled.
     Create(CreateRequest),
     /// The edge refuses a create (permissions): answered as created and canceled, in its turn.
     Refuse {
+        /// For the client, in etcd's words.
         reason: String,
     },
+    /// The end of a watch. Answered if there is such a watch.
     Cancel {
+        /// Of the watch.
         id: i64,
     },
+    /// How far all watches of the stream are. Answered behind everything that is on its way.
     Progress,
 }
 
@@ -40,29 +54,38 @@ pub struct Response {
     pub header_revision: i64,
     /// -1: no watch (a refused create), or all of them (progress on request).
     pub watch_id: i64,
+    /// The answer to a create.
     pub created: bool,
+    /// The watch has ended.
     pub canceled: bool,
+    /// Not 0: it wanted what is compacted; this is the compacted revision.
     pub compact_revision: i64,
+    /// For the client.
     pub cancel_reason: String,
     /// More parts of the same revisions follow.
     pub fragment: bool,
+    /// In the order of their revisions.
     pub events: Vec<OutEvent>,
     /// Bytes it was charged: the encoded size, with room for the largest header.
     /// Given back through `WatchStream::sent`.
     pub bytes: usize,
 }
 
+/// An event on its way to a client.
 #[derive(Clone, Debug)]
 pub struct OutEvent {
+    /// The key was deleted.
     pub tombstone: bool,
     /// The whole record (header and `KeyValue`). A tombstone's body lacks `mod_revision`:
     /// the encoder adds `revision.main`.
     pub record: Bytes,
+    /// Of the change.
     pub revision: Rev,
     /// The version just before, if it was asked for and is still there.
     pub prev: Option<Located>,
 }
 
+/// What a watch stream wants done.
 #[derive(Debug)]
 pub enum StreamOut {
     /// To the client, in this order.
@@ -82,16 +105,16 @@ pub(super) const ENVELOPE_BYTES: usize = 2 + 3 * 11 + 11 + 2 * 11 + 3 * 2;
 /// The matching events of one revision; the events themselves are shared.
 #[derive(Clone, Debug)]
 pub(super) struct Picked {
-    pub events: Arc<RevisionEvents>,
-    pub picks: Arc<[u32]>,
+    pub(super) events: Arc<RevisionEvents>,
+    pub(super) picks: Arc<[u32]>,
 }
 
 impl Picked {
-    pub fn iter(&self) -> impl Iterator<Item = &Event> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Event> {
         self.picks.iter().map(|&pick| &self.events.events[pick as usize])
     }
 
-    pub fn encoded_len(&self, prev_kv: bool) -> usize {
+    pub(super) fn encoded_len(&self, prev_kv: bool) -> usize {
         self.iter().map(|event| OutEvent::new(event, prev_kv).encoded_len()).sum()
     }
 }

@@ -14,7 +14,7 @@ const ENTRY_OVERHEAD: usize = 64;
 const WINDOW: usize = 8;
 
 #[derive(Debug)]
-pub struct Outbox {
+pub(super) struct Outbox {
     budget: usize,
     window: usize,
     fragment_bytes: usize,
@@ -38,14 +38,14 @@ enum Entry {
 
 /// Whole revisions for one watch: one response, unless it is cut into fragments.
 #[derive(Debug)]
-pub struct Batch {
-    pub watch: i64,
-    pub header_revision: i64,
-    pub revisions: Vec<Picked>,
-    pub prev_kv: bool,
-    pub fragment: bool,
+pub(super) struct Batch {
+    pub(super) watch: i64,
+    pub(super) header_revision: i64,
+    pub(super) revisions: Vec<Picked>,
+    pub(super) prev_kv: bool,
+    pub(super) fragment: bool,
     /// Encoded size of all events.
-    pub bytes: usize,
+    pub(super) bytes: usize,
 }
 
 /// A response of which some fragments are out.
@@ -59,7 +59,7 @@ struct Parts {
 
 impl Outbox {
     /// `budget`: bytes held in all; `fragment_bytes`: largest response of a watch that asked for fragments.
-    pub fn new(budget: usize, fragment_bytes: usize) -> Outbox {
+    pub(super) fn new(budget: usize, fragment_bytes: usize) -> Outbox {
         Outbox {
             budget,
             window: (budget / WINDOW).max(1),
@@ -72,7 +72,7 @@ impl Outbox {
     }
 
     /// True: it is another budget than before. What is held already stays.
-    pub fn set_budget(&mut self, budget: usize) -> bool {
+    pub(super) fn set_budget(&mut self, budget: usize) -> bool {
         if budget == self.budget {
             return false;
         }
@@ -81,35 +81,35 @@ impl Outbox {
     }
 
     /// True if `bytes` more fit. A drained outbox takes anything: the largest revision must pass too.
-    pub fn has_room(&self, bytes: usize) -> bool {
+    pub(super) fn has_room(&self, bytes: usize) -> bool {
         let held = self.held();
         self.is_drained() || held.saturating_add(bytes).saturating_add(ENVELOPE_BYTES + ENTRY_OVERHEAD) <= self.budget
     }
 
-    pub fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         self.held() > self.budget
     }
 
     /// Everything was handed over and the transport takes more.
-    pub fn is_drained(&self) -> bool {
+    pub(super) fn is_drained(&self) -> bool {
         self.queue.is_empty() && self.parts.is_none() && self.in_flight < self.window
     }
 
     /// What the transport took is worth knowing at once. Else it is soon enough with the next event.
-    pub fn is_pressed(&self) -> bool {
+    pub(super) fn is_pressed(&self) -> bool {
         !self.queue.is_empty() || self.parts.is_some() || self.in_flight >= self.window / 2
     }
 
-    pub fn control(&mut self, response: Response) {
+    pub(super) fn control(&mut self, response: Response) {
         self.push(Entry::Control(response));
     }
 
-    pub fn events(&mut self, batch: Batch) {
+    pub(super) fn events(&mut self, batch: Batch) {
         self.push(Entry::Events(batch));
     }
 
     /// Dropped when there is no room, as a client that does not read has no use for it.
-    pub fn progress(&mut self, watch: Option<i64>, revision: i64) {
+    pub(super) fn progress(&mut self, watch: Option<i64>, revision: i64) {
         if self.has_room(0) {
             self.push(Entry::Progress { watch, revision });
         }
@@ -117,7 +117,7 @@ impl Outbox {
 
     /// Drops what is queued for one watch, its answers to requests excepted.
     /// Returns the first revision dropped, if any.
-    pub fn drop_watch(&mut self, id: i64) -> Option<i64> {
+    pub(super) fn drop_watch(&mut self, id: i64) -> Option<i64> {
         let mut first = None;
         self.retain(|entry| match entry {
             Entry::Events(batch) if batch.watch == id => {
@@ -131,18 +131,18 @@ impl Outbox {
     }
 
     /// Drops the queued progress of the whole stream: it is no longer true.
-    pub fn drop_progress(&mut self) {
+    pub(super) fn drop_progress(&mut self) {
         self.retain(|entry| !matches!(entry, Entry::Progress { watch: None, .. }));
     }
 
     /// The transport took so many bytes.
-    pub fn taken(&mut self, bytes: usize) {
+    pub(super) fn taken(&mut self, bytes: usize) {
         assert!(bytes <= self.in_flight, "watch stream: the transport took more than it was given");
         self.in_flight -= bytes;
     }
 
     /// The next response, if the transport has room for it.
-    pub fn pop(&mut self) -> Option<Response> {
+    pub(super) fn pop(&mut self) -> Option<Response> {
         if self.in_flight >= self.window {
             return None;
         }
@@ -162,7 +162,7 @@ impl Outbox {
         Some(response)
     }
 
-    pub fn held(&self) -> usize {
+    pub(super) fn held(&self) -> usize {
         self.queued + self.in_flight + self.parts.as_ref().map_or(0, |parts| parts.rest_bytes)
     }
 

@@ -95,7 +95,7 @@ async fn connect(peering: &Peering, peer: u64, line: Line, url: usize) -> io::Re
 
 /// Connects to a peer URL and says hello. The stream is for what the hello's line carries.
 pub(super) async fn greet(url: &str, hello: &Hello, dialler: Option<&Dialler>) -> io::Result<Socket> {
-    let url = Url::parse(url).map_err(other)?;
+    let url = Url::parse(url).map_err(|bad| other(bad.to_string()))?;
     if url.is_unix() {
         return Err(other(format!("{url}: unix sockets are not supported by this version")));
     }

@@ -14,26 +14,26 @@ use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// Begins with a byte that no HTTP request begins with.
-pub const MAGIC: [u8; 8] = *b"\xf5kvorum\n";
+pub(crate) const MAGIC: [u8; 8] = *b"\xf5kvorum\n";
 /// Longest hello or verdict, in bytes behind the length.
 const LONGEST: usize = 512;
 const FIXED: usize = 4 + 8 * 4 + 1;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hello {
-    pub level: u32,
-    pub cluster: u64,
-    pub from: u64,
-    pub to: u64,
+pub(crate) struct Hello {
+    pub(crate) level: u32,
+    pub(crate) cluster: u64,
+    pub(crate) from: u64,
+    pub(crate) to: u64,
     /// Tells two lives of the same member apart.
-    pub boot: u64,
-    pub line: Line,
-    pub etcd_level: String,
+    pub(crate) boot: u64,
+    pub(crate) line: Line,
+    pub(crate) etcd_level: String,
 }
 
 /// The listener's answer. `Ok`: frames may follow.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     Ok,
     /// The text says why; the connection is closed behind it.
     Refused(String),
@@ -41,7 +41,7 @@ pub enum Verdict {
 
 impl Hello {
     /// What the listener thinks of it. `known`: whether `from` is a member.
-    pub fn judge(&self, cluster: u64, member: u64, known: bool) -> Verdict {
+    pub(crate) fn judge(&self, cluster: u64, member: u64, known: bool) -> Verdict {
         let refused = |text: String| Verdict::Refused(text);
         if self.level > FORMAT_LEVEL {
             return refused(format!("format level {} is higher than ours, {FORMAT_LEVEL}", self.level));
@@ -97,7 +97,7 @@ fn u64_at(body: &[u8], at: usize) -> u64 {
     body[at..at + 8].iter().rev().fold(0, |n, byte| n << 8 | u64::from(*byte))
 }
 
-pub async fn write_hello(to: &mut (impl AsyncWrite + Unpin), hello: &Hello) -> io::Result<()> {
+pub(crate) async fn write_hello(to: &mut (impl AsyncWrite + Unpin), hello: &Hello) -> io::Result<()> {
     let mut body = hello.level.to_le_bytes().to_vec();
     for number in [hello.cluster, hello.from, hello.to, hello.boot] {
         body.extend_from_slice(&number.to_le_bytes());
@@ -107,7 +107,7 @@ pub async fn write_hello(to: &mut (impl AsyncWrite + Unpin), hello: &Hello) -> i
     write(to, &body).await
 }
 
-pub async fn read_hello(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Hello> {
+pub(crate) async fn read_hello(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Hello> {
     let body = read(from).await?;
     if body.len() < FIXED {
         return Err(bad("a hello cut short"));
@@ -128,7 +128,7 @@ pub async fn read_hello(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Hello
     })
 }
 
-pub async fn write_verdict(to: &mut (impl AsyncWrite + Unpin), verdict: &Verdict) -> io::Result<()> {
+pub(crate) async fn write_verdict(to: &mut (impl AsyncWrite + Unpin), verdict: &Verdict) -> io::Result<()> {
     let mut body = FORMAT_LEVEL.to_le_bytes().to_vec();
     match verdict {
         Verdict::Ok => body.push(0),
@@ -141,7 +141,7 @@ pub async fn write_verdict(to: &mut (impl AsyncWrite + Unpin), verdict: &Verdict
     write(to, &body).await
 }
 
-pub async fn read_verdict(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Verdict> {
+pub(crate) async fn read_verdict(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Verdict> {
     let body = read(from).await?;
     match body.get(4) {
         Some(0) => Ok(Verdict::Ok),
@@ -158,7 +158,7 @@ const PUBLISHED: u8 = 2;
 const STAGE: usize = 4 + 8 * 2 + 2 + 8 * 4;
 
 /// The answer to an inquiry, behind a good verdict.
-pub async fn write_stage(to: &mut (impl AsyncWrite + Unpin), ours: Identity, stage: &Stage) -> io::Result<()> {
+pub(crate) async fn write_stage(to: &mut (impl AsyncWrite + Unpin), ours: Identity, stage: &Stage) -> io::Result<()> {
     let (kind, running) = match stage {
         Stage::Founding => (FOUNDING, Running::default()),
         Stage::Recovering => (RECOVERING, Running::default()),
@@ -177,7 +177,7 @@ pub async fn write_stage(to: &mut (impl AsyncWrite + Unpin), ours: Identity, sta
 }
 
 /// Reads the answer of the member `theirs`.
-pub async fn read_stage(from: &mut (impl AsyncRead + Unpin), theirs: Identity) -> io::Result<Stage> {
+pub(crate) async fn read_stage(from: &mut (impl AsyncRead + Unpin), theirs: Identity) -> io::Result<Stage> {
     let body = read(from).await?;
     if body.len() < STAGE {
         return Err(bad("a stage cut short"));

@@ -71,7 +71,7 @@ impl Shared {
 }
 
 /// Answers inquiries for a member that does not run yet, on a thread that ends with this.
-pub struct Greeter {
+pub(crate) struct Greeter {
     shared: Arc<Shared>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -79,7 +79,7 @@ pub struct Greeter {
 
 impl Greeter {
     /// `stage`: what is answered. The listeners stay open for the member behind it.
-    pub fn start(identity: Identity, stage: Stage, ports: &[PeerPort]) -> io::Result<Greeter> {
+    pub(crate) fn start(identity: Identity, stage: Stage, ports: &[PeerPort]) -> io::Result<Greeter> {
         let shared = Arc::new(Shared {
             identity,
             stage,
@@ -147,13 +147,13 @@ async fn meet(shared: &Shared, stream: TcpStream, handshakes: Option<&Handshakes
 }
 
 /// Who asks, and whom.
-pub struct Asking {
-    pub identity: Identity,
-    pub boot: u64,
+pub(crate) struct Asking {
+    pub(crate) identity: Identity,
+    pub(crate) boot: u64,
     /// All initial members, this one included.
-    pub members: Vec<Member>,
+    pub(crate) members: Vec<Member>,
     /// How https peers are dialled.
-    pub dialler: Option<Dialler>,
+    pub(crate) dialler: Option<Dialler>,
 }
 
 /// What one member answered, or why it did not.
@@ -161,7 +161,7 @@ type Heard = Result<Stage, String>;
 
 /// What the answers came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     Found { late: bool },
     Refuse { member: u64, running: Running },
 }
@@ -172,7 +172,7 @@ impl Asking {
     }
 
     /// Asks all others again and again until it is decided; for ever, if it must be.
-    pub async fn until_decided(&self, greeter: &Greeter) -> Outcome {
+    pub(crate) async fn until_decided(&self, greeter: &Greeter) -> Outcome {
         let shared = &greeter.shared;
         shared.silent().extend(self.others().map(|member| member.id));
         let mut wait = FIRST_WAIT;

@@ -8,14 +8,14 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use tokio::sync::Notify;
 
-pub struct Queue {
+pub(crate) struct Queue {
     budgets: Arc<Budgets>,
     lanes: Mutex<Lanes<Vec<u8>>>,
     ready: Notify,
 }
 
 impl Queue {
-    pub fn new(budgets: &Arc<Budgets>) -> Queue {
+    pub(crate) fn new(budgets: &Arc<Budgets>) -> Queue {
         let bounds = Bounds { raft: budgets.limits.peer_send, forward: budgets.limits.peer_forwards };
         Queue { budgets: budgets.clone(), lanes: Mutex::new(Lanes::new(bounds)), ready: Notify::new() }
     }
@@ -42,36 +42,36 @@ impl Queue {
     }
 
     /// What is not queued was dropped.
-    pub fn push(&self, lane: Lane, frame: Vec<u8>) -> Pushed {
+    pub(crate) fn push(&self, lane: Lane, frame: Vec<u8>) -> Pushed {
         self.change(|lanes| lanes.push(lane, frame.len() as u64, frame))
     }
 
-    pub fn wake(&self) {
+    pub(crate) fn wake(&self) {
         self.ready.notify_one();
     }
 
     /// The connection stands: frames are taken from now on.
-    pub fn open(&self) {
+    pub(crate) fn open(&self) {
         self.change(Lanes::open);
     }
 
     /// The connection broke: everything queued is gone.
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         self.change(Lanes::close);
     }
 
     /// Whether frames were dropped for want of a connection since the last question.
-    pub fn take_refused(&self) -> bool {
+    pub(crate) fn take_refused(&self) -> bool {
         self.change(Lanes::take_refused)
     }
 
     /// Moves up to `most` bytes (at least one frame) into `out`.
-    pub fn take(&self, most: usize, out: &mut VecDeque<Vec<u8>>) {
+    pub(crate) fn take(&self, most: usize, out: &mut VecDeque<Vec<u8>>) {
         self.change(|lanes| lanes.take(most as u64, out));
     }
 
     /// Until something may be there.
-    pub async fn ready(&self) {
+    pub(crate) async fn ready(&self) {
         self.ready.notified().await;
     }
 }

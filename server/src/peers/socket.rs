@@ -16,7 +16,7 @@ enum Kind {
 }
 
 /// A byte stream whose first byte may be looked at.
-pub struct Socket {
+pub(crate) struct Socket {
     kind: Kind,
     first: Option<u8>,
 }
@@ -44,7 +44,7 @@ impl Socket {
     ///
     /// # Errors
     /// There is none.
-    pub async fn first_byte(&mut self) -> io::Result<u8> {
+    pub(crate) async fn first_byte(&mut self) -> io::Result<u8> {
         let first = self.read_u8().await?;
         self.first = Some(first);
         Ok(first)

@@ -14,14 +14,14 @@ const PING: u8 = 1;
 const PONG: u8 = 2;
 
 #[derive(Debug)]
-pub enum Got {
+pub(crate) enum Got {
     Frame { frame: Frame, bytes: u64 },
     Ping(u64),
     Pong(u64),
 }
 
 /// None: longer than any receiver takes.
-pub fn encode(frame: &Frame, max_frame: usize) -> Option<Vec<u8>> {
+pub(crate) fn encode(frame: &Frame, max_frame: usize) -> Option<Vec<u8>> {
     let mut bytes = vec![0; LENGTH];
     bytes.push(MEMBER);
     frame::encode(frame, &mut bytes);
@@ -40,11 +40,11 @@ fn numbered(kind: u8, number: u64) -> Vec<u8> {
     bytes
 }
 
-pub fn ping(number: u64) -> Vec<u8> {
+pub(crate) fn ping(number: u64) -> Vec<u8> {
     numbered(PING, number)
 }
 
-pub fn pong(number: u64) -> Vec<u8> {
+pub(crate) fn pong(number: u64) -> Vec<u8> {
     numbered(PONG, number)
 }
 
@@ -53,7 +53,7 @@ fn bad(what: &str) -> io::Error {
 }
 
 /// Reads one frame. Errors of kind `InvalidData` mean that the peer speaks nonsense.
-pub async fn read(from: &mut (impl AsyncRead + Unpin), max_frame: usize) -> io::Result<Got> {
+pub(crate) async fn read(from: &mut (impl AsyncRead + Unpin), max_frame: usize) -> io::Result<Got> {
     let len = from.read_u32_le().await? as usize;
     if len == 0 {
         return Err(bad("a frame of no bytes"));

@@ -40,18 +40,18 @@ static WEAK: [&str; 16] = [
 
 /// What `--cipher-suites` names.
 #[derive(Clone, Debug, Default)]
-pub struct Suites {
+pub(crate) struct Suites {
     /// Empty: all that rustls has. As with Go, those of TLS 1.3 are always on.
-    pub chosen: Vec<SupportedCipherSuite>,
+    pub(crate) chosen: Vec<SupportedCipherSuite>,
     /// As written, for the log.
-    pub named: Vec<String>,
+    pub(crate) named: Vec<String>,
     /// Names that etcd takes and that are not offered.
-    pub weak: Vec<String>,
+    pub(crate) weak: Vec<String>,
 }
 
 /// # Errors
 /// A name that Go does not know, or only names that are not offered.
-pub fn suites(names: &[String]) -> Result<Suites, String> {
+pub(crate) fn suites(names: &[String]) -> Result<Suites, String> {
     let mut suites = Suites { named: names.to_vec(), ..Suites::default() };
     for name in names {
         match KNOWN.iter().find(|(known, _)| known == name) {

@@ -1,6 +1,7 @@
 //! Wishes and files become configurations of rustls.
 
 use super::reload::Reloading;
+use super::unfit::Unfit;
 use super::wish::{Own, Wish};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{Resumption, WebPkiServerVerifier};
@@ -18,21 +19,21 @@ use std::sync::Arc;
 use tls::{Anyone, Fault, Named};
 
 /// What a handshake of a caller needs.
-pub struct Serving {
+pub(crate) struct Serving {
     /// The member's certificate, and whom it lets in.
-    pub config: Arc<ServerConfig>,
+    pub(crate) config: Arc<ServerConfig>,
     /// Serials of certificates that are refused.
-    pub revoked: BTreeSet<Vec<u8>>,
+    pub(crate) revoked: BTreeSet<Vec<u8>>,
 }
 
 /// What a listener needs. Cheap to clone.
 #[derive(Clone)]
-pub struct Port {
+pub(crate) struct Port {
     serving: Arc<Reloading<Serving>>,
     /// What the log says when a caller is turned away.
-    pub rejection: &'static str,
+    pub(crate) rejection: &'static str,
     /// Whether a caller's certificate must fit where it comes from.
-    pub checks_origin: bool,
+    pub(crate) checks_origin: bool,
 }
 
 impl Port {
@@ -40,7 +41,7 @@ impl Port {
     ///
     /// # Errors
     /// What is wrong with the files.
-    pub fn for_clients(wish: &Wish) -> Result<Port, String> {
+    pub(crate) fn for_clients(wish: &Wish) -> Result<Port, Unfit> {
         let serving = Arc::new(serving("clients", wish)?);
         Ok(Port { serving, rejection: "rejected connection on client endpoint", checks_origin: false })
     }
@@ -49,25 +50,25 @@ impl Port {
     ///
     /// # Errors
     /// What is wrong with the files.
-    pub fn for_peers(wish: &Wish) -> Result<Port, String> {
+    pub(crate) fn for_peers(wish: &Wish) -> Result<Port, Unfit> {
         let serving = Arc::new(serving("peers", wish)?);
         Ok(Port { serving, rejection: "rejected connection on peer endpoint", checks_origin: !wish.skip_origin })
     }
 
     /// As the files are now; see `Reloading::now`.
-    pub fn now(&self) -> Arc<Serving> {
+    pub(crate) fn now(&self) -> Arc<Serving> {
         self.serving.now()
     }
 }
 
 /// What dialling a peer needs. Cheap to clone.
 #[derive(Clone)]
-pub struct Dialler(Arc<Reloading<Arc<ClientConfig>>>);
+pub(crate) struct Dialler(Arc<Reloading<Arc<ClientConfig>>>);
 
 impl Dialler {
     /// # Errors
     /// What is wrong with the files.
-    pub fn new(wish: &Wish) -> Result<Dialler, String> {
+    pub(crate) fn new(wish: &Wish) -> Result<Dialler, Unfit> {
         let build = {
             let wish = wish.clone();
             move || client_config(&wish).map(Arc::new)
@@ -77,7 +78,7 @@ impl Dialler {
     }
 
     /// As the files are now; see `Reloading::now`.
-    pub fn now(&self) -> Arc<ClientConfig> {
+    pub(crate) fn now(&self) -> Arc<ClientConfig> {
         (*self.0.now()).clone()
     }
 }
@@ -97,7 +98,7 @@ fn own_as_client(wish: &Wish) -> Option<Own> {
     }
 }
 
-fn serving(what: &'static str, wish: &Wish) -> Result<Reloading<Serving>, String> {
+fn serving(what: &'static str, wish: &Wish) -> Result<Reloading<Serving>, Unfit> {
     let build = {
         let wish = wish.clone();
         move || {
@@ -109,42 +110,40 @@ fn serving(what: &'static str, wish: &Wish) -> Result<Reloading<Serving>, String
     Reloading::new(what, files, build)
 }
 
-/// The system's words as Go has them.
-fn opened(file: &Path, error: &std::io::Error) -> String {
-    format!("open {}: {}", file.display(), crate::listeners::reason(error))
+fn unread(file: &Path, error: std::io::Error) -> Unfit {
+    Unfit::Unread { file: file.to_path_buf(), error }
 }
 
-fn said(file: &Path, fault: &Fault) -> String {
-    match fault {
-        Fault::Pem(rustls::pki_types::pem::Error::Io(error)) => opened(file, error),
-        other => format!("{}: {other}", file.display()),
+fn unfit(file: &Path) -> impl Fn(Fault) -> Unfit {
+    move |fault| match fault {
+        Fault::Pem(rustls::pki_types::pem::Error::Io(error)) => unread(file, error),
+        other => Unfit::content(file, other),
     }
 }
 
-fn revoked(file: &Path) -> Result<BTreeSet<Vec<u8>>, String> {
-    let bytes = std::fs::read(file).map_err(|error| opened(file, &error))?;
-    tls::revoked_serials(&bytes).map_err(|error| format!("{}: {error}", file.display()))
+fn revoked(file: &Path) -> Result<BTreeSet<Vec<u8>>, Unfit> {
+    let bytes = std::fs::read(file).map_err(|error| unread(file, error))?;
+    tls::revoked_serials(&bytes).map_err(|error| Unfit::content(file, error))
 }
 
 type Pair = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
-fn pair(own: &Own) -> Result<Pair, String> {
+fn pair(own: &Own) -> Result<Pair, Unfit> {
     match own {
-        Own::None => Err("KeyFile and CertFile are not presented".into()),
+        Own::None => Err(Unfit::NoPair),
         Own::Made(made) => made.pair(),
         Own::Files(cert, key) => {
-            let chain = tls::certificates(cert).map_err(|fault| said(cert, &fault))?;
-            Ok((chain, tls::private_key(key).map_err(|fault| said(key, &fault))?))
+            let chain = tls::certificates(cert).map_err(unfit(cert))?;
+            Ok((chain, tls::private_key(key).map_err(unfit(key))?))
         }
     }
 }
 
-/// Go's words for a key that is another certificate's.
-fn no_pair(own: &Own, error: &Error) -> String {
+fn no_pair(own: &Own, error: Error) -> Unfit {
     match (error, own) {
-        (Error::InconsistentKeys(_), _) => "tls: private key does not match public key".into(),
-        (error, Own::Files(cert, key)) => format!("{} with {}: {error}", cert.display(), key.display()),
-        (error, _) => error.to_string(),
+        (Error::InconsistentKeys(_), _) => Unfit::OtherKey,
+        (error, Own::Files(cert, key)) => Unfit::Pair { cert: cert.clone(), key: key.clone(), error },
+        (error, _) => Unfit::refused(error),
     }
 }
 
@@ -157,34 +156,33 @@ fn provider(wish: &Wish) -> Arc<CryptoProvider> {
 }
 
 /// Those who may vouch for others, and their certificates.
-fn trusted(wish: &Wish) -> Result<(Arc<RootCertStore>, Arc<Vec<CertificateDer<'static>>>), String> {
+fn trusted(wish: &Wish) -> Result<(Arc<RootCertStore>, Arc<Vec<CertificateDer<'static>>>), Unfit> {
     let Some(file) = &wish.ca else {
-        let roots = tls::system_roots().ok_or("no CA file was given, and the system names none that it trusts")?;
+        let roots = tls::system_roots().ok_or(Unfit::NoRoots)?;
         return Ok((Arc::new(roots), Arc::default()));
     };
-    let named = tls::certificates(file).map_err(|fault| said(file, &fault))?;
-    let roots = tls::roots(&named).map_err(|fault| said(file, &fault))?;
+    let named = tls::certificates(file).map_err(unfit(file))?;
+    let roots = tls::roots(&named).map_err(unfit(file))?;
     Ok((Arc::new(roots), Arc::new(named)))
 }
 
-fn server_config(wish: &Wish) -> Result<ServerConfig, String> {
+fn server_config(wish: &Wish) -> Result<ServerConfig, Unfit> {
     let provider = provider(wish);
     let (chain, key) = pair(&wish.own)?;
     let verifier: Arc<dyn ClientCertVerifier> = if wish.verifies() {
         let (roots, named) = trusted(wish)?;
         let webpki = WebPkiClientVerifier::builder_with_provider(roots, provider.clone()).build();
-        let webpki = webpki.map_err(|error| error.to_string())?;
+        let webpki = webpki.map_err(Unfit::refused)?;
         Arc::new(Callers { webpki, named, allowed: Allowed::of(wish) })
     } else {
         WebPkiClientVerifier::no_client_auth()
     };
-    let builder = ServerConfig::builder_with_provider(provider)
-        .with_protocol_versions(&wish.versions)
-        .map_err(|error| error.to_string())?;
+    let builder =
+        ServerConfig::builder_with_provider(provider).with_protocol_versions(&wish.versions).map_err(Unfit::refused)?;
     let mut config = builder
         .with_client_cert_verifier(verifier)
         .with_single_cert(chain, key)
-        .map_err(|error| no_pair(&wish.own, &error))?;
+        .map_err(|error| no_pair(&wish.own, error))?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     // A session that is resumed would not be verified again.
     config.session_storage = Arc::new(NoServerSessionStorage {});
@@ -192,17 +190,17 @@ fn server_config(wish: &Wish) -> Result<ServerConfig, String> {
     Ok(config)
 }
 
-fn client_config(wish: &Wish) -> Result<ClientConfig, String> {
+fn client_config(wish: &Wish) -> Result<ClientConfig, Unfit> {
     let provider = provider(wish);
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&wish.versions)
-        .map_err(|error| error.to_string())?;
+        .map_err(Unfit::refused)?;
     let verifier: Arc<dyn ServerCertVerifier> = if matches!(wish.own, Own::Made(_)) {
         Arc::new(Anyone(provider))
     } else {
         let (roots, certificates) = trusted(wish)?;
         let webpki = WebPkiServerVerifier::builder_with_provider(roots, provider).build();
-        let webpki = webpki.map_err(|error| error.to_string())?;
+        let webpki = webpki.map_err(Unfit::refused)?;
         Arc::new(Dialled { named: Named { webpki, certificates }, allowed: Allowed::of(wish) })
     };
     let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
@@ -210,7 +208,7 @@ fn client_config(wish: &Wish) -> Result<ClientConfig, String> {
         None => builder.with_no_client_auth(),
         Some(own) => {
             let (chain, key) = pair(&own)?;
-            builder.with_client_auth_cert(chain, key).map_err(|error| no_pair(&own, &error))?
+            builder.with_client_auth_cert(chain, key).map_err(|error| no_pair(&own, error))?
         }
     };
     config.resumption = Resumption::disabled();

@@ -1,7 +1,8 @@
 //! Handshakes, on a thread of their own: a signature costs up to a millisecond, and files are looked at.
 
 use super::config::Port;
-use super::texts::in_gos_words;
+use super::origin::Misplaced;
+use super::texts::{in_gos_words, is_end};
 use super::{Secured, origin};
 use crate::log::{self, json};
 use rustls::pki_types::CertificateDer;
@@ -24,19 +25,19 @@ const WITHIN: Duration = Duration::from_secs(10);
 const HANDSHAKE: u8 = 0x16;
 
 /// An encrypted connection that a caller began.
-pub type Shaken = TlsStream<Moving>;
+pub(crate) type Shaken = TlsStream<Moving>;
 
 /// Who called.
 #[derive(Clone, Debug, Default)]
-pub struct Caller {
+pub(crate) struct Caller {
     /// The verified certificate; None: none was asked for.
-    pub certificate: Option<CertificateDer<'static>>,
+    pub(crate) certificate: Option<CertificateDer<'static>>,
     /// What the edge may know.
-    pub secured: Secured,
+    pub(crate) secured: Secured,
 }
 
 /// What became of a connection.
-pub enum Met {
+pub(crate) enum Met {
     /// It spoke in the clear, and not a byte of it was read.
     Plain(TcpStream),
     /// Its handshake is done.
@@ -58,7 +59,7 @@ enum Done {
 
 /// The thread's end for listeners. Cheap to clone; the thread ends with the last clone.
 #[derive(Clone)]
-pub struct Handshakes {
+pub(crate) struct Handshakes {
     /// Whoever sends here counts its connections, and so bounds the handshakes under way.
     jobs: mpsc::UnboundedSender<Job>,
 }
@@ -68,7 +69,7 @@ impl Handshakes {
     ///
     /// # Errors
     /// The system has no thread for it.
-    pub fn start(name: &str, port: Port) -> io::Result<Handshakes> {
+    pub(crate) fn start(name: &str, port: Port) -> io::Result<Handshakes> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (jobs, mut waiting) = mpsc::unbounded_channel::<Job>();
         let said = Arc::new(log::Seldom::default());
@@ -92,7 +93,7 @@ impl Handshakes {
     ///
     /// # Errors
     /// The system refuses to move the socket.
-    pub async fn meet(&self, socket: TcpStream, plain_too: bool) -> io::Result<Option<Met>> {
+    pub(crate) async fn meet(&self, socket: TcpStream, plain_too: bool) -> io::Result<Option<Met>> {
         let (done, answer) = oneshot::channel();
         let socket = socket.into_std()?;
         if self.jobs.send(Job { socket, plain_too, done }).is_err() {
@@ -109,17 +110,46 @@ impl Handshakes {
     }
 }
 
+/// Why a caller was turned away.
+#[derive(Debug, thiserror::Error)]
+enum Cause {
+    /// It went without a word.
+    #[error("EOF")]
+    Gone,
+    #[error("tls: handshake timed out")]
+    Late,
+    #[error("tls: first record does not look like a TLS handshake")]
+    NotTls,
+    /// The handshake failed, in Go's words.
+    #[error("{0}")]
+    Handshake(String),
+    /// Its certificate cannot be read.
+    #[error(transparent)]
+    Unread(#[from] tls::Unreadable),
+    #[error(transparent)]
+    Misplaced(#[from] Misplaced),
+    /// By its serial, in hexadecimal digits.
+    #[error("transport: certificate serial {0} revoked")]
+    Revoked(String),
+}
+
+impl From<io::Error> for Cause {
+    fn from(error: io::Error) -> Cause {
+        if is_end(&error) { Cause::Gone } else { Cause::Handshake(in_gos_words(&error)) }
+    }
+}
+
 /// Why a caller was turned away, and what it showed.
 struct Rejection {
     server_name: String,
     facts: Option<Facts>,
-    error: String,
+    cause: Cause,
 }
 
 async fn meet(socket: StdStream, plain_too: bool, port: &Port, said: &log::Seldom) -> io::Result<Done> {
     let socket = TcpStream::from_std(socket)?;
     let from = socket.peer_addr()?;
-    let late = |_| Rejection { server_name: String::new(), facts: None, error: "tls: handshake timed out".into() };
+    let late = |_| Rejection { server_name: String::new(), facts: None, cause: Cause::Late };
     match tokio::time::timeout(WITHIN, shake(socket, from, plain_too, port)).await.map_err(late) {
         Ok(Ok(done)) => Ok(done),
         Ok(Err(rejection)) | Err(rejection) => {
@@ -131,38 +161,38 @@ async fn meet(socket: StdStream, plain_too: bool, port: &Port, said: &log::Seldo
 
 /// As etcd: one that goes without a word is no news.
 fn tell(rejection: &Rejection, from: SocketAddr, port: &Port, said: &log::Seldom) {
-    let Rejection { server_name, facts, error } = rejection;
+    let Rejection { server_name, facts, cause } = rejection;
     let mut fields = vec![("remote-addr", json!(from.to_string())), ("server-name", json!(server_name))];
     if let Some(facts) = facts {
         fields.push(("ip-addresses", json!(facts.ips)));
         fields.push(("dns-names", json!(facts.dns_names)));
     }
-    fields.push(("error", json!(error)));
-    if error == "EOF" {
+    fields.push(("error", json!(cause.to_string())));
+    if matches!(cause, Cause::Gone) {
         log::debug(port.rejection, &fields);
-    } else if said.due(format!("{} {error}", from.ip())) {
+    } else if said.due(format!("{} {cause}", from.ip())) {
         log::warn(port.rejection, &fields);
     }
 }
 
 async fn shake(socket: TcpStream, from: SocketAddr, plain_too: bool, port: &Port) -> Result<Done, Rejection> {
-    let unnamed = |error: String| Rejection { server_name: String::new(), facts: None, error };
-    let failed = |error: io::Error| unnamed(in_gos_words(&error));
+    let unnamed = |cause| Rejection { server_name: String::new(), facts: None, cause };
+    let failed = |error: io::Error| unnamed(error.into());
     let mut first = [0; 1];
     match socket.peek(&mut first).await.map_err(failed)? {
-        0 => return Err(unnamed("EOF".into())),
+        0 => return Err(unnamed(Cause::Gone)),
         _ if first[0] == HANDSHAKE => {}
         _ if plain_too => return socket.into_std().map(Done::Plain).map_err(failed),
         // Without an alert, as Go: whoever speaks no TLS understands none.
-        _ => return Err(unnamed("tls: first record does not look like a TLS handshake".into())),
+        _ => return Err(unnamed(Cause::NotTls)),
     }
     let acceptor = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), Moving(Some(socket)));
     let begun = acceptor.await.map_err(failed)?;
     let server_name = begun.client_hello().server_name().unwrap_or_default().to_owned();
-    let rejected = |error: String, facts| Rejection { server_name: server_name.clone(), facts, error };
+    let rejected = |cause: Cause, facts| Rejection { server_name: server_name.clone(), facts, cause };
     let serving = port.now();
     let shaken = begun.into_stream(serving.config.clone()).await;
-    let mut stream = Box::new(shaken.map_err(|error| rejected(in_gos_words(&error), None))?);
+    let mut stream = Box::new(shaken.map_err(|error| rejected(error.into(), None))?);
     let chain: Vec<CertificateDer<'static>> = stream
         .get_ref()
         .1
@@ -173,15 +203,15 @@ async fn shake(socket: TcpStream, from: SocketAddr, plain_too: bool, port: &Port
         .collect();
     let mut caller = Caller::default();
     if let Some(shown) = chain.first() {
-        let facts = Facts::of(shown).map_err(|error| rejected(error.to_string(), None))?;
+        let facts = Facts::of(shown).map_err(|error| rejected(error.into(), None))?;
         check(&chain, &facts, from, port, &serving.revoked)
             .await
-            .map_err(|error| rejected(error, Some(facts.clone())))?;
+            .map_err(|cause| rejected(cause, Some(facts.clone())))?;
         let common_name = Some(facts.common_name).filter(|name| !name.is_empty()).map(Arc::from);
         caller = Caller { certificate: Some(shown.clone()), secured: Secured { common_name } };
     }
-    let socket = stream.get_mut().0.0.take().ok_or_else(|| rejected("EOF".into(), None))?;
-    let socket = socket.into_std().map_err(|error| rejected(in_gos_words(&error), None))?;
+    let socket = stream.get_mut().0.0.take().ok_or_else(|| rejected(Cause::Gone, None))?;
+    let socket = socket.into_std().map_err(|error| rejected(error.into(), None))?;
     Ok(Done::Tls(stream, socket, caller))
 }
 
@@ -192,26 +222,26 @@ async fn check(
     from: SocketAddr,
     port: &Port,
     revoked: &std::collections::BTreeSet<Vec<u8>>,
-) -> Result<(), String> {
+) -> Result<(), Cause> {
     if port.checks_origin {
         origin::check(facts, from.ip()).await?;
     }
     for shown in chain {
-        let serial = Facts::of(shown).map_err(|error| error.to_string())?.serial;
+        let serial = Facts::of(shown)?.serial;
         if revoked.contains(&serial) {
             let serial: String = serial.iter().map(|byte| format!("{byte:02x}")).collect();
-            return Err(format!("transport: certificate serial {serial} revoked"));
+            return Err(Cause::Revoked(serial));
         }
     }
     Ok(())
 }
 
 /// A socket that may be taken out, to go from one runtime to another.
-pub struct Moving(Option<TcpStream>);
+pub(crate) struct Moving(Option<TcpStream>);
 
 impl Moving {
     /// Around a socket that stays.
-    pub fn new(socket: TcpStream) -> Moving {
+    pub(crate) fn new(socket: TcpStream) -> Moving {
         Moving(Some(socket))
     }
 
@@ -369,6 +399,6 @@ mod tests {
         let crl = place.file("crl");
         std::fs::write(&crl, "garbage").expect("written");
         let wish = Wish { crl: Some(crl), ..place.wish() };
-        assert!(Port::for_clients(&wish).err().expect("no list").contains("malformed crl"));
+        assert!(Port::for_clients(&wish).err().expect("no list").to_string().contains("malformed crl"));
     }
 }

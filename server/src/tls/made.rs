@@ -1,6 +1,7 @@
 //! A certificate that a member makes for itself (`--auto-tls`): it hides the traffic from those who only
 //! listen, and proves nothing.
 
+use super::unfit::Unfit;
 use disk::urls::Url;
 use jiff::{Timestamp, ToSpan, civil::Date, tz::TimeZone};
 use rcgen::{
@@ -14,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 /// Certificate and key. They are kept in memory until [`Made::keep`]: a founder writes nothing before it may.
 #[derive(Clone, Debug)]
-pub struct Made {
+pub(crate) struct Made {
     folder: PathBuf,
     cert_pem: String,
     key_pem: Secret,
@@ -35,30 +36,30 @@ impl Made {
     ///
     /// # Errors
     /// No years, or what is kept cannot be read.
-    pub fn find_or_make(folder: &Path, urls: &[&Url], years: u64) -> Result<Made, String> {
+    pub(crate) fn find_or_make(folder: &Path, urls: &[&Url], years: u64) -> Result<Made, Unfit> {
         if years == 0 {
-            return Err("selfSignedCertValidity is invalid,it should be greater than 0".into());
+            return Err(Unfit::NoYears);
         }
         let folder = folder.to_path_buf();
         let read = |name: &str| match fs::read_to_string(folder.join(name)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(format!("{}: {error}", folder.join(name).display())),
+            Err(error) => Err(Unfit::content(&folder.join(name), error)),
             Ok(text) => Ok(Some(text)),
         };
         if let (Some(cert_pem), Some(key_pem)) = (read("cert.pem")?, read("key.pem")?) {
             return Ok(Made { cert_pem, key_pem: Secret(key_pem), folder });
         }
-        let (cert_pem, key_pem) = make(urls, years).map_err(|error| error.to_string())?;
+        let (cert_pem, key_pem) = make(urls, years).map_err(Unfit::refused)?;
         Ok(Made { folder, cert_pem, key_pem: Secret(key_pem) })
     }
 
     /// Where the certificate is kept.
-    pub fn cert_file(&self) -> PathBuf {
+    pub(crate) fn cert_file(&self) -> PathBuf {
         self.folder.join("cert.pem")
     }
 
     /// Where its key is kept.
-    pub fn key_file(&self) -> PathBuf {
+    pub(crate) fn key_file(&self) -> PathBuf {
         self.folder.join("key.pem")
     }
 
@@ -66,9 +67,9 @@ impl Made {
     ///
     /// # Errors
     /// What was kept is none.
-    pub fn pair(&self) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), String> {
+    pub(crate) fn pair(&self) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), Unfit> {
         use rustls::pki_types::pem::PemObject;
-        let bad = |path: PathBuf| move |error| format!("{}: {error}", path.display());
+        let bad = |path: PathBuf| move |error| Unfit::content(&path, error);
         let chain = CertificateDer::pem_slice_iter(self.cert_pem.as_bytes()).collect::<Result<Vec<_>, _>>();
         let key = PrivateKeyDer::from_pem_slice(self.key_pem.0.as_bytes());
         Ok((chain.map_err(bad(self.cert_file()))?, key.map_err(bad(self.key_file()))?))
@@ -78,7 +79,7 @@ impl Made {
     ///
     /// # Errors
     /// The disk refuses.
-    pub fn keep(&self) -> io::Result<()> {
+    pub(crate) fn keep(&self) -> io::Result<()> {
         if self.cert_file().exists() && self.key_file().exists() {
             return Ok(());
         }

@@ -6,26 +6,40 @@ use rustls::pki_types::CertificateDer;
 use std::net::IpAddr;
 use tls::{Facts, is_valid_for};
 
+/// A certificate that does not fit where its bearer comes from, in etcd's words.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Misplaced {
+    /// It names addresses, and none is the caller's.
+    #[error("x509: certificate is valid for {}, not {from}", joined(valid))]
+    Address { valid: Vec<IpAddr>, from: IpAddr },
+    /// It names hosts, and none is the caller.
+    #[error("tls: {:?} does not match any of DNSNames {}", from.to_string(), super::wish::quoted(names))]
+    Name { names: Vec<String>, from: IpAddr },
+}
+
+fn joined(addresses: &[IpAddr]) -> String {
+    addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
 /// As etcd checks it: a certificate without addresses and DNS names comes from anywhere. Else one of its
 /// addresses is the caller's, or one of its DNS names is a name of the caller or leads to it.
 ///
 /// # Errors
-/// What does not fit, in etcd's words.
-pub async fn check(facts: &Facts, from: IpAddr) -> Result<(), String> {
+/// What does not fit.
+pub(crate) async fn check(facts: &Facts, from: IpAddr) -> Result<(), Misplaced> {
     let from = from.to_canonical();
     if !facts.ips.is_empty() {
         if facts.ips.contains(&from) {
             return Ok(());
         }
         if facts.dns_names.is_empty() {
-            let valid = facts.ips.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-            return Err(format!("x509: certificate is valid for {valid}, not {from}"));
+            return Err(Misplaced::Address { valid: facts.ips.clone(), from });
         }
     }
     if facts.dns_names.is_empty() || leads_to(&facts.dns_names, from).await || is_named(&facts.dns_names, from).await {
         return Ok(());
     }
-    Err(format!("tls: {:?} does not match any of DNSNames {}", from.to_string(), super::wish::quoted(&facts.dns_names)))
+    Err(Misplaced::Name { names: facts.dns_names.clone(), from })
 }
 
 /// Whether one of these names has this address.
@@ -61,7 +75,7 @@ fn fits(names: &[String], name: &str) -> bool {
 
 /// Whether a certificate may speak for the member with these peer URLs: it names the host of one of them, or
 /// no host at all.
-pub fn speaks_for(shown: &CertificateDer<'_>, peer_urls: &[String]) -> bool {
+pub(crate) fn speaks_for(shown: &CertificateDer<'_>, peer_urls: &[String]) -> bool {
     let Ok(facts) = Facts::of(shown) else { return false };
     if facts.ips.is_empty() && facts.dns_names.is_empty() {
         return true;
@@ -81,7 +95,7 @@ mod tests {
         params.self_signed(&KeyPair::generate().expect("a key")).expect("a certificate").der().clone()
     }
 
-    async fn checked(names: &[&str], from: &str) -> Result<(), String> {
+    async fn checked(names: &[&str], from: &str) -> Result<(), Misplaced> {
         check(&Facts::of(&shown(names)).expect("good"), from.parse().expect("an address")).await
     }
 
@@ -94,7 +108,8 @@ mod tests {
         assert_eq!(checked(&["localhost"], "127.0.0.1").await, Ok(()));
         assert_eq!(checked(&["10.0.0.9", "localhost"], "127.0.0.1").await, Ok(()));
         let text = "x509: certificate is valid for 10.0.0.1, ::1, not 10.0.0.2";
-        assert_eq!(checked(&["10.0.0.1", "::1"], "10.0.0.2").await, Err(text.into()));
+        let elsewhere = checked(&["10.0.0.1", "::1"], "10.0.0.2").await;
+        assert_eq!(elsewhere.expect_err("another address").to_string(), text);
     }
 
     #[test]

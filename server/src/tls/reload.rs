@@ -1,5 +1,6 @@
 //! What is made of files, and made anew when they change.
 
+use super::unfit::Unfit;
 use crate::log::{self, json};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -34,22 +35,22 @@ struct State<T> {
 }
 
 /// Something made of files.
-pub struct Reloading<T> {
+pub(crate) struct Reloading<T> {
     /// For the log: whose files these are.
     what: &'static str,
     files: Vec<PathBuf>,
-    build: Box<dyn Fn() -> Result<T, String> + Send + Sync>,
+    build: Box<dyn Fn() -> Result<T, Unfit> + Send + Sync>,
     state: Mutex<State<T>>,
 }
 
 impl<T> Reloading<T> {
     /// # Errors
     /// What `build` says of the files as they are.
-    pub fn new(
+    pub(crate) fn new(
         what: &'static str,
         files: Vec<PathBuf>,
-        build: impl Fn() -> Result<T, String> + Send + Sync + 'static,
-    ) -> Result<Reloading<T>, String> {
+        build: impl Fn() -> Result<T, Unfit> + Send + Sync + 'static,
+    ) -> Result<Reloading<T>, Unfit> {
         // Looked at before they are read: what changes meanwhile is read again.
         let stamps = stamps(&files);
         let now = Arc::new(build()?);
@@ -59,7 +60,7 @@ impl<T> Reloading<T> {
 
     /// As the files are now. If they are of no use, as they were the last time they were, and the log says so
     /// once. Looks at the files, and may read them: not for a thread that must not wait.
-    pub fn now(&self) -> Arc<T> {
+    pub(crate) fn now(&self) -> Arc<T> {
         let stamps = stamps(&self.files);
         let mut state = self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let changed = stamps != state.stamps;
@@ -79,7 +80,7 @@ impl<T> Reloading<T> {
             Err(error) if changed => {
                 log::warn(
                     "the changed TLS files are of no use; those from before stay in force",
-                    &[("of", json!(self.what)), ("files", files()), ("error", json!(error))],
+                    &[("of", json!(self.what)), ("files", files()), ("error", json!(error.to_string()))],
                 );
             }
             Err(_) => {}
@@ -103,12 +104,12 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    fn text(file: &Path) -> impl Fn() -> Result<String, String> + Send + Sync + use<> {
+    fn text(file: &Path) -> impl Fn() -> Result<String, Unfit> + Send + Sync + use<> {
         let file = file.to_path_buf();
         move || match std::fs::read_to_string(&file) {
-            Ok(text) if text == "bad" => Err("bad".into()),
+            Ok(text) if text == "bad" => Err(Unfit::Refused("bad".into())),
             Ok(text) => Ok(text),
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(Unfit::Unread { file: file.clone(), error }),
         }
     }
 

@@ -3,12 +3,20 @@
 use rustls::{AlertDescription, CertificateError, Error, PeerIncompatible};
 use std::io;
 
+/// The other side has gone, without a word of TLS.
+pub(super) fn is_end(error: &io::Error) -> bool {
+    inner(error).is_none() && error.kind() == io::ErrorKind::UnexpectedEof
+}
+
+fn inner(error: &io::Error) -> Option<&Error> {
+    error.get_ref().and_then(|inner| inner.downcast_ref::<Error>())
+}
+
 /// An error of a handshake as etcd's log has it.
-pub fn in_gos_words(error: &io::Error) -> String {
-    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
-    match inner {
+pub(crate) fn in_gos_words(error: &io::Error) -> String {
+    match inner(error) {
         Some(error) => of_tls(error),
-        None if error.kind() == io::ErrorKind::UnexpectedEof => "EOF".into(),
+        None if is_end(error) => "EOF".into(),
         None => error.to_string(),
     }
 }

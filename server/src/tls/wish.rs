@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// The certificate that this member shows.
 #[derive(Clone, Debug, Default)]
-pub enum Own {
+pub(crate) enum Own {
     /// None.
     #[default]
     None,
@@ -24,41 +24,41 @@ pub enum Own {
 
 /// What the flags of one side, clients or peers, ask for.
 #[derive(Clone, Debug, Default)]
-pub struct Wish {
+pub(crate) struct Wish {
     /// What callers are shown.
-    pub own: Own,
+    pub(crate) own: Own,
     /// What is shown where this member dials; None: the same.
-    pub own_as_client: Option<(PathBuf, PathBuf)>,
+    pub(crate) own_as_client: Option<(PathBuf, PathBuf)>,
     /// Who may vouch for callers and, among peers, for those that are dialled.
-    pub ca: Option<PathBuf>,
+    pub(crate) ca: Option<PathBuf>,
     /// Every caller must show a certificate, whoever may vouch for it.
-    pub client_cert_auth: bool,
+    pub(crate) client_cert_auth: bool,
     /// A list of revoked certificates.
-    pub crl: Option<PathBuf>,
+    pub(crate) crl: Option<PathBuf>,
     /// A certificate must have one of these CNs.
-    pub allowed_names: Vec<String>,
+    pub(crate) allowed_names: Vec<String>,
     /// A certificate must be valid for one of these hosts.
-    pub allowed_hosts: Vec<String>,
+    pub(crate) allowed_hosts: Vec<String>,
     /// A caller's certificate need not fit where it comes from.
-    pub skip_origin: bool,
+    pub(crate) skip_origin: bool,
     /// Make a certificate when none was given.
-    pub auto: bool,
+    pub(crate) auto: bool,
     /// Years.
-    pub validity: u64,
+    pub(crate) validity: u64,
     /// Those that are spoken, the newest first.
-    pub versions: Vec<&'static SupportedProtocolVersion>,
+    pub(crate) versions: Vec<&'static SupportedProtocolVersion>,
     /// Those that are offered.
-    pub suites: Suites,
+    pub(crate) suites: Suites,
 }
 
 impl Wish {
     /// Whether every caller must show a certificate.
-    pub fn verifies(&self) -> bool {
+    pub(crate) fn verifies(&self) -> bool {
         self.client_cert_auth || self.ca.is_some()
     }
 
     /// Whether there is a certificate to show.
-    pub fn has_own(&self) -> bool {
+    pub(crate) fn has_own(&self) -> bool {
         !matches!(self.own, Own::None)
     }
 }
@@ -104,7 +104,7 @@ fn list(given: &Given, name: &str) -> Vec<String> {
 ///
 /// # Errors
 /// Flags that do not fit together, in etcd's words where it has some.
-pub fn wishes(given: &Given) -> Result<(Wish, Wish), Rejected> {
+pub(crate) fn wishes(given: &Given) -> Result<(Wish, Wish), Rejected> {
     let names = list(given, "cipher-suites");
     let versions = versions(given, !names.is_empty())?;
     let suites = ciphers::suites(&names).map_err(Rejected::Invalid)?;
@@ -139,7 +139,7 @@ pub fn wishes(given: &Given) -> Result<(Wish, Wish), Rejected> {
 }
 
 /// As Go's `%q` writes a list.
-pub fn quoted(names: &[String]) -> String {
+pub(crate) fn quoted(names: &[String]) -> String {
     format!("[{}]", names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(" "))
 }
 
@@ -196,6 +196,6 @@ fn versions(given: &Given, has_suites: bool) -> Result<Vec<&'static SupportedPro
 }
 
 /// The first URL of these that needs a certificate of which there is none.
-pub fn without_certificate<'a>(wish: &Wish, urls: &'a [Url]) -> Option<&'a Url> {
+pub(crate) fn without_certificate<'a>(wish: &Wish, urls: &'a [Url]) -> Option<&'a Url> {
     urls.iter().find(|url| url.is_tls() && !wish.has_own() && !wish.auto)
 }

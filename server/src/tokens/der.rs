@@ -2,23 +2,23 @@
 
 use base64::Engine;
 
-pub const SEQUENCE: u8 = 0x30;
-pub const INTEGER: u8 = 0x02;
-pub const OCTETS: u8 = 0x04;
-pub const BITS: u8 = 0x03;
+pub(crate) const SEQUENCE: u8 = 0x30;
+pub(crate) const INTEGER: u8 = 0x02;
+pub(crate) const OCTETS: u8 = 0x04;
+pub(crate) const BITS: u8 = 0x03;
 
 /// Values that stand one behind another.
-pub struct Der<'a> {
+pub(crate) struct Der<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Der<'a> {
-    pub fn new(bytes: &'a [u8]) -> Der<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Der<'a> {
         Der { rest: bytes }
     }
 
     /// The next value: its tag and its content.
-    pub fn any(&mut self) -> Option<(u8, &'a [u8])> {
+    pub(crate) fn any(&mut self) -> Option<(u8, &'a [u8])> {
         let (tag, rest) = self.rest.split_first()?;
         let (first, mut rest) = rest.split_first()?;
         let mut len = usize::from(*first);
@@ -37,16 +37,16 @@ impl<'a> Der<'a> {
     }
 
     /// The next value, if it has this tag.
-    pub fn next(&mut self, tag: u8) -> Option<&'a [u8]> {
+    pub(crate) fn next(&mut self, tag: u8) -> Option<&'a [u8]> {
         self.any().filter(|(found, _)| *found == tag).map(|(_, content)| content)
     }
 
-    pub fn inside(&mut self) -> Option<Der<'a>> {
+    pub(crate) fn inside(&mut self) -> Option<Der<'a>> {
         self.next(SEQUENCE).map(Der::new)
     }
 
     /// A bit string of whole bytes.
-    pub fn bits(&mut self) -> Option<&'a [u8]> {
+    pub(crate) fn bits(&mut self) -> Option<&'a [u8]> {
         self.next(BITS)?.strip_prefix(&[0])
     }
 
@@ -56,7 +56,7 @@ impl<'a> Der<'a> {
 }
 
 /// The first block of a PEM file: its label and its bytes.
-pub fn pem(text: &[u8]) -> Option<(String, Vec<u8>)> {
+pub(crate) fn pem(text: &[u8]) -> Option<(String, Vec<u8>)> {
     let text = std::str::from_utf8(text).ok()?;
     let (_, behind) = text.split_once("-----BEGIN ")?;
     let (label, behind) = behind.split_once("-----")?;
@@ -67,14 +67,14 @@ pub fn pem(text: &[u8]) -> Option<(String, Vec<u8>)> {
 }
 
 /// The key inside `SubjectPublicKeyInfo`.
-pub fn of_public(bytes: &[u8]) -> Option<&[u8]> {
+pub(crate) fn of_public(bytes: &[u8]) -> Option<&[u8]> {
     let mut info = Der::new(bytes).inside()?;
     info.inside()?;
     info.bits()
 }
 
 /// The key inside a certificate's `SubjectPublicKeyInfo`.
-pub fn of_certificate(bytes: &[u8]) -> Option<&[u8]> {
+pub(crate) fn of_certificate(bytes: &[u8]) -> Option<&[u8]> {
     let mut certificate = Der::new(bytes).inside()?.inside()?;
     if certificate.peek() == Some(0xa0) {
         certificate.any()?; // version
@@ -89,7 +89,7 @@ pub fn of_certificate(bytes: &[u8]) -> Option<&[u8]> {
 }
 
 /// The key inside PKCS#8.
-pub fn of_pkcs8(bytes: &[u8]) -> Option<&[u8]> {
+pub(crate) fn of_pkcs8(bytes: &[u8]) -> Option<&[u8]> {
     let mut info = Der::new(bytes).inside()?;
     info.next(INTEGER)?;
     info.inside()?;
@@ -97,7 +97,7 @@ pub fn of_pkcs8(bytes: &[u8]) -> Option<&[u8]> {
 }
 
 /// Scalar and point of an `ECPrivateKey`; the point may be missing.
-pub fn of_ec(bytes: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
+pub(crate) fn of_ec(bytes: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
     let mut key = Der::new(bytes).inside()?;
     key.next(INTEGER)?;
     let scalar = key.next(OCTETS)?;

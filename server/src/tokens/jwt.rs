@@ -1,5 +1,6 @@
 //! Signed tokens: JWT with the claims that etcd puts in, `username`, `revision` and `exp`.
 
+use super::Refused;
 use super::key::{Key, Method};
 use crate::flags::parse_duration;
 use base64::Engine;
@@ -10,7 +11,7 @@ use std::collections::BTreeMap;
 /// How long a token is good, if `ttl` does not say so. Seconds.
 const TTL: u64 = 5 * 60;
 
-pub struct Jwt {
+pub(crate) struct Jwt {
     /// As the header names the method.
     method: String,
     key: Key,
@@ -21,15 +22,16 @@ pub struct Jwt {
 impl Jwt {
     /// # Errors
     /// See [`super::Tokens::new`].
-    pub fn new(options: &BTreeMap<&str, &str>) -> Result<Jwt, String> {
+    pub(crate) fn new(options: &BTreeMap<&str, &str>) -> Result<Jwt, Refused> {
         let option = |name: &str| options.get(name).copied().unwrap_or_default();
         let method = option("sign-method");
-        let kind = Method::of(method).ok_or("auth: invalid auth options (invalid auth signature method)")?;
+        let kind = Method::of(method);
+        let kind = kind.ok_or_else(|| Refused::Options("invalid auth signature method".into()))?;
         let ttl = match option("ttl") {
             "" => TTL.cast_signed(),
             text => match parse_duration(text) {
                 Some(nanos) => nanos / 1_000_000_000,
-                None => return Err(format!("auth: invalid auth options (ttl {text:?})")),
+                None => return Err(Refused::Options(format!("ttl {text:?}"))),
             },
         };
         let key = Key::new(kind, option("priv-key"), option("pub-key"))?;
@@ -40,19 +42,19 @@ impl Jwt {
     ///
     /// # Errors
     /// There is no private key.
-    pub fn sign(&self, user: &str, revision: u64, now: u64) -> Result<String, String> {
+    pub(crate) fn sign(&self, user: &str, revision: u64, now: u64) -> Result<String, Refused> {
         let header = json!({ "alg": self.method, "typ": "JWT" });
         let ends = now.cast_signed().saturating_add(self.ttl);
         let claims = json!({ "exp": ends, "revision": revision, "username": user });
         let mut token = format!("{}.{}", URL.encode(header.to_string()), URL.encode(claims.to_string()));
-        let signature = self.key.sign(token.as_bytes()).ok_or("auth: token signing attempted with verify-only key")?;
+        let signature = self.key.sign(token.as_bytes()).ok_or(Refused::VerifyOnly)?;
         token.push('.');
         token.push_str(&URL.encode(signature));
         Ok(token)
     }
 
     /// User, and revision of users and roles, of a token that is right and not over. `now` as in [`Jwt::sign`].
-    pub fn verify(&self, token: &str, now: u64) -> Option<(String, u64)> {
+    pub(crate) fn verify(&self, token: &str, now: u64) -> Option<(String, u64)> {
         let (signed, signature) = token.rsplit_once('.')?;
         let (header, claims) = signed.split_once('.')?;
         let object = |text: &str| serde_json::from_slice::<Value>(&URL.decode(text).ok()?).ok();

@@ -1,6 +1,6 @@
 //! The key that signs and verifies tokens, by the method that etcd's option names.
 
-use super::der;
+use super::{Refused, der};
 use p521::ecdsa::signature::{Signer as _, Verifier as _};
 use ring::rand::SystemRandom;
 use ring::{hmac, signature};
@@ -8,7 +8,7 @@ use std::path::Path;
 
 /// What `sign-method` may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Method {
+pub(crate) enum Method {
     Hmac(Size),
     Rsa(Size),
     RsaPss(Size),
@@ -18,14 +18,14 @@ pub enum Method {
 
 /// Of the hash, in bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Size {
+pub(crate) enum Size {
     S256,
     S384,
     S512,
 }
 
 impl Method {
-    pub fn of(name: &str) -> Option<Method> {
+    pub(crate) fn of(name: &str) -> Option<Method> {
         if name == "EdDSA" {
             return Some(Method::EdDsa);
         }
@@ -46,7 +46,7 @@ impl Method {
     }
 }
 
-pub enum Key {
+pub(crate) enum Key {
     Hmac(hmac::Key),
     Rsa {
         private: Option<Box<signature::RsaKeyPair>>,
@@ -67,12 +67,11 @@ pub enum Key {
     },
 }
 
-fn read(path: &str) -> Result<Option<Vec<u8>>, String> {
+fn read(path: &str) -> Result<Option<Vec<u8>>, Refused> {
     if path.is_empty() {
         return Ok(None);
     }
-    let bytes =
-        std::fs::read(Path::new(path)).map_err(|error| format!("auth: invalid auth options ({path}: {error})"))?;
+    let bytes = std::fs::read(Path::new(path)).map_err(|error| Refused::Options(format!("{path}: {error}")))?;
     Ok(Some(bytes))
 }
 
@@ -82,19 +81,19 @@ struct Pems {
     public: Option<(String, Vec<u8>)>,
 }
 
-fn unreadable(what: &str, path: &str) -> String {
-    format!("auth: {path} holds no {what} that can be used with this sign-method")
+fn unusable(what: &'static str, path: &str) -> Refused {
+    Refused::NoSuchKey { what, path: path.to_owned(), why: String::new() }
 }
 
 impl Pems {
-    fn read(private: &str, public: &str) -> Result<Pems, String> {
+    fn read(private: &str, public: &str) -> Result<Pems, Refused> {
         let pem = |path: &str| match read(path)? {
-            Some(bytes) => der::pem(&bytes).map(Some).ok_or_else(|| format!("auth: {path} is no PEM file")),
+            Some(bytes) => der::pem(&bytes).map(Some).ok_or_else(|| Refused::NoPem { path: path.to_owned() }),
             None => Ok(None),
         };
         let pems = Pems { private: pem(private)?, public: pem(public)? };
         match (&pems.private, &pems.public) {
-            (None, None) => Err("auth: missing key data".into()),
+            (None, None) => Err(Refused::NoKey),
             _ => Ok(pems),
         }
     }
@@ -123,14 +122,12 @@ impl Pems {
     }
 }
 
-const MISMATCH: &str = "auth: public and private keys don't match";
-
 /// The public key: that of the private one, or the given one. Both must be the same.
-fn one(own: Option<Vec<u8>>, given: Option<Vec<u8>>) -> Result<Vec<u8>, String> {
+fn one(own: Option<Vec<u8>>, given: Option<Vec<u8>>) -> Result<Vec<u8>, Refused> {
     match (own, given) {
-        (Some(own), Some(given)) if own != given => Err(MISMATCH.into()),
+        (Some(own), Some(given)) if own != given => Err(Refused::Mismatch),
         (Some(key), _) | (None, Some(key)) => Ok(key),
-        (None, None) => Err("auth: missing key data".into()),
+        (None, None) => Err(Refused::NoKey),
     }
 }
 
@@ -139,10 +136,10 @@ impl Key {
     ///
     /// # Errors
     /// Files that cannot be read, are no such keys, or do not belong together.
-    pub fn new(method: Method, private: &str, public: &str) -> Result<Key, String> {
+    pub(crate) fn new(method: Method, private: &str, public: &str) -> Result<Key, Refused> {
         let Method::Hmac(size) = method else {
             let pems = Pems::read(private, public)?;
-            let given = pems.public().ok_or_else(|| unreadable("public key", public))?;
+            let given = pems.public().ok_or_else(|| unusable("public key", public))?;
             return match method {
                 Method::Rsa(size) => rsa(&pems, given, private, rsa_pkcs1(size)),
                 Method::RsaPss(size) => rsa(&pems, given, private, rsa_pss(size)),
@@ -152,7 +149,7 @@ impl Key {
                 Method::Hmac(_) => unreachable!("taken before"),
             };
         };
-        let secret = read(private)?.filter(|secret| !secret.is_empty()).ok_or("auth: missing key data")?;
+        let secret = read(private)?.filter(|secret| !secret.is_empty()).ok_or(Refused::NoKey)?;
         let algorithm = match size {
             Size::S256 => hmac::HMAC_SHA256,
             Size::S384 => hmac::HMAC_SHA384,
@@ -161,7 +158,7 @@ impl Key {
         Ok(Key::Hmac(hmac::Key::new(algorithm, &secret)))
     }
 
-    pub fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
+    pub(crate) fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
         match self {
             Key::Hmac(key) => hmac::verify(key, message, signature).is_ok(),
             Key::Rsa { public, .. } | Key::Ecdsa { public, .. } | Key::EdDsa { public, .. } => {
@@ -175,7 +172,7 @@ impl Key {
     }
 
     /// None: there is no private key.
-    pub fn sign(&self, message: &[u8]) -> Option<Vec<u8>> {
+    pub(crate) fn sign(&self, message: &[u8]) -> Option<Vec<u8>> {
         let random = SystemRandom::new();
         match self {
             Key::Hmac(key) => Some(hmac::sign(key, message).as_ref().to_vec()),
@@ -213,7 +210,7 @@ fn rsa_pss(size: Size) -> Rsa {
     }
 }
 
-fn rsa(pems: &Pems, given: Option<Vec<u8>>, path: &str, (padding, algorithm): Rsa) -> Result<Key, String> {
+fn rsa(pems: &Pems, given: Option<Vec<u8>>, path: &str, (padding, algorithm): Rsa) -> Result<Key, Refused> {
     let private = match &pems.private {
         None => None,
         Some((label, bytes)) => {
@@ -221,7 +218,10 @@ fn rsa(pems: &Pems, given: Option<Vec<u8>>, path: &str, (padding, algorithm): Rs
                 "RSA PRIVATE KEY" => signature::RsaKeyPair::from_der(bytes),
                 _ => signature::RsaKeyPair::from_pkcs8(bytes),
             };
-            Some(Box::new(pair.map_err(|why| format!("{}: {why}", unreadable("RSA key", path)))?))
+            Some(Box::new(pair.map_err(|why| {
+                let (what, why) = ("RSA key", format!(": {why}"));
+                Refused::NoSuchKey { what, path: path.to_owned(), why }
+            })?))
         }
     };
     let own = private.as_ref().map(|pair| pair.public().as_ref().to_vec());
@@ -229,12 +229,12 @@ fn rsa(pems: &Pems, given: Option<Vec<u8>>, path: &str, (padding, algorithm): Rs
     Ok(Key::Rsa { private, padding, public })
 }
 
-fn ecdsa(pems: &Pems, given: Option<Vec<u8>>, path: &str, size: Size) -> Result<Key, String> {
+fn ecdsa(pems: &Pems, given: Option<Vec<u8>>, path: &str, size: Size) -> Result<Key, Refused> {
     let (signing, verifying): (_, &dyn signature::VerificationAlgorithm) = match size {
         Size::S256 => (&signature::ECDSA_P256_SHA256_FIXED_SIGNING, &signature::ECDSA_P256_SHA256_FIXED),
         Size::S384 | Size::S512 => (&signature::ECDSA_P384_SHA384_FIXED_SIGNING, &signature::ECDSA_P384_SHA384_FIXED),
     };
-    let wrong = || unreadable("key of that curve", path);
+    let wrong = || unusable("key of that curve", path);
     let (mut own, mut private) = (None, None);
     if let Some((scalar, point)) = pems.ec().ok_or_else(wrong)? {
         let point = point.or_else(|| given.clone()).ok_or_else(wrong)?;
@@ -246,7 +246,7 @@ fn ecdsa(pems: &Pems, given: Option<Vec<u8>>, path: &str, size: Size) -> Result<
     let public = one(own, given)?;
     let len = if size == Size::S256 { 65 } else { 97 };
     if public.len() != len {
-        return Err(unreadable("key of that curve", "pub-key"));
+        return Err(unusable("key of that curve", "pub-key"));
     }
     Ok(Key::Ecdsa { private, public: signature::UnparsedPublicKey::new(verifying, public) })
 }
@@ -254,8 +254,8 @@ fn ecdsa(pems: &Pems, given: Option<Vec<u8>>, path: &str, size: Size) -> Result<
 /// Bytes of a private key on the curve P-521.
 const P521_SCALAR: usize = 66;
 
-fn p521(pems: &Pems, given: Option<Vec<u8>>, path: &str, public_path: &str) -> Result<Key, String> {
-    let wrong = || unreadable("key of that curve", path);
+fn p521(pems: &Pems, given: Option<Vec<u8>>, path: &str, public_path: &str) -> Result<Key, Refused> {
+    let wrong = || unusable("key of that curve", path);
     let mut private = None;
     if let Some((scalar, _)) = pems.ec().ok_or_else(wrong)? {
         // A shorter one belongs to another curve, and would be taken for a small number of this one.
@@ -267,17 +267,17 @@ fn p521(pems: &Pems, given: Option<Vec<u8>>, path: &str, public_path: &str) -> R
     let point = |key: &p521::ecdsa::VerifyingKey| key.to_sec1_point(false).as_bytes().to_vec();
     let own = private.as_ref().map(|key| point(key.verifying_key()));
     let public = p521::ecdsa::VerifyingKey::from_sec1_bytes(&one(own, given)?);
-    let public = Box::new(public.map_err(|_| unreadable("key of that curve", public_path))?);
+    let public = Box::new(public.map_err(|_| unusable("key of that curve", public_path))?);
     Ok(Key::P521 { private, public })
 }
 
-fn eddsa(pems: &Pems, given: Option<Vec<u8>>, path: &str) -> Result<Key, String> {
+fn eddsa(pems: &Pems, given: Option<Vec<u8>>, path: &str) -> Result<Key, Refused> {
     use signature::KeyPair;
     let private = match &pems.private {
         None => None,
         Some((_, bytes)) => {
             let pair = signature::Ed25519KeyPair::from_pkcs8_maybe_unchecked(bytes);
-            Some(Box::new(pair.map_err(|_| unreadable("Ed25519 key", path))?))
+            Some(Box::new(pair.map_err(|_| unusable("Ed25519 key", path))?))
         }
     };
     let own = private.as_ref().map(|pair| pair.public_key().as_ref().to_vec());

@@ -8,7 +8,7 @@ fn key(name: &str) -> String {
     format!("{}/tests/keys/{name}.pem", env!("CARGO_MANIFEST_DIR"))
 }
 
-fn jwt(method: &str, private: &str, public: &str) -> Result<jwt::Jwt, String> {
+fn jwt(method: &str, private: &str, public: &str) -> Result<jwt::Jwt, Refused> {
     let path = |name: &str| if name.is_empty() { String::new() } else { key(name) };
     let (private, public) = (path(private), path(public));
     let options = [("sign-method", method), ("priv-key", &*private), ("pub-key", &*public), ("ttl", "1m")];
@@ -41,7 +41,7 @@ fn every_method_signs_and_verifies() {
         if !public.is_empty() {
             let alone = jwt(method, "", public).unwrap();
             let why = alone.sign("alice", 7, 1_000).unwrap_err();
-            assert_eq!(why, "auth: token signing attempted with verify-only key");
+            assert_eq!(why.to_string(), "auth: token signing attempted with verify-only key");
             verifiers.push(alone);
         }
         for verifier in &verifiers {
@@ -108,8 +108,10 @@ fn claims_must_be_there() {
 
 #[test]
 fn keys_that_do_not_fit_are_refused() {
-    let why =
-        |method, private, public| jwt(method, private, public).err().unwrap_or_else(|| panic!("{method} is taken"));
+    let why = |method, private, public| match jwt(method, private, public) {
+        Err(refused) => refused.to_string(),
+        Ok(_) => panic!("{method} is taken"),
+    };
     assert_eq!(why("RS256", "", ""), "auth: missing key data");
     assert_eq!(why("HS256", "", "rsa.pub"), "auth: missing key data");
     assert_eq!(why("ES256", "p256", "p384.pub"), "auth: public and private keys don't match");

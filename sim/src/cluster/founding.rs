@@ -37,12 +37,12 @@ impl Sim {
             Ok(Found::Ready(_)) => true,
             Ok(Found::Empty | Found::Founding(_)) => self.asks_to_found(who),
             Err(why) if self.is_hurt(who) => {
-                self.refused_start(who, &why);
+                self.refused_start(who, &why.to_string());
                 false
             }
             Err(why) if self.members[who].disk.troubled().reads_fail > 0 => {
                 // Whoever starts processes tries again.
-                self.tell(Some(who), "unread", 0, 0, || why);
+                self.tell(Some(who), "unread", 0, 0, || why.to_string());
                 self.at(self.now + SECOND / 2, Event::Start { who });
                 false
             }

@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use prost::encoding::{WireType, encode_key, encode_varint};
 
 use super::{
-    JsonError, scalar,
+    error::JsonError,
+    scalar,
     token::{Read, Reader, Token},
 };
 use crate::methods::{ENUMS, FieldKind, FieldShape, MESSAGES, MessageShape};

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 
-use super::{JsonError, decode::MAX_DEPTH, scalar::push_base64};
+use super::{decode::MAX_DEPTH, error::JsonError, scalar::push_base64};
 use crate::methods::{ENUMS, FieldKind, FieldShape, MESSAGES, MessageShape};
 
 /// How the JSON is spaced and escaped. etcd's gateway has two ways, and clients

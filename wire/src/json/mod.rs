@@ -24,6 +24,7 @@
 
 mod decode;
 mod encode;
+mod error;
 mod quote;
 mod scalar;
 mod scan;
@@ -31,36 +32,14 @@ mod scan;
 mod tests;
 mod token;
 
-use std::fmt;
-
 use bytes::Bytes;
 
+pub use self::error::JsonError;
 use self::{
     encode::{Style, encode, push_string},
     scan::{Scan, scan},
 };
 use crate::{Code, Method, methods::MessageShape};
-
-/// A body that is not the request it should be, or a response that is not the
-/// message it should be. The gateway answers the former with
-/// [`Code::InvalidArgument`] and this text.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct JsonError(pub String);
-
-impl JsonError {
-    /// The original separates its prefix by a space that does not break.
-    fn proto(text: &str) -> JsonError {
-        JsonError(format!("proto:\u{a0}{text}"))
-    }
-}
-
-impl fmt::Display for JsonError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for JsonError {}
 
 /// The bytes of the request that a body describes: of its first value, or the
 /// default message if it is empty.
@@ -71,7 +50,7 @@ impl std::error::Error for JsonError {}
 /// # Panics
 /// If the method has no JSON path.
 pub fn json_to_request(method: &Method, body: &[u8]) -> Result<Bytes, JsonError> {
-    match scan(body, true).map_err(JsonError)? {
+    match scan(body, true).map_err(|unexpected| JsonError(unexpected.to_string()))? {
         Scan::Empty => Ok(Bytes::new()),
         Scan::Partial => Err(JsonError("unexpected EOF".to_owned())),
         Scan::Value { start, end } => decode::decode(&body[start..end], request_shape(method)).map(Bytes::from),
@@ -91,7 +70,7 @@ pub fn json_to_request(method: &Method, body: &[u8]) -> Result<Bytes, JsonError>
 /// # Panics
 /// If the method has no JSON path.
 pub fn next_request(method: &Method, arrived: &[u8], end: bool) -> Result<Option<(Bytes, usize)>, JsonError> {
-    match scan(arrived, end).map_err(JsonError)? {
+    match scan(arrived, end).map_err(|unexpected| JsonError(unexpected.to_string()))? {
         Scan::Partial if end => Err(JsonError("unexpected EOF".to_owned())),
         Scan::Empty | Scan::Partial => Ok(None),
         Scan::Value { start, end } => {

@@ -4,8 +4,32 @@
 //! This is the first: a reader that knows JSON's grammar but neither the
 //! message nor UTF-8, and that stops after one value.
 
+use std::borrow::Cow;
+use std::fmt;
+
 /// Objects and arrays may be nested this deep.
 const MAX_DEPTH: usize = 10_000;
+
+/// A byte that JSON's grammar does not allow where it stands.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Unexpected {
+    pub(super) byte: u8,
+    /// Where it stands, or what it is instead of.
+    pub(super) context: Cow<'static, str>,
+}
+
+/// The text names the byte as if it were a character of its own.
+impl fmt::Display for Unexpected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Unexpected { byte, context } = self;
+        let shown = match byte {
+            b'\'' => "'\\''".to_owned(),
+            b'"' => "'\"'".to_owned(),
+            _ => format!("'{}'", super::quote::go_chars(char::from(*byte).encode_utf8(&mut [0; 4]).as_bytes())),
+        };
+        write!(f, "invalid character {shown} {context}")
+    }
+}
 
 /// What the bytes hold.
 #[derive(Debug, PartialEq, Eq)]
@@ -55,7 +79,7 @@ enum Open {
 /// Reads the first value. `end` says that nothing follows these bytes.
 ///
 /// A number at the very end is complete only then.
-pub(super) fn scan(bytes: &[u8], end: bool) -> Result<Scan, String> {
+pub(super) fn scan(bytes: &[u8], end: bool) -> Result<Scan, Unexpected> {
     let Some(start) = bytes.iter().position(|b| !is_space(*b)) else {
         return Ok(Scan::Empty);
     };
@@ -100,7 +124,7 @@ impl Scanner {
         self.open.is_empty() && matches!(self.state, State::After) && matches!(byte, b'}' | b']')
     }
 
-    fn step(&mut self, byte: u8) -> Result<(), String> {
+    fn step(&mut self, byte: u8) -> Result<(), Unexpected> {
         self.state = match self.state {
             State::Value | State::ValueOrEnd | State::Name | State::NameOrEnd | State::After if is_space(byte) => {
                 self.state
@@ -132,7 +156,7 @@ impl Scanner {
             State::Hex(left) => State::Hex(left - 1),
             State::Word(word, read) => match word.as_bytes()[read] {
                 wanted if wanted != byte => {
-                    return Err(bad(byte, &format!("in literal {word} (expecting '{}')", char::from(wanted))));
+                    return Err(bad(byte, format!("in literal {word} (expecting '{}')", char::from(wanted))));
                 }
                 _ if read + 1 == word.len() => State::After,
                 _ => State::Word(word, read + 1),
@@ -142,7 +166,7 @@ impl Scanner {
         Ok(())
     }
 
-    fn number(&mut self, byte: u8) -> Result<State, String> {
+    fn number(&mut self, byte: u8) -> Result<State, Unexpected> {
         Ok(match (self.state, byte) {
             (State::Minus, b'0') => State::Zero,
             (State::Minus, b'1'..=b'9') => State::Digits,
@@ -163,7 +187,7 @@ impl Scanner {
         })
     }
 
-    fn begin_value(&mut self, byte: u8) -> Result<State, String> {
+    fn begin_value(&mut self, byte: u8) -> Result<State, Unexpected> {
         Ok(match byte {
             b'{' => {
                 self.push(Open::ObjectName, byte)?;
@@ -185,7 +209,7 @@ impl Scanner {
     }
 
     /// A byte after a complete name or value inside brackets.
-    fn after(&mut self, byte: u8) -> Result<State, String> {
+    fn after(&mut self, byte: u8) -> Result<State, Unexpected> {
         let open = self.open.last_mut().expect("a value outside all brackets ends before the next byte");
         Ok(match (*open, byte) {
             (Open::ObjectName, b':') => {
@@ -204,7 +228,7 @@ impl Scanner {
         })
     }
 
-    fn push(&mut self, open: Open, byte: u8) -> Result<(), String> {
+    fn push(&mut self, open: Open, byte: u8) -> Result<(), Unexpected> {
         if self.open.len() == MAX_DEPTH {
             return Err(bad(byte, "exceeded max depth"));
         }
@@ -222,12 +246,6 @@ fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\r' | b'\n')
 }
 
-/// The text names the byte as if it were a character of its own.
-fn bad(byte: u8, context: &str) -> String {
-    let shown = match byte {
-        b'\'' => "'\\''".to_owned(),
-        b'"' => "'\"'".to_owned(),
-        _ => format!("'{}'", super::quote::go_chars(char::from(byte).encode_utf8(&mut [0; 4]).as_bytes())),
-    };
-    format!("invalid character {shown} {context}")
+fn bad(byte: u8, context: impl Into<Cow<'static, str>>) -> Unexpected {
+    Unexpected { byte, context: context.into() }
 }

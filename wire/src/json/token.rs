@@ -3,7 +3,7 @@
 //! This is the second step of reading a body. The grammar is known to hold, so
 //! what is left to refuse is what strings hold: bad UTF-8 and lone surrogates.
 
-use super::{JsonError, quote::go_chars};
+use super::{error::JsonError, quote::go_chars};
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Token<'a> {

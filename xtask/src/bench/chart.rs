@@ -1,6 +1,5 @@
 //! Line charts as inline SVG.
 
-use super::page::escape;
 use super::result::number;
 use std::fmt::Write;
 
@@ -142,6 +141,11 @@ fn trimmed(value: f64) -> String {
         true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
         false => text,
     }
+}
+
+/// Text as HTML has it.
+pub fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 #[cfg(test)]

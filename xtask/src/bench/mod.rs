@@ -11,6 +11,7 @@ mod page;
 mod result;
 mod rows;
 mod run;
+mod side;
 mod table;
 
 use crate::peers;
@@ -18,6 +19,7 @@ use crate::server::Program;
 use anyhow::{Result, bail};
 use result::{Journal, Key};
 use rows::{ROWS, Row};
+use side::Side;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -103,13 +105,6 @@ fn named_by(row: &Row, word: &str) -> bool {
         Some(exact) => exact.name == row.name,
         None => row.name.starts_with(word),
     }
-}
-
-/// One of the programs compared.
-#[derive(Clone, Debug)]
-pub struct Side {
-    pub name: String,
-    pub program: Program,
 }
 
 /// Runs the rows and writes the pages.

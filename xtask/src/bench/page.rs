@@ -1,6 +1,6 @@
 //! The HTML page: one file, no script, nothing fetched; readable in light and dark.
 
-use super::chart::{Chart, Series};
+use super::chart::{Chart, Series, escape};
 use super::result::{Journal, number};
 use super::table::{Part, Spread, Summary};
 use serde_json::Value;
@@ -233,8 +233,4 @@ fn median_curve(reports: &[&Value], field: &str) -> Vec<(f64, f64)> {
     let median =
         |(percent, values): (u64, Vec<f64>)| Some((nines(percent as f64 / 1000.0), Spread::of(values)?.median));
     at.into_iter().filter_map(median).collect()
-}
-
-pub fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -1,7 +1,7 @@
 //! One run of one row on one side: a new cluster, the fill, the load, the figures.
 
-use super::Side;
 use super::rows::{Row, Run};
+use super::side::Side;
 use crate::raw::Raw;
 use crate::server::{self, Program, Server};
 use anyhow::{Context, Result, bail};

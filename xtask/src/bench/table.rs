@@ -1,8 +1,8 @@
 //! Medians, spreads and ratios of all runs.
 
-use super::Side;
 use super::result::{Journal, number};
 use super::rows::{Row, more_is_better};
+use super::side::Side;
 use serde_json::{Value, json};
 use std::fmt::Write;
 

@@ -4,6 +4,9 @@ use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::path::Path;
 
+/// Crates that are measured.
+pub(super) const FLOORS: [&str; 5] = ["bolt", "consensus", "store", "disk", "node"];
+
 /// Lines, and how many of them were reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {

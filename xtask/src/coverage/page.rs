@@ -1,9 +1,11 @@
 //! `docs/coverage.md`: the figures, and what is not reached.
 
-use super::GOAL;
-use super::lines::{Count, File, Function};
+use super::lines::{Count, FLOORS, File, Function};
 use super::reasons::Reason;
 use std::fmt::Write as _;
+
+/// Percent of the lines that are to be reached.
+const GOAL: f64 = 95.0;
 
 /// The page, and what is wrong with it.
 pub struct Page {
@@ -62,7 +64,7 @@ pub fn page(seeds: &str, files: &[File], reasons: &[Reason]) -> Page {
     const HEAD: &str = "lines | reached | percent | not the simulator's | percent of the rest |";
     let _ = writeln!(text, "| crate | {HEAD}\n|---|---:|---:|---:|---:|---:|");
     let mut all = Row::default();
-    for crate_ in super::FLOORS {
+    for crate_ in FLOORS {
         let files = files.iter().filter(|file| file.path.starts_with(&format!("{crate_}/")));
         let sum = files.map(|file| row(reasons, file)).fold(Row::default(), Row::and);
         if sum.count.lines > 0 {

@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
-use wire::{Rpc, etcdserverpb as pb, mvccpb::KeyValue};
+use wire::{Rpc, etcdserverpb as pb};
 
 use super::{
     copy::copy_dir,
@@ -85,9 +85,11 @@ pub async fn live(system: System, program: &Program, members: usize, dir: &Path,
     let home = dir.join("life");
     fs::create_dir_all(&home).with_context(|| home.display().to_string())?;
     let mut extra: Vec<String> = TIMES.iter().map(ToString::to_string).collect();
-    if system == System::Etcd {
-        extra.extend(["--snapshot-count", "40"].map(String::from));
-    }
+    extra.extend(match system {
+        System::Etcd => ["--snapshot-count", "40"].map(String::from),
+        // A day of scrubbing in seconds.
+        System::Kvorum => ["--scrub-interval", "2s"].map(String::from),
+    });
     let mut members = server::cluster(program, members, &home, &extra)?;
     for member in &mut members {
         member.ready(READY).await?;
@@ -319,14 +321,11 @@ impl Life {
     }
 }
 
-/// By key, for comparing.
-pub fn by_key(kvs: Vec<KeyValue>) -> BTreeMap<Bytes, KeyValue> {
-    kvs.into_iter().map(|kv| (kv.key.clone(), kv)).collect()
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::read::by_key;
     use super::*;
+    use wire::mvccpb::KeyValue;
 
     fn pair(key: &str, value: &str, revision: i64) -> KeyValue {
         KeyValue {

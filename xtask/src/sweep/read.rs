@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use wire::{Rpc, etcdserverpb as pb, mvccpb::KeyValue};
 
-use super::life::by_key;
 use crate::raw::{Failure, Raw};
 
 /// Keys in one answer: a page of big values stays below what any client takes.
@@ -20,6 +19,11 @@ pub struct State {
     pub leases: BTreeSet<i64>,
     /// HashKV, at the revision that was asked for.
     pub hash: u32,
+}
+
+/// By key, for comparing.
+pub fn by_key(kvs: Vec<KeyValue>) -> BTreeMap<Bytes, KeyValue> {
+    kvs.into_iter().map(|kv| (kv.key.clone(), kv)).collect()
 }
 
 /// Reads all keys with their values, the leases, and HashKV at `hash_at`, or at the revision found.

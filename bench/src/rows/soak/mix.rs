@@ -3,6 +3,7 @@
 use crate::args::Load;
 use crate::call::Caller;
 use crate::drive::{Ended, Latencies, Source, latencies};
+use crate::failure::Failure;
 use crate::message::{self, Fields, Range, Value};
 use crate::report::Latency;
 use crate::rows::keys::{Chance, STAMP, end_of, key, noise, stamp};
@@ -184,7 +185,7 @@ impl Mix {
     ///
     /// # Errors
     /// If the server does not.
-    pub fn grant_renewed(&self, load: &Load) -> Result<(), String> {
+    pub fn grant_renewed(&self, load: &Load) -> Result<(), Failure> {
         let mut caller = Caller::connect(load.target.dial()?)?;
         for number in 0..RENEWED {
             let mut request = Vec::new();

@@ -14,6 +14,7 @@ use super::watchers::{Watch, Watchers};
 use crate::args::{Load, Mixed};
 use crate::call::Caller;
 use crate::drive::{Live, Plan, drive};
+use crate::failure::Failure;
 use crate::report::Soak;
 use crate::run::{Progress, Row, add_costs, finish, report_of};
 use course::Course;
@@ -37,9 +38,9 @@ fn ttl(run: Duration) -> i64 {
 
 /// # Errors
 /// If the run cannot begin.
-pub fn soak(load: &Load, args: &Mixed) -> Result<bool, String> {
+pub fn soak(load: &Load, args: &Mixed) -> Result<bool, Failure> {
     if load.value_size < STAMP {
-        return Err(format!("--value-size must be at least {STAMP}: the value carries when it was sent"));
+        return Err(format!("--value-size must be at least {STAMP}: the value carries when it was sent").into());
     }
     if load.target.threads != 1 {
         return Err("soak runs on one thread: leave --threads out".into());
@@ -67,7 +68,7 @@ fn run(
     mix: Mix,
     shared: &Mutex<Shared>,
     live: &Live,
-) -> Result<bool, String> {
+) -> Result<bool, Failure> {
     let watched = load.target.watched();
     // All from one revision: "from now on" is earlier at a follower that still applies the fill.
     let from_revision = Caller::connect(load.target.dial()?)?.revision()? + 1;

@@ -6,9 +6,10 @@ use super::super::batch::Row;
 use super::Replay;
 use crate::Fault;
 use consensus::{EntryKind, Position};
+use store::protobuf::Malformed;
 
 /// Whether an entry is understood, and if not, why.
-pub type Understands = fn(EntryKind, &[u8]) -> Result<(), String>;
+pub type Understands = fn(EntryKind, &[u8]) -> Result<(), Malformed>;
 
 /// Which entries must be understood: those that will be applied.
 #[derive(Clone, Copy)]
@@ -42,7 +43,7 @@ impl Reader {
             let entry = Position { index: row.id.index, term: row.id.term };
             let behind = entry.index > self.applied;
             let strange = behind.then(|| (self.understands)(row.kind, body).err()).flatten();
-            strange.map(|what| (entry, what))
+            strange.map(|Malformed(what)| (entry, what))
         })
     }
 }

@@ -26,7 +26,7 @@ pub struct Answer {
     /// With its scheme.
     pub endpoint: String,
     /// What the member there says of itself, or why it says nothing.
-    pub status: Result<StatusResponse, String>,
+    pub status: Result<StatusResponse, Silence>,
     /// How long that took.
     pub took: Duration,
     /// Whether a linearisable read came back. A learner is not asked.
@@ -39,6 +39,21 @@ pub struct Answer {
     pub clock: Option<i64>,
     /// What its metrics say, or why they cannot be read.
     pub metrics: Result<Metrics, String>,
+}
+
+/// Why a member says nothing of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Silence {
+    /// For a person.
+    pub why: String,
+    /// The server wants to know who asks.
+    pub asks_user: bool,
+}
+
+impl std::fmt::Display for Silence {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.why)
+    }
 }
 
 /// Why a read did not come back.

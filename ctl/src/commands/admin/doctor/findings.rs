@@ -194,9 +194,9 @@ pub fn well(facts: &Facts, found: &[Finding]) -> Vec<String> {
 }
 
 fn nobody(facts: &Facts) -> Finding {
-    let why: Vec<String> =
-        facts.answers.iter().filter_map(|a| Some(format!("{}: {}", a.endpoint, a.status.as_ref().err()?))).collect();
-    let advice = if why.iter().any(|why| why.ends_with("etcdserver: user name is empty")) {
+    let silent = || facts.answers.iter().filter_map(|a| Some((&a.endpoint, a.status.as_ref().err()?)));
+    let why: Vec<String> = silent().map(|(endpoint, silence)| format!("{endpoint}: {silence}")).collect();
+    let advice = if silent().any(|(_, silence)| silence.asks_user) {
         "The cluster asks for a user: give --user."
     } else {
         "Check the addresses after --endpoints, whether TLS is wanted (--cacert, --cert, --key), and on the hosts \
@@ -289,7 +289,7 @@ pub fn reasons(facts: &Facts, member: &Member) -> String {
         .answers
         .iter()
         .filter(|a| member.client_urls.iter().any(|url| same(url, &a.endpoint)))
-        .map(|a| a.status.as_ref().map_or_else(String::as_str, |_| "another member answers there"))
+        .map(|a| a.status.as_ref().map_or_else(|silence| &silence.why[..], |_| "another member answers there"))
         .collect();
     why.dedup();
     if why.is_empty() { "it advertises no address for clients".to_owned() } else { why.join("; ") }

@@ -10,13 +10,15 @@ use futures_util::{StreamExt, future, stream::FuturesUnordered};
 
 use super::{
     super::{auth, each::single, memory},
-    facts::{Answer, Facts, Metrics, Refusal},
+    facts::{Answer, Facts, Metrics, Refusal, Silence},
 };
 use crate::{
     call::Call,
     exit::{BAD_CONNECTION, Failure, Outcome},
 };
 
+/// What a server says that wants to know who asks.
+const NOBODY: &str = "etcdserver: user name is empty";
 /// Before looking again at something that may be no more than a moment.
 const PAUSE: Duration = Duration::from_secs(1);
 /// How long a member may take to say how it is: nobody else is needed for it.
@@ -136,7 +138,7 @@ async fn ask(client: &Client, endpoint: String, limit: Duration) -> Answer {
     let (said, page) = future::join(said, page).await;
     let (status, took, read) = match said {
         Ok((status, took, read)) => (Ok(status), took, read),
-        Err(error) => (Err(why(&error, patience)), begin.elapsed(), None),
+        Err(error) => (Err(silence(&error, patience)), begin.elapsed(), None),
     };
     Answer {
         read,
@@ -149,14 +151,16 @@ async fn ask(client: &Client, endpoint: String, limit: Duration) -> Answer {
     }
 }
 
+fn silence(error: &Error, patience: Duration) -> Silence {
+    Silence { why: why(error, patience), asks_user: error.says(NOBODY) }
+}
+
 fn read(answer: Result<(), Error>, limit: Duration) -> Option<Result<(), Refusal>> {
     match answer {
         // Who may not read this key has been told so by agreement, too.
         Err(error) if auth::denied(&error) => Some(Ok(())),
         Err(error) if error.says("etcdserver: rpc not supported for learner") => None,
-        Err(error) if error.says("etcdserver: user name is empty") || error.says("etcdserver: invalid auth token") => {
-            Some(Err(Refusal::Unknown))
-        }
+        Err(error) if error.says(NOBODY) || error.says("etcdserver: invalid auth token") => Some(Err(Refusal::Unknown)),
         other => Some(other.map_err(|error| Refusal::Failed(why(&error, limit)))),
     }
 }

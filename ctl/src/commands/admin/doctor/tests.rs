@@ -11,7 +11,7 @@ use client::wire::etcdserverpb::{
 
 use super::{
     Look, Report,
-    facts::{Answer, Facts, Metrics, Refusal},
+    facts::{Answer, Facts, Metrics, Refusal, Silence},
     findings::Level,
     lines_of,
 };
@@ -95,7 +95,10 @@ fn member(facts: &mut Facts, line: &str, id: u64) {
             "files" => metrics.descriptors = Some((number(value), 1_000.0)),
             "clock" => clock = number(value),
             "blind" => blind = true,
-            "down" => down = Some(value.clone()),
+            "down" => {
+                let asks_user = value == "etcdserver: user name is empty";
+                down = Some(Silence { why: value.clone(), asks_user });
+            }
             other => panic!("{other:?} is nothing"),
         }
     }
@@ -130,7 +133,7 @@ fn cluster(facts: &mut Facts, line: &str) {
             "well" => {}
             "no-hashes" => facts.hashed = false,
             "typed" => {
-                let status = Err("Connection refused".to_owned());
+                let status = Err(Silence { why: "Connection refused".to_owned(), asks_user: false });
                 let usual = Answer {
                     endpoint: value,
                     status,
@@ -146,7 +149,7 @@ fn cluster(facts: &mut Facts, line: &str) {
                 // A second address of the first member, which nobody reaches.
                 let members = facts.members.as_mut().expect("there are some");
                 members[0].client_urls.push(value.clone());
-                let status = Err("Connection refused".to_owned());
+                let status = Err(Silence { why: "Connection refused".to_owned(), asks_user: false });
                 let more = Answer { endpoint: value, status, read: None, ..facts.answers[0].clone() };
                 facts.answers.push(more);
             }

@@ -1,0 +1,508 @@
+//! The numbers of one member, under etcd's names.
+//!
+//! Made once per process and shared: the edge counts its calls here, the process side updates
+//! what it knows (flushes, peers). What the core knows is copied in when someone looks
+//! ([`Metrics::refresh`]), so that nothing is spent on numbers nobody reads.
+
+use crate::transport::methods::Methods;
+use node::{Held, Status};
+use prometheus::{
+    CounterVec, Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
+    Registry, exponential_buckets,
+};
+use std::sync::Mutex;
+use wire::Code;
+
+/// Counters of one method, looked up once.
+pub(crate) struct Calls {
+    pub(crate) started: IntCounter,
+    pub(crate) received: IntCounter,
+    pub(crate) sent: IntCounter,
+    handled: [IntCounter; Code::ALL.len()],
+    /// Only with `--metrics extensive`.
+    pub(crate) seconds: Option<Histogram>,
+}
+
+impl Calls {
+    pub(crate) fn handled(&self, code: Code) -> &IntCounter {
+        &self.handled[usize::from(code.number())]
+    }
+}
+
+/// See the module. Fields carry etcd's names less the prefix.
+pub(crate) struct Metrics {
+    pub(crate) calls: Vec<Calls>,
+    pub(crate) client_sent_bytes: IntCounter,
+    pub(crate) client_received_bytes: IntCounter,
+    pub(crate) client_requests: IntCounterVec,
+    pub(crate) health_success: IntCounter,
+    pub(crate) health_failures: IntCounter,
+    pub(crate) healthcheck: prometheus::GaugeVec,
+    pub(crate) healthchecks: CounterVec,
+    /// Connections of clients, open now, and refused for want of room.
+    pub(crate) connections: IntGauge,
+    pub(crate) connections_refused: IntCounter,
+    /// Callers whose handshake failed.
+    pub(crate) turned_away: TurnedAway,
+
+    pub(crate) has_leader: IntGauge,
+    pub(crate) is_leader: IntGauge,
+    pub(crate) is_learner: IntGauge,
+    pub(crate) leader_changes: IntCounter,
+    pub(crate) proposals_committed: IntGauge,
+    pub(crate) proposals_applied: IntGauge,
+    pub(crate) proposals_pending: IntGauge,
+    pub(crate) proposals_failed: IntCounter,
+    pub(crate) quota_bytes: IntGauge,
+    #[expect(dead_code, reason = "etcd has it, and nothing moves it yet")]
+    pub(crate) slow_apply: IntCounter,
+    #[expect(dead_code, reason = "etcd has it, and nothing moves it yet")]
+    pub(crate) slow_read_indexes: IntCounter,
+    #[expect(dead_code, reason = "etcd has it, and nothing moves it yet")]
+    pub(crate) read_indexes_failed: IntCounter,
+    pub(crate) db_total_bytes: IntGauge,
+    pub(crate) db_in_use_bytes: IntGauge,
+    pub(crate) reclaim_runs: IntGauge,
+    pub(crate) reclaimed_bytes: IntGauge,
+    pub(crate) keys: IntGauge,
+    pub(crate) watchers: IntGauge,
+    #[expect(dead_code, reason = "etcd has it, and nothing moves it yet")]
+    pub(crate) watch_streams: IntGauge,
+    #[expect(dead_code, reason = "etcd has it, and nothing moves it yet")]
+    pub(crate) slow_watchers: IntGauge,
+    #[expect(dead_code, reason = "etcd has it, and nothing moves it yet")]
+    pub(crate) pending_events: IntGauge,
+    pub(crate) current_revision: IntGauge,
+    pub(crate) auth_revision: IntGauge,
+    pub(crate) compact_revision: IntGauge,
+    pub(crate) lease_granted: IntCounter,
+    pub(crate) lease_revoked: IntCounter,
+    pub(crate) lease_renewed: IntCounter,
+    pub(crate) put_total: IntCounter,
+    pub(crate) delete_total: IntCounter,
+    pub(crate) range_total: IntCounter,
+    pub(crate) txn_total: IntCounter,
+    pub(crate) alarms: IntGaugeVec,
+    #[expect(dead_code, reason = "etcd has it; here it is always 0")]
+    pub(crate) defrag_inflight: IntGauge,
+
+    /// Seconds of one flush of the log.
+    pub(crate) wal_fsync: Histogram,
+    /// Seconds of one write of records to a segment.
+    #[expect(dead_code, reason = "etcd has it, and nothing moves it yet")]
+    pub(crate) backend_commit: Histogram,
+    #[expect(dead_code, reason = "etcd has it, and nothing moves it yet")]
+    pub(crate) wal_write_bytes: IntGauge,
+    pub(crate) peer_round_trip: HistogramVec,
+    pub(crate) peer_sent_bytes: IntCounterVec,
+    pub(crate) peer_received_bytes: IntCounterVec,
+    pub(crate) peer_sent_failures: IntCounterVec,
+    #[expect(dead_code, reason = "etcd has it, and nothing moves it yet")]
+    pub(crate) peer_received_failures: IntCounterVec,
+    pub(crate) active_peers: IntGaugeVec,
+    pub(crate) disconnected_peers: IntCounterVec,
+
+    peer_lost: IntCounterVec,
+    queue_depth: IntGaugeVec,
+    failed_reads: IntCounter,
+    doubt: IntGauge,
+    rest: OfRest,
+    budgets: OfBudgets,
+    rebuilds: IntCounterVec,
+
+    seen: Mutex<Seen>,
+}
+
+/// Totals the core counts itself, as last copied.
+#[derive(Default)]
+struct Seen {
+    leader_changes: u64,
+    proposals_failed: u64,
+}
+
+/// Registers what it makes. Two metrics of one name are a mistake of ours, found at the first start.
+struct Maker<'a>(&'a Registry);
+
+impl Maker<'_> {
+    fn add<C: prometheus::core::Collector + Clone + 'static>(&self, made: prometheus::Result<C>) -> C {
+        let made = made.expect("names and buckets of metrics are constants");
+        self.0.register(Box::new(made.clone())).expect("each metric is registered once");
+        made
+    }
+
+    fn gauge(&self, name: &str, help: &str) -> IntGauge {
+        self.add(IntGauge::new(name, help))
+    }
+
+    fn counter(&self, name: &str, help: &str) -> IntCounter {
+        self.add(IntCounter::new(name, help))
+    }
+
+    fn counters(&self, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
+        self.add(IntCounterVec::new(Opts::new(name, help), labels))
+    }
+
+    fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {
+        self.add(IntGaugeVec::new(Opts::new(name, help), labels))
+    }
+
+    fn seconds(&self, name: &str, help: &str, start: f64, count: usize) -> Histogram {
+        let buckets = exponential_buckets(start, 2.0, count).expect("constants");
+        self.add(Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets)))
+    }
+
+    fn constant(&self, name: &str, help: &str, label: &str, value: &str) {
+        let gauge = self.add(Gauge::with_opts(Opts::new(name, help).const_label(label, value)));
+        gauge.set(1.0);
+    }
+
+    fn constants(&self, settings: &crate::settings::Settings, member: u64) {
+        self.constant("etcd_server_version", "Which version is running.", "server_version", settings.etcd_level);
+        self.constant(
+            "etcd_cluster_version",
+            "Which version the cluster runs.",
+            "cluster_version",
+            crate::settings::CLUSTER_LEVEL,
+        );
+        self.constant("etcd_server_id", "Which member this is, in hexadecimal.", "server_id", &format!("{member:x}"));
+    }
+}
+
+/// How many callers were turned away, on encrypted ports for clients and for peers.
+pub(crate) struct TurnedAway {
+    /// Clients.
+    pub(crate) clients: IntCounter,
+    /// Members, or whoever called on their ports.
+    pub(crate) peers: IntCounter,
+}
+
+impl TurnedAway {
+    fn new(m: &Maker) -> TurnedAway {
+        let clients = "Connections to https client ports turned away.";
+        let peers = "Connections to https peer ports turned away.";
+        TurnedAway {
+            clients: m.counter("kvorum_client_handshakes_failed_total", clients),
+            peers: m.counter("kvorum_peer_handshakes_failed_total", peers),
+        }
+    }
+}
+
+/// What is held against budgets.
+struct OfBudgets {
+    bytes: IntGaugeVec,
+    limit_bytes: IntGaugeVec,
+    full: IntCounterVec,
+    cut: IntCounterVec,
+}
+
+impl OfBudgets {
+    fn new(m: &Maker) -> OfBudgets {
+        OfBudgets {
+            bytes: m.gauges("kvorum_budget_bytes", "Bytes held against a budget.", &["name"]),
+            limit_bytes: m.gauges("kvorum_budget_limit_bytes", "Bound of a budget in bytes.", &["name"]),
+            full: m.counters(
+                "kvorum_budget_full_total",
+                "Times that somebody waited or was refused because a budget was full.",
+                &["name"],
+            ),
+            cut: m.counters(
+                "kvorum_budget_cut_total",
+                "Connections cut because they held a budget that others needed, and took nothing.",
+                &["name"],
+            ),
+        }
+    }
+}
+
+/// What is known of the bytes at rest.
+struct OfRest {
+    scrub_bytes: IntCounter,
+    scrub_passes: IntCounter,
+    scrub_age: IntGauge,
+    damage_found: IntCounterVec,
+    damage_mended: IntCounter,
+    damaged_segments: IntGauge,
+}
+
+impl OfRest {
+    fn new(m: &Maker) -> OfRest {
+        OfRest {
+            scrub_bytes: m.counter("kvorum_scrub_bytes_total", "Bytes at rest that were verified."),
+            scrub_passes: m.counter("kvorum_scrub_passes_total", "Whole passes over everything at rest."),
+            scrub_age: m.gauge(
+                "kvorum_scrub_age_seconds",
+                "Seconds since the last whole pass over everything at rest; -1 before the first.",
+            ),
+            damage_found: m.counters(
+                "kvorum_damage_found_total",
+                "Damaged places that were found: in records, or in other files at rest.",
+                &["kind"],
+            ),
+            damage_mended: m.counter("kvorum_damage_mended_total", "Damaged places in records that are whole again."),
+            damaged_segments: m.gauge("kvorum_damaged_segments", "Segment files with damaged records now."),
+        }
+    }
+}
+
+impl Metrics {
+    /// Registers everything. Once per registry.
+    pub(crate) fn new(
+        registry: &Registry,
+        methods: &Methods,
+        settings: &crate::settings::Settings,
+        member: u64,
+    ) -> Metrics {
+        let m = Maker(registry);
+        m.constants(settings, member);
+        Metrics {
+            calls: calls(&m, methods, settings.extensive_metrics),
+            client_sent_bytes: m.counter("etcd_network_client_grpc_sent_bytes_total", "Bytes sent to clients."),
+            client_received_bytes: m
+                .counter("etcd_network_client_grpc_received_bytes_total", "Bytes received from clients."),
+            client_requests: m.counters(
+                "etcd_server_client_requests_total",
+                "Requests by kind and client version.",
+                &["type", "client_api_version"],
+            ),
+            health_success: m.counter("etcd_server_health_success", "Health checks answered true."),
+            health_failures: m.counter("etcd_server_health_failures", "Health checks answered false."),
+            healthcheck: m.add(prometheus::GaugeVec::new(
+                Opts::new("etcd_server_healthcheck", "Result of each check, last time."),
+                &["type", "name"],
+            )),
+            healthchecks: m.add(CounterVec::new(
+                Opts::new("etcd_server_healthchecks_total", "Checks done, by result."),
+                &["type", "name", "status"],
+            )),
+            connections: m.gauge("kvorum_client_connections", "Connections of clients open now."),
+            connections_refused: m.counter("kvorum_client_connections_refused_total", "Closed for want of room."),
+            turned_away: TurnedAway::new(&m),
+            has_leader: m.gauge("etcd_server_has_leader", "1: a leader is known."),
+            is_leader: m.gauge("etcd_server_is_leader", "1: this member leads."),
+            is_learner: m.gauge("etcd_server_is_learner", "1: this member is a learner."),
+            leader_changes: m.counter("etcd_server_leader_changes_seen_total", "Changes of leader seen."),
+            proposals_committed: m.gauge("etcd_server_proposals_committed_total", "Last committed index."),
+            proposals_applied: m.gauge("etcd_server_proposals_applied_total", "Last applied index."),
+            proposals_pending: m.gauge("etcd_server_proposals_pending", "Proposals waiting for their outcome."),
+            proposals_failed: m.counter("etcd_server_proposals_failed_total", "Proposals that failed."),
+            quota_bytes: m.gauge("etcd_server_quota_backend_bytes", "Quota of the store in bytes."),
+            slow_apply: m.counter("etcd_server_slow_apply_total", "Applies slower than they should be."),
+            slow_read_indexes: m
+                .counter("etcd_server_slow_read_indexes_total", "Read index rounds slower than they should be."),
+            read_indexes_failed: m.counter("etcd_server_read_indexes_failed_total", "Read index rounds that failed."),
+            db_total_bytes: m.gauge("etcd_mvcc_db_total_size_in_bytes", "Bytes on disk."),
+            db_in_use_bytes: m.gauge("etcd_mvcc_db_total_size_in_use_in_bytes", "Bytes of records in use."),
+            reclaim_runs: m.gauge("kvorum_reclaim_runs_total", "Runs of segments that were rewritten."),
+            reclaimed_bytes: m.gauge("kvorum_reclaimed_bytes_total", "Bytes of segments that came back."),
+            keys: m.gauge("etcd_debugging_mvcc_keys_total", "Keys."),
+            watchers: m.gauge("etcd_debugging_mvcc_watcher_total", "Watches."),
+            watch_streams: m.gauge("etcd_debugging_mvcc_watch_stream_total", "Watch streams."),
+            slow_watchers: m.gauge("etcd_debugging_mvcc_slow_watcher_total", "Watches behind."),
+            pending_events: m.gauge("etcd_debugging_mvcc_pending_events_total", "Events waiting to be sent."),
+            auth_revision: m.gauge("etcd_debugging_auth_revision", "Revision of users and roles."),
+            current_revision: m.gauge("etcd_debugging_mvcc_current_revision", "Revision of the store."),
+            compact_revision: m.gauge("etcd_debugging_mvcc_compact_revision", "Revision of the last compaction."),
+            lease_granted: m.counter("etcd_debugging_lease_granted_total", "Leases granted through this member."),
+            lease_revoked: m.counter("etcd_debugging_lease_revoked_total", "Leases revoked through this member."),
+            lease_renewed: m.counter("etcd_debugging_lease_renewed_total", "Leases renewed through this member."),
+            put_total: m.counter("etcd_mvcc_put_total", "Puts served by this member."),
+            delete_total: m.counter("etcd_mvcc_delete_total", "Deletes served by this member."),
+            range_total: m.counter("etcd_mvcc_range_total", "Ranges served by this member."),
+            txn_total: m.counter("etcd_mvcc_txn_total", "Transactions served by this member."),
+            alarms: m.gauges("etcd_debugging_server_alarms", "Alarms active.", &["server_id", "alarm_type"]),
+            defrag_inflight: m.gauge("etcd_disk_defrag_inflight", "Always 0: there is no defragmentation."),
+            wal_fsync: m.seconds("etcd_disk_wal_fsync_duration_seconds", "One flush of the log.", 0.001, 14),
+            backend_commit: m.seconds("etcd_disk_backend_commit_duration_seconds", "One write of records.", 0.001, 14),
+            wal_write_bytes: m.gauge("etcd_disk_wal_write_bytes_total", "Bytes written to the log."),
+            peer_round_trip: m.add(HistogramVec::new(
+                HistogramOpts::new("etcd_network_peer_round_trip_time_seconds", "Round trip to a peer.")
+                    .buckets(exponential_buckets(0.0001, 2.0, 16).expect("constants")),
+                &["To"],
+            )),
+            peer_sent_bytes: m.counters("etcd_network_peer_sent_bytes_total", "Bytes sent to a peer.", &["To"]),
+            peer_received_bytes: m.counters(
+                "etcd_network_peer_received_bytes_total",
+                "Bytes received from a peer.",
+                &["From"],
+            ),
+            peer_sent_failures: m.counters(
+                "etcd_network_peer_sent_failures_total",
+                "Sends to a peer that failed.",
+                &["To"],
+            ),
+            peer_received_failures: m.counters(
+                "etcd_network_peer_received_failures_total",
+                "Receives from a peer that failed.",
+                &["From"],
+            ),
+            active_peers: m.gauges("etcd_network_active_peers", "Peers connected now.", &["Local", "Remote"]),
+            disconnected_peers: m.counters(
+                "etcd_network_disconnected_peers_total",
+                "Connections to peers lost.",
+                &["Local", "Remote"],
+            ),
+            peer_lost: m.counters(
+                "kvorum_peer_frames_lost_total",
+                "Frames for peers given up: too many waited (full), or there was no connection (closed).",
+                &["lane", "reason"],
+            ),
+            queue_depth: m.gauges("kvorum_queue_depth", "Things that stand in a queue.", &["name"]),
+            failed_reads: m.counter(
+                "kvorum_record_reads_failed_total",
+                "Reads of records that failed: damaged bytes, or a disk that refused.",
+            ),
+            doubt: m
+                .gauge("kvorum_doubt", "Whether this member may have lost what it promised. 1 is true, 0 is false."),
+            rebuilds: m.counters(
+                "kvorum_rebuilds_total",
+                "Times that this member gave its state up and started over, since it was founded.",
+                &["reason"],
+            ),
+            budgets: OfBudgets::new(&m),
+            rest: OfRest::new(&m),
+            seen: Mutex::new(Seen::default()),
+        }
+    }
+
+    /// Copies what the core answered into the gauges.
+    pub(crate) fn refresh(&self, status: &Status) {
+        let flag = |gauge: &IntGauge, value: bool| gauge.set(i64::from(value));
+        let big = |gauge: &IntGauge, value: u64| gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+        flag(&self.has_leader, status.leader != 0);
+        flag(&self.is_leader, status.is_leader);
+        flag(&self.is_learner, status.is_learner);
+        big(&self.proposals_committed, status.committed);
+        big(&self.proposals_applied, status.applied);
+        big(&self.proposals_pending, status.pending);
+        big(&self.quota_bytes, status.quota);
+        big(&self.db_total_bytes, db_size(status));
+        big(&self.db_in_use_bytes, status.live_bytes);
+        big(&self.reclaim_runs, status.reclaimed.runs);
+        big(&self.reclaimed_bytes, status.reclaimed.bytes);
+        big(&self.keys, status.keys);
+        big(&self.watchers, status.watches);
+        self.current_revision.set(status.revision);
+        self.compact_revision.set(status.compacted);
+        self.alarms.reset();
+        for alarm in &status.alarms {
+            let name = alarm_name(alarm.alarm);
+            self.alarms.with_label_values(&[format!("{:x}", alarm.member).as_str(), name.as_ref()]).set(1);
+        }
+        self.doubt.set(i64::from(status.doubt));
+        self.refresh_damage(status);
+        for (reason, count) in [("damaged", status.rebuilt.damaged), ("differs", status.rebuilt.differs)] {
+            self.follow(&self.rebuilds.with_label_values(&[reason]), count);
+        }
+        let mut seen = self.seen.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        self.leader_changes.inc_by(status.leader_changes.saturating_sub(seen.leader_changes));
+        self.proposals_failed.inc_by(status.proposals_failed.saturating_sub(seen.proposals_failed));
+        seen.leader_changes = seen.leader_changes.max(status.leader_changes);
+        seen.proposals_failed = seen.proposals_failed.max(status.proposals_failed);
+    }
+}
+
+impl Metrics {
+    fn refresh_damage(&self, status: &Status) {
+        let (scrub, mend) = (status.scrub, status.mend);
+        self.follow(&self.rest.scrub_bytes, scrub.read);
+        self.follow(&self.rest.scrub_passes, scrub.passes);
+        self.rest.scrub_age.set(scrub.age.map_or(-1, signed));
+        self.follow(&self.rest.damage_found.with_label_values(&["records"]), mend.found);
+        self.follow(&self.rest.damage_found.with_label_values(&["files"]), scrub.found);
+        self.follow(&self.rest.damage_mended, mend.mended);
+        self.rest.damaged_segments.set(signed(mend.open));
+    }
+
+    /// Copies the budgets. `held`: what is inside the core.
+    pub(crate) fn refresh_budgets(&self, core: &crate::core::Core, held: &Held) {
+        let limits = &core.budgets().limits;
+        for budget in core.budgets().all() {
+            self.budget(budget.name, budget.used(), budget.limit(), Some(budget.times_full()));
+        }
+        self.follow(&self.budgets.cut.with_label_values(&["unsent"]), core.budgets().times_cut());
+        let lost = core.budgets().lost_frames();
+        for (reason, frames) in [("full", lost.full), ("closed", lost.closed)] {
+            for (lane, count) in [("urgent", frames.urgent), ("log", frames.log), ("forward", frames.forward)] {
+                self.follow(&self.peer_lost.with_label_values(&[lane, reason]), count);
+            }
+        }
+        self.follow(&self.failed_reads, core.failed_reads());
+        self.budget("entry_cache", held.entry_cache, limits.entry_cache, None);
+        self.budget("uncommitted", held.uncommitted, limits.uncommitted, None);
+        self.budget("commands", held.commands, limits.commands, Some(held.refused));
+        self.budget("unapplied", held.unapplied, limits.unapplied, None);
+        self.budget("event_ring", held.event_ring, limits.event_ring, None);
+        self.budget("unwritten", held.unwritten, limits.unwritten, None);
+        let core_queues = [("apply", held.unapplied_entries), ("walks", held.walks), ("reads", held.reads)];
+        for (name, depth) in core.depths().into_iter().chain(core_queues) {
+            self.queue_depth.with_label_values(&[name]).set(signed(depth));
+        }
+    }
+
+    fn budget(&self, name: &str, used: u64, limit: u64, full: Option<u64>) {
+        self.budgets.bytes.with_label_values(&[name]).set(signed(used));
+        self.budgets.limit_bytes.with_label_values(&[name]).set(signed(limit));
+        if let Some(full) = full {
+            self.follow(&self.budgets.full.with_label_values(&[name]), full);
+        }
+    }
+
+    /// Brings a counter up to what was counted elsewhere. Only looking changes it, and lookers
+    /// may come at once.
+    fn follow(&self, counter: &prometheus::IntCounter, counted: u64) {
+        let _seen = self.seen.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        counter.inc_by(counted.saturating_sub(counter.get()));
+    }
+}
+
+fn signed(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// Never 0 and never below what is in use: stock tools divide the one by the other.
+pub(crate) fn db_size(now: &node::Status) -> u64 {
+    now.disk_bytes.max(now.live_bytes).max(1)
+}
+
+/// etcd's name of an alarm; numbers it does not know are shown as such.
+pub(crate) fn alarm_name(alarm: i32) -> std::borrow::Cow<'static, str> {
+    match alarm {
+        0 => "NONE".into(),
+        1 => "NOSPACE".into(),
+        2 => "CORRUPT".into(),
+        other => other.to_string().into(),
+    }
+}
+
+fn calls(m: &Maker<'_>, methods: &Methods, extensive: bool) -> Vec<Calls> {
+    let labels = ["grpc_type", "grpc_service", "grpc_method"];
+    let started = m.counters("grpc_server_started_total", "Calls begun.", &labels);
+    let received = m.counters("grpc_server_msg_received_total", "Messages received.", &labels);
+    let sent = m.counters("grpc_server_msg_sent_total", "Messages sent.", &labels);
+    let handled = m.counters(
+        "grpc_server_handled_total",
+        "Calls ended, by code.",
+        &["grpc_type", "grpc_service", "grpc_method", "grpc_code"],
+    );
+    let seconds = extensive.then(|| {
+        m.add(HistogramVec::new(
+            HistogramOpts::new("grpc_server_handling_seconds", "Seconds from begin to end of a call.")
+                .buckets(prometheus::DEFAULT_BUCKETS.to_vec()),
+            &labels,
+        ))
+    });
+    methods
+        .all()
+        .iter()
+        .map(|method| {
+            let of = [method.kind(), method.service, method.name];
+            Calls {
+                started: started.with_label_values(&of),
+                received: received.with_label_values(&of),
+                sent: sent.with_label_values(&of),
+                handled: Code::ALL.map(|code| handled.with_label_values(&[of[0], of[1], of[2], code.name()])),
+                seconds: seconds.as_ref().map(|s| s.with_label_values(&of)),
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,117 @@
+//! Leases: grant, revoke, keep alive, time to live, list.
+
+use super::kv::propose;
+use crate::transport::call::Call;
+use crate::transport::status::Status;
+use bytes::Bytes;
+use node::{Answer, Request};
+use std::time::Duration;
+use store::command;
+use store::protobuf::{self, Fields};
+
+/// Two `int64` fields, 1 and 2, of a request.
+fn two_ints(request: &Bytes) -> Result<(i64, i64), Status> {
+    let (mut first, mut second) = (0, 0);
+    let mut fields = Fields::new(request);
+    while let Some(field) = fields.next_field()? {
+        match field {
+            (1, value) => first = value.int(),
+            (2, value) => second = value.int(),
+            _ => {}
+        }
+    }
+    Ok((first, second))
+}
+
+/// Shortest time to live in seconds: one and a half elections in whole ticks, rounded up (etcd's rule).
+fn min_ttl(election: Duration, heartbeat: Duration) -> i64 {
+    let heartbeat = heartbeat.as_millis().max(1);
+    let ticks = election.as_millis() / heartbeat;
+    let millis = (3 * ticks / 2) * heartbeat;
+    i64::try_from(millis.div_ceil(1000)).unwrap_or(i64::MAX).max(1)
+}
+
+pub(crate) async fn grant(call: &mut Call) -> Result<(), Status> {
+    let request = call.request().await?;
+    let (ttl, id) = two_ints(&request)?;
+    let id = if id == 0 { call.edge.lease_id() } else { id };
+    let settings = call.core().settings();
+    let body = command::encode_lease_grant(id, ttl, min_ttl(settings.election, settings.heartbeat));
+    let (revision, term, reply) = propose(call, body, command::LEASE_GRANT_COST).await?;
+    let store::Reply::LeaseGrant { id, ttl } = reply else { return Err(Status::unexpected("a grant")) };
+    call.edge.metrics().lease_granted.inc();
+    let mut rest = Vec::new();
+    protobuf::write_int(&mut rest, 2, id);
+    protobuf::write_int(&mut rest, 3, ttl);
+    call.answer(revision, term, &rest)
+}
+
+pub(crate) async fn revoke(call: &mut Call) -> Result<(), Status> {
+    let request = call.request().await?;
+    let (id, _) = two_ints(&request)?;
+    let (revision, term, _) = propose(call, command::encode_lease_revoke(id), 0).await?;
+    call.edge.metrics().lease_revoked.inc();
+    call.answer(revision, term, &[])
+}
+
+/// One answer for each request, in order; the header's revision is from before the renewal.
+pub(crate) async fn keep_alive(call: &mut Call) -> Result<(), Status> {
+    while let Some(request) = call.next().await? {
+        let (id, _) = two_ints(&request).map_err(Status::on_stream)?;
+        let revision = call.core().revision();
+        let asked = call.read(Request::KeepAlive { lease: id }).await?;
+        let Answer::KeepAlive { ttl } = asked.answer else { return Err(Status::unexpected("a renewal")) };
+        if ttl > 0 {
+            call.edge.metrics().lease_renewed.inc();
+        }
+        let mut rest = Vec::new();
+        protobuf::write_int(&mut rest, 2, id);
+        protobuf::write_int(&mut rest, 3, ttl);
+        call.answer(revision, asked.term, &rest)?;
+        call.reply.room().await;
+    }
+    Ok(())
+}
+
+pub(crate) async fn time_to_live(call: &mut Call) -> Result<(), Status> {
+    let request = call.request().await?;
+    let (id, keys) = two_ints(&request)?;
+    let asked = call.read(Request::TimeToLive { lease: id, keys: keys != 0 }).await?;
+    let Answer::TimeToLive { ttl, granted, keys } = asked.answer else {
+        return Err(Status::unexpected("a time to live"));
+    };
+    let mut rest = Vec::new();
+    protobuf::write_int(&mut rest, 2, id);
+    protobuf::write_int(&mut rest, 3, ttl);
+    protobuf::write_int(&mut rest, 4, granted);
+    for key in &keys {
+        protobuf::write_message(&mut rest, 5, key);
+    }
+    call.answer(asked.revision, asked.term, &rest)
+}
+
+pub(crate) async fn leases(call: &mut Call) -> Result<(), Status> {
+    call.request().await?;
+    let asked = call.read(Request::Leases).await?;
+    let Answer::Leases { ids } = asked.answer else { return Err(Status::unexpected("leases")) };
+    let mut rest = Vec::new();
+    for id in ids {
+        let mut lease = Vec::new();
+        protobuf::write_int(&mut lease, 1, id);
+        protobuf::write_message(&mut rest, 2, &lease);
+    }
+    call.answer(asked.revision, asked.term, &rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shortest_lease_is_etcds() {
+        let ms = Duration::from_millis;
+        assert_eq!(min_ttl(ms(1000), ms(100)), 2);
+        assert_eq!(min_ttl(ms(3000), ms(500)), 5);
+        assert_eq!(min_ttl(ms(100), ms(10)), 1);
+    }
+}

@@ -1,0 +1,482 @@
+//! One call: who asks, what was sent along, the requests coming in, the reply going out.
+
+use super::frames::Unframer;
+use super::methods::{Method, Methods};
+use super::reply::Reply;
+use super::status::{self, Status};
+use crate::budgets::{Account, Budget};
+use crate::core::{Answered, Core};
+use crate::metrics::{Calls, Metrics};
+use crate::passwords::Passwords;
+use crate::tls::Secured;
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use node::{Answer, Request, Who};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use store::protobuf;
+use tokio::time::Instant;
+use wire::Code;
+
+/// What gRPC allows a message to be longer than a command: etcd adds 512 KiB.
+const MESSAGE_OVERHEAD: u64 = 512 << 10;
+
+/// The client edge of one member. Cheap to clone; one per process, [`Edge::on`] per runtime.
+#[derive(Clone)]
+pub(crate) struct Edge {
+    core: Core,
+    shared: Arc<Shared>,
+    /// What the connection holds of the bytes that are read and not sent.
+    account: Arc<Account>,
+    /// None: the connection is not encrypted.
+    secured: Option<Secured>,
+}
+
+struct Shared {
+    methods: Methods,
+    metrics: Metrics,
+    passwords: Passwords,
+    leases: AtomicU64,
+}
+
+impl Edge {
+    /// Registers the metrics of the member in the core's registry: once per process.
+    pub(crate) fn new(core: Core) -> Edge {
+        let methods = Methods::new();
+        let metrics = Metrics::new(core.metrics(), &methods, core.settings(), core.member());
+        let leases = AtomicU64::new(core.settings().seed);
+        let account = Account::new(core.budgets());
+        let passwords = Passwords::new(core.settings().bcrypt_cost);
+        Edge { core, shared: Arc::new(Shared { methods, metrics, passwords, leases }), account, secured: None }
+    }
+
+    /// The same edge on another connection runtime.
+    pub(crate) fn on(&self, core: Core) -> Edge {
+        Edge { core, ..self.clone() }
+    }
+
+    /// The same edge for one more connection. `secured`: what its handshake said; None if it had none.
+    pub(crate) fn for_connection(&self, secured: Option<Secured>) -> Edge {
+        Edge { account: Account::new(self.core.budgets()), secured, ..self.clone() }
+    }
+
+    /// Whether the connection is encrypted.
+    pub(crate) fn is_secured(&self) -> bool {
+        self.secured.is_some()
+    }
+
+    /// The CN of the certificate that the client showed and that was verified. etcd takes it for a user's name
+    /// with `--client-cert-auth` alone, and never from the JSON gateway.
+    pub(crate) fn common_name(&self) -> Option<&Arc<str>> {
+        self.secured.as_ref().and_then(|secured| secured.common_name.as_ref())
+    }
+
+    pub(crate) fn account(&self) -> &Arc<Account> {
+        &self.account
+    }
+
+    pub(crate) fn core(&self) -> &Core {
+        &self.core
+    }
+
+    pub(crate) fn methods(&self) -> &Methods {
+        &self.shared.methods
+    }
+
+    /// The numbers of this member, for whoever has some to add.
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.shared.metrics
+    }
+
+    pub(crate) fn passwords(&self) -> &Passwords {
+        &self.shared.passwords
+    }
+
+    pub(crate) fn calls(&self, method: &Method) -> &Calls {
+        &self.shared.metrics.calls[method.index]
+    }
+
+    /// Largest message a client may send.
+    pub(crate) fn largest_message(&self) -> u64 {
+        self.core.settings().max_request_bytes.saturating_add(MESSAGE_OVERHEAD)
+    }
+
+    /// A lease id nobody has chosen: positive, spread over all of int64.
+    pub(crate) fn lease_id(&self) -> i64 {
+        loop {
+            let drawn = self.shared.leases.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+            let mixed = mix(drawn ^ self.core.member().rotate_left(32));
+            let id = i64::try_from(mixed >> 1).expect("63 bits");
+            if id != 0 {
+                return id;
+            }
+        }
+    }
+
+    /// `ResponseHeader` as field 1 of an answer. `revision` 0 is left out.
+    pub(crate) fn put_header(&self, out: &mut Vec<u8>, revision: i64, term: u64) {
+        let mut header = Vec::with_capacity(40);
+        protobuf::write_varint(&mut header, 1, self.core.cluster());
+        protobuf::write_varint(&mut header, 2, self.core.member());
+        protobuf::write_int(&mut header, 3, revision);
+        protobuf::write_varint(&mut header, 4, term);
+        protobuf::write_message(out, 1, &header);
+    }
+}
+
+/// Spreads the bits of a counter (the finaliser of splitmix64): a bijection, so no id comes twice.
+fn mix(mut x: u64) -> u64 {
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+/// Counts how a call ended; one that is dropped was cancelled by its client.
+pub(crate) struct Tally {
+    shared: Arc<Shared>,
+    index: usize,
+    begun: std::time::Instant,
+    ended: bool,
+}
+
+impl Tally {
+    pub(crate) fn new(edge: &Edge, method: &Method) -> Tally {
+        Tally { shared: edge.shared.clone(), index: method.index, begun: std::time::Instant::now(), ended: false }
+    }
+
+    pub(crate) fn end(&mut self, result: &Result<(), Status>) {
+        self.ended_with(result.as_ref().err().map_or(Code::Ok, |status| status.code));
+    }
+
+    fn ended_with(&mut self, code: Code) {
+        self.ended = true;
+        let calls = &self.shared.metrics.calls[self.index];
+        calls.handled(code).inc();
+        if let Some(seconds) = &calls.seconds {
+            seconds.observe(self.begun.elapsed().as_secs_f64());
+        }
+    }
+}
+
+impl Drop for Tally {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.ended_with(Code::Canceled);
+        }
+    }
+}
+
+/// Bytes held by one request that is not whole yet.
+struct Held {
+    edge: Edge,
+    json: bool,
+    bytes: usize,
+}
+
+impl Held {
+    fn budget(&self) -> &Budget {
+        let budgets = self.edge.core.budgets();
+        if self.json { &budgets.json_requests } else { &budgets.inbound }
+    }
+
+    fn set(&mut self, bytes: usize) -> Result<(), Status> {
+        match bytes.checked_sub(self.bytes) {
+            Some(more) if !self.budget().try_take(more as u64) => return Err(status::TOO_MANY_REQUESTS),
+            Some(_) => {}
+            None => self.budget().give((self.bytes - bytes) as u64),
+        }
+        self.bytes = bytes;
+        Ok(())
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.budget().give(self.bytes as u64);
+    }
+}
+
+enum Source {
+    Grpc(Unframer),
+    /// JSON objects, one after another.
+    JsonLines {
+        arrived: Vec<u8>,
+        ended: bool,
+    },
+    /// JSON: one object, or nothing at all.
+    Json,
+    Over,
+}
+
+/// The messages of a client, as protobuf bytes, whichever way they came.
+pub(crate) struct Requests {
+    body: Incoming,
+    source: Source,
+    method: &'static wire::Method,
+    limit: u64,
+    held: Held,
+}
+
+impl Requests {
+    pub(crate) fn grpc(edge: &Edge, method: &Method, body: Incoming) -> Requests {
+        Requests::new(edge, method, body, Source::Grpc(Unframer::new(edge.largest_message())))
+    }
+
+    /// The JSON gateway; streams take any number of objects.
+    pub(crate) fn json(edge: &Edge, method: &Method, body: Incoming) -> Requests {
+        let source = match method.is_unary() {
+            true => Source::Json,
+            false => Source::JsonLines { arrived: Vec::new(), ended: false },
+        };
+        Requests::new(edge, method, body, source)
+    }
+
+    fn new(edge: &Edge, method: &Method, body: Incoming, source: Source) -> Requests {
+        let held = Held { edge: edge.clone(), json: !matches!(source, Source::Grpc(_)), bytes: 0 };
+        Requests { body, source, method: method.wire, limit: edge.largest_message(), held }
+    }
+
+    async fn piece(&mut self) -> Result<Option<Bytes>, Status> {
+        while let Some(frame) = self.body.frame().await {
+            let frame = frame.map_err(|_| Status::new(Code::Canceled, "context canceled"))?;
+            if let Ok(data) = frame.into_data() {
+                self.held.edge.metrics().client_received_bytes.inc_by(data.len() as u64);
+                return Ok(Some(data));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The next message; None when the client has said it is done.
+    /// Safe to drop between two messages only when nothing else is lost with it:
+    /// what arrived stays with `self`, so a dropped call may simply be made again.
+    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Status> {
+        let message = match &mut self.source {
+            Source::Grpc(_) => self.next_framed().await?,
+            Source::JsonLines { .. } => self.next_line().await?,
+            Source::Json => Some(self.whole_json().await?),
+            Source::Over => None,
+        };
+        if message.is_none() {
+            self.source = Source::Over;
+        }
+        Ok(message)
+    }
+
+    async fn next_framed(&mut self) -> Result<Option<Bytes>, Status> {
+        loop {
+            let Source::Grpc(unframer) = &mut self.source else { return Ok(None) };
+            let message = unframer.next_message()?;
+            self.held.set(unframer.kept())?;
+            if message.is_some() {
+                return Ok(message);
+            }
+            let piece = self.piece().await?;
+            let Source::Grpc(unframer) = &mut self.source else { return Ok(None) };
+            match piece {
+                Some(piece) => unframer.push(piece),
+                None => return unframer.end().map(|()| None),
+            }
+        }
+    }
+
+    async fn next_line(&mut self) -> Result<Option<Bytes>, Status> {
+        loop {
+            let limit = self.json_limit();
+            let Source::JsonLines { arrived, ended } = &mut self.source else { return Ok(None) };
+            // What cannot be read ends the client's side, as etcd's gateway has it: the answers to
+            // what it said before still come.
+            let Ok(next) = wire::json::next_request(self.method, arrived, *ended) else { return Ok(None) };
+            match next {
+                Some((message, used)) => {
+                    arrived.drain(..used);
+                    return self.checked(message).map(Some);
+                }
+                None if *ended => return Ok(None),
+                None => {}
+            }
+            self.held.set(arrived.len())?;
+            if arrived.len() as u64 > limit {
+                return Err(too_large(arrived.len() as u64, self.limit));
+            }
+            let piece = self.piece().await?;
+            let Source::JsonLines { arrived, ended } = &mut self.source else { return Ok(None) };
+            match piece {
+                Some(piece) => arrived.extend_from_slice(&piece),
+                None => *ended = true,
+            }
+        }
+    }
+
+    async fn whole_json(&mut self) -> Result<Bytes, Status> {
+        let limit = self.json_limit();
+        let mut whole = Vec::new();
+        while let Some(piece) = self.piece().await? {
+            whole.extend_from_slice(&piece);
+            self.held.set(whole.len())?;
+            if whole.len() as u64 > limit {
+                return Err(too_large(whole.len() as u64, self.limit));
+            }
+        }
+        let message = wire::json_to_request(self.method, &whole).map_err(bad_json)?;
+        self.source = Source::Over;
+        self.checked(message)
+    }
+
+    /// Base64 and quotes take more room than what they say.
+    fn json_limit(&self) -> u64 {
+        self.limit.saturating_mul(2)
+    }
+
+    fn checked(&self, message: Bytes) -> Result<Bytes, Status> {
+        match message.len() as u64 > self.limit {
+            true => Err(too_large(message.len() as u64, self.limit)),
+            false => Ok(message),
+        }
+    }
+}
+
+fn bad_json(error: wire::JsonError) -> Status {
+    Status::with(Code::InvalidArgument, error.0)
+}
+
+fn too_large(len: u64, limit: u64) -> Status {
+    Status::with(Code::ResourceExhausted, format!("grpc: received message larger than max ({len} vs. {limit})"))
+}
+
+/// One call on its way through a handler.
+pub(crate) struct Call {
+    pub(crate) edge: Edge,
+    pub(crate) who: Who,
+    /// The client wants an error rather than to wait for a leader.
+    pub(crate) wants_leader: bool,
+    pub(crate) deadline: Option<Instant>,
+    pub(crate) requests: Requests,
+    pub(crate) reply: Reply,
+    pub(crate) received: prometheus::IntCounter,
+    pub(crate) tally: Tally,
+}
+
+impl Call {
+    pub(crate) fn core(&self) -> &Core {
+        self.edge.core()
+    }
+
+    /// The one request of a call that is not a stream of them.
+    pub(crate) async fn request(&mut self) -> Result<Bytes, Status> {
+        match self.next().await? {
+            Some(message) => Ok(message),
+            None => Err(Status::new(Code::Internal, "unexpected EOF")),
+        }
+    }
+
+    /// The next request of a stream of them.
+    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Status> {
+        let message = self.requests.next().await?;
+        if message.is_some() {
+            self.received.inc();
+        }
+        Ok(message)
+    }
+
+    fn timeout(&self) -> Duration {
+        self.core().settings().request_timeout()
+    }
+
+    /// Asks for something that changes nothing: the client's own deadline is told as such.
+    pub(crate) async fn read(&self, request: Request) -> Result<Answered, Status> {
+        self.read_within(request, self.timeout()).await
+    }
+
+    /// For questions that are asked while the answer goes out.
+    pub(crate) fn asker(&self) -> Asker {
+        let (core, account) = (self.core().clone(), self.edge.account().clone());
+        Asker { core, account, deadline: self.deadline, timeout: self.timeout() }
+    }
+
+    /// As [`Call::read`], for work that takes longer than requests usually may.
+    pub(crate) async fn read_within(&self, request: Request, timeout: Duration) -> Result<Answered, Status> {
+        accepted(self.patiently(self.core().ask_read(self.who.clone(), request, timeout)).await?)
+    }
+
+    /// As [`Call::read`], for callers that want to see refusals.
+    pub(crate) async fn asked(&self, request: Request) -> Result<Answered, Status> {
+        self.patiently(self.core().ask_read(self.who.clone(), request, self.timeout())).await
+    }
+
+    /// Waits for room, no longer than the client does.
+    pub(crate) async fn patiently<T>(&self, waiting: impl Future<Output = T>) -> Result<T, Status> {
+        until(self.deadline, waiting).await
+    }
+
+    /// Asks for a change: a deadline that passes is a timeout whose outcome is unknown,
+    /// and the core has the text for it.
+    pub(crate) async fn write(&self, request: Request) -> Result<Answered, Status> {
+        let left = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let timeout = left.map_or(self.timeout(), |left| left.min(self.timeout()));
+        accepted(self.core().ask(self.who.clone(), request, timeout).await)
+    }
+
+    /// An answer of a header alone, or of a header and `rest`.
+    pub(crate) fn answer(&mut self, revision: i64, term: u64, rest: &[u8]) -> Result<(), Status> {
+        let mut out = Vec::with_capacity(48 + rest.len());
+        self.edge.put_header(&mut out, revision, term);
+        out.extend_from_slice(rest);
+        self.reply.message_now(&out)
+    }
+}
+
+async fn until<T>(deadline: Option<Instant>, waiting: impl Future<Output = T>) -> Result<T, Status> {
+    match deadline {
+        None => Ok(waiting.await),
+        Some(deadline) => tokio::time::timeout_at(deadline, waiting).await.map_err(|_| status::DEADLINE),
+    }
+}
+
+/// What a call needs to ask the core, apart from the call.
+pub(crate) struct Asker {
+    core: Core,
+    account: Arc<Account>,
+    deadline: Option<Instant>,
+    timeout: Duration,
+}
+
+impl Asker {
+    pub(crate) fn core(&self) -> &Core {
+        &self.core
+    }
+
+    pub(crate) fn account(&self) -> &Arc<Account> {
+        &self.account
+    }
+
+    /// Goes on with what was let in, when the connection may hold more.
+    pub(crate) async fn read(&self, request: Request) -> Result<Answered, Status> {
+        until(self.deadline, self.account.ask()).await?;
+        accepted(until(self.deadline, self.core.ask_read(Who::Member, request, self.timeout)).await?)
+    }
+}
+
+fn accepted(asked: Answered) -> Result<Answered, Status> {
+    match asked.answer {
+        Answer::Refused(refusal) => Err(refusal.into()),
+        _ => Ok(asked),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drawn_ids_do_not_repeat() {
+        let mut seen = std::collections::BTreeSet::new();
+        let mut drawn = 7u64;
+        for _ in 0..10_000 {
+            drawn = drawn.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            assert!(seen.insert(mix(drawn) >> 1));
+        }
+    }
+}
