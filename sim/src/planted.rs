@@ -460,7 +460,7 @@ pub const BANK: &[Entry] = &[
         bug: Planted::PiecesHurried,
         name: "pieces-hurried",
         breaks: "a piece of a snapshot counts only within 50 ms",
-        found_by: &["V-5", "V-4", "V-2", "V-1"],
+        found_by: &["B-3", "V-5", "V-4", "V-2", "V-1"],
     },
     Entry {
         bug: Planted::InstallFromStart,
