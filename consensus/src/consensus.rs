@@ -80,9 +80,8 @@ impl Consensus {
         assert!(boundary.index <= cut && cut <= applied && applied <= last, "applied {applied} is not in the log");
         hard.commit = hard.commit.max(applied);
         assert_eq!(hard.commit, applied, "the log is applied up to the durable commit first");
-        let newest = terms.last().map_or(boundary.term, |run| run.term);
-        let newest = entries.last().map_or(newest, |entry| entry.term);
-        hard.term = hard.term.max(newest);
+        let newest = entries.last().map(|entry| entry.term).or(terms.last().map(|run| run.term));
+        hard.term = hard.term.max(newest.unwrap_or(boundary.term));
         let terms = std::iter::once(boundary).chain(terms).collect();
         let cache = LogCache::new(hard, &conf, terms, cut, entries, applied, config.cache_bytes);
         assert_eq!(cache.term_at(applied), Some(at.term), "term of applied entry {applied}");

@@ -98,7 +98,9 @@ impl Turn {
 /// An entry that is committed here, and the leader has another one in its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contradiction {
+    /// The member that leads.
     pub leader: u64,
+    /// The entry that is committed here.
     pub ours: Position,
     /// Term of the leader's entry.
     pub theirs: u64,

@@ -681,6 +681,7 @@ impl Sim {
                 }
                 self.tell(Some(who), "note", fold(text.as_bytes()), 0, || format!("{level:?}: {text}"));
                 self.hear_note(who, &text);
+                self.hear_contradiction(who, &text);
                 if let Some(life) = self.members[who].up.as_mut() {
                     life.barred = crate::differs::is_barred(&text).unwrap_or(life.barred);
                 }

@@ -217,7 +217,7 @@ pub const BANK: &[Entry] = &[
         bug: Planted::ApplySkew,
         name: "apply-skew",
         breaks: "one member applies another value than the others",
-        found_by: &["R-5", "D-3", "H-1"],
+        found_by: &["R-5", "R-7", "D-3", "H-1"],
     },
     Entry {
         bug: Planted::LogCutEarly,
@@ -283,13 +283,13 @@ pub const BANK: &[Entry] = &[
         bug: Planted::BatchSwapped,
         name: "batch-swapped",
         breaks: "two entries of a batch are written with each other's data",
-        found_by: &["D-3", "R-5", "panic", "recover"],
+        found_by: &["D-3", "R-5", "R-7", "panic", "recover"],
     },
     Entry {
         bug: Planted::EmptiedFounds,
         name: "emptied-founds",
         breaks: "a member whose disk was emptied founds itself at once",
-        found_by: &["D-1", "D-2", "R-1", "R-5", "H-1"],
+        found_by: &["D-1", "D-2", "R-1", "R-5", "R-7", "H-1"],
     },
     Entry {
         bug: Planted::NewestLogGone,
@@ -379,13 +379,13 @@ pub const BANK: &[Entry] = &[
         bug: Planted::LossForgotten,
         name: "loss-forgotten",
         breaks: "a member that cut its damaged log, or started over, forgets what it had acknowledged",
-        found_by: &["D-5", "D-1", "R-2", "R-5", "H-1", "KV-1", "KV-3", "KV-8", "V-4", "V-1"],
+        found_by: &["D-5", "D-1", "R-2", "R-5", "R-7", "H-1", "KV-1", "KV-3", "KV-8", "V-4", "V-1"],
     },
     Entry {
         bug: Planted::ProvenTooFar,
         name: "proven-too-far",
         breaks: "the proof of the log's end calls all of it committed",
-        found_by: &["D-2", "R-2", "R-4", "R-5", "H-1", "panic"],
+        found_by: &["D-2", "R-2", "R-4", "R-5", "R-7", "H-1", "panic"],
     },
     Entry {
         bug: Planted::MendedByAnother,
@@ -415,7 +415,7 @@ pub const BANK: &[Entry] = &[
         bug: Planted::FoundingUnheard,
         name: "founding-unheard",
         breaks: "members do not tell each other which founding they are of",
-        found_by: &["D-2", "R-4", "R-2", "R-5", "D-1", "H-1", "KV-2"],
+        found_by: &["D-2", "R-4", "R-2", "R-5", "R-7", "D-1", "H-1", "KV-2"],
     },
     Entry {
         bug: Planted::RootUnflushed,
@@ -478,13 +478,13 @@ pub const BANK: &[Entry] = &[
         bug: Planted::SpareTwice,
         name: "spare-twice",
         breaks: "a spare file of the log keeps its name when it is used, and is used again",
-        found_by: &["D-1", "D-2", "D-3", "D-5", "R-5", "recover", "fatal", "panic"],
+        found_by: &["D-1", "D-2", "D-3", "D-5", "R-5", "R-7", "recover", "fatal", "panic"],
     },
     Entry {
         bug: Planted::PeersForget,
         name: "peers-forget",
         breaks: "a member with an older copy of its disk is not told of it by the others",
-        found_by: &["R-1", "R-2", "R-5", "R-6", "D-1", "D-2", "KV-1", "KV-3", "KV-8", "H-1", "V-4", "panic"],
+        found_by: &["R-1", "R-2", "R-5", "R-7", "R-6", "D-1", "D-2", "KV-1", "KV-3", "KV-8", "H-1", "V-4", "panic"],
     },
     Entry {
         bug: Planted::OlderLogFile,

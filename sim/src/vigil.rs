@@ -393,6 +393,13 @@ impl Sim {
         }
     }
 
+    /// Harm is bounded so that nothing acknowledged is lost: then no member's history is another than the leader's.
+    pub(crate) fn hear_contradiction(&mut self, who: usize, text: &str) {
+        if text.contains("in its place: members have lost") {
+            self.fail("R-7", format!("m{} says: {text}", who + 1));
+        }
+    }
+
     pub(crate) fn see_job(&mut self, who: usize, name: &'static str, work: &Job) {
         use BackgroundJob::{CheckpointBegin, InstallBegin, InstallFinish, ReadChunk};
         let again = match work {

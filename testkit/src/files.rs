@@ -333,12 +333,16 @@ impl Disk {
         Ok(())
     }
 
+    /// A page that it writes to takes no write.
+    fn is_stuck(&self, op: &Op) -> bool {
+        let Op::Write { node, offset, bytes } = op else { return false };
+        let (first, last) = (offset / 4096, (offset + bytes.len().max(1) - 1) / 4096);
+        self.stuck.range((*node, first)..=(*node, last)).next().is_some()
+    }
+
     fn change_in(&mut self, op: Op) -> io::Result<()> {
-        if let Op::Write { node, offset, bytes } = &op {
-            let (first, last) = (offset / 4096, (offset + bytes.len().max(1) - 1) / 4096);
-            if self.stuck.range((*node, first)..=(*node, last)).next().is_some() {
-                return Err(io::Error::from_raw_os_error(5));
-            }
+        if self.is_stuck(&op) {
+            return Err(io::Error::from_raw_os_error(5));
         }
         if self.full && self.needs_room(&op) {
             if let Op::Write { node, offset, bytes } = op {

@@ -20,10 +20,10 @@ const BOUNDS: [(&str, usize, usize); 17] = [
     ("disk", 50, 91),
     ("kvorum", 19, 0),
     ("node", 94, 267),
-    ("server", 117, 0),
+    ("server", 121, 0),
     ("sim", 120, 500),
     ("store", 46, 0),
-    ("testkit", 52, 16),
+    ("testkit", 50, 16),
     ("tls", 19, 0),
     ("utl", 36, 45),
     ("wire", 44, 0),
@@ -44,7 +44,7 @@ const TEXTS: [(&str, usize); 7] = [
     // Flags, `kvorum dev`, why a peer did not answer (a log line), the lines of /readyz.
     ("server", 10),
     // Where a story went wrong.
-    ("sim", 19),
+    ("sim", 20),
     // The same, and words of a command line.
     ("xtask", 5),
 ];

@@ -46,22 +46,8 @@ pub(super) struct Chain {
 
 /// Judges the end of a chain.
 pub(super) fn judge(chain: &Chain, end: Option<&End>, marks: &Marks) -> Tail {
-    let furthest = marks.furthest().filter(|(_, mark)| mark.number > chain.number);
-    if let Some((file, mark)) = furthest {
-        let what = format!(
-            "the log ends behind batch {}, and {file} says that batch {} was durable",
-            chain.number, mark.number
-        );
-        let mut doubt = doubt_of(chain, end, what);
-        // Behind the batch that is wrong lies no other one, or it would be its proof. Without that batch, and
-        // without a mark that is exact, the log may have gone on.
-        let last = end.and_then(|end| end.header).is_some_and(|header| header.number >= mark.number);
-        doubt.at_least = !last && marks.acknowledged().is_none();
-        doubt.promise = doubt.promise.max(Some(mark.last));
-        // Both files are written when the batch is durable, before anybody is told of it.
-        doubt.sure = true;
-        doubt.hard = stricter(doubt.hard, mark.hard);
-        return Tail::Doubtful(doubt);
+    if let Some(lost) = lost_end(chain, end, marks) {
+        return Tail::Doubtful(lost);
     }
     let Some(end) = end else { return Tail::Whole };
     if end.header.is_none() && blank::is_page(chain.id, end.place, &end.bytes) {
@@ -73,23 +59,7 @@ pub(super) fn judge(chain: &Chain, end: Option<&End>, marks: &Marks) -> Tail {
     }
     let blank_from = marks.blank_from(end.place.segment).unwrap_or_else(|| end.looks_blank_from(chain.len));
     if end.header.is_none() && (end.nonzero_end <= end.place.offset || end.place.offset < blank_from) {
-        // Nothing is there, or what an earlier life of the file left.
-        if !end.marked || marks.acknowledged().is_some() {
-            return Tail::Whole;
-        }
-        let what = "the page behind the last batch is not what was written there, and there may have been another";
-        let doubt = doubt_of(chain, Some(end), what.to_string());
-        if marks.same_boot() {
-            return Tail::Doubtful(doubt);
-        }
-        // A write that never finished leaves what was there before it: in a new file a page that says that nothing
-        // follows, in a used one an earlier batch.
-        let zeros = end.bytes.iter().all(|byte| *byte == 0) && end.written_end > end.place.offset + PAGE;
-        if !zeros {
-            return Tail::Whole;
-        }
-        // A used file may hold zeros. A lone member believes that.
-        return Tail::Torn(Doubt { proven_tear: true, ..doubt });
+        return nothing_there(chain, end, marks);
     }
     let unfinished = match marks.acknowledged() {
         // Each save writes `tip` before the next one begins. If that is further behind, another program
@@ -104,6 +74,40 @@ pub(super) fn judge(chain: &Chain, end: Option<&End>, marks: &Marks) -> Tail {
     }
     let what = format!("{}, and nothing shows that it is a write which never finished", end.what);
     Tail::Doubtful(doubt_of(chain, Some(end), what))
+}
+
+/// The log ends before a batch that is known to have been durable.
+fn lost_end(chain: &Chain, end: Option<&End>, marks: &Marks) -> Option<Doubt> {
+    let (file, mark) = marks.furthest().filter(|(_, mark)| mark.number > chain.number)?;
+    let what =
+        format!("the log ends behind batch {}, and {file} says that batch {} was durable", chain.number, mark.number);
+    let mut doubt = doubt_of(chain, end, what);
+    // Behind the batch that is wrong lies no other one, or it would be its proof. Without that batch, and
+    // without a mark that is exact, the log may have gone on.
+    let last = end.and_then(|end| end.header).is_some_and(|header| header.number >= mark.number);
+    doubt.at_least = !last && marks.acknowledged().is_none();
+    doubt.promise = doubt.promise.max(Some(mark.last));
+    // Both files are written when the batch is durable, before anybody is told of it.
+    doubt.sure = true;
+    doubt.hard = stricter(doubt.hard, mark.hard);
+    Some(doubt)
+}
+
+/// Nothing of a batch is behind the last one, or what an earlier life of the file left.
+fn nothing_there(chain: &Chain, end: &End, marks: &Marks) -> Tail {
+    if !end.marked || marks.acknowledged().is_some() {
+        return Tail::Whole;
+    }
+    let what = "the page behind the last batch is not what was written there, and there may have been another";
+    let doubt = doubt_of(chain, Some(end), what.to_string());
+    if marks.same_boot() {
+        return Tail::Doubtful(doubt);
+    }
+    // A write that never finished leaves what was there before it: in a new file a page that says that nothing
+    // follows, in a used one an earlier batch.
+    let zeros = end.bytes.iter().all(|byte| *byte == 0) && end.written_end > end.place.offset + PAGE;
+    // A used file may hold zeros. A lone member believes that.
+    if zeros { Tail::Torn(Doubt { proven_tear: true, ..doubt }) } else { Tail::Whole }
 }
 
 /// The state that a checkpoint holds came from this log, and the log does not reach it.
