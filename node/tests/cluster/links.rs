@@ -97,6 +97,14 @@ impl Cluster {
     pub fn link_command(&mut self, words: &[&str]) -> bool {
         let number = |word: &str| word.parse::<u64>().expect("a number");
         match words {
+            ["cut", a, b] => self.cut_wire(a, b),
+            ["long", a, b, ticks] => {
+                let ticks = number(ticks);
+                self.long.extend(Wire::both(number(a), number(b)).map(|wire| (wire, ticks)));
+            }
+            ["tap", a, b] => drop(self.tapped.insert(Wire { from: number(a), to: number(b) })),
+            ["again"] => self.again(),
+            ["mend"] => self.cut.clear(),
             ["narrow", a, b, rate] => {
                 let (a, b, rate) = (number(a), number(b), number(rate));
                 self.links.narrow.extend(Wire::both(a, b).map(|wire| (wire, Narrow { rate, free: 0 })));

@@ -164,17 +164,6 @@ impl Cluster {
             }
             ["machine", "stays"] => self.same_boot = true,
             ["ticks", count] => (0..count.parse().expect("a number")).for_each(|_| self.tick()),
-            ["cut", a, b] => self.cut_wire(a, b),
-            ["long", a, b, ticks] => {
-                let (a, b) = (a.parse().expect("id"), b.parse().expect("id"));
-                let ticks = ticks.parse().expect("ticks");
-                self.long.extend(Wire::both(a, b).map(|wire| (wire, ticks)));
-            }
-            ["tap", a, b] => {
-                self.tapped.insert(Wire { from: a.parse().expect("id"), to: b.parse().expect("id") });
-            }
-            ["again"] => self.again(),
-            ["mend"] => self.cut.clear(),
             // As a process that is killed: what it wrote stays.
             ["crash", id] => self.machines.get_mut(&id.parse().expect("id")).expect("member").down = true,
             ["restart", id] => self.restart(id.parse().expect("id")),
