@@ -41,6 +41,7 @@ pub(crate) const DIR: &str = "log";
 const FILL: u64 = 1 << 20;
 static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 
+/// How the log's files are made.
 #[derive(Clone, Copy, Debug)]
 pub struct LogOptions {
     /// Size of a log file in bytes; rounded up to the page. A larger batch gets a larger file.
@@ -78,6 +79,7 @@ pub enum OnDoubt {
 /// How the log ended when it was opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tail {
+    /// All that was written is there.
     Whole,
     /// Cut: a batch whose write never finished. Nobody was told of it.
     Torn(Doubt),
@@ -100,6 +102,7 @@ impl Tail {
 /// What recovery found, and verified byte by byte. [`Log::each`] reads the entries.
 #[derive(Debug)]
 pub struct LogContent {
+    /// Term, vote and commit index, of the newest batch or of what it promised.
     pub hard: HardState,
     /// The entry before the first one.
     pub boundary: Position,
