@@ -24,6 +24,7 @@ impl Rng {
         Rng { s: std::array::from_fn(|_| splitmix(&mut x)) }
     }
 
+    /// Any number.
     pub fn draw(&mut self) -> u64 {
         let s = &mut self.s;
         let result = s[1].wrapping_mul(5).rotate_left(7).wrapping_mul(9);
@@ -70,6 +71,7 @@ impl Rng {
         }
     }
 
+    /// One of them.
     pub fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
         &of[self.below(of.len() as u64) as usize]
     }

@@ -45,9 +45,9 @@ impl Log {
         self.check_running()?;
         let len = self.spares.reserve_bytes();
         for reserve in [Reserve::Log, Reserve::State] {
-            if !made(&*self.files, reserve, len)?
-                && !(self.spares.release(&*self.files)? && made(&*self.files, reserve, len)?)
-            {
+            let stands = made(&*self.files, reserve, len)?
+                || (self.spares.release(&*self.files)? && made(&*self.files, reserve, len)?);
+            if !stands {
                 return Ok(false);
             }
         }

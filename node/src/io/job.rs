@@ -259,15 +259,20 @@ impl fmt::Debug for Job {
 pub enum JobResult {
     /// `short`: what was kept back for a full disk was needed.
     Saved {
+        /// It was.
         short: bool,
     },
+    /// The doubt is remembered, or forgotten.
     DoubtKept,
+    /// The end of the log is proven.
     Proven,
+    /// Older entries are gone.
     LogCut,
     LogRestarted,
     SparesReleased,
     /// False: there is no room for the reserve.
     Reserved {
+        /// It is there now.
         stands: bool,
     },
     Log {
