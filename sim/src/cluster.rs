@@ -445,7 +445,8 @@ impl Sim {
         let member = &self.members[who];
         // Lives and members differ; two runs of a seed do not.
         let boot = (member.id << 32) | (member.life + 1);
-        let mut config = node::Config::new(CLUSTER, member.id, boot, self.plan.seed ^ member.id);
+        // Consensus mixes the member's id in: with the same id in the seed all members would draw the same timeouts.
+        let mut config = node::Config::new(CLUSTER, member.id, boot, self.plan.seed);
         let machine = u128::from(member.id) << 64 | u128::from(member.power_losses);
         config.kernel_boot = Some(machine.to_be_bytes());
         config.election_ms = self.plan.election_ms;
