@@ -260,6 +260,10 @@ impl Sim {
         if self.plan.quota >= 0 {
             self.make_room(who);
         }
+        // It may end in peace, too, if something is wrong with it.
+        if self.members[who].up.is_none() {
+            return;
+        }
         let tag = self.next_tag;
         self.next_tag += 1;
         let command =
@@ -277,6 +281,9 @@ impl Sim {
         let alarms = self.oracle.model.alarms().iter();
         commands.extend(alarms.map(|&(member, kind)| Command::Alarm { action: 2, member, kind }));
         for command in commands {
+            if self.members[who].up.is_none() {
+                return;
+            }
             let tag = self.next_tag;
             self.next_tag += 1;
             let request = self.request(&Ask::Command(command), tag);
