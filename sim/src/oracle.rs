@@ -258,7 +258,10 @@ impl Oracle {
             return Some(("D-2", format!("m{} recovers {hard:?}, but {before:?} was flushed", who + 1)));
         }
         let last = entries.last().map_or(applied, |e| e.index).max(applied);
-        if let Some((index, term)) = seat.durable.iter().next_back().filter(|(index, _)| **index > last) {
+        // A save that was under way may have cut it off.
+        let wanted =
+            |(index, term): &(&u64, &u64)| **index > last && seat.log.get(index).is_some_and(|l| l.0 == **term);
+        if let Some((index, term)) = seat.durable.iter().next_back().filter(wanted) {
             let text = format!("m{} recovers a log up to {last}; {index} of term {term} was flushed", who + 1);
             return Some(("D-1", text));
         }

@@ -301,7 +301,7 @@ pub const BANK: &[Entry] = &[
         bug: Planted::TailSpoilt,
         name: "tail-spoilt",
         breaks: "the last batch is damaged while a member is down, and is cut",
-        found_by: &["D-1", "D-2", "recover"],
+        found_by: &["D-1", "D-2", "recover", "V-2", "V-1"],
     },
     Entry {
         bug: Planted::LostWrites,
@@ -313,7 +313,7 @@ pub const BANK: &[Entry] = &[
         bug: Planted::Misdirected,
         name: "misdirected",
         breaks: "the last write of the log lies a page away after a crash",
-        found_by: &["D-1", "D-2", "recover"],
+        found_by: &["D-1", "D-2", "recover", "V-2", "V-1"],
     },
     Entry {
         bug: Planted::ChunksLost,
@@ -427,7 +427,7 @@ pub const BANK: &[Entry] = &[
         bug: Planted::RecordsLeftOut,
         name: "records-left-out",
         breaks: "a member that gives records leaves the last one out and says that it gave all",
-        found_by: &["D-4", "D-5", "D-7", "H-2", "W-5", "KV-1", "V-1"],
+        found_by: &["D-4", "D-5", "D-7", "H-2", "W-5", "KV-1", "V-1", "S-5"],
     },
     Entry {
         bug: Planted::VoteBeforeSync,

@@ -50,7 +50,7 @@ pub(super) fn judge(chain: &Chain, end: Option<&End>, marks: &Marks) -> Tail {
         return Tail::Doubtful(lost);
     }
     let Some(end) = end else { return Tail::Whole };
-    if end.header.is_none() && blank::is_page(chain.id, end.place, &end.bytes) {
+    if end.header.is_none() && end.is_unwritten(chain.id) {
         return Tail::Whole;
     }
     if end.header.is_none() && is_hole(&end.bytes) && marks.acknowledged() != Some(chain.number) {
@@ -196,6 +196,15 @@ impl End {
             wrong.push(self.bytes.len().saturating_sub(HEADER)..self.bytes.len());
         }
         wrong.into_iter().any(|range| self.is_blank(id, range, blank_from)) || self.holds_an_earlier_batch(id)
+    }
+
+    /// The page says that nothing follows, but for sectors of zeros: the padding of a write that never finished,
+    /// of which neither header is there.
+    fn is_unwritten(&self, id: Identity) -> bool {
+        let padding = |sector: &[u8]| sector.iter().all(|byte| *byte == 0);
+        let says = |(sector, offset): (&[u8], u64)| blank::is_sector(id, Place { offset, ..self.place }, sector);
+        let sectors = || self.bytes.chunks(SECTOR).zip((self.place.offset..).step_by(SECTOR));
+        sectors().any(says) && sectors().all(|(sector, offset)| padding(sector) || says((sector, offset)))
     }
 
     /// A sector of the first page does: the batch that would stand here was not written whole.

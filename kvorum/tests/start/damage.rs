@@ -71,10 +71,9 @@ impl Stopped {
     }
 }
 
-/// The last page of the log that holds something.
+/// The page of the last batch of the log.
 fn last_page(bytes: &mut [u8]) -> &mut [u8] {
-    let end = bytes.iter().rposition(|byte| *byte != 0).expect("a log") + 1;
-    &mut bytes[(end - 1) / 4096 * 4096..end]
+    bytes.chunks_mut(4096).rfind(|page| page.starts_with(b"kvlogbat")).expect("a log")
 }
 
 /// Raises the format level behind the magic and makes the checksum at `sum` true again.

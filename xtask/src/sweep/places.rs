@@ -114,6 +114,7 @@ fn etcd(path: &Path, all: &[PathBuf]) -> Option<&'static str> {
 /// Where the last byte lies that is not zero, plus one.
 fn used(file: &File) -> io::Result<u64> {
     const PIECE: u64 = 64 << 10;
+    const PAGE: usize = 4 << 10;
     let mut buffer = vec![0; PIECE as usize];
     for (from, to) in extents(file)?.into_iter().rev() {
         let mut end = to;
@@ -121,10 +122,16 @@ fn used(file: &File) -> io::Result<u64> {
             let at = end.saturating_sub(PIECE).max(from);
             let piece = &mut buffer[..(end - at) as usize];
             file.read_exact_at(piece, at)?;
-            if let Some(last) = piece.iter().rposition(|byte| *byte != 0) {
+            let Some(last) = piece.iter().rposition(|byte| *byte != 0) else {
+                end = at;
+                continue;
+            };
+            // A page that says that the log ends before it.
+            let page = last / PAGE * PAGE;
+            if !piece[page..].starts_with(b"kvlogend") {
                 return Ok(at + last as u64 + 1);
             }
-            end = at;
+            end = at + page as u64;
         }
     }
     Ok(0)
