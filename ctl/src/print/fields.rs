@@ -14,9 +14,9 @@ pub fn bytes(out: &mut Out, name: &str, value: &[u8]) {
     field(out, name, quote(value));
 }
 
-/// One line with the id of a member, a cluster or a lease.
+/// One line with the id of a member or a cluster: as the stock tool says it, without leading zeros.
 pub fn id(out: &mut Out, name: &str, value: u64) {
-    if out.hex { field(out, name, format!("{value:016x}")) } else { field(out, name, value) }
+    if out.hex { field(out, name, format!("{value:x}")) } else { field(out, name, value) }
 }
 
 /// One line with the id of a lease.
