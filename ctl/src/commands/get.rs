@@ -239,7 +239,7 @@ mod tests {
         let json = r#"{"header":{"cluster_id":18446744073709551615,"member_id":2,"revision":3,"raft_term":4},"kvs":[{"key":"a/8=","create_revision":1,"mod_revision":3,"version":2,"value":"PHY+","lease":255}],"more":true,"count":9}"#;
         assert_eq!(rendered(Format::Json, false), format!("{json}\n"));
         let fields = r#""ClusterID" : ffffffffffffffff
-"MemberID" : 0000000000000002
+"MemberID" : 2
 "Revision" : 3
 "RaftTerm" : 4
 "Key" : "k\xff"
