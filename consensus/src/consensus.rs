@@ -238,8 +238,7 @@ impl Consensus {
     fn step_append(&mut self, mut m: eraftpb::Message) {
         let anchor = Position { index: m.index, term: m.log_term };
         let told = m.entries.iter().map(|entry| Position { index: entry.index, term: entry.term });
-        let known: Vec<Position> = std::iter::once(anchor).chain(told).collect();
-        if self.contradicts_committed(m.from, &known) {
+        if self.contradicts_committed(m.from, std::iter::once(anchor).chain(told)) {
             return;
         }
         let committed = self.raw.raft.raft_log.committed;
@@ -258,9 +257,10 @@ impl Consensus {
     }
 
     /// Whether one of these entries of the leader is another than what is committed in its place here.
-    pub(crate) fn contradicts_committed(&mut self, leader: u64, known: &[Position]) -> bool {
+    pub(crate) fn contradicts_committed(&mut self, leader: u64, known: impl Iterator<Item = Position>) -> bool {
         let log = &self.raw.raft.raft_log;
-        let mut committed = known.iter().filter(|at| at.index > 0 && at.index <= log.committed);
+        // Ascending: of an append that begins behind the commit index the first one is looked at.
+        let mut committed = known.skip_while(|at| at.index == 0).take_while(|at| at.index <= log.committed);
         let found = committed.find_map(|at| {
             // 0 for an entry that the log no longer has.
             let term = log.term(at.index).ok().filter(|term| *term > 0)?;

@@ -29,7 +29,7 @@ impl Consensus {
         if snapshot.index <= committed {
             // The leader waits for a sign that the snapshot is not needed. Everything up to the
             // commit index is in our log, and durable once the newest save is. No more is claimed than was compared.
-            if !self.contradicts_committed(m.from, &[snapshot.position()]) {
+            if !self.contradicts_committed(m.from, std::iter::once(snapshot.position())) {
                 self.acknowledge(m.from, snapshot.index);
             }
         } else if raft.raft_log.match_term(snapshot.index, snapshot.term) {

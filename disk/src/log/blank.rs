@@ -6,23 +6,32 @@
 use super::batch::Place;
 use crate::PAGE;
 use crate::files::Identity;
-use crate::header::put_u64;
 
 pub(super) const SECTOR: usize = 512;
 const MAGIC: &[u8; 8] = b"kvlogend";
 
+const WORDS: usize = 40;
+
 fn sector(id: Identity, at: Place) -> [u8; SECTOR] {
-    let mut words = MAGIC.to_vec();
-    for value in [id.cluster, id.member, at.segment, at.offset] {
-        put_u64(&mut words, value);
+    let mut words = [0; WORDS];
+    let values = [id.cluster, id.member, at.segment, at.offset].map(u64::to_le_bytes);
+    for (word, value) in words.chunks_exact_mut(8).zip([*MAGIC].iter().chain(&values)) {
+        word.copy_from_slice(value);
     }
-    std::array::from_fn(|position| words[position % words.len()])
+    let mut out = [0; SECTOR];
+    for part in out.chunks_mut(WORDS) {
+        part.copy_from_slice(&words[..part.len()]);
+    }
+    out
 }
 
 /// The pages that stand at `at`, over `len` bytes, if no batch does.
 pub(super) fn pages(id: Identity, at: Place, len: u64) -> Vec<u8> {
-    let sectors = (at.offset..at.offset + len).step_by(SECTOR);
-    sectors.flat_map(|offset| sector(id, Place { offset, ..at })).collect()
+    let mut out = Vec::with_capacity(usize::try_from(len).expect("smaller than its file"));
+    for offset in (at.offset..at.offset + len).step_by(SECTOR) {
+        out.extend_from_slice(&sector(id, Place { offset, ..at }));
+    }
+    out
 }
 
 /// The sector at `at` is one of such a page.
@@ -37,4 +46,25 @@ pub(super) fn is_page(id: Identity, at: Place, bytes: &[u8]) -> bool {
             .chunks_exact(SECTOR)
             .zip((at.offset..).step_by(SECTOR))
             .all(|(bytes, offset)| is_sector(id, Place { offset, ..at }, bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sector_says_where_it_stands_to_its_end() {
+        let (id, at) = (Identity { cluster: 1, member: 2 }, Place { segment: 3, offset: 4096 });
+        let page = pages(id, at, PAGE);
+        assert!(is_page(id, at, &page));
+        let words = [*MAGIC, 1_u64.to_le_bytes(), 2_u64.to_le_bytes(), 3_u64.to_le_bytes(), 4608_u64.to_le_bytes()];
+        let words = words.concat();
+        assert!((0..SECTOR).all(|byte| page[SECTOR + byte] == words[byte % WORDS]));
+        for byte in [0, 511, 512, 4095] {
+            let mut bad = page.clone();
+            bad[byte] ^= 1;
+            assert!(!is_page(id, at, &bad), "byte {byte}");
+        }
+        assert!(!is_page(id, Place { offset: 8192, ..at }, &page));
+    }
 }
