@@ -101,16 +101,18 @@ pub enum Row {
         #[arg(long, default_value_t = 100_000)]
         history: u64,
     },
-    /// Pods that come and go: create, three status updates, an event, delete, each compared; watched.
+    /// Pods that come and go: create, three status updates, an event, delete, each compared;
+    /// watched.
     Pods {
         #[command(flatten)]
         load: Load,
         #[command(flatten)]
         fan: Fan,
     },
-    /// Mixed load for long, at a fixed rate (500 a second unless --rate says otherwise): writes, swaps,
-    /// reads, lists by pages, leases that are renewed and that end, watchers, compactions. Says what
-    /// grows, what becomes slower, and whether an event was lost. Ctrl-C ends it with what it has.
+    /// Mixed load for long, at a fixed rate (500 a second unless --rate says otherwise): writes,
+    /// swaps, reads, lists by pages, leases that are renewed and that end, watchers, compactions.
+    /// Says what grows, what becomes slower, and whether an event was lost. Ctrl-C ends it with
+    /// what it has.
     Soak {
         #[command(flatten)]
         load: Load,
@@ -194,7 +196,8 @@ pub struct Load {
     /// Callers, each with one call under way at a time.
     #[arg(long, default_value_t = 64)]
     pub clients: u32,
-    /// Connections that the callers share; by default one for ten callers, at least one an endpoint.
+    /// Connections that the callers share; by default one for ten callers, at least one an
+    /// endpoint.
     #[arg(long, value_name = "COUNT")]
     pub conns: Option<usize>,
     /// Open loop: calls fall due at this rate, all clients together.

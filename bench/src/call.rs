@@ -16,8 +16,8 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// Says who it is at once: a server cuts whoever connects and is silent for some seconds, and the
-    /// first call may come minutes later.
+    /// Says who it is at once: a server cuts whoever connects and is silent for some seconds, and
+    /// the first call may come minutes later.
     ///
     /// # Errors
     /// If nobody listens.

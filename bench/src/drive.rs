@@ -293,7 +293,8 @@ impl<S: Source> Worker<'_, S> {
                 self.fall_due(due, &mut net);
                 due += interval;
             }
-            // Also of a closed loop: a server that holds answers back must not be rid of them at the end.
+            // Also of a closed loop: a server that holds answers back must not be rid of them at
+            // the end.
             let owed = self.under_way > 0 || !self.backlog.is_empty();
             let late = self.until.is_some_and(|until| now >= until + GRACE);
             if (over && (!owed || late)) || (self.left == Some(0) && self.under_way == 0) {
@@ -434,8 +435,8 @@ impl<S: Source> Worker<'_, S> {
             bucket.done += 1;
             bucket.worst_us = bucket.worst_us.max(us);
         }
-        // A closed loop counts what ended in the window, an open one what was due in it; both have the
-        // latencies of what was under way at its end.
+        // A closed loop counts what ended in the window, an open one what was due in it; both have
+        // the latencies of what was under way at its end.
         let counted = self.in_window(if open { since } else { now });
         self.seen.done += u64::from(counted);
         if counted || self.began_before_the_end(since, now) {
@@ -468,7 +469,8 @@ impl<S: Source> Worker<'_, S> {
         &mut self.seen.line[at]
     }
 
-    /// What was due and never answered waited at least until now; also what was due before the window.
+    /// What was due and never answered waited at least until now; also what was due before the
+    /// window.
     fn charge_unanswered(&mut self, now: Instant) {
         let waiting = self.clients.iter().filter_map(|client| client.since).chain(self.backlog.iter().copied());
         let owed: Vec<Instant> = waiting.filter(|since| self.until.is_none_or(|until| *since < until)).collect();
@@ -539,7 +541,8 @@ mod tests {
         assert!(closed.gap >= Duration::from_millis(290) && open.gap >= Duration::from_millis(290), "the gap itself");
     }
 
-    /// One of four clients of a closed loop never gets its answer: the others are answered all the time.
+    /// One of four clients of a closed loop never gets its answer: the others are answered all the
+    /// time.
     #[test]
     fn an_answer_that_never_comes_shows_in_the_closed_loop() {
         let plant = Plant { swallow: 5, ..Plant::default() };

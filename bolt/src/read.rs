@@ -132,8 +132,8 @@ pub struct Bucket<'a, S> {
 }
 
 impl<S: Source> Db<S> {
-    /// Takes the newer of the two meta pages that is whole. `source` must not change while the
-    /// file is open, and must not have the 32 bytes of digest behind it (see [`crate::digest_follows`]).
+    /// Takes the newer of the two meta pages that is whole. `source` must not change while the file
+    /// is open, and must not have the 32 bytes of digest behind it (see [`crate::digest_follows`]).
     ///
     /// # Errors
     /// [`Error::NoMeta`], [`Error::Truncated`] and [`Error::Io`]; pages are not looked at yet.

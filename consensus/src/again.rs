@@ -39,8 +39,8 @@ impl Again {
         self.waits.insert(id, Wait { since: self.now, ticks: 0 });
     }
 
-    /// A heartbeat of `id` came back while appends wait for their answer: true when it is time to send
-    /// one again. `heartbeat`, `election`: in ticks.
+    /// A heartbeat of `id` came back while appends wait for their answer: true when it is time to
+    /// send one again. `heartbeat`, `election`: in ticks.
     pub fn is_due(&mut self, id: u64, heartbeat: u64, election: u64) -> bool {
         let now = self.now;
         let wait = self.waits.entry(id).or_insert(Wait { since: now, ticks: heartbeat });

@@ -8,8 +8,8 @@ use crate::message::{conf_from, snapshot_from};
 use raft::eraftpb::{self, MessageType};
 use std::collections::BTreeMap;
 
-/// Rejections that contradict what a follower acknowledged, so many of them on different ticks, over
-/// two election timeouts and with no acceptance in between, are no leftovers of the network.
+/// Rejections that contradict what a follower acknowledged, so many of them on different ticks,
+/// over two election timeouts and with no acceptance in between, are no leftovers of the network.
 const SUSPECT_AFTER: u32 = 4;
 
 /// What this member knows when a message arrives.

@@ -159,8 +159,8 @@ impl Consensus {
         }
     }
 
-    /// So many ticks went by that this member did not live through: it could neither hear nor answer. What
-    /// was sent to it meanwhile is to be stepped before further ticks.
+    /// So many ticks went by that this member did not live through: it could neither hear nor
+    /// answer. What was sent to it meanwhile is to be stepped before further ticks.
     pub fn was_away(&mut self, ticks: u64) {
         if self.role() != Role::Leader {
             self.away.add(ticks, 2 * u64::from(self.config.election_ticks));
@@ -219,7 +219,8 @@ impl Consensus {
         }
         self.strip_commit(&mut m);
         if m.get_msg_type() == MessageType::MsgHeartbeat && current && m.commit > here.last {
-            // A leader never tells more than we had acknowledged: our log has lost entries, and maybe a vote.
+            // A leader never tells more than we had acknowledged: our log has lost entries, and
+            // maybe a vote.
             self.raise_lost_data(here.id);
             self.begin_doubt(Doubt { promise: None, vote: true, sure: false });
             m.commit = 0;
@@ -233,8 +234,9 @@ impl Consensus {
         self.call(|raw| raw.step(m).unwrap_or_default());
     }
 
-    /// An append of the leader. Where it overlaps with what is committed here both must be the same. The answer
-    /// claims no more than was compared: the crate would claim all that is committed here.
+    /// An append of the leader. Where it overlaps with what is committed here both must be the
+    /// same. The answer claims no more than was compared: the crate would claim all that is
+    /// committed here.
     fn step_append(&mut self, mut m: eraftpb::Message) {
         let anchor = Position { index: m.index, term: m.log_term };
         let told = m.entries.iter().map(|entry| Position { index: entry.index, term: entry.term });
@@ -256,7 +258,8 @@ impl Consensus {
         });
     }
 
-    /// Whether one of these entries of the leader is another than what is committed in its place here.
+    /// Whether one of these entries of the leader is another than what is committed in its place
+    /// here.
     pub(crate) fn contradicts_committed(&mut self, leader: u64, known: impl Iterator<Item = Position>) -> bool {
         let log = &self.raw.raft.raft_log;
         // Ascending: of an append that begins behind the commit index the first one is looked at.
@@ -744,7 +747,8 @@ impl Consensus {
         self.raw.raft.leader_id
     }
 
-    /// Ticks since a leader was last heard or a vote was given. Of no meaning while this member leads.
+    /// Ticks since a leader was last heard or a vote was given. Of no meaning while this member
+    /// leads.
     pub fn leader_silence(&self) -> u64 {
         self.raw.raft.election_elapsed as u64
     }

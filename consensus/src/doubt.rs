@@ -1,10 +1,10 @@
 //! A member that may have promised more than it still has.
 //!
-//! A torn or damaged end of the log, an older copy of the disk, an emptied disk: the member may have
-//! acknowledged entries, or given a vote, that its log no longer shows. Somebody may have counted on
-//! them. Until it has them again, or knows that nobody counted, it behaves as if it still had them:
-//! it votes only for a candidate that is at least as far as the promise, and does not campaign.
-//! Following and acknowledging what it really has goes on.
+//! A torn or damaged end of the log, an older copy of the disk, an emptied disk: the member may
+//! have acknowledged entries, or given a vote, that its log no longer shows. Somebody may have
+//! counted on them. Until it has them again, or knows that nobody counted, it behaves as if it
+//! still had them: it votes only for a candidate that is at least as far as the promise, and does
+//! not campaign. Following and acknowledging what it really has goes on.
 //!
 //! Members tell each other their [`Standing`]. It ends a doubt in one of three ways: a leader's log
 //! reaches the promise here; the members together show that the promise was never committed; every
@@ -40,13 +40,13 @@ impl Heard {
 }
 
 /// The lowest place beyond which nothing can have been committed, as far as the standings tell of
-/// which this member's log ends at `mine`, with the doubt `lost`, and `others` are those of all other
-/// voters. None: they do not tell.
+/// which this member's log ends at `mine`, with the doubt `lost`, and `others` are those of all
+/// other voters. None: they do not tell.
 ///
 /// Of the members that may have lost something at most a minority really had it: more damaged disks
 /// than that is beyond what any acknowledgement promises, so the rest are writes that a crash cut
-/// short. Whoever is sure of its loss had it, however many there are. All others must have answered:
-/// one that has not may lead, and count what was acknowledged before the loss.
+/// short. Whoever is sure of its loss had it, however many there are. All others must have
+/// answered: one that has not may lead, and count what was acknowledged before the loss.
 fn committed_at_most(mine: Position, lost: Doubt, others: &[Standing]) -> Option<Position> {
     let voters = others.len() + 1;
     let (quorum, minority) = (voters / 2 + 1, (voters - 1) / 2);
@@ -205,8 +205,8 @@ impl Consensus {
         Position { index: log.last_index(), term: log.last_term() }
     }
 
-    /// Every other voter has said its term, and `highest` is the highest: whoever got a vote that is
-    /// forgotten here had told that term before. In it, and below it, no other vote is given.
+    /// Every other voter has said its term, and `highest` is the highest: whoever got a vote that
+    /// is forgotten here had told that term before. In it, and below it, no other vote is given.
     fn votes_known(&mut self, highest: u64) {
         let Some(doubt) = &mut self.doubt else { return };
         if !doubt.vote {
@@ -271,7 +271,8 @@ impl Consensus {
             return true;
         }
         let candidate = Position { index: m.index, term: m.log_term };
-        // Who lacks what somebody knows to be committed can win only among members that have lost it.
+        // Who lacks what somebody knows to be committed can win only among members that have lost
+        // it.
         candidate >= self.heard.committed
             && self.doubt.is_none_or(|doubt| !doubt.vote && doubt.promise.is_some_and(|promise| candidate >= promise))
     }
@@ -344,7 +345,8 @@ mod tests {
             (Some(20), &[damaged(4, Some(12)), has(9, false)], Some(12)),
             (Some(20), &[damaged(4, None), has(9, false)], Some(20)),
             (None, &[damaged(4, None), has(9, false)], None),
-            // A torn end beside a sure loss may be real: the loss is no minority that uses it up twice.
+            // A torn end beside a sure loss may be real: the loss is no minority that uses it up
+            // twice.
             (Some(20), &[has(9, true), has(9, false)], Some(9)),
             (Some(20), &[has(12, false), damaged(4, Some(11)), has(9, false), has(9, false)], Some(11)),
             (None, &[has(9, false), has(9, false)], Some(9)),

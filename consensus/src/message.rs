@@ -69,7 +69,8 @@ impl Message {
         self.0.term
     }
 
-    /// Votes, heartbeats, TimeoutNow and answers: they are small and must never wait behind entries.
+    /// Votes, heartbeats, TimeoutNow and answers: they are small and must never wait behind
+    /// entries.
     pub fn is_urgent(&self) -> bool {
         !matches!(self.0.get_msg_type(), MessageType::MsgAppend | MessageType::MsgSnapshot)
     }

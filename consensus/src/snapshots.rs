@@ -28,7 +28,8 @@ impl Consensus {
         let committed = raft.raft_log.committed;
         if snapshot.index <= committed {
             // The leader waits for a sign that the snapshot is not needed. Everything up to the
-            // commit index is in our log, and durable once the newest save is. No more is claimed than was compared.
+            // commit index is in our log, and durable once the newest save is. No more is claimed
+            // than was compared.
             if !self.contradicts_committed(m.from, std::iter::once(snapshot.position())) {
                 self.acknowledge(m.from, snapshot.index);
             }

@@ -1,9 +1,9 @@
 //! What the crate may read: the log in memory, and the newest snapshot.
 //!
-//! Entries above applied are always here. Below that a tail is kept for followers that miss it, capped in
-//! bytes; what fell out of it is still in the log on disk and comes back through a fetch, which the crate
-//! can wait for only when it sends appends. Every other read is a hit, by assertion. Terms are kept
-//! for the whole log as runs, since terms change rarely.
+//! Entries above applied are always here. Below that a tail is kept for followers that miss it,
+//! capped in bytes; what fell out of it is still in the log on disk and comes back through a fetch,
+//! which the crate can wait for only when it sends appends. Every other read is a hit, by
+//! assertion. Terms are kept for the whole log as runs, since terms change rarely.
 
 use crate::message::{conf_into, snapshot_into};
 use crate::{ConfState, Entry, EntryKind, Fetch, HardState, Position, Snapshot};
@@ -14,14 +14,14 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// What an entry weighs beside its data.
 const ENTRY_OVERHEAD: u64 = 64;
-/// Applied entries kept though no follower is known to miss them (bytes): a new leader does not know
-/// yet who misses what.
+/// Applied entries kept though no follower is known to miss them (bytes): a new leader does not
+/// know yet who misses what.
 const KEPT: u64 = 1 << 20;
 
 pub(crate) struct LogCache {
     initial: RaftState,
-    /// The first entry of each run of one term, ascending; the first of all is the boundary, just below
-    /// the oldest entry of the log on disk.
+    /// The first entry of each run of one term, ascending; the first of all is the boundary, just
+    /// below the oldest entry of the log on disk.
     terms: VecDeque<Position>,
     /// Contiguous; the last is the end of the log.
     entries: VecDeque<eraftpb::Entry>,

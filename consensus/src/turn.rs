@@ -11,7 +11,8 @@ pub struct Config {
     pub seed: u64,
     /// Differs between two lives of the same member; part of every ReadIndex context.
     pub boot: u64,
-    /// In calls of [`crate::Consensus::tick`]; the timeout is drawn in `election_ticks..2 * election_ticks`.
+    /// In calls of [`crate::Consensus::tick`]; the timeout is drawn in
+    /// `election_ticks..2 * election_ticks`.
     pub election_ticks: u32,
     /// In calls of [`crate::Consensus::tick`]; less than `election_ticks`.
     pub heartbeat_ticks: u32,
@@ -35,8 +36,8 @@ pub struct Restored {
     pub entries: Vec<Entry>,
     /// The entry before the first one in the log: checkpoint position or log cut.
     pub boundary: Position,
-    /// The first entry of each run of one term between the two, ascending: entries that the log has and
-    /// nobody needs in memory.
+    /// The first entry of each run of one term between the two, ascending: entries that the log has
+    /// and nobody needs in memory.
     pub terms: Vec<Position>,
     /// What may have been promised beyond what was found.
     pub doubt: Option<Doubt>,
@@ -71,8 +72,8 @@ pub struct Turn {
     pub install: Option<(u64, Snapshot)>,
     /// Members that seem to have lost entries they had acknowledged (our own id: we have).
     pub lost_data: Vec<u64>,
-    /// The leader's log holds another entry where ours is committed: two histories. Said once; from then on
-    /// nothing is taken of any leader.
+    /// The leader's log holds another entry where ours is committed: two histories. Said once; from
+    /// then on nothing is taken of any leader.
     pub contradicted: Option<Contradiction>,
     /// [`crate::Consensus::doubt`] began, changed or is over: remember it over a restart.
     pub doubt_changed: bool,
@@ -118,7 +119,8 @@ pub struct Save {
 /// Old entries that a follower needs and memory no longer has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fetch {
-    /// Give it back to [`crate::Consensus::fetched`]. (Followers that need the same place share one.)
+    /// Give it back to [`crate::Consensus::fetched`]. (Followers that need the same place share
+    /// one.)
     pub ticket: u64,
     pub from_index: u64,
     /// At least one entry is wanted, whatever its size.

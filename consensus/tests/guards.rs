@@ -240,8 +240,8 @@ fn append(term: u64, at: (u64, u64), commit: u64, terms: &[u64]) -> Message {
     message(APPEND, [term, at.1, at.0, commit], None, &tail)
 }
 
-/// The crate would claim everything that is committed here, compared or not: a leader with another history
-/// would count it.
+/// The crate would claim everything that is committed here, compared or not: a leader with another
+/// history would count it.
 #[test]
 fn an_answer_claims_no_more_than_was_compared() {
     let mut consensus = member(&[1, 2, 3]);
@@ -255,7 +255,8 @@ fn an_answer_claims_no_more_than_was_compared() {
         assert!(said.contains(&format!("AppendResponse 1->2 term=2 at={claimed}/0")), "{said}");
         assert!(turn.contradicted.is_none());
     }
-    // Entries behind the commit index come again: the crate takes none of a message that begins below it.
+    // Entries behind the commit index come again: the crate takes none of a message that begins
+    // below it.
     consensus.step(append(2, (3, 2), 5, &[2, 2, 2, 2]));
     let said = format!("{:?}", drive(&mut consensus).messages);
     assert!(said.contains("AppendResponse 1->2 term=2 at=5/0"), "{said}");
@@ -288,7 +289,8 @@ fn appends_to_2(turn: &Turn) -> usize {
     turn.messages.iter().filter(|m| m.to() == 2 && format!("{m:?}").starts_with("Append ")).count()
 }
 
-/// Each round of reads is a heartbeat: on a slow link its answers would repeat what is still under way.
+/// Each round of reads is a heartbeat: on a slow link its answers would repeat what is still under
+/// way.
 #[test]
 fn answers_to_heartbeats_do_not_repeat_a_probe_that_is_under_way() {
     let mut consensus = lead(member_with(&[1, 2, 3], 1 << 20));

@@ -72,8 +72,8 @@ fn command(cluster: &mut Cluster, line: &str) {
             let peer = number(2);
             cluster.call(number(1), |consensus| consensus.unreachable(peer));
         }
-        // ask MEMBER PEER; lose MEMBER INDEX PROMISE: the tail above INDEX; it knows to have promised PROMISE,
-        // an index of its term, or (0) neither that nor its vote.
+        // ask MEMBER PEER; lose MEMBER INDEX PROMISE: the tail above INDEX; it knows to have
+        // promised PROMISE, an index of its term, or (0) neither that nor its vote.
         "ask" => cluster.ask(number(1), number(2)),
         "lose" => lose(cluster, number(1), number(2), number(3)),
         "forget" => forget(cluster, number(1), number(2)),

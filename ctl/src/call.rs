@@ -1,4 +1,5 @@
-//! A command, a row of the table of commands; and one run of it: its words, and what they give access to.
+//! A command, a row of the table of commands; and one run of it: its words, and what they give
+//! access to.
 
 use std::{
     cell::{OnceCell, RefCell},

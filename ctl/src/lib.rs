@@ -5,8 +5,9 @@
 //! tool, word for word: commands, flags, variables, output forms, error lines,
 //! exit codes. Under `kvorum ctl` it has a few more commands for people.
 //!
-//! The crate `cobra` reads the words. A command is a row of a table ([`commands`]) and a function of a [`call::Call`];
-//! what it has to say is an [`print::Answer`] with one form for each `--write-out`.
+//! The crate `cobra` reads the words. A command is a row of a table ([`commands`]) and a function
+//! of a [`call::Call`]; what it has to say is an [`print::Answer`] with one form for each
+//! `--write-out`.
 //!
 //! It refuses: knowledge of the protocol beyond the crate `client`, state of
 //! its own, and work on data directories (that is `utl`).

@@ -157,8 +157,8 @@ fn on_three_members_our_tool_says_what_the_stock_tool_says() {
     assert!(differences.is_empty(), "{} differences\n{}", differences.len(), differences.join("\n"));
 }
 
-/// What `program` says on a new cluster. etcd draws the id of a member that joins, and one of sixteen
-/// has a digit less: columns are narrower then. Both programs are shown ids of one length.
+/// What `program` says on a new cluster. etcd draws the id of a member that joins, and one of
+/// sixteen has a digit less: columns are narrower then. Both programs are shown ids of one length.
 fn said_of(folder: &Path, program: &Path, cases: &[Case]) -> Vec<Said> {
     loop {
         let mut stage = Stage::new(folder);

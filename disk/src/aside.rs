@@ -1,7 +1,7 @@
-//! The place `aside/`: files that a member with peers gave up because they are damaged. Nothing reads
-//! them. They stay until the member has again what it lost, for the case that no other member has it and
-//! an operator must look. A file is there under its name in the directory, with `-` for `/`, and a number
-//! behind it if an earlier one has that name.
+//! The place `aside/`: files that a member with peers gave up because they are damaged. Nothing
+//! reads them. They stay until the member has again what it lost, for the case that no other member
+//! has it and an operator must look. A file is there under its name in the directory, with `-` for
+//! `/`, and a number behind it if an earlier one has that name.
 
 use crate::header::read_full;
 use crate::holes::Holes;
@@ -84,8 +84,8 @@ pub fn clear(files: &dyn Files) -> Result<(), Fault> {
     clear_those(files, |_| true)
 }
 
-/// Files of a state are removed: a leader gives another one. Those of the log stay as long as the doubt: until
-/// the new state is here, they may be the only copy of what was acknowledged.
+/// Files of a state are removed: a leader gives another one. Those of the log stay as long as the
+/// doubt: until the new state is here, they may be the only copy of what was acknowledged.
 pub(crate) fn clear_state(files: &dyn Files) -> Result<(), Fault> {
     clear_those(files, |name| !name.starts_with("log-"))
 }

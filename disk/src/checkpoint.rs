@@ -187,8 +187,8 @@ pub fn load_newest(
     }
 }
 
-/// Brings `state/` back to what `manifest` (the loaded one) says, before anything is written:
-/// newer manifests, unnamed files and bytes behind the named lengths go. Idempotent. The log must have
+/// Brings `state/` back to what `manifest` (the loaded one) says, before anything is written: newer
+/// manifests, unnamed files and bytes behind the named lengths go. Idempotent. The log must have
 /// followed an install ([`transfer::followed`]).
 pub fn settle(files: &dyn Files, id: Identity, manifest: &Manifest) -> Result<(), Fault> {
     // First the manifests that were passed over: afterwards nothing names what is cut below.
@@ -208,8 +208,8 @@ pub fn settle(files: &dyn Files, id: Identity, manifest: &Manifest) -> Result<()
     files.sync_dir(DIR).map_err(|e| Fault::io(DIR, 0, e))
 }
 
-/// Every segment as the newest checkpoint that has it names it, `manifest` being the newest of all. That one
-/// flushed it last: what a file holds beyond may be torn.
+/// Every segment as the newest checkpoint that has it names it, `manifest` being the newest of all.
+/// That one flushed it last: what a file holds beyond may be torn.
 fn named_last(files: &dyn Files, id: Identity, manifest: &Manifest) -> Result<BTreeMap<u32, SegmentFile>, Fault> {
     let mut last: BTreeMap<u32, SegmentFile> = BTreeMap::new();
     for index in manifests(files)?.into_iter().filter(|index| *index < manifest.index) {
@@ -220,9 +220,9 @@ fn named_last(files: &dyn Files, id: Identity, manifest: &Manifest) -> Result<BT
     Ok(last)
 }
 
-/// Removes all but the two newest checkpoints, and files older than the newest that no kept one names.
-/// `held`: indexes of checkpoints that a transfer is reading. To be called behind a fresh checkpoint
-/// alone: a file that was rewritten since the newest one is named by none yet.
+/// Removes all but the two newest checkpoints, and files older than the newest that no kept one
+/// names. `held`: indexes of checkpoints that a transfer is reading. To be called behind a fresh
+/// checkpoint alone: a file that was rewritten since the newest one is named by none yet.
 pub fn clean(files: &dyn Files, id: Identity, held: &[u64]) -> Result<(), Fault> {
     let indexes = manifests(files)?;
     let Some(&newest) = indexes.last() else { return Ok(()) };

@@ -26,14 +26,16 @@ pub struct Doubt {
     pub promise: Option<Position>,
     /// The log went at least so far, and may have gone on.
     pub at_least: bool,
-    /// The highest term, with its vote, that the lost end may have promised. Its commit is no promise.
+    /// The highest term, with its vote, that the lost end may have promised. Its commit is no
+    /// promise.
     pub hard: HardState,
     /// The end was a write that never finished, so nobody was told of it. Kept all the same: other
     /// members may find out that the proof was wrong.
     pub proven_tear: bool,
     /// What is gone was durable, so this member has told others of it: no crash explains it.
     pub sure: bool,
-    /// The end is being cut. Until that is done the log says nothing that is not known here already.
+    /// The end is being cut. Until that is done the log says nothing that is not known here
+    /// already.
     pub(crate) cutting: bool,
 }
 

@@ -23,11 +23,12 @@ pub enum Fault {
     /// Bytes that were durable are not what was written. `entries` names what is missing
     /// of the log, so that a peer can be asked for it.
     Damaged { file: String, offset: u64, what: String, entries: Vec<EntryId> },
-    /// The end of the log is missing or wrong, and it cannot be told whether it was ever acknowledged.
-    /// Nothing was changed. `promise`: the last entry it may have held, where known.
+    /// The end of the log is missing or wrong, and it cannot be told whether it was ever
+    /// acknowledged. Nothing was changed. `promise`: the last entry it may have held, where known.
     Doubtful { file: String, offset: u64, what: String, promise: Option<Position> },
-    /// A log entry whose bytes are whole, and that this program does not understand: a later one wrote it.
-    /// Every member has it, and none that runs this program can apply it. It is no damage.
+    /// A log entry whose bytes are whole, and that this program does not understand: a later one
+    /// wrote it. Every member has it, and none that runs this program can apply it. It is no
+    /// damage.
     NotUnderstood { file: String, offset: u64, entry: Position, what: String },
     /// Written by a later version of the format.
     TooNew { file: String, level: u32 },
@@ -42,7 +43,8 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// A call on `file` failed. A place that the disk cannot read, in a start, is damaged ([`crate::Patient`]).
+    /// A call on `file` failed. A place that the disk cannot read, in a start, is damaged
+    /// ([`crate::Patient`]).
     pub fn io(file: &str, offset: u64, error: io::Error) -> Fault {
         if let Some(place) = Unreadable::of(&error) {
             return Fault::damaged(file, place.offset, place.to_string());
@@ -54,14 +56,16 @@ impl Fault {
         Fault::Damaged { file: file.to_string(), offset, what: what.into(), entries: Vec::new() }
     }
 
-    /// True if bytes were read and are wrong, or cannot be read in a start (a peer may have them right).
+    /// True if bytes were read and are wrong, or cannot be read in a start (a peer may have them
+    /// right).
     pub fn is_damage(&self) -> bool {
         matches!(self, Fault::Damaged { .. })
     }
 
-    /// True if there is no room: the disk is full (ENOSPC), or the quota of whoever runs the member is used
-    /// up (EDQUOT). Room may come back by itself, so the same call may be tried again. Such a fault of
-    /// [`crate::Log::save`] leaves the log usable when it happened before the batch was written (see there).
+    /// True if there is no room: the disk is full (ENOSPC), or the quota of whoever runs the member
+    /// is used up (EDQUOT). Room may come back by itself, so the same call may be tried again. Such
+    /// a fault of [`crate::Log::save`] leaves the log usable when it happened before the batch was
+    /// written (see there).
     pub fn is_full(&self) -> bool {
         use io::ErrorKind::{QuotaExceeded, StorageFull};
         matches!(self, Fault::Io { error, .. } if matches!(error.kind(), StorageFull | QuotaExceeded))
@@ -140,7 +144,8 @@ impl std::error::Error for Fault {}
 mod tests {
     use super::*;
 
-    /// A used-up quota is no broken disk: room may come back. A file that is too large stays too large.
+    /// A used-up quota is no broken disk: room may come back. A file that is too large stays too
+    /// large.
     #[test]
     fn a_used_up_quota_is_a_full_disk() {
         let full = |errno| Fault::io("f", 0, io::Error::from_raw_os_error(errno)).is_full();

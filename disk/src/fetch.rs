@@ -130,9 +130,9 @@ impl Fetched {
 /// together, in the order of the disk. What would have to wait ([`ErrorKind::WouldBlock`]) is left
 /// out and returned.
 ///
-/// The handles come from answers and may be older than a snapshot that was installed since,
-/// which may have put another record there: that is refused. The file may have been rewritten since:
-/// its records are found by their revisions. A record that is not there is damage, unless it is
+/// The handles come from answers and may be older than a snapshot that was installed since, which
+/// may have put another record there: that is refused. The file may have been rewritten since: its
+/// records are found by their revisions. A record that is not there is damage, unless it is
 /// compacted ([`Fetched::find`]).
 pub fn fetch(files: &dyn Files, mut wanted: Vec<Wanted>, found: &mut Fetched) -> Result<Vec<Wanted>, Fault> {
     wanted.sort_unstable_by_key(|wanted| wanted.handle);
@@ -168,8 +168,8 @@ fn would_wait(fault: &Fault) -> bool {
 }
 
 /// The file of a segment is not there. If no checkpoint names it, it was rewritten or dropped: its
-/// records lie where the newest checkpoint says. One that is not found there is gone for good if that
-/// checkpoint stands above the revision at which it was superseded, and damage otherwise.
+/// records lie where the newest checkpoint says. One that is not found there is gone for good if
+/// that checkpoint stands above the revision at which it was superseded, and damage otherwise.
 fn absent(files: &dyn Files, wanted: &[Wanted], found: &mut Fetched) -> Result<(), Fault> {
     let segment = wanted[0].handle.segment;
     let path = path(segment);

@@ -25,7 +25,8 @@ pub trait Files: Send + Sync {
     /// Replaces `to` if it exists.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     fn remove(&self, path: &str) -> io::Result<()>;
-    /// Names (without the directory) of the files in `dir`, in any order. `NotFound` if `dir` is absent.
+    /// Names (without the directory) of the files in `dir`, in any order. `NotFound` if `dir` is
+    /// absent.
     fn list(&self, dir: &str) -> io::Result<Vec<String>>;
     /// No error if the directory exists.
     fn make_dir(&self, dir: &str) -> io::Result<()>;

@@ -71,9 +71,9 @@ impl fmt::Display for Mismatch {
 
 impl std::error::Error for Mismatch {}
 
-/// Checks an initial cluster, given as a name and a peer URL at a time, and computes the ids. `name`
-/// is the member that founds here, `advertised` the peer URLs it claims. URLs are compared as
-/// texts: what the names in them stand for is not looked up.
+/// Checks an initial cluster, given as a name and a peer URL at a time, and computes the ids.
+/// `name` is the member that founds here, `advertised` the peer URLs it claims. URLs are compared
+/// as texts: what the names in them stand for is not looked up.
 ///
 /// # Errors
 /// What does not fit.

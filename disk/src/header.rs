@@ -72,8 +72,8 @@ pub(crate) fn read_into(file: &dyn File, path: &str, offset: u64, bytes: &mut [u
     Ok(())
 }
 
-/// Bytes of a header page that mean something: magic, level, reserved, cluster, member, number, crc of
-/// all before. The rest of the page is zeros.
+/// Bytes of a header page that mean something: magic, level, reserved, cluster, member, number, crc
+/// of all before. The rest of the page is zeros.
 pub const HEADER: usize = 8 + 4 + 4 + 8 + 8 + 8 + 4;
 
 /// The header page of a file. `number` is the segment id or the applied index in its name.

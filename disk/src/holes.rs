@@ -1,8 +1,10 @@
-//! A disk that refuses to read. A few pages that cannot be read are damage like wrong bytes are, and the other
-//! members, or an older checkpoint, have what was there. A disk that reads nothing is none of that.
+//! A disk that refuses to read. A few pages that cannot be read are damage like wrong bytes are,
+//! and the other members, or an older checkpoint, have what was there. A disk that reads nothing is
+//! none of that.
 //!
-//! At a start [`Patient`] stands before the files: it reads again what was refused, and then says which page
-//! it is ([`Fault::io`] makes damage of that). [`Holes`] goes on where the other pages are needed too.
+//! At a start [`Patient`] stands before the files: it reads again what was refused, and then says
+//! which page it is ([`Fault::io`] makes damage of that). [`Holes`] goes on where the other pages
+//! are needed too.
 
 use crate::{Fault, File, Files, How, PAGE};
 use std::fmt;
@@ -12,11 +14,12 @@ use std::sync::Arc;
 
 /// How often a read is tried.
 const TRIES: usize = 5;
-/// What stands in for a page of the log that cannot be read. Zeros would say that nothing was written there.
+/// What stands in for a page of the log that cannot be read. Zeros would say that nothing was
+/// written there.
 const MARK: &[u8; 16] = b"kvorum: unread!\n";
 
-/// What a system says when the medium does not give the bytes, rather than that it lacks something itself:
-/// EIO, ENODATA, EBADMSG, EILSEQ, EUCLEAN, EREMOTEIO.
+/// What a system says when the medium does not give the bytes, rather than that it lacks something
+/// itself: EIO, ENODATA, EBADMSG, EILSEQ, EUCLEAN, EREMOTEIO.
 const OF_THE_MEDIUM: [i32; 6] = [5, 61, 74, 84, 117, 121];
 
 fn is_of_the_medium(error: &io::Error) -> bool {
@@ -75,8 +78,8 @@ fn try_often(file: &dyn File, offset: u64, into: &mut [u8]) -> io::Result<usize>
     result
 }
 
-/// Files for a start: reads that are refused are tried again, and what stays refused is damaged. Only where the
-/// disk reads something else.
+/// Files for a start: reads that are refused are tried again, and what stays refused is damaged.
+/// Only where the disk reads something else.
 pub struct Patient(Arc<dyn Files>);
 
 impl Patient {
@@ -198,8 +201,8 @@ impl Holes {
         Arc::new(ReadBy { file, read })
     }
 
-    /// What stands in for them is known as such ([`is_hole`]). A disk that reads nothing is told apart by
-    /// [`Patient`], if that stands before it.
+    /// What stands in for them is known as such ([`is_hole`]). A disk that reads nothing is told
+    /// apart by [`Patient`], if that stands before it.
     pub(crate) fn marked(file: Arc<dyn File>) -> Arc<dyn File> {
         let unread = |error: &io::Error| Unreadable::of(error).is_some();
         let read = move |file: &dyn File, offset: u64, into: &mut [u8]| read_around(file, offset, into, MARK, unread);

@@ -128,9 +128,9 @@ pub fn find(files: &dyn Files) -> Result<Found, Unknown> {
     }
 }
 
-/// What the other files of a directory agree on, for one whose identity is damaged or missing: every
-/// manifest that can be read, and one at least. None: nothing says it, or they differ, or the identity was
-/// written by a later format.
+/// What the other files of a directory agree on, for one whose identity is damaged or missing:
+/// every manifest that can be read, and one at least. None: nothing says it, or they differ, or the
+/// identity was written by a later format.
 pub fn from_other_files(files: &dyn Files) -> Option<Identity> {
     let text = read_whole(files, FILE).ok().flatten();
     if text.is_some_and(|text| matches!(decode(&text), Err(Unknown::TooNew(_)))) {

@@ -44,8 +44,8 @@ pub enum Decision {
     },
     /// `member` is beyond genesis and has heard of the asker.
     Refuse { member: u64, running: Running },
-    /// Two members are beyond genesis, and their states are of different foundings: it is not for the asker
-    /// to help one of them.
+    /// Two members are beyond genesis, and their states are of different foundings: it is not for
+    /// the asker to help one of them.
     Apart { one: (u64, Running), other: (u64, Running) },
     /// Ask again.
     Wait,

@@ -25,8 +25,8 @@
 //!
 //! A place that the disk refuses to read is damage for a start (mod holes).
 //!
-//! What lies still is looked at slowly (mod scrub); damaged records are written again from what another
-//! member sent (mod mend).
+//! What lies still is looked at slowly (mod scrub); damaged records are written again from what
+//! another member sent (mod mend).
 //!
 //! Refused, never guessed: bytes that were durable and are wrong ([`Fault::Damaged`], with file,
 //! offset and the entries concerned), files of a later format level, files of another member.

@@ -254,8 +254,8 @@ impl Manifest {
         Ok(head)
     }
 
-    /// Id of the segment that was open at this checkpoint. Whatever was begun since has this id or a
-    /// higher one; what was rewritten since has a lower one.
+    /// Id of the segment that was open at this checkpoint. Whatever was begun since has this id or
+    /// a higher one; what was rewritten since has a lower one.
     ///
     /// # Errors
     /// As [`Manifest::image_head`].

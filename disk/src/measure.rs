@@ -84,7 +84,8 @@ pub(crate) fn rows(file: &dyn File, path: &str, until: u64) -> Result<u32, Fault
     Ok(crc)
 }
 
-/// Hands the blocks of a file of `until` bytes to `take`, each verified. Returns the checksum of all frames.
+/// Hands the blocks of a file of `until` bytes to `take`, each verified. Returns the checksum of
+/// all frames.
 pub(crate) fn frames(
     file: &dyn File,
     path: &str,

@@ -1,8 +1,9 @@
 //! Damaged records are written again, in place, from what another member sent.
 //!
-//! Only bytes that are damaged already are written over, so a crash half way leaves nothing worse than
-//! there was: some of them are still damaged, and are found again. Whole records that share a sector with
-//! them are written as they are. Offsets stay, so every handle stays right, and so do open files.
+//! Only bytes that are damaged already are written over, so a crash half way leaves nothing worse
+//! than there was: some of them are still damaged, and are found again. Whole records that share a
+//! sector with them are written as they are. Offsets stay, so every handle stays right, and so do
+//! open files.
 
 use crate::checkpoint::{Manifest, manifests, unflushed};
 use crate::header::{check_page, page};
@@ -13,7 +14,8 @@ use crate::{Fault, Files, How, Identity, PAGE};
 use bytes::Bytes;
 use std::io::ErrorKind;
 
-/// Writes whole records at `at`, and the header page if that is not right. Durable once this returns.
+/// Writes whole records at `at`, and the header page if that is not right. Durable once this
+/// returns.
 ///
 /// # Errors
 /// [`Fault::Io`]: after a failed flush the process must not count on these bytes.
@@ -57,8 +59,9 @@ pub fn seal_anew(files: &dyn Files, segment: u32, end: u32) -> Result<(), Fault>
     records::seal(files, segment, end)
 }
 
-/// Fillers stand where records were: the checkpoints that name the segment name its checksum anew. Every
-/// record is verified on the way. Returns the newest manifest, encoded; None if there is none.
+/// Fillers stand where records were: the checkpoints that name the segment name its checksum anew.
+/// Every record is verified on the way. Returns the newest manifest, encoded; None if there is
+/// none.
 ///
 /// # Errors
 /// [`Fault::Damaged`]: a record is not whole, or the segment has other revisions than a checkpoint names.

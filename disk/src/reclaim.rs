@@ -46,8 +46,8 @@ fn part_path(output: u32) -> String {
     format!("{}.part", path(output))
 }
 
-/// Up to `most` records from `place` on, about `max_bytes` of them. `run`: id of each segment, and the
-/// offset behind its last record.
+/// Up to `most` records from `place` on, about `max_bytes` of them. `run`: id of each segment, and
+/// the offset behind its last record.
 ///
 /// # Errors
 /// [`Fault::Damaged`], with file and offset, at the first record that is not what was written.
@@ -105,7 +105,8 @@ pub fn write(files: &dyn Files, id: Identity, output: u32, offset: u32, parts: &
     Ok(())
 }
 
-/// The new file ends at `end`: it is verified, gets its seek table, is flushed, and has its name then.
+/// The new file ends at `end`: it is verified, gets its seek table, is flushed, and has its name
+/// then.
 ///
 /// # Errors
 /// [`Fault::Damaged`] if a record is not what was written. [`Fault::Refused`] if there is a file of

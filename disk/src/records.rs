@@ -158,8 +158,8 @@ fn fault(path: &str, offset: u32, damage: Damage) -> Fault {
     Fault::damaged(path, u64::from(offset) + damage.offset, damage.what)
 }
 
-/// Visits every record of the state with `from <= main revision < until` that is in a file, in order,
-/// until `visit` breaks.
+/// Visits every record of the state with `from <= main revision < until` that is in a file, in
+/// order, until `visit` breaks.
 pub fn scan(
     files: &dyn Files,
     from: i64,
@@ -283,8 +283,8 @@ pub(crate) fn find(files: &dyn Files, segment: u32, rev: Rev) -> Result<Option<B
     Ok(None)
 }
 
-/// Records from revision `from` on, below `until`: whole revisions, about `max_bytes` of them.
-/// The second value is the first revision not contained. Every record below `until` must be in a file.
+/// Records from revision `from` on, below `until`: whole revisions, about `max_bytes` of them. The
+/// second value is the first revision not contained. Every record below `until` must be in a file.
 pub fn history(files: &dyn Files, from: i64, until: i64, max_bytes: u64) -> Result<(Vec<Bytes>, i64), Fault> {
     let mut records: Vec<Bytes> = Vec::new();
     let (mut bytes, mut main, mut next) = (0u64, from, until.max(from));
@@ -301,11 +301,13 @@ pub fn history(files: &dyn Files, from: i64, until: i64, max_bytes: u64) -> Resu
     Ok((records, next))
 }
 
-/// Records with revisions between `after` and `before`, which are not among them: about `max_bytes`, one at
-/// least if there is one. True: there are no more. `segments`: the files in which the state has them.
+/// Records with revisions between `after` and `before`, which are not among them: about
+/// `max_bytes`, one at least if there is one. True: there are no more. `segments`: the files in
+/// which the state has them.
 ///
 /// # Errors
-/// [`Fault::Damaged`] also if one of these files is missing: what it held must not look like nothing.
+/// [`Fault::Damaged`] also if one of these files is missing: what it held must not look like
+/// nothing.
 pub fn between(
     files: &dyn Files,
     segments: &[u32],
@@ -345,9 +347,9 @@ pub fn list(files: &dyn Files) -> Result<Vec<u32>, Fault> {
     Ok(ids)
 }
 
-/// Whether the files of these segments are there, for whoever is about to read all that they hold: one
-/// that is missing must not look like silence. `needed`: what the state had when it was asked; what a
-/// checkpoint dropped since is not missed.
+/// Whether the files of these segments are there, for whoever is about to read all that they hold:
+/// one that is missing must not look like silence. `needed`: what the state had when it was asked;
+/// what a checkpoint dropped since is not missed.
 ///
 /// # Errors
 /// [`Fault::Damaged`], with the file that is missing.

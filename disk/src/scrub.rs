@@ -1,10 +1,11 @@
-//! A look at what lies still: files of the newest checkpoint and closed log files are read slowly, piece
-//! by piece, and compared with their checksums, so that damage is found before somebody needs the bytes.
+//! A look at what lies still: files of the newest checkpoint and closed log files are read slowly,
+//! piece by piece, and compared with their checksums, so that damage is found before somebody needs
+//! the bytes.
 //!
-//! Of a segment every damaged *stretch* is found: where it begins and ends, and between which revisions
-//! it lies. Where a record is damaged its length may be wrong too, so the next whole record is looked for
-//! byte by byte. A pass takes the manifest as it finds it: files that a later checkpoint dropped are
-//! passed over.
+//! Of a segment every damaged *stretch* is found: where it begins and ends, and between which
+//! revisions it lies. Where a record is damaged its length may be wrong too, so the next whole
+//! record is looked for byte by byte. A pass takes the manifest as it finds it: files that a later
+//! checkpoint dropped are passed over.
 
 use crate::ahead::Ahead;
 use crate::checkpoint::{INDEX_MAGIC, Manifest, TABLES_MAGIC, manifests};
@@ -23,7 +24,8 @@ const CHUNK: usize = 256 << 10;
 /// Damaged stretches of one segment that are told of at once.
 const STRETCHES: u32 = 256;
 
-/// Bytes of a segment that are not what was written, from the first damaged record to the next whole one.
+/// Bytes of a segment that are not what was written, from the first damaged record to the next
+/// whole one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stretch {
     pub segment: u32,
@@ -43,8 +45,8 @@ pub struct Stretch {
 #[derive(Debug)]
 pub enum Finding {
     Stretch(Stretch),
-    /// Every record of the segment is whole, but a checkpoint names another checksum. `mended`: fillers
-    /// stand in for records, which explains it.
+    /// Every record of the segment is whole, but a checkpoint names another checksum. `mended`:
+    /// fillers stand in for records, which explains it.
     Checksum {
         segment: u32,
         mended: bool,
@@ -56,8 +58,8 @@ pub enum Finding {
     },
     /// Of the newest checkpoint: its manifest, index or tables.
     Checkpoint(Fault),
-    /// Segments from this one on may have records that no checkpoint names yet, which a pass does not read:
-    /// whoever knows where they end looks at them.
+    /// Segments from this one on may have records that no checkpoint names yet, which a pass does
+    /// not read: whoever knows where they end looks at them.
     Beyond {
         segment: u32,
     },
@@ -141,8 +143,8 @@ impl Scrub {
         Scrub { stage: Stage::Manifest, lenient: false, single: false }
     }
 
-    /// One segment, all of whose records were written. `lenient`: bytes that the disk refuses to read are
-    /// damaged.
+    /// One segment, all of whose records were written. `lenient`: bytes that the disk refuses to
+    /// read are damaged.
     pub fn segment(used: &SegmentUse, lenient: bool) -> Scrub {
         let SegmentUse { id: segment, first, last, end, sealed, .. } = *used;
         let walk = Walk { sealed, ..Walk::new(segment, end, first, last, None) };
@@ -264,7 +266,8 @@ fn named_files(manifest: &Manifest) -> Vec<Named> {
     indexes.chain(tables).collect()
 }
 
-/// Goes on with the nth file of the index and the tables. False: there is none. `sum` None: it is done.
+/// Goes on with the nth file of the index and the tables. False: there is none. `sum` None: it is
+/// done.
 fn sum_on(
     files: &dyn Files,
     id: Identity,

@@ -66,7 +66,8 @@ impl Named {
     }
 }
 
-/// Index of the checkpoint that is being received; None if there is none, or its manifest is not readable.
+/// Index of the checkpoint that is being received; None if there is none, or its manifest is not
+/// readable.
 pub fn index(files: &dyn Files) -> Result<Option<u64>, Fault> {
     Ok(manifest(files)?.map(|manifest| manifest.index))
 }

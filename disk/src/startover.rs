@@ -1,9 +1,10 @@
 //! A member with peers starts over: its state is of no use, and the leader's replaces it.
 //!
-//! The state becomes an empty one at index 0, where no log begins, so that nothing but another member's can
-//! fill it. It is put in place as a snapshot is ([`crate::transfer`]): before the rename of
-//! `incoming/ready` the member is the old one, after it it has started over, and a crash leaves one of
-//! the two. The files of the old state go to `aside/`. The log stays: what it holds was acknowledged.
+//! The state becomes an empty one at index 0, where no log begins, so that nothing but another
+//! member's can fill it. It is put in place as a snapshot is ([`crate::transfer`]): before the
+//! rename of `incoming/ready` the member is the old one, after it it has started over, and a crash
+//! leaves one of the two. The files of the old state go to `aside/`. The log stays: what it holds
+//! was acknowledged.
 //!
 //! `log/rebuilt` counts, so that a member that differs again soon is not rebuilt for ever.
 
@@ -39,7 +40,8 @@ pub struct Rebuilt {
     pub at: u64,
 }
 
-/// A state that differs again within so many entries is not rebuilt by itself: something else is wrong.
+/// A state that differs again within so many entries is not rebuilt by itself: something else is
+/// wrong.
 pub const SOON: u64 = 64 * 4_096;
 
 impl Rebuilt {
@@ -67,8 +69,8 @@ pub fn rebuilt(files: &dyn Files, id: Identity) -> Result<Rebuilt, Fault> {
     }
 }
 
-/// Gives the state up. `head` is that of an empty state at index 0 which knows the members. Durable once this
-/// returns.
+/// Gives the state up. `head` is that of an empty state at index 0 which knows the members. Durable
+/// once this returns.
 ///
 /// # Errors
 /// What the operating system says. Repeating it is safe, and so is a start after a crash.
@@ -80,8 +82,8 @@ pub fn start_over(files: &dyn Files, id: Identity, head: &ImageHead) -> Result<(
     let head = Bytes::from(head.encode());
     let empty = Manifest { id, index: 0, segments: Vec::new(), index_files: vec![index], tables: None, head };
     transfer::decide(files, &empty)?;
-    // Behind the deed: counted before it, it would forbid what a crash or a full disk prevented. A crash in
-    // between leaves one uncounted, which costs one more at most.
+    // Behind the deed: counted before it, it would forbid what a crash or a full disk prevented. A
+    // crash in between leaves one uncounted, which costs one more at most.
     count(files, id, Why::Damaged, 0)
 }
 

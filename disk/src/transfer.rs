@@ -2,16 +2,18 @@
 //!
 //! The sender answers [`read_chunk`]. The receiver collects the files in `incoming/`, where nothing
 //! counts: [`begin`], [`write_chunk`], [`install`]. A file is verified when it is complete, so that
-//! a spoiled one comes again alone. Installing verifies everything once more, loads the state, makes
-//! the files this member's own (header pages, seek tables, manifest) and flushes them; then the
-//! rename of `incoming/ready` decides. Before it the member is the old one, after it the new one:
-//! [`resume`], first of all at start, finishes or discards. Nothing is called damaged after the rename.
+//! a spoiled one comes again alone. Installing verifies everything once more, loads the state,
+//! makes the files this member's own (header pages, seek tables, manifest) and flushes them; then
+//! the rename of `incoming/ready` decides. Before it the member is the old one, after it the new
+//! one: [`resume`], first of all at start, finishes or discards. Nothing is called damaged after
+//! the rename.
 //!
 //! `incoming/ready` is the manifest of the new state until the log has restarted behind that
-//! ([`followed`]). As long as it lies there the log is the one of before, and that it does not reach the
-//! state says nothing of a loss.
+//! ([`followed`]). As long as it lies there the log is the one of before, and that it does not
+//! reach the state says nothing of a loss.
 //!
-//! While [`install`] runs nobody may read `state/`: segment names are the sender's and may be in use.
+//! While [`install`] runs nobody may read `state/`: segment names are the sender's and may be in
+//! use.
 
 use crate::checkpoint::{INDEX_MAGIC, Manifest, Owner, TABLES_MAGIC, TablesFile, load_store, remove_if_there};
 use crate::checkpoint::{verify_index, verify_segment, verify_tables};
@@ -199,8 +201,8 @@ pub fn resume(files: &dyn Files, id: Identity) -> Result<Option<Manifest>, Fault
 }
 
 /// Puts the state of an install in place that a crash cut short; returns its manifest. The log must
-/// follow ([`followed`]). What was received in part stays for the next offer: for a member, which removes
-/// it when the log was enough.
+/// follow ([`followed`]). What was received in part stays for the next offer: for a member, which
+/// removes it when the log was enough.
 pub fn finish(files: &dyn Files, id: Identity) -> Result<Option<Manifest>, Fault> {
     if !unfinished(files)? {
         return Ok(None);
@@ -215,8 +217,8 @@ pub(crate) fn decided(files: &dyn Files, id: Identity) -> Result<Manifest, Fault
     Manifest::read(files, READY, id.cluster, Some(id.member))
 }
 
-/// The log has restarted behind the installed state: its manifest is a checkpoint's like any other. Nothing
-/// is done if no install was under way. It needs no room.
+/// The log has restarted behind the installed state: its manifest is a checkpoint's like any other.
+/// Nothing is done if no install was under way. It needs no room.
 ///
 /// # Errors
 /// What the operating system says. Repeating it is safe, and so is a start after a crash.
@@ -233,7 +235,8 @@ fn end_install(files: &dyn Files, ours: &Manifest) -> Result<(), Fault> {
     discard(files)
 }
 
-/// True if an install is decided, and its state or its log is not in place: [`resume`] will finish it.
+/// True if an install is decided, and its state or its log is not in place: [`resume`] will finish
+/// it.
 pub fn unfinished(files: &dyn Files) -> Result<bool, Fault> {
     Ok(names(files, DIR)?.iter().any(|name| name == "ready"))
 }
@@ -312,7 +315,8 @@ fn roll_forward(files: &dyn Files, ours: &Manifest) -> Result<(), Fault> {
     sync(DIR)?;
     // While the decision still stands: a crash cannot leave the mark beside the new state.
     corrupt::clear(files)?;
-    // No log joins an empty state: the one that lies there is judged, and what it promised is remembered.
+    // No log joins an empty state: the one that lies there is judged, and what it promised is
+    // remembered.
     if starts_over { end_install(files, ours) } else { Ok(()) }
 }
 

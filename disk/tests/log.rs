@@ -151,7 +151,8 @@ fn script() -> Vec<Step> {
     steps
 }
 
-/// Runs the script. Returns, for each step done, the number of calls after it and what must be there then.
+/// Runs the script. Returns, for each step done, the number of calls after it and what must be
+/// there then.
 fn run(files: &MemFiles, steps: Vec<Step>) -> Vec<(usize, Model)> {
     let mut log = Log::create(files.shared(), ID, OPTIONS, Position::default()).unwrap();
     let mut model = Model { hard: hard(0, 0, 0), entries: BTreeMap::new(), last: Position::default(), needed: 1 };
@@ -243,8 +244,8 @@ fn name_of(tail: &Tail) -> &'static str {
     }
 }
 
-/// What was acknowledged is there, or what was under way as a whole. Of a batch that was cut, term and
-/// vote may stay: a promise that was perhaps given is kept.
+/// What was acknowledged is there, or what was under way as a whole. Of a batch that was cut, term
+/// and vote may stay: a promise that was perhaps given is kept.
 fn check_after_crash(marks: &[(usize, Model)], done: usize, content: &Content) -> Result<(), String> {
     let acknowledged = &marks[done].1;
     let Err(what) = acknowledged.check(content) else { return Ok(()) };
@@ -307,8 +308,8 @@ fn recycled_log(files: &MemFiles) -> Vec<Content> {
     vec![after, before]
 }
 
-/// Recovers a damaged copy: the same content, or the same less the last batch with a doubt that knows what
-/// is missing, or a fault with the file's name that changed nothing.
+/// Recovers a damaged copy: the same content, or the same less the last batch with a doubt that
+/// knows what is missing, or a fault with the file's name that changed nothing.
 fn judge(files: &MemFiles, allowed: &[Content], what: &str) -> &'static str {
     let damaged = files.contents();
     match open(files.shared(), SMALL) {
@@ -748,8 +749,8 @@ fn random_lives() {
     }
 }
 
-/// Whatever a crash leaves of files on their way to becoming log files, no name is used twice. A batch
-/// larger than a segment takes a new file beside the spare ones.
+/// Whatever a crash leaves of files on their way to becoming log files, no name is used twice. A
+/// batch larger than a segment takes a new file beside the spare ones.
 #[test]
 fn a_spare_file_that_a_crash_left_is_used_once() {
     let mut larger = 0;

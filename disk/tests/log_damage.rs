@@ -1,5 +1,5 @@
-//! Damage below the proven end of the log of a member with peers: the log is cut there, and the doubt
-//! that is left knows how far it went. A lone member refuses the same damage.
+//! Damage below the proven end of the log of a member with peers: the log is cut there, and the
+//! doubt that is left knows how far it went. A lone member refuses the same damage.
 
 use bytes::Bytes;
 use consensus::{Entry, EntryKind, HardState, Position};
@@ -149,8 +149,9 @@ fn check(log: &Log, content: &LogContent, files: &MemFiles, what: &str) {
     }
 }
 
-/// The beginning of the log is gone, and what is left begins behind the state, at an entry that is known to
-/// be committed: others have all before it. What is left may be the last copy, and none of it is lost.
+/// The beginning of the log is gone, and what is left begins behind the state, at an entry that is
+/// known to be committed: others have all before it. What is left may be the last copy, and none of
+/// it is lost.
 fn gives_the_state_up(files: &MemFiles, boot: Option<Boot>, what: &str) {
     let left = logs(files);
     let (log, content) = open_at(files, boot, None, OnDoubt::Peers).unwrap_or_else(|fault| panic!("{what}: {fault}"));
@@ -187,7 +188,8 @@ fn every_damage_is_cut_and_what_is_lost_is_known() {
                         assert!(content.doubt.as_ref().is_some_and(|doubt| doubt.sure), "{what}");
                         if found.at_least { "cut, end unknown" } else { "cut" }
                     }
-                    // A lone member is told of it by the node, which compares it with the checkpoint.
+                    // A lone member is told of it by the node, which compares it with the
+                    // checkpoint.
                     (Tail::Damaged(_), Ok((_, content))) => {
                         assert!(content.boundary.index > STATE.index, "{what}: {content:?}");
                         "cut"
@@ -298,8 +300,8 @@ fn damaged_files_stay_aside_until_nothing_is_missing() {
     assert_eq!(doubt::find(&files, ID).expect("reads"), None);
 }
 
-/// A log that begins again numbers its files anew. Spare files hold batches of the log before, some under
-/// the same numbers: none of them may ever stand for a batch of the new log.
+/// A log that begins again numbers its files anew. Spare files hold batches of the log before, some
+/// under the same numbers: none of them may ever stand for a batch of the new log.
 #[test]
 fn a_log_that_begins_again_does_not_take_old_batches_for_its_own() {
     let options = LogOptions { segment_bytes: 64 << 10, boot: BOOT };
@@ -329,8 +331,8 @@ fn a_log_that_begins_again_does_not_take_old_batches_for_its_own() {
     }
 }
 
-/// A start that is killed leaves changes that its successor sees, and that are not on the disk. A cut that
-/// is finished then has all of them there.
+/// A start that is killed leaves changes that its successor sees, and that are not on the disk. A
+/// cut that is finished then has all of them there.
 #[test]
 fn a_power_loss_behind_a_killed_start_takes_nothing_that_the_next_one_relied_on() {
     let whole = written(true);

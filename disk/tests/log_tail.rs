@@ -102,15 +102,18 @@ fn damages(last: (usize, usize)) -> Vec<(String, usize, usize, fn(u8, usize) -> 
     all
 }
 
-/// What may become of a damaged log. `acknowledged`: the last batch was, and `sure` is how that must be seen.
+/// What may become of a damaged log. `acknowledged`: the last batch was, and `sure` is how that
+/// must be seen.
 #[derive(Debug, Default)]
 struct Verdicts(BTreeMap<&'static str, usize>);
 
 impl Verdicts {
-    /// Recovers a damaged copy in `boot`. `torn_may_be`: evidence of a tear is allowed to be believed.
+    /// Recovers a damaged copy in `boot`. `torn_may_be`: evidence of a tear is allowed to be
+    /// believed.
     fn judge(&mut self, files: &MemFiles, boot: Option<Boot>, index: u64, torn_may_be: bool, what: &str) {
         let damaged = files.contents();
-        // A lone member first: it must refuse whatever a member with peers doubts, and change nothing.
+        // A lone member first: it must refuse whatever a member with peers doubts, and change
+        // nothing.
         let lone = files.copy();
         let alone = recover(&lone, boot, OnDoubt::Refuse);
         let (log, content) = match recover(files, boot, OnDoubt::Keep) {
@@ -142,7 +145,8 @@ impl Verdicts {
                 *self.0.entry("whole").or_default() += 1;
             }
         }
-        // The vote of the last batch is known from either of its headers, or from the files beside the log.
+        // The vote of the last batch is known from either of its headers, or from the files beside
+        // the log.
         if boot == BOOT {
             assert_eq!((log.hard().term, log.hard().vote), (2, 0xa3), "{what}");
         }
@@ -156,7 +160,8 @@ impl Verdicts {
     }
 }
 
-/// The machine ran on: what was acknowledged is known exactly, so nothing of it is ever taken for a tear.
+/// The machine ran on: what was acknowledged is known exactly, so nothing of it is ever taken for a
+/// tear.
 #[test]
 fn in_the_same_boot_no_damage_of_an_acknowledged_batch_goes_unseen() {
     let mut verdicts = Verdicts::default();
@@ -188,8 +193,8 @@ fn in_the_same_boot_no_damage_of_an_acknowledged_batch_goes_unseen() {
     assert_eq!(verdicts.0.get("torn"), None);
 }
 
-/// After a power loss, or from a directory of unknown boot: once the log was idle for a moment, or stopped,
-/// or went on in a new file, damage of what was acknowledged is seen whatever it is.
+/// After a power loss, or from a directory of unknown boot: once the log was idle for a moment, or
+/// stopped, or went on in a new file, damage of what was acknowledged is seen whatever it is.
 #[test]
 fn what_was_acknowledged_before_an_idle_moment_is_never_cut_unseen() {
     let mut verdicts = Verdicts::default();
@@ -232,8 +237,9 @@ fn what_was_acknowledged_before_an_idle_moment_is_never_cut_unseen() {
     }
 }
 
-/// The last batch, a page, is wholly zero, and the mark of what was acknowledged is not there any more. It may not
-/// be taken for a log that ends before it: not by a member with peers, and not by a lone one in the same boot.
+/// The last batch, a page, is wholly zero, and the mark of what was acknowledged is not there any
+/// more. It may not be taken for a log that ends before it: not by a member with peers, and not by
+/// a lone one in the same boot.
 #[test]
 fn a_last_batch_that_is_wholly_zero_is_no_end() {
     for recycled in [false, true] {
@@ -276,8 +282,8 @@ fn a_flipped_bit_is_no_torn_write() {
     }
 }
 
-/// The last save as a power loss may leave it: any of its sectors. The batch before is always there. Sectors
-/// that still say that nothing follows are proof, in a new file and in a used one.
+/// The last save as a power loss may leave it: any of its sectors. The batch before is always
+/// there. Sectors that still say that nothing follows are proof, in a new file and in a used one.
 #[test]
 fn a_tear_is_proven_by_its_sectors() {
     let mut tails: BTreeMap<(bool, &str), usize> = BTreeMap::new();
@@ -408,7 +414,8 @@ fn no_crash_forgets_a_doubt() {
     }
     disk::Files::sync_dir(&recording, "log").expect("flushes");
     recording.edit(&path, |bytes| bytes[last.0 + 300] ^= 1);
-    // The flip is not in the history of calls: it is made again on each crashed disk, where the batch still lies.
+    // The flip is not in the history of calls: it is made again on each crashed disk, where the
+    // batch still lies.
     let start = recording.calls();
     drop(recover(&recording, NEXT_BOOT, OnDoubt::Keep).expect("opens"));
     for calls in start..=recording.calls() {
@@ -503,7 +510,8 @@ fn a_log_below_its_checkpoint_is_missing_its_end() {
         assert_eq!(matches!(alone, Err(Fault::Doubtful { .. })), missing, "{state:?}: {alone:?}");
         let content = open(&files.copy(), NEXT_BOOT, state, OnDoubt::Keep).expect("opens");
         assert_eq!(content.doubt.map(|doubt| doubt.promise), missing.then_some(None), "{state:?}");
-        // The machine ran on, so the log is known to be all there is: an install came to the state's end alone.
+        // The machine ran on, so the log is known to be all there is: an install came to the
+        // state's end alone.
         let content = open(&files.copy(), BOOT, state, OnDoubt::Keep).expect("opens");
         assert_eq!(content.doubt, None, "{state:?}");
     }

@@ -301,7 +301,8 @@ fn a_full_disk_ends_the_rewrite_and_nothing_else() {
     same(&life, &untouched(41), "when there is room");
 }
 
-/// An older checkpoint names files that the loaded state does not know: no new file takes their place.
+/// An older checkpoint names files that the loaded state does not know: no new file takes their
+/// place.
 #[test]
 fn no_file_that_an_older_checkpoint_names_is_written_over() {
     let mut life = Life::begin(ID);

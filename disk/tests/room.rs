@@ -107,7 +107,8 @@ fn a_reserve_of_another_size_is_made_anew() {
     assert_eq!(files.bytes("log/reserve-log").len() as u64, RESERVE);
 }
 
-/// The folder itself is gone: the log begins anew, and what is not known any more is remembered as a doubt.
+/// The folder itself is gone: the log begins anew, and what is not known any more is remembered as
+/// a doubt.
 #[test]
 fn a_folder_that_is_gone_is_as_an_empty_one() {
     for whole in [false, true] {

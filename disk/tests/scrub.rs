@@ -1,4 +1,5 @@
-//! Damage of files at rest is found where it is, and damaged records that are written again are whole.
+//! Damage of files at rest is found where it is, and damaged records that are written again are
+//! whole.
 
 mod life;
 
@@ -60,7 +61,8 @@ fn a_whole_member_has_nothing_to_find() {
     assert!(found.is_empty(), "{found:?}");
 }
 
-/// Whatever is done to the bytes of a segment is found, and its records written over it make it whole.
+/// Whatever is done to the bytes of a segment is found, and its records written over it make it
+/// whole.
 #[test]
 fn damage_of_any_byte_of_a_segment_is_found_and_mended() {
     let right = at_a_checkpoint();
@@ -116,8 +118,9 @@ fn a_missing_segment_is_one_stretch() {
     assert_eq!(files.bytes(&records::path(1)), right.bytes(&records::path(1)));
 }
 
-/// With more of them than are told of at once, the last covers the rest: what lies between two stretches may be
-/// whole records in a wrong place, and is not to be believed beside damage that nobody was told of.
+/// With more of them than are told of at once, the last covers the rest: what lies between two
+/// stretches may be whole records in a wrong place, and is not to be believed beside damage that
+/// nobody was told of.
 #[test]
 fn so_many_stretches_end_with_one_over_the_rest() {
     let files = at_a_checkpoint();
@@ -154,7 +157,8 @@ fn damage_of_the_newest_checkpoint_and_of_closed_log_files_is_found() {
     }
 }
 
-/// A filler in the place of a record explains another checksum; afterwards the checkpoints name that.
+/// A filler in the place of a record explains another checksum; afterwards the checkpoints name
+/// that.
 #[test]
 fn fillers_are_named_anew_and_a_crash_on_the_way_is_repeated() {
     let mut life = Life::begin(ID);
@@ -198,7 +202,8 @@ fn fillers_are_named_anew_and_a_crash_on_the_way_is_repeated() {
     }
 }
 
-/// Damage of any byte that means something in a closed log file is found; the open one is not looked at.
+/// Damage of any byte that means something in a closed log file is found; the open one is not
+/// looked at.
 #[test]
 fn damage_of_closed_log_files_is_found() {
     let right = MemFiles::new();

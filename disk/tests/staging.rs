@@ -23,7 +23,8 @@ fn manifest(id: Identity, index: u64, index_files: &[(u64, Vec<u8>)]) -> Bytes {
         .encode()
 }
 
-/// What came of a file, as it lies there: made-up files are none that [`transfer::write_chunk`] calls whole.
+/// What came of a file, as it lies there: made-up files are none that [`transfer::write_chunk`]
+/// calls whole.
 fn put(files: &MemFiles, name: &str, body: &[u8], upto: usize) {
     let whole = [&vec![7; PAGE as usize][..], body].concat();
     let file = files.open(&format!("incoming/{name}"), How::Write).expect("it was begun");

@@ -110,8 +110,8 @@ fn damage_of_the_newest_checkpoint_is_seen_and_the_older_one_stands_in() {
     Life::open(damaged, ID, 30).unwrap().0.check_against(&newest);
 }
 
-/// A checkpoint that a transfer reads is kept beside the two newest. Both may name a segment that the newest
-/// no longer needs, each up to another place.
+/// A checkpoint that a transfer reads is kept beside the two newest. Both may name a segment that
+/// the newest no longer needs, each up to another place.
 #[test]
 fn a_segment_of_older_checkpoints_ends_where_the_last_of_them_names_it() {
     let mut life = Life::begin(ID);
@@ -200,7 +200,8 @@ fn damage_of_any_byte_of_a_record_is_seen() {
     for at in segment.len as usize..len {
         let damaged = life.files.copy();
         damaged.edit(&path, |bytes| bytes[at] ^= 1 << (at % 8));
-        // Without its end mark the file holds bytes that are no records: seen, never taken for records.
+        // Without its end mark the file holds bytes that are no records: seen, never taken for
+        // records.
         match records::history(&damaged, 0, i64::MAX, u64::MAX) {
             Ok((records, _)) => assert_eq!(records, all),
             Err(fault) => assert!(fault.is_damage()),
@@ -458,7 +459,8 @@ fn only_named_bytes_are_sent_and_taken() {
     assert!(matches!(transfer::begin(&receiver.files, foreign, &manifest), Err(Fault::Foreign { .. })));
 }
 
-/// A file that a checkpoint removed is told apart from one that is missing, by the records wanted of it.
+/// A file that a checkpoint removed is told apart from one that is missing, by the records wanted
+/// of it.
 #[test]
 fn a_removed_segment_is_gone_for_what_compaction_took_and_damage_for_the_rest() {
     let mut life = Life::begin(ID);
@@ -516,7 +518,8 @@ fn a_removed_segment_is_gone_for_what_compaction_took_and_damage_for_the_rest() 
         let wanted = vec![Wanted { handle, superseded: Some(2), ..wanted[0] }];
         assert!(look(&lost, wanted).is_err_and(|fault| fault.is_damage()), "{segment:x}");
     }
-    // While a snapshot is put in place there is no checkpoint: nothing is known, and nothing is gone.
+    // While a snapshot is put in place there is no checkpoint: nothing is known, and nothing is
+    // gone.
     let installing = life.files.copy();
     for path in installing.files().iter().filter(|path| path.starts_with("state/manifest-")) {
         Files::remove(&installing, path).unwrap();

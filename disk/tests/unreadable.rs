@@ -1,5 +1,5 @@
-//! A page that the disk cannot read, anywhere in a directory: nothing acknowledged goes without a word, and
-//! only that page is damaged.
+//! A page that the disk cannot read, anywhere in a directory: nothing acknowledged goes without a
+//! word, and only that page is damaged.
 
 use bytes::Bytes;
 use consensus::{Entry, EntryKind, HardState, Position};
@@ -70,7 +70,8 @@ fn a_page_of_the_log_that_cannot_be_read_loses_nothing_in_silence() {
                 let (log, _) = open(&files, options, OnDoubt::Peers).unwrap();
                 assert_eq!(log.last(), Position { index: next, term: 3 }, "page {page} of {path}");
 
-                // A lone member has nobody to ask: it has all of it, or refuses and changes nothing.
+                // A lone member has nobody to ask: it has all of it, or refuses and changes
+                // nothing.
                 let files = lived.copy();
                 files.spoil_page(&path, page);
                 let before = files.contents();

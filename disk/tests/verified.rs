@@ -167,7 +167,8 @@ fn rot_below_the_last_checkpoint_is_not_blessed_by_the_next() {
     assert!(matches!(&fault, Fault::Damaged { offset, .. } if *offset == PAGE as u64), "{fault}");
 }
 
-/// `sender`'s manifest with the checksum of what its file holds now: what blessed damage looks like.
+/// `sender`'s manifest with the checksum of what its file holds now: what blessed damage looks
+/// like.
 fn blessed(sender: &Life, manifest: &Bytes, path: &str) -> Bytes {
     let mut manifest = Manifest::decode("m", manifest).unwrap();
     let crc = |len: usize| crc32c::crc32c(&sender.files.bytes(path)[PAGE..len]);

@@ -21,10 +21,12 @@ enum Program {
     /// Run one member, with etcd's flags and ETCD_* variables (a link named `etcd` does the same).
     #[command(disable_help_flag = true)]
     Server(Words),
-    /// The command line of a running cluster: all of etcdctl, and more (a link named `etcdctl` is etcdctl alone).
+    /// The command line of a running cluster: all of etcdctl, and more (a link named `etcdctl` is
+    /// etcdctl alone).
     #[command(disable_help_flag = true)]
     Ctl(Words),
-    /// Work on data directories and snapshot files without a server (a link named `etcdutl` is etcdutl alone).
+    /// Work on data directories and snapshot files without a server (a link named `etcdutl` is
+    /// etcdutl alone).
     #[command(disable_help_flag = true)]
     Utl(Words),
     /// Measure a server from outside.

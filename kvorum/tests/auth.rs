@@ -1,7 +1,9 @@
-//! Users, roles and tokens, over the JSON gateway: a story, and the matrix of every RPC and every identity.
+//! Users, roles and tokens, over the JSON gateway: a story, and the matrix of every RPC and every
+//! identity.
 //!
-//! Both are golden files (`tests/auth/*.txt`). `KVORUM_TEST_BIN` plays them against another program: a real etcd
-//! says the same, which is how the files were found. What differs on purpose is named in `docs/compat.md`.
+//! Both are golden files (`tests/auth/*.txt`). `KVORUM_TEST_BIN` plays them against another
+//! program: a real etcd says the same, which is how the files were found. What differs on purpose
+//! is named in `docs/compat.md`.
 
 mod live;
 
@@ -57,7 +59,8 @@ fn shown(value: &Value) -> String {
     value.to_string()
 }
 
-/// The code of an answer, and its text or what it says. A refused watch is one, whatever the transport says.
+/// The code of an answer, and its text or what it says. A refused watch is one, whatever the
+/// transport says.
 fn outcome(value: &Value) -> (u64, String) {
     let inner = value.get("error").filter(|error| error.is_object()).unwrap_or(value);
     if let (Some(code), Some(message)) = (inner.get("code").and_then(Value::as_u64), inner.get("message")) {
@@ -324,8 +327,8 @@ fn signed_tokens_are_those_of_etcd() {
     }
 }
 
-/// A simple token is good on every member as soon as its client has it, ends with its user on all of them, and is
-/// gone on a member that starts anew.
+/// A simple token is good on every member as soon as its client has it, ends with its user on all
+/// of them, and is gone on a member that starts anew.
 #[test]
 fn simple_tokens_are_good_on_every_member() {
     let dir = tempfile::tempdir().expect("a temporary directory");
@@ -402,7 +405,8 @@ fn simple_tokens_are_good_on_every_member() {
     }
 }
 
-/// What a person does, by the stock `etcdctl` over gRPC: exit codes, answers and errors are those of a real etcd.
+/// What a person does, by the stock `etcdctl` over gRPC: exit codes, answers and errors are those
+/// of a real etcd.
 #[test]
 fn the_stock_etcdctl_sees_no_difference() {
     let Some(folder) = std::env::var_os("KVORUM_TEST_ETCD").map(std::path::PathBuf::from) else {

@@ -168,8 +168,8 @@ fn two_of_three_found_and_the_third_joins_late() {
     });
 }
 
-/// Whoever restarts members one by one kills the next once this one is ready. A late one may have lost a
-/// vote with its disk, so it counts for no election before all others have answered.
+/// Whoever restarts members one by one kills the next once this one is ready. A late one may have
+/// lost a vote with its disk, so it counts for no election before all others have answered.
 #[test]
 fn a_late_founder_is_ready_once_it_counts() {
     if is_other() {

@@ -25,8 +25,8 @@ fn throttle(member: &Member, done: &AtomicBool) {
     }
 }
 
-/// How long the key of a lease lived at least and at most: until it was first seen gone, counted from
-/// the answer of the grant and from before it was asked for.
+/// How long the key of a lease lived at least and at most: until it was first seen gone, counted
+/// from the answer of the grant and from before it was asked for.
 fn life_of_a_lease(alone: &Alone) -> (Duration, Duration) {
     block_on(async {
         let client = alone.client();

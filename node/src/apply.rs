@@ -135,8 +135,8 @@ impl Applier {
         }
     }
 
-    /// The record is damaged, or the disk refuses to read it. No member may skip an entry: this one waits
-    /// until the record is there, and says so once a minute.
+    /// The record is damaged, or the disk refuses to read it. No member may skip an entry: this one
+    /// waits until the record is there, and says so once a minute.
     pub(crate) fn waits(&mut self, g: &mut Ground, job: JobId, fault: &disk::Fault) {
         self.unread(job);
         self.rests_until = g.now + AGAIN;
@@ -160,8 +160,8 @@ impl Applier {
         self.discards = false;
     }
 
-    /// Applies the next entry, if it is its turn. None: nothing waits, its value must be read first,
-    /// or the member stops.
+    /// Applies the next entry, if it is its turn. None: nothing waits, its value must be read
+    /// first, or the member stops.
     pub(crate) fn next(&mut self, g: &mut Ground) -> Option<Done> {
         if self.reading.is_some() || g.dead() || g.now < self.rests_until || !may_apply(g) {
             return None;

@@ -46,12 +46,14 @@ pub(crate) struct Checkpoints {
     open_segment: u32,
     /// Bytes of segments that the next checkpoints name no more, not told yet.
     dropped: u64,
-    /// Bytes of the files of the state, about: measured with each checkpoint, and what was written since.
+    /// Bytes of the files of the state, about: measured with each checkpoint, and what was written
+    /// since.
     disk_bytes: u64,
     /// So often in a row one failed, and none begins before this tick.
     failed: u32,
     rests_until: u64,
-    /// Index of one of which a file is damaged, and the tick from which on an entry may be asked for.
+    /// Index of one of which a file is damaged, and the tick from which on an entry may be asked
+    /// for.
     replaced: Option<u64>,
     nudged: u64,
     /// Steps of one that was given up, on their way still.
@@ -182,8 +184,9 @@ impl Checkpoints {
         found
     }
 
-    /// A turn's share. `held`: another state is on its way, or segments are being replaced, so none begins.
-    /// `pulled`: indexes of the checkpoints that followers are still pulling, which are kept.
+    /// A turn's share. `held`: another state is on its way, or segments are being replaced, so none
+    /// begins. `pulled`: indexes of the checkpoints that followers are still pulling, which are
+    /// kept.
     pub(crate) fn run(&mut self, g: &mut Ground, held: bool, pulled: &[u64]) {
         self.begin(g, held);
         self.rows(g, pulled);
@@ -198,8 +201,8 @@ impl Checkpoints {
         }
     }
 
-    /// The disk is full. What is dead must be seen to be dead, or no room ever comes back: nothing is held for
-    /// an image that may wait for long. It is taken anew when there is room.
+    /// The disk is full. What is dead must be seen to be dead, or no room ever comes back: nothing
+    /// is held for an image that may wait for long. It is taken anew when there is room.
     pub(crate) fn no_room(&mut self, g: &mut Ground) {
         match &mut self.running {
             Some(running) if running.finishing => end_image(g, running.cursor.take()),
@@ -212,7 +215,8 @@ impl Checkpoints {
         }
     }
 
-    /// A step of one that was given up has ended, one way or the other. False: there is none on its way.
+    /// A step of one that was given up has ended, one way or the other. False: there is none on its
+    /// way.
     pub(crate) fn is_leftover(&mut self) -> bool {
         let old = self.leftover > 0;
         self.leftover -= usize::from(old);
@@ -253,14 +257,15 @@ impl Checkpoints {
         }
     }
 
-    /// A file of the newest checkpoint is damaged, or log that it stands for: a newer one takes its place.
+    /// A file of the newest checkpoint is damaged, or log that it stands for: a newer one takes its
+    /// place.
     pub(crate) fn replace_newest(&mut self) {
         self.want(self.newest + 1);
         self.replaced = Some(self.newest);
     }
 
-    /// The newest checkpoint is to be replaced, and nothing was written since: an entry without effect is
-    /// wanted, for the checkpoint behind it.
+    /// The newest checkpoint is to be replaced, and nothing was written since: an entry without
+    /// effect is wanted, for the checkpoint behind it.
     pub(crate) fn wants_entry(&mut self, g: &Ground) -> bool {
         if self.replaced != Some(self.newest) || g.store.applied().index > self.newest {
             return false;
@@ -295,7 +300,8 @@ impl Checkpoints {
         }
     }
 
-    /// The manifest of the newest one, for a member that wants one at `least` or above. None: it is taken first.
+    /// The manifest of the newest one, for a member that wants one at `least` or above. None: it is
+    /// taken first.
     pub(crate) fn offer(&mut self, g: &Ground, least: u64) -> Option<Bytes> {
         if let Some(snapshot) = self.offered.as_ref().filter(|snapshot| snapshot.index >= least) {
             return Some(snapshot.manifest.clone());
@@ -324,8 +330,8 @@ impl Checkpoints {
         if index == self.newest && self.offered.is_some() {
             return;
         }
-        // Segments without a living record are named by no later checkpoint; their files go with the last
-        // that does.
+        // Segments without a living record are named by no later checkpoint; their files go with
+        // the last that does.
         self.dropped += g.drop_dead_segments();
         let (head, cursor) = g.store.image();
         g.write_records();

@@ -24,22 +24,25 @@ pub struct Config {
     pub checkpoint_bytes: u64,
     /// Rewriting segments reads at most so many bytes of them in a second.
     pub reclaim_bytes: u64,
-    /// Everything at rest is read and compared with its checksums in about so many seconds; 0: never.
+    /// Everything at rest is read and compared with its checksums in about so many seconds; 0:
+    /// never.
     pub scrub_seconds: u64,
-    /// Members compare the digests of their states at entries divisible by this; the same on all members.
+    /// Members compare the digests of their states at entries divisible by this; the same on all
+    /// members.
     pub digest_every: u64,
     /// A simple token ends when it was not used for so many seconds.
     pub token_seconds: u64,
     pub budgets: Budgets,
     /// etcd level of the cluster version that a leader sets, "3.7.0".
     pub cluster_version: String,
-    /// Names the founding of the cluster if nothing has named it yet and this member leads: random, not 0.
+    /// Names the founding of the cluster if nothing has named it yet and this member leads: random,
+    /// not 0.
     pub founding: u64,
     /// This member founded when the others were beyond genesis (`disk::late`): it must not vote,
     /// campaign or acknowledge before it has caught up.
     pub late_founder: bool,
-    /// The members that this one was founded with, as far as it is told. A member whose state is lost
-    /// learns from them whom it can ask.
+    /// The members that this one was founded with, as far as it is told. A member whose state is
+    /// lost learns from them whom it can ask.
     pub founders: Vec<store::Member>,
 }
 
@@ -70,7 +73,8 @@ impl Config {
         }
     }
 
-    /// Ticks that a member with nothing to do may be told together: half a heartbeat, 50 ms at most.
+    /// Ticks that a member with nothing to do may be told together: half a heartbeat, 50 ms at
+    /// most.
     pub fn ticks_together(&self) -> u32 {
         (self.heartbeat_ms / TICK_MS / 2).clamp(1, 5) as u32
     }

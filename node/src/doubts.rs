@@ -1,9 +1,9 @@
 //! Members tell each other their standing: after a start, and as long as one of them has a doubt.
 //!
-//! A member that may have lost what it promised (a torn end of its log, an older or an emptied disk)
-//! votes as if it still had it; consensus decides when that is over. What it needs to know comes from
-//! the other voters: how far their logs go, their terms, and how far they remember this member. Each
-//! start asks once, because an older copy of a disk does not know that it is one.
+//! A member that may have lost what it promised (a torn end of its log, an older or an emptied
+//! disk) votes as if it still had it; consensus decides when that is over. What it needs to know
+//! comes from the other voters: how far their logs go, their terms, and how far they remember this
+//! member. Each start asks once, because an older copy of a disk does not know that it is one.
 
 use crate::config::TICK_MS;
 use crate::frame::Frame;
@@ -14,7 +14,8 @@ use consensus::{Doubt, Standing};
 
 /// Questions in doubt. Ticks.
 const IN_DOUBT: u64 = 200 / TICK_MS;
-/// First question to a voter that was not heard in this life, and the longest pause before the next. Ticks.
+/// First question to a voter that was not heard in this life, and the longest pause before the
+/// next. Ticks.
 const FIRST: u64 = 100 / TICK_MS;
 const LONGEST: u64 = 5_000 / TICK_MS;
 
@@ -98,8 +99,9 @@ impl Doubts {
         self.due = self.due.min(g.now + LONGEST / 5);
     }
 
-    /// Consensus began to doubt, learned more, or is done with it: the disk remembers it first of all. What
-    /// ended it, a vote or entries, must be there before: `unsaved` is the newest save that is not durable.
+    /// Consensus began to doubt, learned more, or is done with it: the disk remembers it first of
+    /// all. What ended it, a vote or entries, must be there before: `unsaved` is the newest save
+    /// that is not durable.
     pub(crate) fn changed(&mut self, g: &mut Ground, unsaved: Option<u64>) {
         let doubt = g.consensus.doubt();
         match doubt {

@@ -128,8 +128,9 @@ impl Flight {
         Some((self.token, ranges(self.under_way.keys().copied())))
     }
 
-    /// Which of the missing ones are still under way. None of an answer that is out of date, and none once
-    /// `leader` or `term` is another: a forward is said in the term that it was first said in.
+    /// Which of the missing ones are still under way. None of an answer that is out of date, and
+    /// none once `leader` or `term` is another: a forward is said in the term that it was first
+    /// said in.
     pub(crate) fn missing(&self, leader: u64, term: u64, token: u64, missing: &[SeqRange]) -> Vec<u64> {
         if (leader, term) != (self.to, self.term) || token < self.valid_from || token > self.token {
             return Vec::new();

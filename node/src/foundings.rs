@@ -1,9 +1,10 @@
 //! Which founding the states of the members are of.
 //!
-//! The id of a cluster is computed from its flags, so a cluster that is founded again with the same flags has
-//! the same id. Its first leader names the founding (`store::command::encode_cluster_version`), and every
-//! connection tells the other side that name. Members of different foundings do not hear each other: index and
-//! term of an entry mean the same on two members only within one history.
+//! The id of a cluster is computed from its flags, so a cluster that is founded again with the same
+//! flags has the same id. Its first leader names the founding
+//! (`store::command::encode_cluster_version`), and every connection tells the other side that name.
+//! Members of different foundings do not hear each other: index and term of an entry mean the same
+//! on two members only within one history.
 
 use crate::ground::Ground;
 use crate::io::*;
@@ -16,7 +17,8 @@ pub fn differ(one: u64, other: u64) -> bool {
 
 #[derive(Default)]
 pub(crate) struct Foundings {
-    /// What each peer said when the last connection was made. None: its version knows of no founding.
+    /// What each peer said when the last connection was made. None: its version knows of no
+    /// founding.
     heard: BTreeMap<u64, Option<u64>>,
     /// Of this member, when it was last compared with the others'.
     ours: u64,
@@ -61,7 +63,8 @@ impl Foundings {
         self.stop_if_alone(g);
     }
 
-    /// A majority of the voters is of another founding: nothing that happens here can make this state theirs.
+    /// A majority of the voters is of another founding: nothing that happens here can make this
+    /// state theirs.
     fn stop_if_alone(&self, g: &mut Ground) {
         let voters = &g.store.conf().voters;
         let of = |founding: u64| -> Vec<String> {
@@ -85,8 +88,9 @@ impl Foundings {
 
     /// The name that this member, which leads, is to propose with the cluster's version. 0: none.
     ///
-    /// A cluster without a version is being founded. Any other was founded before foundings had names; it gets
-    /// one when all its voters know of them, as a member that does not would have another state.
+    /// A cluster without a version is being founded. Any other was founded before foundings had
+    /// names; it gets one when all its voters know of them, as a member that does not would have
+    /// another state.
     pub(crate) fn names(&mut self, g: &Ground) -> u64 {
         let knows = |voter: &u64| matches!(self.heard.get(voter), Some(Some(_)));
         let new = g.store.cluster_version().is_empty();

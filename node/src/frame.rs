@@ -91,8 +91,8 @@ pub enum Frame {
         end: bool,
         bytes: Bytes,
     },
-    /// Records between two revisions, which are not among them: the asker's copies are damaged. About `most`
-    /// bytes of them in one answer.
+    /// Records between two revisions, which are not among them: the asker's copies are damaged.
+    /// About `most` bytes of them in one answer.
     RecordsWanted {
         boot: u64,
         token: u64,
@@ -100,8 +100,8 @@ pub enum Frame {
         before: Rev,
         most: u32,
     },
-    /// Whole records, ascending: all that there are, or (`end` false) the first of them. `ok` false: they
-    /// are not to be had here. `compacted`: the sender's compacted revision.
+    /// Whole records, ascending: all that there are, or (`end` false) the first of them. `ok`
+    /// false: they are not to be had here. `compacted`: the sender's compacted revision.
     Records {
         boot: u64,
         token: u64,
@@ -110,7 +110,8 @@ pub enum Frame {
         compacted: i64,
         records: Vec<Bytes>,
     },
-    /// The asker's state is of no use and its log is whole: it wants a checkpoint at `least` or above.
+    /// The asker's state is of no use and its log is whole: it wants a checkpoint at `least` or
+    /// above.
     StateWanted {
         boot: u64,
         token: u64,
@@ -127,7 +128,8 @@ pub enum Frame {
         index: u64,
         ok: bool,
     },
-    /// How the sender stands. A `question` names the asker's life in `boot`, its answer names it again.
+    /// How the sender stands. A `question` names the asker's life in `boot`, its answer names it
+    /// again.
     Standing {
         boot: u64,
         question: bool,

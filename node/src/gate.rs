@@ -196,7 +196,8 @@ impl Gate {
         }
     }
 
-    /// A validated command of a client of this member. `unapplied`: bytes of entries that wait for apply.
+    /// A validated command of a client of this member. `unapplied`: bytes of entries that wait for
+    /// apply.
     pub(crate) fn propose(&mut self, g: &mut Ground, command: Command, cost: u64, willing: Willing, unapplied: u64) {
         let Some(refusal) = self.refusal(g, &command.body, cost, willing, unapplied) else {
             return self.enqueue(command);
@@ -228,7 +229,8 @@ impl Gate {
     fn is_full(&self, g: &Ground, bytes: u64, reserved: bool) -> bool {
         let limit = g.config.budgets.commands;
         let limit = if reserved { limit + limit / 8 } else { limit };
-        // The first one always fits: otherwise a small budget would refuse a large request for ever.
+        // The first one always fits: otherwise a small budget would refuse a large request for
+        // ever.
         self.bytes > 0 && self.bytes.saturating_add(bytes) > limit
     }
 
@@ -241,7 +243,8 @@ impl Gate {
         }
         self.alarm_asked = g.now.max(1);
         let body = store::command::encode_alarm(AlarmAction::Activate, alarm.member, alarm.alarm);
-        // A client could ask for the same. Before there are users nobody is asked, and versions without them read it.
+        // A client could ask for the same. Before there are users nobody is asked, and versions
+        // without them read it.
         let asker = if g.store.auth().untouched() { Asker::Nobody } else { Asker::Member };
         self.propose_own(store::command::signed(&body, asker));
     }
@@ -251,7 +254,8 @@ impl Gate {
         self.enqueue(Command { waiter: None, body, after: After::Apply });
     }
 
-    /// Proposes, forwards or keeps what was collected. `clock`: the lease clock, for commands that want its stamp.
+    /// Proposes, forwards or keeps what was collected. `clock`: the lease clock, for commands that
+    /// want its stamp.
     pub(crate) fn submit(&mut self, g: &mut Ground, willing: Willing, clock: u64) {
         self.fresh = false;
         // Consensus may have moved on since its last turn: a command's term must be the real one.
@@ -375,7 +379,8 @@ impl Gate {
             }
             match propose_sealed(g, &body, Origin { member: from, boot, seq }, clock) {
                 Ok(()) => {}
-                // Its asker is told that nothing was applied, so a copy of this frame must find the number used.
+                // Its asker is told that nothing was applied, so a copy of this frame must find the
+                // number used.
                 Err(consensus::Refused::TooMany) => {
                     self.seen.refuse(life, seq);
                     too_many.push(seq);
@@ -395,14 +400,15 @@ impl Gate {
     }
 
     /// The leader said that it did not propose these. An earlier copy of the same forward cannot
-    /// have been proposed in between: the leader knows the numbers of its term, and another term refuses.
+    /// have been proposed in between: the leader knows the numbers of its term, and another term
+    /// refuses.
     pub(crate) fn on_forward_refused(&mut self, g: &mut Ground, boot: u64, seqs: Vec<u64>, why: Why) {
         if boot != g.config.boot {
             return;
         }
         if why == Why::NotLeader {
-            // Not the leader of that term (any more): the fence decides, since an earlier copy may have been
-            // proposed. One that still leads, and was about to hand over, is asked again.
+            // Not the leader of that term (any more): the fence decides, since an earlier copy may
+            // have been proposed. One that still leads, and was about to hand over, is asked again.
             return self.flight.unwilling(&seqs, g.now);
         }
         self.flight.crowded(g.now);
@@ -433,8 +439,8 @@ impl Gate {
     }
 
     /// An entry was applied. If it is a command sent from here, its asker is answered; except one
-    /// whose compaction shall be physical: that one and the revision are returned. `corrupt`: the state must not
-    /// be served, so nobody is told what the command did.
+    /// whose compaction shall be physical: that one and the revision are returned. `corrupt`: the
+    /// state must not be served, so nobody is told what the command did.
     pub(crate) fn applied(&mut self, g: &mut Ground, applied: Applied, corrupt: bool) -> Option<(Waiter, i64)> {
         let origin = applied.origin?;
         if (origin.member, origin.boot) != (g.config.member, g.config.boot) {

@@ -18,7 +18,8 @@ pub(crate) struct Ground {
     pub(crate) config: Config,
     pub(crate) consensus: Consensus,
     pub(crate) store: Store,
-    /// Ticks of 10 ms since start that this member lived through. Patience with others is counted in these.
+    /// Ticks of 10 ms since start that this member lived through. Patience with others is counted
+    /// in these.
     pub(crate) now: u64,
     /// Ticks that went by while this member could do nothing. Only the lease clock counts them.
     away: u64,
@@ -88,7 +89,8 @@ impl Ground {
         }
     }
 
-    /// The driver's outputs change places with the ground's: once when a verb begins, once when it ends.
+    /// The driver's outputs change places with the ground's: once when a verb begins, once when it
+    /// ends.
     pub(crate) fn swap_out(&mut self, out: &mut Vec<Output>) {
         std::mem::swap(&mut self.out, out);
     }
@@ -233,8 +235,8 @@ impl Ground {
         self.jobs.background_rests()
     }
 
-    /// Begins reads again that the disk refused. Those that are given up, because the files are being
-    /// replaced, come back.
+    /// Begins reads again that the disk refused. Those that are given up, because the files are
+    /// being replaced, come back.
     pub(crate) fn read_again(&mut self) -> Vec<(JobId, disk::Fault)> {
         if self.swapping {
             return self.jobs.give_up();
@@ -291,8 +293,8 @@ impl Ground {
         self.writing.written(segment, bytes, sealed);
     }
 
-    /// Forgets segments without a living record: their files are needed by kept checkpoints alone. No
-    /// checkpoint may be under way. Bytes of their files.
+    /// Forgets segments without a living record: their files are needed by kept checkpoints alone.
+    /// No checkpoint may be under way. Bytes of their files.
     pub(crate) fn drop_dead_segments(&mut self) -> u64 {
         let bytes = |store: &Store| store.segments().map(|segment| u64::from(segment.end)).sum::<u64>();
         let before = bytes(&self.store);
@@ -305,7 +307,8 @@ impl Ground {
         self.epoch
     }
 
-    /// The files of a new state are being put in place: the old one stands still, and its files may be gone.
+    /// The files of a new state are being put in place: the old one stands still, and its files may
+    /// be gone.
     pub(crate) fn swapping(&self) -> bool {
         self.swapping
     }

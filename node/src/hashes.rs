@@ -20,7 +20,8 @@ const KEPT: usize = 10;
 const COMPACTIONS: usize = 4;
 /// Different hashes that may be asked for at one time.
 const ASKED: usize = 64;
-/// A scan that the disk refused to read for goes on after this; so often in a row it is tried. Ticks.
+/// A scan that the disk refused to read for goes on after this; so often in a row it is tried.
+/// Ticks.
 const AGAIN: u64 = 1_000 / TICK_MS;
 const TRIES: u32 = 5;
 
@@ -192,7 +193,8 @@ impl Hashes {
         hashing
     }
 
-    /// The asker went away, or its time is over. What nobody waits for any more ends with its slice.
+    /// The asker went away, or its time is over. What nobody waits for any more ends with its
+    /// slice.
     pub(crate) fn cancel(&mut self, g: &mut Ground, waiter: Waiter, timed_out: bool) -> bool {
         let Some(at) = self.queue.iter().position(|hashing| hashing.askers.contains(&waiter)) else {
             return false;
@@ -210,8 +212,8 @@ impl Hashes {
         true
     }
 
-    /// The disk is full, and no scan ends before there is room: what is dead must not be held for one. A
-    /// compaction whose hash was due is not remembered.
+    /// The disk is full, and no scan ends before there is room: what is dead must not be held for
+    /// one. A compaction whose hash was due is not remembered.
     pub(crate) fn no_room(&mut self, g: &mut Ground) {
         for hashing in std::mem::take(&mut self.queue) {
             unpin(g, hashing.pin);

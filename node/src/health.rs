@@ -128,8 +128,9 @@ impl Health {
         }
     }
 
-    /// What is committed here is not what the leader has. Who is right cannot be told: this member stops answering,
-    /// and nothing of it is replaced, for it may be the only one with what was acknowledged.
+    /// What is committed here is not what the leader has. Who is right cannot be told: this member
+    /// stops answering, and nothing of it is replaced, for it may be the only one with what was
+    /// acknowledged.
     pub(crate) fn contradicted(&mut self, g: &mut Ground, found: Contradiction) {
         let Contradiction { leader, ours, theirs } = found;
         self.contradicted = true;
@@ -151,8 +152,8 @@ impl Health {
         self.peers.retain(|mark, _| *mark > floor);
     }
 
-    /// `overdue`: this member hands over because clients get nothing from it. `writing`: a checkpoint is
-    /// being written or wanted. True: a checkpoint of what is applied is wanted now.
+    /// `overdue`: this member hands over because clients get nothing from it. `writing`: a
+    /// checkpoint is being written or wanted. True: a checkpoint of what is applied is wanted now.
     pub(crate) fn tick(&mut self, g: &mut Ground, overdue: bool, writing: bool) -> bool {
         self.overdue = overdue;
         self.room.tick(g);
@@ -263,7 +264,8 @@ impl Health {
         false
     }
 
-    /// A peer's digest at a mark. True: everyone else agrees and we differ, so this member is corrupt.
+    /// A peer's digest at a mark. True: everyone else agrees and we differ, so this member is
+    /// corrupt.
     #[must_use]
     pub(crate) fn on_digest(&mut self, g: &mut Ground, from: u64, index: u64, digest: u128) -> bool {
         let (every, applied) = (g.config.digest_every, g.store.applied().index);
@@ -325,8 +327,8 @@ impl Health {
         }
     }
 
-    /// The others had time to speak, and still no majority says which member is right. This one may be: it
-    /// goes on. Stopping all of them would leave no state to mend from.
+    /// The others had time to speak, and still no majority says which member is right. This one may
+    /// be: it goes on. Stopping all of them would leave no state to mend from.
     fn tell_undecided(&mut self, g: &mut Ground) {
         let Some(undecided) = self.undecided.as_mut().filter(|undecided| !undecided.told) else { return };
         if g.now - undecided.since < 2 * g.config.election_ticks() {
@@ -345,8 +347,8 @@ impl Health {
         g.note(Level::Error, text);
     }
 
-    /// Members differ, every one of the `voters` was heard, and this one may be the wrong one. As long as one
-    /// of them is away, or its digest was lost on the way, it may yet say who is right.
+    /// Members differ, every one of the `voters` was heard, and this one may be the wrong one. As
+    /// long as one of them is away, or its digest was lost on the way, it may yet say who is right.
     pub(crate) fn undecided(&self, voters: usize) -> bool {
         let heard = |undecided: &Undecided| 1 + self.peers.get(&undecided.index).map_or(0, BTreeMap::len);
         self.undecided.as_ref().is_some_and(|undecided| undecided.told && heard(undecided) >= voters)
@@ -368,8 +370,9 @@ impl Health {
         }
     }
 
-    /// The log of this member may be the only one with the newest entries. If nobody has led for long, it
-    /// campaigns all the same: its log is right. It hands over as soon as another member has caught up.
+    /// The log of this member may be the only one with the newest entries. If nobody has led for
+    /// long, it campaigns all the same: its log is right. It hands over as soon as another member
+    /// has caught up.
     fn lead_if_nobody_can(&mut self, g: &mut Ground) {
         if !self.corrupt || self.contradicted || (self.empty && !self.has_log) {
             return;
@@ -388,7 +391,8 @@ impl Health {
         }
     }
 
-    /// There is no state, or it is to be replaced: nothing of it may be kept, and the log stays whole.
+    /// There is no state, or it is to be replaced: nothing of it may be kept, and the log stays
+    /// whole.
     pub(crate) fn lacks_state(&self) -> bool {
         self.empty || self.rebuild.is_some()
     }
@@ -404,8 +408,8 @@ impl Health {
         self.rebuild.as_ref().map(|rebuild| rebuild.index)
     }
 
-    /// The state must not be served, as was found now or in an earlier life. The majority is right, so
-    /// the cluster goes on: the alarm is shown by this member alone, and it does not lead.
+    /// The state must not be served, as was found now or in an earlier life. The majority is right,
+    /// so the cluster goes on: the alarm is shown by this member alone, and it does not lead.
     pub(crate) fn bar(&mut self, g: &mut Ground) {
         self.corrupt = true;
         g.bar(Bar::Corrupt, true);
@@ -458,8 +462,8 @@ impl Health {
         }
     }
 
-    /// An entry was applied. At a mark the other members hear our digest, and may have spoken before.
-    /// The result as for `on_digest`.
+    /// An entry was applied. At a mark the other members hear our digest, and may have spoken
+    /// before. The result as for `on_digest`.
     #[must_use]
     pub(crate) fn applied(&mut self, g: &mut Ground, index: u64) -> bool {
         if self.empty || !index.is_multiple_of(g.config.digest_every) {

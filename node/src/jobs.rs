@@ -77,8 +77,8 @@ const AGAIN: u64 = 1_000 / TICK_MS;
 /// So often in all; then whoever asked for it hears that it failed.
 const TRIES: u32 = 5;
 
-/// Numbers jobs, ascending, and keeps what they were begun for until they are done. A read that the disk
-/// refused is not done: a moment later the disk may read it.
+/// Numbers jobs, ascending, and keeps what they were begun for until they are done. A read that the
+/// disk refused is not done: a moment later the disk may read it.
 #[derive(Default)]
 pub(crate) struct Jobs {
     last: JobId,
@@ -172,7 +172,8 @@ impl Jobs {
     }
 }
 
-/// The disk gave nothing, which says nothing about what it holds. A file that is not there is another matter.
+/// The disk gave nothing, which says nothing about what it holds. A file that is not there is
+/// another matter.
 pub(crate) fn is_refused(fault: &disk::Fault) -> bool {
     matches!(fault, disk::Fault::Io { error, .. } if error.kind() != std::io::ErrorKind::NotFound)
 }

@@ -4,12 +4,12 @@
 //! in the state. No leader, no time. A new leader gives every lease its full time to live
 //! (etcd's rule), so whatever an earlier leader had renewed is kept.
 //!
-//! A lease ends only after a read round that began behind its deadline: so this member still led then,
-//! and every keep-alive that had come before was in that round or an earlier one. A lease that somebody
-//! waits to renew does not end.
+//! A lease ends only after a read round that began behind its deadline: so this member still led
+//! then, and every keep-alive that had come before was in that round or an earlier one. A lease
+//! that somebody waits to renew does not end.
 //!
-//! The clock goes on while the process is stopped. Leases that were due meanwhile get a little longer:
-//! renewals may wait in sockets that nobody has read yet.
+//! The clock goes on while the process is stopped. Leases that were due meanwhile get a little
+//! longer: renewals may wait in sockets that nobody has read yet.
 
 use crate::config::TICK_MS;
 use crate::frame::{Caller, Frame};
@@ -24,7 +24,8 @@ const EXPIRE_BATCH: usize = 1_000;
 /// Leases whose expiry may be under way at once: enough to keep log and apply busy, few enough
 /// that commands of clients come between.
 const EXPIRING_MOST: usize = 8 * EXPIRE_BATCH;
-/// An expiry that was not applied by then is proposed again, which is looked after this often. Ticks.
+/// An expiry that was not applied by then is proposed again, which is looked after this often.
+/// Ticks.
 const EXPIRE_AGAIN: u64 = 2_000 / TICK_MS;
 const LOOK_AFTER: u64 = 100 / TICK_MS;
 
@@ -69,7 +70,8 @@ enum Asker {
     Foreign { caller: Caller },
 }
 
-/// A keep-alive that only a later round can answer: this member is not the primary (yet, or any more).
+/// A keep-alive that only a later round can answer: this member is not the primary (yet, or any
+/// more).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AskAgain {
     pub(crate) waiter: Waiter,
@@ -164,7 +166,8 @@ impl Lessor {
         look.then(|| self.expire_again(g)).flatten()
     }
 
-    /// Something is due: until a round confirms that this member led after this time, it does not end.
+    /// Something is due: until a round confirms that this member led after this time, it does not
+    /// end.
     pub(crate) fn wants_round(&mut self, g: &Ground) -> Option<u64> {
         let clock = self.clock(g);
         // The tick in which a lease was granted or renewed had begun before: one more must pass.
@@ -268,7 +271,8 @@ impl Lessor {
         g.send(member, Frame::KeepAliveReply { boot, token, ok: true, ttl });
     }
 
-    /// Another member asks how much is left; it waits then until it has applied as much as this one.
+    /// Another member asks how much is left; it waits then until it has applied as much as this
+    /// one.
     pub(crate) fn tell_foreign(&self, g: &mut Ground, caller: Caller, lease: i64) {
         let Caller { member, boot, token } = caller;
         let frame = if self.primary(g) {

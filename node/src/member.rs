@@ -612,7 +612,8 @@ impl Node {
         self.reclaim.dropped(&self.ground, self.checkpoints.take_dropped());
     }
 
-    /// Ends leases that are due. None while apply lags: what grants a lease or ends it may wait there.
+    /// Ends leases that are due. None while apply lags: what grants a lease or ends it may wait
+    /// there.
     fn expire_leases(&mut self) {
         let g = &self.ground;
         let lags = self.applier.age(g.now) > LAGS * g.config.heartbeat_ms / TICK_MS;
@@ -624,7 +625,8 @@ impl Node {
         }
     }
 
-    /// The state must not be served: what waits for something of it ends or waits on, and this member does not lead.
+    /// The state must not be served: what waits for something of it ends or waits on, and this
+    /// member does not lead.
     fn bar(&mut self) {
         let g = &mut self.ground;
         self.health.bar(g);
@@ -638,9 +640,9 @@ impl Node {
     }
 }
 
-/// Members are heard, removed ones are not. A follower that has not applied the addition of its leader
-/// hears it all the same, or it never would; votes of strangers are not heard. A lone voter has committed
-/// itself whatever adds a member, so it knows its leaders.
+/// Members are heard, removed ones are not. A follower that has not applied the addition of its
+/// leader hears it all the same, or it never would; votes of strangers are not heard. A lone voter
+/// has committed itself whatever adds a member, so it knows its leaders.
 fn is_heard(g: &Ground, from: u64, message: &consensus::Message) -> bool {
     let lone = g.store.conf().voters == [g.config.member];
     let leads = message.is_from_leader() && message.term() >= g.consensus.term() && !lone;

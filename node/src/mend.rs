@@ -1,13 +1,13 @@
 //! Damaged records come again from another member.
 //!
-//! One segment at a time: it is looked at (which stretches of it are damaged), the records of each stretch
-//! are asked of the other members, piece by piece, and written over the damage at the offsets that the
-//! index knows; then the segment is looked at again. A member without others says what is damaged, and
-//! goes on with what is whole.
+//! One segment at a time: it is looked at (which stretches of it are damaged), the records of each
+//! stretch are asked of the other members, piece by piece, and written over the damage at the
+//! offsets that the index knows; then the segment is looked at again. A member without others says
+//! what is damaged, and goes on with what is whole.
 //!
-//! A record that the index names goes where the index says. One that it does not name is dead: if those of
-//! a gap are just as long as the gap, they were there; else a filler takes their place, as nobody has them
-//! any more.
+//! A record that the index names goes where the index says. One that it does not name is dead: if
+//! those of a gap are just as long as the gap, they were there; else a filler takes their place, as
+//! nobody has them any more.
 
 use crate::config::TICK_MS;
 use crate::frame::{Caller, Frame};
@@ -24,7 +24,8 @@ use store::Rev;
 
 /// Bytes of a segment that are read in one step.
 const STEP: u64 = 8 << 20;
-/// After this another member is asked as well, for less. What comes later is taken all the same. Ticks.
+/// After this another member is asked as well, for less. What comes later is taken all the same.
+/// Ticks.
 const PATIENCE: u64 = 2_000 / TICK_MS;
 /// A look that the disk refused is tried again so often; then what cannot be read is damaged.
 const TRIES: u32 = 5;
@@ -89,7 +90,8 @@ pub(crate) struct Wanted {
     pub(crate) most: u32,
 }
 
-/// Records that another member sent. `compacted`: what its compaction had removed when it read them.
+/// Records that another member sent. `compacted`: what its compaction had removed when it read
+/// them.
 pub(crate) struct Sent {
     pub(crate) records: Vec<Bytes>,
     pub(crate) end: bool,
@@ -124,8 +126,8 @@ impl Mends {
         known
     }
 
-    /// The disk refuses to read a file: what it does not give is damaged. True: it is a segment, and is
-    /// looked at.
+    /// The disk refuses to read a file: what it does not give is damaged. True: it is a segment,
+    /// and is looked at.
     pub(crate) fn unreadable(&mut self, g: &Ground, file: &str) -> bool {
         let known = self.suspect(g, file);
         if let Some(suspect) = records::segment_of(file).and_then(|segment| self.suspects.get_mut(&segment)) {
@@ -398,7 +400,8 @@ impl Mends {
         self.rest(g);
     }
 
-    /// The disk refused to write what follows from mended records: a seek table, or a name in a checkpoint.
+    /// The disk refused to write what follows from mended records: a seek table, or a name in a
+    /// checkpoint.
     pub(crate) fn refused_after(&mut self, g: &mut Ground, epoch: u64, fault: &disk::Fault) {
         let Some(segment) = records::segment_of(fault.file()).filter(|_| epoch == g.epoch()) else { return };
         self.tell_refusal(g, segment, fault).due = g.now + REST_MOST;
@@ -440,8 +443,9 @@ impl Mends {
         self.next_stretch(g);
     }
 
-    /// The segment is looked at again later; no job of this look may be under way. So it is, too, while a
-    /// snapshot is put in place: the file of that name may be the new state's, in which other records lie.
+    /// The segment is looked at again later; no job of this look may be under way. So it is, too,
+    /// while a snapshot is put in place: the file of that name may be the new state's, in which
+    /// other records lie.
     fn rest(&mut self, g: &Ground) {
         let Some(work) = self.work.take() else { return };
         let alone = g.peers().is_empty();
@@ -486,10 +490,10 @@ impl Mends {
     }
 }
 
-/// Several stretches of records become one, over all that lies between them. Records between two of them
-/// are whole, but may be in a wrong place (a page that was written there by mistake): then revisions that
-/// they seem to bound are not those that were there. Before the first and behind the last one the order of
-/// revisions and the lengths leave no doubt.
+/// Several stretches of records become one, over all that lies between them. Records between two of
+/// them are whole, but may be in a wrong place (a page that was written there by mistake): then
+/// revisions that they seem to bound are not those that were there. Before the first and behind the
+/// last one the order of revisions and the lengths leave no doubt.
 fn join(stretches: &mut VecDeque<Stretch>) {
     let header = stretches.pop_front_if(|stretch| stretch.from == 0);
     if stretches.len() > 1

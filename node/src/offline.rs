@@ -62,8 +62,8 @@ pub fn offline(files: &Arc<dyn Files>, id: Identity, options: LogOptions) -> Res
     })
 }
 
-/// The operator's word for a lone member that refuses to start on a doubtful end of its log: the end is cut
-/// for good. Returns what that was; None if there is nothing to cut. It changes `files`.
+/// The operator's word for a lone member that refuses to start on a doubtful end of its log: the
+/// end is cut for good. Returns what that was; None if there is nothing to cut. It changes `files`.
 ///
 /// # Errors
 /// As a start's, and for a member with peers: they know more than its operator.

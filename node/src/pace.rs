@@ -1,4 +1,5 @@
-//! How much is asked of another member at a time, how long it is waited for, and when what failed is tried again.
+//! How much is asked of another member at a time, how long it is waited for, and when what failed
+//! is tried again.
 
 use crate::config::TICK_MS;
 
@@ -47,7 +48,8 @@ impl Pace {
         }
     }
 
-    /// A piece came within so many ticks. The next one may be larger; whoever asks says itself when it is smaller.
+    /// A piece came within so many ticks. The next one may be larger; whoever asks says itself when
+    /// it is smaller.
     pub(crate) fn grow(&mut self, took: u64) {
         self.took = took;
         if took <= QUICK {
@@ -71,7 +73,8 @@ pub(crate) fn longer_wait(wait: u64) -> u64 {
     (2 * wait).clamp(SLOW, LONGEST_WAIT)
 }
 
-/// When what failed again is tried once more, after it rested for `wait`. 0: it never failed. Ticks.
+/// When what failed again is tried once more, after it rested for `wait`. 0: it never failed.
+/// Ticks.
 pub(crate) fn longer_rest(wait: u64) -> u64 {
     (2 * wait).clamp(REST, REST_MOST)
 }

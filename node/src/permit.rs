@@ -1,7 +1,7 @@
 //! Who asks, and whether it may: from a request to what it needs.
 //!
-//! Commands are decided in apply (`store::auth`), so that the log's order counts. Everything else is
-//! decided here, on this member's state, when the request is served.
+//! Commands are decided in apply (`store::auth`), so that the log's order counts. Everything else
+//! is decided here, on this member's state, when the request is served.
 
 use crate::io::{AuthQuery, Request};
 use std::sync::Arc;
@@ -64,7 +64,8 @@ impl Guard {
     }
 }
 
-/// Anybody may ask it, with or without users: what [`needs`] says so of. Without users it costs nothing.
+/// Anybody may ask it, with or without users: what [`needs`] says so of. Without users it costs
+/// nothing.
 fn is_open(request: &Request) -> bool {
     match request {
         Request::Auth { query: AuthQuery::Status | AuthQuery::Password { .. } }

@@ -235,7 +235,8 @@ mod tests {
         }
     }
 
-    /// Whatever the sender has dropped: needed records are where they were, and the rest is whole records in order.
+    /// Whatever the sender has dropped: needed records are where they were, and the rest is whole
+    /// records in order.
     #[test]
     fn fillers_take_the_place_of_what_nobody_has() {
         let (mut store, records) = written();

@@ -2,10 +2,10 @@
 //!
 //! The background thread has two kinds of work. Records that are written, and the history that
 //! watches read back from them, are short and go *ahead*, in their order. Checkpoints, hashes,
-//! rewritten segments and the files of snapshots are *long*: they come in bounded steps, in their order, and step aside
-//! between two of them. A long job never passes a write that was submitted before it (it may read
-//! what was written), and after `PATIENCE` jobs went ahead of it, it has its turn.
-//! The other lanes have one kind of work, so it is done in its order.
+//! rewritten segments and the files of snapshots are *long*: they come in bounded steps, in their
+//! order, and step aside between two of them. A long job never passes a write that was submitted
+//! before it (it may read what was written), and after `PATIENCE` jobs went ahead of it, it has its
+//! turn. The other lanes have one kind of work, so it is done in its order.
 
 use crate::io::{BackgroundJob, Job, JobId, LogJob, ReadJob};
 use std::collections::VecDeque;

@@ -219,7 +219,8 @@ impl Reads {
         self.queue.push(Read { waiter: 0, guard: Guard::passed(), then: Then::Deadlines { upto }, since: self.now });
     }
 
-    /// How long the oldest read has waited here for an answer, in ticks. Reads of other members count.
+    /// How long the oldest read has waited here for an answer, in ticks. Reads of other members
+    /// count.
     pub(crate) fn age(&self) -> u64 {
         self.here().map(|read| self.now - read.since).max().unwrap_or(0)
     }

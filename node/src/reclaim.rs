@@ -1,4 +1,5 @@
-//! Space that compaction freed comes back: runs of neighbouring segments are rewritten, beside traffic.
+//! Space that compaction freed comes back: runs of neighbouring segments are rewritten, beside
+//! traffic.
 //!
 //! One run at a time, in bounded steps of the background lane: a piece of its records is read, the
 //! index says which of them are kept, those are written to the new file, and so on. When all are
@@ -6,8 +7,8 @@
 //! turned in slices between turns. No checkpoint begins meanwhile: it would name both.
 //!
 //! The old files stay until two checkpoints were written since, so two are wanted when nothing more
-//! is worth rewriting. In a quiet cluster a command without effect moves the log, for each checkpoint
-//! needs an entry of its own.
+//! is worth rewriting. In a quiet cluster a command without effect moves the log, for each
+//! checkpoint needs an entry of its own.
 
 use crate::config::TICK_MS;
 use crate::ground::Ground;
@@ -66,8 +67,8 @@ enum Stage {
     /// The next piece is to be read.
     Pause(Moves, Place),
     Reading(Moves),
-    /// So many bytes of kept records are on their way to the new file; then it goes on there, if there
-    /// is more.
+    /// So many bytes of kept records are on their way to the new file; then it goes on there, if
+    /// there is more.
     Writing(Moves, u64, Option<Place>),
     /// The new file has all of them.
     Copied(Moves),
@@ -87,9 +88,11 @@ pub(crate) struct Beside {
     pub(crate) checkpoint_wanted: bool,
     /// Another state is on its way.
     pub(crate) installing: bool,
-    /// The log's disk lets saves wait, damage is mended, or the member stops or must not be trusted.
+    /// The log's disk lets saves wait, damage is mended, or the member stops or must not be
+    /// trusted.
     pub(crate) hold: bool,
-    /// Index of the newest durable checkpoint, the segment that was open then, and the bytes of its rows.
+    /// Index of the newest durable checkpoint, the segment that was open then, and the bytes of its
+    /// rows.
     pub(crate) newest: u64,
     pub(crate) open_segment: u32,
     pub(crate) rows_bytes: u64,
@@ -143,7 +146,8 @@ impl Reclaim {
         {
             return None;
         }
-        // What a checkpoint writes must not be more than what comes back, unless that waits for long.
+        // What a checkpoint writes must not be more than what comes back, unless that waits for
+        // long.
         let worth = matches!(self.stage, Stage::Idle) && 4 * self.waiting >= beside.rows_bytes;
         if !worth && !self.unnamed && g.now - self.since < PATIENCE {
             return None;

@@ -53,9 +53,9 @@ impl Node {
     /// Recovers a member. The log is for the driver's log lane. Refusals change nothing in `files`.
     ///
     /// # Errors
-    /// Damage that was durable before, files of a later format or of another member, an entry that a later
-    /// program wrote ([`Fault::NotUnderstood`]): with file, offset, reason.
-    /// Of a lone member also an end of the log that may have been acknowledged ([`Fault::Doubtful`]).
+    /// Damage that was durable before, files of a later format or of another member, an entry that
+    /// a later program wrote ([`Fault::NotUnderstood`]): with file, offset, reason. Of a lone
+    /// member also an end of the log that may have been acknowledged ([`Fault::Doubtful`]).
     pub fn recover(config: Config, files: &Arc<dyn Files>, out: &mut Vec<Output>) -> Result<(Node, Log), Fault> {
         // A start believes that a place cannot be read only after it has tried often.
         let (served, files) = (files, &Patient::before(files));
@@ -76,15 +76,16 @@ impl Node {
 
     fn attempt(config: Config, files: &Arc<dyn Files>, out: &mut Vec<Output>) -> Result<(Node, Log), Fault> {
         let id = Identity { cluster: config.cluster, member: config.member };
-        // A process that was killed may have renamed the identity and not flushed its name, and so with the
-        // manifest that a founder begins with.
+        // A process that was killed may have renamed the identity and not flushed its name, and so
+        // with the manifest that a founder begins with.
         for dir in ["", records::DIR] {
             match files.sync_dir(dir) {
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 other => other.map_err(|e| Fault::io(dir, 0, e))?,
             }
         }
-        // The empty state of a member that starts over is put in place as an install is, and is none.
+        // The empty state of a member that starts over is put in place as an install is, and is
+        // none.
         let installed = transfer::finish(&**files, id)?.filter(|state| state.index > 0);
         // The checkpoint is read first: a refusal because of it must leave the log as it is.
         let loaded = checkpoint::load_newest(&**files, id, store_config(&config), 0)?
@@ -130,7 +131,8 @@ impl Node {
             entries.push(entry);
             Ok(())
         })?;
-        // What the log holds beyond the checkpoint counts: else a member that restarts often would never take one.
+        // What the log holds beyond the checkpoint counts: else a member that restarts often would
+        // never take one.
         let grown = replayed.bytes + log_bytes(&entries);
         out.push(Output::Note {
             level: Level::Info,
@@ -170,8 +172,8 @@ fn serve((node, mut log): (Node, Log), files: &Arc<dyn Files>) -> Result<(Node, 
     Ok((node, log))
 }
 
-/// What stands where the state of a member without one would: it knows the members, and stands where the
-/// log is known to be committed. At index 0: nothing is left of the log either.
+/// What stands where the state of a member without one would: it knows the members, and stands
+/// where the log is known to be committed. At index 0: nothing is left of the log either.
 fn stand_in(log: &Log, content: &LogContent, mut store: Store) -> Result<Store, Fault> {
     let Position { index, term } = content.boundary;
     store.stand_at(store::Position { index, term });
@@ -191,7 +193,8 @@ pub(crate) fn on_doubt(store: &Store, id: Identity) -> OnDoubt {
     if store.conf().voters == [id.member] { OnDoubt::Refuse } else { OnDoubt::Peers }
 }
 
-/// The last entry that is in the state. Consensus and store do not know each other, nor each other's words.
+/// The last entry that is in the state. Consensus and store do not know each other, nor each
+/// other's words.
 pub(crate) fn applied_position(store: &Store) -> Position {
     let store::Position { index, term } = store.applied();
     Position { index, term }
@@ -231,7 +234,8 @@ fn tell_tail(tail: &Tail, out: &mut Vec<Output>) {
     out.push(Output::Note { level: Level::Warn, text });
 }
 
-/// The log ends before the state, or holds nothing that joins it: an installed snapshot replaced it.
+/// The log ends before the state, or holds nothing that joins it: an installed snapshot replaced
+/// it.
 pub(crate) fn needs_restart(content: &LogContent, applied: Position) -> bool {
     content.last.index < applied.index || content.term_of(applied.index).is_some_and(|term| term != applied.term)
 }
@@ -261,7 +265,8 @@ pub(crate) struct Unwritten {
 }
 
 impl Unwritten {
-    /// Seals are left to the member: a seek table reads the whole segment again, and a scan does without it.
+    /// Seals are left to the member: a seek table reads the whole segment again, and a scan does
+    /// without it.
     fn write(&self, store: &mut Store, files: &dyn Files) -> Result<(), Fault> {
         if store.unwritten_bytes() < self.most {
             return Ok(());
@@ -306,7 +311,8 @@ fn apply_again(
     read: impl Fn(store::Handle) -> Result<Bytes, Fault>,
 ) -> Result<(), Fault> {
     let at = store::Position { index: entry.index, term: entry.term };
-    // Its bytes were verified when they were read. Whoever runs the same program fails at the same entry.
+    // Its bytes were verified when they were read. Whoever runs the same program fails at the same
+    // entry.
     let unreadable = |what: String| {
         let (file, entry) = ("log".to_string(), Position { index: at.index, term: at.term });
         Fault::NotUnderstood { file, offset: 0, entry, what }
@@ -329,9 +335,9 @@ fn apply_again(
     }
 }
 
-/// What may be lost, for consensus. A proven tear counts like the others: the proof is about this disk, and a
-/// disk that loses flushed writes leaves the same traces. A late founder may have been a member before,
-/// on a disk that was emptied since.
+/// What may be lost, for consensus. A proven tear counts like the others: the proof is about this
+/// disk, and a disk that loses flushed writes leaves the same traces. A late founder may have been
+/// a member before, on a disk that was emptied since.
 fn doubt_of(kept: Option<&disk::Doubt>, late_founder: bool) -> Option<Doubt> {
     let lost = kept.map(|kept| {
         let promise = kept.promise.filter(|_| !kept.at_least);

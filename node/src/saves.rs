@@ -15,8 +15,9 @@ const QUIET: u64 = 30_000 / TICK_MS;
 /// What the entry cache of a quiet member shrinks to, and by how much at a tick. Bytes.
 const QUIET_CACHE: u64 = 1 << 20;
 const QUIET_STEP: u64 = 1 << 20;
-/// Nothing was saved for so long: the end of the log is proven, so that damage of it cannot be taken
-/// for a write that a crash cut short. Longer than a heartbeat, which brings the commit index. Ticks.
+/// Nothing was saved for so long: the end of the log is proven, so that damage of it cannot be
+/// taken for a write that a crash cut short. Longer than a heartbeat, which brings the commit
+/// index. Ticks.
 const IDLE: u64 = 200 / TICK_MS;
 /// Data of one batch, about; one save alone may be larger. Bytes.
 const BATCH_BYTES: usize = 4 << 20;
@@ -123,7 +124,8 @@ impl Saves {
         let idle = self.in_flight.is_empty() && self.waiting.is_empty() && !self.held;
         if idle && self.unproven.is_some_and(|since| g.now - since >= IDLE) {
             self.unproven = None;
-            // What arrived in this turn is not in the log on disk yet: it may replace entries there.
+            // What arrived in this turn is not in the log on disk yet: it may replace entries
+            // there.
             let commit = g.consensus.commit().min(g.consensus.durable_position().index);
             g.start(Task::Prove, LogJob::Prove { commit });
         }

@@ -1,5 +1,5 @@
-//! The slow look at what lies still (`disk::scrub`): a step now and then, when the background has nothing
-//! else to do, so that a whole pass takes about as long as the configuration says.
+//! The slow look at what lies still (`disk::scrub`): a step now and then, when the background has
+//! nothing else to do, so that a whole pass takes about as long as the configuration says.
 
 use crate::config::TICK_MS;
 use crate::ground::Ground;
@@ -10,11 +10,13 @@ use std::collections::BTreeSet;
 
 /// Bytes read in one step.
 const STEP: u64 = 1 << 20;
-/// The first pass begins so long after the start, or after a tenth of its time if that is less. Ticks.
+/// The first pass begins so long after the start, or after a tenth of its time if that is less.
+/// Ticks.
 const FIRST: u64 = 60_000 / TICK_MS;
 /// Between two steps at least. Ticks.
 const PAUSE: u64 = 100 / TICK_MS;
-/// A step that the disk refused is tried again after this, so often; then the file is passed over. Ticks.
+/// A step that the disk refused is tried again after this, so often; then the file is passed over.
+/// Ticks.
 const AGAIN: u64 = 1_000 / TICK_MS;
 const TRIES: u32 = 5;
 /// A pass is hurried so seldom. Ticks.
@@ -117,7 +119,8 @@ impl Scrubs {
         }
     }
 
-    /// Another member found damage in what this one sent: the next pass begins now, and does not take its time.
+    /// Another member found damage in what this one sent: the next pass begins now, and does not
+    /// take its time.
     pub(crate) fn hurry(&mut self, g: &Ground) {
         if g.config.scrub_seconds == 0 || self.hurried.is_some_and(|at| g.now - at < HURRIED) {
             return;

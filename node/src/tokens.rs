@@ -1,8 +1,9 @@
 //! The simple tokens that clients of this cluster have been given, each with its user.
 //!
-//! A token is made by an entry of the log and named after its index, so every member knows it once it has
-//! applied that entry. It ends when it was not used for a while, and with its user's password. Tokens are
-//! not part of the state: a start, or a state that came from another member, begins without any.
+//! A token is made by an entry of the log and named after its index, so every member knows it once
+//! it has applied that entry. It ends when it was not used for a while, and with its user's
+//! password. Tokens are not part of the state: a start, or a state that came from another member,
+//! begins without any.
 
 use crate::config::TICK_MS;
 use crate::ground::Ground;

@@ -5,8 +5,9 @@
 //! only then tells consensus. Until then it is its old self.
 //!
 //! Patience is measured by progress. Pieces fit the link ([`Pace`]), a piece is taken however late
-//! it comes, and what has come stays in the staging place when a transfer ends: the next one goes on
-//! with every file that is the same. A newer offer replaces a transfer until the files are swapped.
+//! it comes, and what has come stays in the staging place when a transfer ends: the next one goes
+//! on with every file that is the same. A newer offer replaces a transfer until the files are
+//! swapped.
 
 use crate::config::TICK_MS;
 use crate::frame::{Caller, Frame};
@@ -78,7 +79,8 @@ struct Part {
     name: String,
     len: u64,
     got: u64,
-    /// An earlier transfer began it. Pieces are not flushed, so a power loss may have spoilt what came.
+    /// An earlier transfer began it. Pieces are not flushed, so a power loss may have spoilt what
+    /// came.
     kept: bool,
 }
 
@@ -182,7 +184,8 @@ impl Transfer {
         self.sending.values().map(|sending| sending.index).collect()
     }
 
-    /// The leader offers a snapshot. It replaces one of another offer, which goes on with its files.
+    /// The leader offers a snapshot. It replaces one of another offer, which goes on with its
+    /// files.
     pub(crate) fn begin(&mut self, g: &mut Ground, from: u64, snapshot: Snapshot) {
         let index = snapshot.index;
         if let Some(receiving) = &mut self.receiving {
@@ -191,8 +194,8 @@ impl Transfer {
                 return g.note(Level::Info, format!("a snapshot at {index} waits for the one under way"));
             }
             if receiving.is(from, &snapshot) && receiving.stage != Stage::Waiting {
-                // Consensus takes no entries until this ends: the log is behind what the leader has, and the
-                // snapshot replaces it too.
+                // Consensus takes no entries until this ends: the log is behind what the leader
+                // has, and the snapshot replaces it too.
                 (receiving.wanted, receiving.beside_log) = (true, false);
                 return;
             }
@@ -208,8 +211,8 @@ impl Transfer {
         self.start(g, from, snapshot, false);
     }
 
-    /// The state of this member is of no use, and its log is whole from behind entry `least` on: the leader's
-    /// state is asked for.
+    /// The state of this member is of no use, and its log is whole from behind entry `least` on:
+    /// the leader's state is asked for.
     pub(crate) fn want_state(&mut self, g: &mut Ground, least: u64) {
         if !self.takes_state(g) || g.leader == 0 || g.is_leader() || g.now < self.asked_state.1 {
             return;
@@ -220,8 +223,8 @@ impl Transfer {
         g.send(g.leader, Frame::StateWanted { boot: g.config.boot, token: self.token, least });
     }
 
-    /// No state is on its way, or its sender leads no longer and has sent nothing for a while: it may be dead,
-    /// and its patience is long.
+    /// No state is on its way, or its sender leads no longer and has sent nothing for a while: it
+    /// may be dead, and its patience is long.
     fn takes_state(&self, g: &Ground) -> bool {
         self.receiving.as_ref().is_none_or(|receiving| {
             let silent = g.now - receiving.moved >= ASK_STATE;
@@ -275,8 +278,8 @@ impl Transfer {
         g.start(Task::Install { run: self.run }, BackgroundJob::InstallBegin { manifest });
     }
 
-    /// Asks for the next piece. When all are here, the files are put in place. `differed`: the entry at
-    /// which the state differed that they replace.
+    /// Asks for the next piece. When all are here, the files are put in place. `differed`: the
+    /// entry at which the state differed that they replace.
     fn next_piece(&mut self, g: &mut Ground, differed: Option<u64>) -> Step {
         let receiving = self.receiving.as_mut().expect("an install is under way");
         receiving.file = receiving.files.iter().take_while(|file| file.got == file.len).count();
@@ -366,7 +369,8 @@ impl Transfer {
         Installed { from, snapshot, store }
     }
 
-    /// A job of an install failed. Behind the point of no return, or when the disk fails, this member must stop.
+    /// A job of an install failed. Behind the point of no return, or when the disk fails, this
+    /// member must stop.
     pub(crate) fn failed(&mut self, g: &mut Ground, run: u64, fault: &disk::Fault) {
         match fault {
             disk::Fault::Io { .. } | disk::Fault::Stopped { .. } => g.fatal(fault.to_string()),
@@ -389,7 +393,8 @@ impl Transfer {
         self.rest(g, receiving.from, receiving.snapshot.index, why);
     }
 
-    /// The checkpoint is not taken again for a while. Its sender hears of it when it may offer again.
+    /// The checkpoint is not taken again for a while. Its sender hears of it when it may offer
+    /// again.
     fn rest(&mut self, g: &mut Ground, from: u64, index: u64, why: &str) {
         self.rests.retain(|offered, _| offered.from != from || offered.index == index);
         let rest = self.rests.entry(Offered { from, index }).or_insert(Rest { wait: 0, until: 0, said: false });
@@ -400,8 +405,8 @@ impl Transfer {
         *rest = Rest { wait, until: g.now + wait, said: false };
     }
 
-    /// Another member than the sender leads now: its appends must be heard, and it may feed this member by
-    /// the log. Pulling goes on until it offers a snapshot of its own.
+    /// Another member than the sender leads now: its appends must be heard, and it may feed this
+    /// member by the log. Pulling goes on until it offers a snapshot of its own.
     pub(crate) fn follow(&mut self, g: &mut Ground) {
         if let Some(receiving) = &mut self.receiving
             && receiving.wanted
@@ -461,8 +466,8 @@ impl Transfer {
         }
     }
 
-    /// A slow receiver may not hold the log for ever: beyond the larger of a checkpoint's worth of log and
-    /// four checkpoints, it gets a newer one. It keeps the files that are the same.
+    /// A slow receiver may not hold the log for ever: beyond the larger of a checkpoint's worth of
+    /// log and four checkpoints, it gets a newer one. It keeps the files that are the same.
     fn drop_costly(&mut self, g: &mut Ground, stock: Stock) {
         let most = g.config.checkpoint_bytes.max(4 * stock.bytes);
         let costly = |sending: &Sending| sending.index < stock.newest && stock.logged - sending.logged > most;
@@ -575,7 +580,8 @@ fn snapshot_of(manifest: Bytes) -> Result<Snapshot, BadOffer> {
     check(&snapshot).map(|()| snapshot)
 }
 
-/// What the leader says of a snapshot must be what its manifest says: behind the swap it is too late.
+/// What the leader says of a snapshot must be what its manifest says: behind the swap it is too
+/// late.
 fn check(snapshot: &Snapshot) -> Result<(), BadOffer> {
     let manifest = Manifest::decode("the offered manifest", &snapshot.manifest)?;
     let applied = manifest.image_head()?.applied;

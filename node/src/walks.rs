@@ -30,8 +30,9 @@ struct Active {
 }
 
 enum Stage {
-    /// Collecting a unary answer; past the budget it becomes `Measure`. A sorted one that costs more
-    /// than it may keep is weighed to its end, without its items, so that its asker knows what to ask for.
+    /// Collecting a unary answer; past the budget it becomes `Measure`. A sorted one that costs
+    /// more than it may keep is weighed to its end, without its items, so that its asker knows what
+    /// to ask for.
     Collect {
         found: Found,
         cost: u64,

@@ -1,11 +1,12 @@
 //! Whether clients get anything from this member: how long what they wait for has not moved.
 //!
 //! Heartbeats only show that the core thread lives. A member whose disk or whose apply hangs would
-//! answer them for ever. So the oldest save, the oldest committed and unapplied entry, and the oldest
-//! unanswered read or keep-alive are watched, and the oldest piece of a snapshot that a follower waits for.
+//! answer them for ever. So the oldest save, the oldest committed and unapplied entry, and the
+//! oldest unanswered read or keep-alive are watched, and the oldest piece of a snapshot that a
+//! follower waits for.
 //!
-//! - A member that saves or applies nothing for an election timeout is *unable*. It tells the others.
-//!   It is no successor of a leader, and it does not campaign while another member may.
+//! - A member that saves or applies nothing for an election timeout is *unable*. It tells the
+//!   others. It is no successor of a leader, and it does not campaign while another member may.
 //! - A leader with something older than an election timeout hands over to an able voter. A second
 //!   timeout later it steps down. If no able voter is there, it goes on leading: an election would
 //!   bring nothing better.
@@ -35,7 +36,8 @@ pub(crate) struct Ages {
     pub(crate) piece: u64,
 }
 
-/// A piece of a snapshot may wait behind a long step of a checkpoint: it has so many times the patience.
+/// A piece of a snapshot may wait behind a long step of a checkpoint: it has so many times the
+/// patience.
 const PIECE: u64 = 5;
 
 impl Ages {
@@ -60,7 +62,8 @@ pub(crate) struct Watchdog {
     told: u64,
     /// The tick at which this member began to lead.
     leads_since: u64,
-    /// The last tick in which it had applied nothing of its term: a leader answers reads from then on.
+    /// The last tick in which it had applied nothing of its term: a leader answers reads from then
+    /// on.
     serves_since: u64,
     /// As leader, something is overdue.
     overdue: Option<Overdue>,
@@ -99,7 +102,8 @@ impl Watchdog {
 
     fn watch_ability(&mut self, g: &mut Ground, age: u64, unfit: bool) {
         let timeout = g.config.election_ticks();
-        // Able again when it is well below the limit, so that a slow member does not change its word all the time.
+        // Able again when it is well below the limit, so that a slow member does not change its
+        // word all the time.
         self.hangs = age >= if self.hangs { timeout / 2 } else { timeout };
         let unable = self.hangs || unfit;
         if unable != self.unable || (unable && g.now - self.told >= timeout) {

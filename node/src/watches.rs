@@ -82,8 +82,8 @@ impl Watches {
         }
     }
 
-    /// History from the ring if it reaches back so far, from a piece that is at hand, else from the files.
-    /// Of a corrupt state nothing is told: streams wait for one that can be trusted.
+    /// History from the ring if it reaches back so far, from a piece that is at hand, else from the
+    /// files. Of a corrupt state nothing is told: streams wait for one that can be trusted.
     pub(crate) fn history(&mut self, g: &mut Ground, waiter: Waiter, from: i64, prev: bool, willing: Willing) {
         if willing.corrupt {
             self.held.insert(waiter);
@@ -95,7 +95,8 @@ impl Watches {
             return g.answer(waiter, Answer::History(History { revisions, next, compacted }));
         }
         if g.swapping() {
-            // The files are those of a later state already: what its compaction dropped would look like silence.
+            // The files are those of a later state already: what its compaction dropped would look
+            // like silence.
             return g.refuse(waiter, Refusal::Timeout);
         }
         if let Some((revisions, next)) = self.histories.find(from, prev, g.now) {

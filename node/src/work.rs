@@ -50,8 +50,9 @@ pub fn run(log: &mut Log, files: &dyn Files, whose: Whose, job: Job) -> Ran<Job>
     }
 }
 
-/// Carries out a job of the log. On a full disk the spare files of the log are given up first. Then its part of
-/// the reserve goes too. A save takes that room at once, as another lane waits for room as well.
+/// Carries out a job of the log. On a full disk the spare files of the log are given up first. Then
+/// its part of the reserve goes too. A save takes that room at once, as another lane waits for room
+/// as well.
 pub fn run_log(log: &mut Log, job: LogJob) -> Ran<LogJob> {
     let mut result = log_or_fault(log, &job);
     let full = |result: &Result<JobResult, Fault>| result.as_ref().is_err_and(Fault::is_full);
@@ -129,7 +130,8 @@ fn background_or_fault(files: &dyn Files, whose: Whose, job: &mut BackgroundJob)
         BackgroundJob::WriteRecords { segment, offset, parts, seals } => {
             let upto = records::write(files, id, *segment, *offset, parts)?;
             let sealed = if *seals { records::seal(files, *segment, upto) } else { Ok(()) };
-            // A segment can do without a seek table. What is damaged comes again from another member.
+            // A segment can do without a seek table. What is damaged comes again from another
+            // member.
             let damage = match sealed {
                 Err(fault) if fault.is_damage() => Some(fault),
                 other => other.map(|()| None)?,

@@ -1,13 +1,14 @@
-//! A crash behind each call of the disk, over a whole life: found, load, checkpoint, compaction, what the
-//! background does of itself, a process that ends and starts again, a snapshot that is installed, damaged files
-//! that a member gives up for the others' copies, a clean stop.
+//! A crash behind each call of the disk, over a whole life: found, load, checkpoint, compaction,
+//! what the background does of itself, a process that ends and starts again, a snapshot that is
+//! installed, damaged files that a member gives up for the others' copies, a clean stop.
 //!
-//! The life is lived once by one member and once by three. Each write, flush, rename and removal is a boundary:
-//! there the power goes, for all members at once, and what no flush covers is gone, stays, or is torn by the
-//! sector. Then the members start again. Every acknowledged command is there, none that was never sent, and the
-//! next one is answered.
+//! The life is lived once by one member and once by three. Each write, flush, rename and removal is
+//! a boundary: there the power goes, for all members at once, and what no flush covers is gone,
+//! stays, or is torn by the sector. Then the members start again. Every acknowledged command is
+//! there, none that was never sent, and the next one is answered.
 //!
-//! `BOUNDARIES=all` tries each boundary in each way, `BOUNDARIES=1234` that one; else a sample has its turn.
+//! `BOUNDARIES=all` tries each boundary in each way, `BOUNDARIES=1234` that one; else a sample has
+//! its turn.
 
 use bytes::Bytes;
 use disk::{Fault, How, Identity, Log, LogOptions};
@@ -191,7 +192,8 @@ impl Deck {
         self.take(at, out);
     }
 
-    /// Other bytes come to lie on the disk of a member that does not run, in each of its files that are called so.
+    /// Other bytes come to lie on the disk of a member that does not run, in each of its files that
+    /// are called so.
     fn spoil(&mut self, at: usize, prefix: &str, offset: u64) {
         self.hurt.insert(at);
         let machine = &self.machines[at];
@@ -470,8 +472,8 @@ fn far_behind(deck: &mut Deck) {
     deck.ticks(300);
 }
 
-/// A follower finds its files damaged when it starts, and begins anew from the others: first no checkpoint
-/// is whole, then its log is damaged far below its end.
+/// A follower finds its files damaged when it starts, and begins anew from the others: first no
+/// checkpoint is whole, then its log is damaged far below its end.
 fn damaged(deck: &mut Deck) {
     for (path, offset) in [("state/index-", 0), ("log/0", 4096)] {
         let leader = deck.leader();
@@ -527,8 +529,8 @@ fn crashed(lived: &Deck, boundary: &Boundary, kept: Kept) -> Result<usize, Strin
     Ok(deck.cut)
 }
 
-/// A disk that kept everything it flushed, and on which nothing was torn or damaged, has lost nothing: its
-/// member votes.
+/// A disk that kept everything it flushed, and on which nothing was torn or damaged, has lost
+/// nothing: its member votes.
 fn doubts_nothing(machine: &Machine) -> Result<(), String> {
     let id = Identity { cluster: CLUSTER, member: machine.id };
     match disk::doubt::find(&*machine.files.shared(), id).map_err(|fault| fault.to_string())? {

@@ -1,5 +1,6 @@
-//! A process that is killed leaves names which the next one sees, and which are not on the disk yet. What a
-//! start relies on it flushes first: a power loss behind it takes none of these names away.
+//! A process that is killed leaves names which the next one sees, and which are not on the disk
+//! yet. What a start relies on it flushes first: a power loss behind it takes none of these names
+//! away.
 
 use disk::identity::{self, Found};
 use disk::{Files, Identity};
@@ -73,7 +74,8 @@ fn a_member_that_starts_over_is_killed_at_any_call_and_then_the_power_goes() {
         let crashed = files.crash(files.calls(), Kept::Nothing);
         start(&crashed).unwrap_or_else(|fault| panic!("killed after call {calls}, then the power went: {fault}"));
         let rebuilt = disk::startover::rebuilt(&crashed, ID).expect("reads");
-        // It counts behind the deed, so a kill in between leaves one uncounted, and none counts twice.
+        // It counts behind the deed, so a kill in between leaves one uncounted, and none counts
+        // twice.
         assert!(rebuilt.damaged <= 1, "killed after call {calls}: {rebuilt:?}");
         let doubt = disk::doubt::find(&crashed, ID).expect("reads");
         assert_eq!(doubt, None, "killed after call {calls}: its log is whole, and it lost nothing of it");

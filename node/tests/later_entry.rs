@@ -1,6 +1,6 @@
-//! Members whose logs hold a committed entry that this program does not understand: a later one wrote it, and
-//! somebody went back. Their bytes are whole: each refuses and changes nothing, so that the later program starts
-//! all of them.
+//! Members whose logs hold a committed entry that this program does not understand: a later one
+//! wrote it, and somebody went back. Their bytes are whole: each refuses and changes nothing, so
+//! that the later program starts all of them.
 
 use bytes::Bytes;
 use consensus::{Entry, EntryKind, HardState, Position};
@@ -22,8 +22,8 @@ fn put(key: &str) -> Bytes {
     store::command::encode_put(&request).expect("well-formed")
 }
 
-/// A member of `members`, founded, whose log goes on with `a`, `b`, the entry, and `c`. All but the last
-/// `uncommitted` are committed.
+/// A member of `members`, founded, whose log goes on with `a`, `b`, the entry, and `c`. All but the
+/// last `uncommitted` are committed.
 fn member(id: u64, members: &[Member], kind: EntryKind, data: &'static [u8], uncommitted: u64) -> (MemFiles, Config) {
     let files = MemFiles::new();
     let shared: Arc<dyn Files> = files.shared();

@@ -1,4 +1,5 @@
-//! One member, and a leader that it does not know: what it hears of it, and which snapshot it refuses.
+//! One member, and a leader that it does not know: what it hears of it, and which snapshot it
+//! refuses.
 
 use bytes::Bytes;
 use consensus::{ConfState, Consensus, HardState, Restored, Snapshot, Turn};

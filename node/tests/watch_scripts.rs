@@ -1,4 +1,5 @@
-//! Watch streams as scripts: `watch_scripts/*.txt`. The outcome of a command is what the client was sent.
+//! Watch streams as scripts: `watch_scripts/*.txt`. The outcome of a command is what the client was
+//! sent.
 //!
 //! ```text
 //! create KEY [END] [rev=N] [id=N] [prev] [noput] [nodelete] [notify] [fragment]
@@ -26,8 +27,8 @@ fn scripts() {
     golden::folder(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/watch_scripts"), run);
 }
 
-/// Long values make the ring short. A watch on its way through history is near the newest revision all the
-/// while, and the core does not have the rest until the very end.
+/// Long values make the ring short. A watch on its way through history is near the newest revision
+/// all the while, and the core does not have the rest until the very end.
 #[test]
 fn a_watch_in_history_asks_to_join_when_the_ring_may_reach_back_to_it() {
     let mut world = World::new(1500, &[LIMITS]);

@@ -133,8 +133,8 @@ impl Start<'_> {
         }
     }
 
-    /// The identity cannot be read, because of `why`. With peers it is written anew, if the flags and all other
-    /// files say the same.
+    /// The identity cannot be read, because of `why`. With peers it is written anew, if the flags
+    /// and all other files say the same.
     fn names_itself(&self, files: &Arc<dyn Files>, why: Unknown) -> Result<Found, Failed> {
         let by_flags = members_of(self.options).ok().filter(|founding| founding.members.len() > 1);
         let agreed = identity::from_other_files(&**files).filter(|id| by_flags.is_some_and(|by| by.identity == *id));

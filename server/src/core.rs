@@ -277,8 +277,8 @@ impl Core {
         self.fetch(located.iter().map(|at| (at, None)), found).await
     }
 
-    /// As [`Core::records`], of versions that others took the place of at the revisions beside them:
-    /// what compaction has removed since is gone ([`Fetched::find`]), and that is no error.
+    /// As [`Core::records`], of versions that others took the place of at the revisions beside
+    /// them: what compaction has removed since is gone ([`Fetched::find`]), and that is no error.
     pub(crate) async fn superseded(
         &self,
         located: &[(store::Located, i64)],

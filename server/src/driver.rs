@@ -233,7 +233,8 @@ fn accept(
     })
 }
 
-/// How many ticks went by until `now`; `next` moves to the tick after them, with nothing lost in between.
+/// How many ticks went by until `now`; `next` moves to the tick after them, with nothing lost in
+/// between.
 fn due_ticks(now: Instant, next: &mut Instant) -> u64 {
     let Some(late) = now.checked_duration_since(*next) else { return 0 };
     let due = u64::try_from(late.as_nanos() / TICK.as_nanos()).expect("a pause of less than 500 years") + 1;

@@ -354,7 +354,8 @@ mod tests {
         assert_eq!(read("a").expect_err("gone").kind(), io::ErrorKind::NotFound);
     }
 
-    /// A reader that opened the old file while it was renamed must not leave it to those who come later.
+    /// A reader that opened the old file while it was renamed must not leave it to those who come
+    /// later.
     #[test]
     fn a_reader_in_between_does_not_keep_the_old_file() {
         let dir = scratch();

@@ -122,7 +122,8 @@ struct Seen {
     proposals_failed: u64,
 }
 
-/// Registers what it makes. Two metrics of one name are a mistake of ours, found at the first start.
+/// Registers what it makes. Two metrics of one name are a mistake of ours, found at the first
+/// start.
 struct Maker<'a>(&'a Registry);
 
 impl Maker<'_> {

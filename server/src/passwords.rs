@@ -1,7 +1,7 @@
 //! Hashing passwords and comparing them, with bcrypt: on threads of its own, few at once.
 //!
-//! One comparison takes a processor for tens of milliseconds. Clients that try passwords must not stop
-//! others, so only as many run as there are processors, and a bounded number waits.
+//! One comparison takes a processor for tens of milliseconds. Clients that try passwords must not
+//! stop others, so only as many run as there are processors, and a bounded number waits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -43,7 +43,8 @@ pub(crate) enum Line {
     Inquiry,
 }
 
-/// A socket on which members are listened to, and who shakes hands there; None: it is not encrypted.
+/// A socket on which members are listened to, and who shakes hands there; None: it is not
+/// encrypted.
 pub(crate) struct PeerPort {
     /// Bound, and not yet served.
     pub(crate) listener: TcpListener,

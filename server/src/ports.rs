@@ -1,4 +1,5 @@
-//! The ports of a member: which sockets it listens on, what is served there, and how they are encrypted.
+//! The ports of a member: which sockets it listens on, what is served there, and how they are
+//! encrypted.
 
 use crate::bootstrap::{Failed, failed};
 use crate::log::{self, json};
@@ -69,8 +70,8 @@ impl Bound {
     }
 }
 
-/// A wish with the certificate that this member makes for itself, if it was told to. `side` is the folder's
-/// name, and etcd's word for the side.
+/// A wish with the certificate that this member makes for itself, if it was told to. `side` is the
+/// folder's name, and etcd's word for the side.
 fn finished(
     wish: &Wish,
     side: &str,

@@ -171,8 +171,9 @@ fn raise_file_limit() {
 }
 
 /// A huge page is 2 MiB of memory however little of it is used, and a heap that clients shape uses
-/// much of some and little of others. The allocator does not ask for them (its feature `no_thp`); here
-/// the system is told not to give them unasked, as it does where `transparent_hugepage` is `always`.
+/// much of some and little of others. The allocator does not ask for them (its feature `no_thp`);
+/// here the system is told not to give them unasked, as it does where `transparent_hugepage` is
+/// `always`.
 fn decline_huge_pages() {
     // A system that does not know the call has none to give.
     let _ = rustix::thread::disable_transparent_huge_pages(true);
@@ -313,8 +314,8 @@ fn die(end: End) -> ! {
     }
 }
 
-/// Begins the same program anew in the place of this process: whoever looks after it sees no end. Locks
-/// and sockets close with it.
+/// Begins the same program anew in the place of this process: whoever looks after it sees no end.
+/// Locks and sockets close with it.
 fn restart(reason: &str) -> ! {
     use std::os::unix::process::CommandExt;
     log::warn("restarting the member", &[("reason", json!(reason))]);

@@ -1,7 +1,7 @@
-//! A started member tells the cluster its name and client URLs, through the log. It serves
-//! clients only after that: then it has joined, and knows a leader. It also waits a while for its doubt to
-//! end: whoever restarts the members one after the other goes on once this one is ready, and until then it
-//! may not count for the majority that is left.
+//! A started member tells the cluster its name and client URLs, through the log. It serves clients
+//! only after that: then it has joined, and knows a leader. It also waits a while for its doubt to
+//! end: whoever restarts the members one after the other goes on once this one is ready, and until
+//! then it may not count for the majority that is left.
 
 use crate::core::Core;
 use crate::log::{self, hex, json};
@@ -52,8 +52,8 @@ pub(crate) async fn publish(core: &Core, client_urls: &[String]) -> bool {
     }
 }
 
-/// Waits until nothing is missing that this member promised, but not for ever. False: the member began to
-/// stop before.
+/// Waits until nothing is missing that this member promised, but not for ever. False: the member
+/// began to stop before.
 pub(crate) async fn doubt_over(core: &Core) -> bool {
     let mut stopping = core.stopping();
     let until = Instant::now() + DOUBT_PATIENCE;

@@ -44,8 +44,8 @@ impl Readers {
         Ok(Readers { cached, queue, room: Arc::new(Semaphore::new(WAITING)), unreadable: Arc::default() })
     }
 
-    /// See [`crate::core::Core::records`]. What is at hand is in `found` already. A read that the disk
-    /// refuses says nothing about what it holds: it is tried again a moment later.
+    /// See [`crate::core::Core::records`]. What is at hand is in `found` already. A read that the
+    /// disk refuses says nothing about what it holds: it is tried again a moment later.
     pub(crate) async fn records(&self, wanted: Vec<Wanted>, found: &mut Fetched) -> Result<(), Fault> {
         for _ in 1..TRIES {
             match self.read(wanted.clone(), found).await {
@@ -91,8 +91,8 @@ impl Readers {
     }
 }
 
-/// Reads that failed: each is counted, and each place told once a minute. The client that asked sees
-/// the same text, but whoever runs the member does not see the client.
+/// Reads that failed: each is counted, and each place told once a minute. The client that asked
+/// sees the same text, but whoever runs the member does not see the client.
 #[derive(Default)]
 struct Unreadable {
     times: AtomicU64,

@@ -1,7 +1,7 @@
 //! The tokens that clients show: `--auth-token`.
 //!
-//! A simple token is a random name that the members know by the log. A signed one (JWT, `jwt`) says by itself
-//! who shows it, and is verified here. Keys are read once, at start.
+//! A simple token is a random name that the members know by the log. A signed one (JWT, `jwt`) says
+//! by itself who shows it, and is verified here. Keys are read once, at start.
 
 mod der;
 mod jwt;
@@ -77,7 +77,8 @@ impl Tokens {
         }
     }
 
-    /// The token of a login. `drawn`: the random part, `index` of the login's entry, `revision` of users and roles.
+    /// The token of a login. `drawn`: the random part, `index` of the login's entry, `revision` of
+    /// users and roles.
     ///
     /// # Errors
     /// This member has no key to sign with.

@@ -11,7 +11,8 @@ pub enum Harm {
     Emptied,
     /// The whole disk as it was when the story began.
     Older,
-    /// The disk that the member had after another founding of the same cluster, with so many elections.
+    /// The disk that the member had after another founding of the same cluster, with so many
+    /// elections.
     OlderFounding {
         elections: u64,
     },
@@ -33,8 +34,8 @@ pub enum Harm {
     LostWrites,
     /// The last flushed write of the log lies a page away.
     Misdirected,
-    /// The state is another than that of the other members, and all checksums are right. `leads`: the
-    /// member is asked to lead before that is found.
+    /// The state is another than that of the other members, and all checksums are right. `leads`:
+    /// the member is asked to lead before that is found.
     Differs {
         leads: bool,
     },
@@ -155,9 +156,10 @@ fn fault(plan: &Plan, sight: Sight, rng: &mut Rng) -> Option<Fault> {
         Sight::Quota => Fault::NoRoom { who, lasts, quota: true },
         Sight::LaneHung => Fault::LaneHung { who, lane: *rng.pick(&[0, 2, 2, 1]), lasts: lasts * 3 },
         Sight::SlowTurns => {
-            // What comes waits for one turn, and what the disk says for another: an exchange with such a member takes
-            // three of its turns at most. A new leader needs two exchanges before it serves anything: one to find
-            // where the logs meet, one for its first entry. It has an election timeout before it gives way.
+            // What comes waits for one turn, and what the disk says for another: an exchange with
+            // such a member takes three of its turns at most. A new leader needs two exchanges
+            // before it serves anything: one to find where the logs meet, one for its first entry.
+            // It has an election timeout before it gives way.
             let most = (plan.election_ms / 6).min(500);
             Fault::SlowTurns { who, lasts: lasts * 8, cost: rng.between(most / 2, most) * MS }
         }

@@ -554,7 +554,8 @@ impl Sim {
         }
     }
 
-    /// Those of the model; and its own, which a member adds while its disk is full or its state is wrong.
+    /// Those of the model; and its own, which a member adds while its disk is full or its state is
+    /// wrong.
     fn check_alarms(&mut self, who: usize, op: &Pending, kind: i32, alarms: &[store::AlarmMember]) {
         if self.is_hurt(who) && self.members[who].up.as_ref().is_some_and(|life| life.barred) {
             // It says CORRUPT for itself, and knows of no other alarm.

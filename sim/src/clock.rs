@@ -9,7 +9,8 @@ pub struct Clock {
     /// Virtual time between two ticks.
     period: Time,
     pub frozen_until: Time,
-    /// Up to `LUMP` missed ticks come at once after a pause, as the server's driver does it; else none.
+    /// Up to `LUMP` missed ticks come at once after a pause, as the server's driver does it; else
+    /// none.
     catch_up: bool,
     /// When the next tick is due. In the past while the process does nothing.
     due: Time,

@@ -310,7 +310,8 @@ pub struct Sim {
     pull_rng: Rng,
     /// Senders of snapshots that died so far.
     senders_died: u64,
-    /// Pairs of members of which each has heard which founding the other is of, and over which connection.
+    /// Pairs of members of which each has heard which founding the other is of, and over which
+    /// connection.
     pub(crate) connected: BTreeMap<(usize, usize), u64>,
     frame_buffer: Vec<u8>,
     pub stats: BTreeMap<&'static str, u64>,
@@ -445,7 +446,8 @@ impl Sim {
         let member = &self.members[who];
         // Lives and members differ; two runs of a seed do not.
         let boot = (member.id << 32) | (member.life + 1);
-        // Consensus mixes the member's id in: with the same id in the seed all members would draw the same timeouts.
+        // Consensus mixes the member's id in: with the same id in the seed all members would draw
+        // the same timeouts.
         let mut config = node::Config::new(CLUSTER, member.id, boot, self.plan.seed);
         let machine = u128::from(member.id) << 64 | u128::from(member.power_losses);
         config.kernel_boot = Some(machine.to_be_bytes());
@@ -591,8 +593,8 @@ impl Sim {
         if self.now < until {
             return self.at(until, Event::Turn { who, life: number });
         }
-        // As in the server's driver: behind its inputs a turn has all ticks that are due. Else it would count
-        // leases from a clock that stands where an earlier turn left it.
+        // As in the server's driver: behind its inputs a turn has all ticks that are due. Else it
+        // would count leases from a clock that stands where an earlier turn left it.
         self.tick(who, number, self.members[who].clock.due());
         let Some(life) = self.members[who].up.as_mut() else { return };
         life.turn_set = false;

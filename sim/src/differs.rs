@@ -1,8 +1,8 @@
 //! H-3: a member whose state is another than that of the others is found, answers nothing of it any
 //! more, and is rebuilt by itself.
 //!
-//! Its state differs in the digest alone: what it answered before it was found is right all the same,
-//! and is judged as any answer.
+//! Its state differs in the digest alone: what it answered before it was found is right all the
+//! same, and is judged as any answer.
 
 use crate::clients::Reader;
 use crate::cluster::Sim;
@@ -10,7 +10,8 @@ use crate::plan::{MS, SECOND};
 use crate::trace::Time;
 use node::{Answer, Input, Request};
 
-/// Digests that all members have, until the one that differs must be found. One may go with its connection.
+/// Digests that all members have, until the one that differs must be found. One may go with its
+/// connection.
 const MARKS: u64 = 3;
 /// Between two tries to let it lead.
 const LEAD_AGAIN: Time = SECOND;
@@ -41,8 +42,8 @@ impl Differing {
     }
 }
 
-/// What a note says of its state: nothing of it is answered, or it is served again. The alarm alone does not
-/// tell: without a majority all members raise it, and serve on.
+/// What a note says of its state: nothing of it is answered, or it is served again. The alarm alone
+/// does not tell: without a majority all members raise it, and serve on.
 pub(crate) fn is_barred(note: &str) -> Option<bool> {
     let says = |words: &[&str]| words.iter().any(|words| note.contains(words));
     if says(&[

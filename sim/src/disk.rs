@@ -546,7 +546,8 @@ impl Disk {
         inner.durable_names.remove(path);
     }
 
-    /// A copy of everything durable and visible, to be put back later (a disk restored from an old image).
+    /// A copy of everything durable and visible, to be put back later (a disk restored from an old
+    /// image).
     pub fn image(&self) -> BTreeMap<String, Vec<u8>> {
         let inner = self.lock();
         inner.names.iter().map(|(path, id)| (path.clone(), inner.files[id].view.clone())).collect()

@@ -1,5 +1,5 @@
-//! What the edge makes of a client's request: the body of an entry, and what it takes of the quota. The
-//! product's way and the simulator's own must agree on both, and on what is refused.
+//! What the edge makes of a client's request: the body of an entry, and what it takes of the quota.
+//! The product's way and the simulator's own must agree on both, and on what is refused.
 
 use crate::cluster::{MIN_TTL, Sim};
 use crate::model::acceptable;

@@ -1,5 +1,6 @@
-//! M-7: a member of another founding of the same cluster is not heard. Its disk comes of another run of the same
-//! members, with the same flags; when it has stopped, an operator puts the right disk back.
+//! M-7: a member of another founding of the same cluster is not heard. Its disk comes of another
+//! run of the same members, with the same flags; when it has stopped, an operator puts the right
+//! disk back.
 
 use crate::cluster::Sim;
 use crate::disk::Image;
@@ -21,8 +22,8 @@ impl Sim {
         Rng::new(self.plan.seed, &format!("founding {boot}")).draw().max(1)
     }
 
-    /// The disk of this member after another founding. Each restart of all members is an election more: as many
-    /// decide which of the two histories would lead.
+    /// The disk of this member after another founding. Each restart of all members is an election
+    /// more: as many decide which of the two histories would lead.
     pub(crate) fn disk_of_another_founding(&self, who: usize, elections: u64) -> Image {
         let gap = (3 * self.plan.election_ms + 500) * MS;
         let mut plan = self.plan.clone();
@@ -43,8 +44,8 @@ impl Sim {
         self.oracle.is_foreign(who)
     }
 
-    /// The first frame of a connection arrives: both sides have said which founding they are of, as in the hello
-    /// of `server/src/peers`. Nobody is woken for it: it stands before the frames.
+    /// The first frame of a connection arrives: both sides have said which founding they are of, as
+    /// in the hello of `server/src/peers`. Nobody is woken for it: it stands before the frames.
     pub(crate) fn connect(&mut self, from: usize, to: usize) {
         if self.is(Planted::FoundingUnheard) || self.are_acquainted(from, to) {
             return;
@@ -59,7 +60,8 @@ impl Sim {
         }
     }
 
-    /// A member that has learned which founding it is of closes the connections to those of another one.
+    /// A member that has learned which founding it is of closes the connections to those of another
+    /// one.
     pub(crate) fn remember_founding(&mut self, who: usize) {
         let Some(life) = self.members[who].up.as_mut() else { return };
         let ours = life.node.founding();
@@ -78,7 +80,8 @@ impl Sim {
         self.connected.get(&(a.min(b), a.max(b))) == Some(&self.net.epoch(a, b))
     }
 
-    /// A member that knew which founding it is of before this turn says something to one of another founding.
+    /// A member that knew which founding it is of before this turn says something to one of another
+    /// founding.
     pub(crate) fn judge_foundings(&mut self, who: usize, peer: usize) {
         let ours = self.members[who].up.as_ref().map_or(0, |life| life.founding);
         let theirs = self.members[peer].up.as_ref().map_or(0, |life| life.founding);

@@ -1,9 +1,10 @@
 //! Whether the members could know what a harmed disk lost, when all of them died with it.
 //!
-//! A disk that lost flushed writes leaves no trace, and after a power loss of all nobody remembers what
-//! it acknowledged. An entry is saved if a quorum of the others has it, or if one of them knows, durably,
-//! that it was committed. Where neither is so, the entry looks like one that was never acknowledged: no
-//! store that survives the loss of a minority of its members can tell the two apart.
+//! A disk that lost flushed writes leaves no trace, and after a power loss of all nobody remembers
+//! what it acknowledged. An entry is saved if a quorum of the others has it, or if one of them
+//! knows, durably, that it was committed. Where neither is so, the entry looks like one that was
+//! never acknowledged: no store that survives the loss of a minority of its members can tell the
+//! two apart.
 
 use crate::cluster::Sim;
 use crate::disk::{Disk, Speed};
@@ -11,8 +12,8 @@ use crate::rng::Rng;
 use disk::{Log, LogOptions, OnDoubt};
 
 impl Sim {
-    /// Called when all are dead and the disk of `who` is harmed: an entry that may have been acknowledged
-    /// is missing at a majority, and one of those may be elected.
+    /// Called when all are dead and the disk of `who` is harmed: an entry that may have been
+    /// acknowledged is missing at a majority, and one of those may be elected.
     pub(crate) fn nobody_could_know(&self, who: usize) -> bool {
         let quorum = self.members.len() / 2 + 1;
         let mut ends: Vec<u64> = self.standing().iter().map(|&one| self.oracle.flushed(one).0).collect();
@@ -29,8 +30,8 @@ impl Sim {
         known < acknowledged && lacking.iter().chain([&end]).any(|end| (known..acknowledged).contains(end))
     }
 
-    /// Last entry and commit index that a start from this disk would find, tried on a copy of it. None:
-    /// the start itself sees that something is missing.
+    /// Last entry and commit index that a start from this disk would find, tried on a copy of it.
+    /// None: the start itself sees that something is missing.
     fn left_of_log(&self, who: usize) -> Option<(u64, u64)> {
         let copy = Disk::new(Rng::new(1, "copy"), Speed { flush: 1, percent: 100 });
         copy.restore(&self.members[who].disk.durable_image(self.now));

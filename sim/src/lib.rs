@@ -22,16 +22,17 @@
 //! | `load` | goodput against load |
 //! | `planted`, `marks` | bugs that must be found; situations that must be met |
 //!
-//! The checks carry the names of the invariants they hold: KV-1 strict serialisability, KV-2 revision of a
-//! state, KV-3 fresh reads, KV-5 serialisable reads, KV-7 definite refusals, KV-8 nothing twice; W-1 to W-13
-//! watches; L-1 not early, L-2 not for ever, L-7 renewals; D-1 nothing acknowledged is lost, D-2 durable
-//! before counted, D-3 recovery gives back each entry as it was flushed, D-4 every record in a file is
-//! right, D-5 damage is never served, D-6 no checkpoint names damage, D-8 no own write spoils what was
-//! right; L-3 renewed leases live during faults, L-4 others end during faults; V-2 a healthy majority serves
-//! during faults, V-5 who lags makes progress; N-1 nothing is said or done for ever, B-1 nothing is
-//! forwarded over and over, B-2 goodput does not fall with load, B-3 no snapshot comes over and over; R-1
-//! one leader a term, R-2 to R-6 logs; H-1 equal digests, H-2 equal hashes, H-3 a wrong state is found and
-//! replaced; S-5 backups; V-1 a write in peace, V-4 equality in peace, V-6 no doubt without a loss; `panic`,
+//! The checks carry the names of the invariants they hold: KV-1 strict serialisability, KV-2
+//! revision of a state, KV-3 fresh reads, KV-5 serialisable reads, KV-7 definite refusals, KV-8
+//! nothing twice; W-1 to W-13 watches; L-1 not early, L-2 not for ever, L-7 renewals; D-1 nothing
+//! acknowledged is lost, D-2 durable before counted, D-3 recovery gives back each entry as it was
+//! flushed, D-4 every record in a file is right, D-5 damage is never served, D-6 no checkpoint
+//! names damage, D-8 no own write spoils what was right; L-3 renewed leases live during faults, L-4
+//! others end during faults; V-2 a healthy majority serves during faults, V-5 who lags makes
+//! progress; N-1 nothing is said or done for ever, B-1 nothing is forwarded over and over, B-2
+//! goodput does not fall with load, B-3 no snapshot comes over and over; R-1 one leader a term, R-2
+//! to R-6 logs; H-1 equal digests, H-2 equal hashes, H-3 a wrong state is found and replaced; S-5
+//! backups; V-1 a write in peace, V-4 equality in peace, V-6 no doubt without a loss; `panic`,
 //! `fatal`, `recover` and `codec` for what may simply not happen.
 
 mod backups;

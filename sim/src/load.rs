@@ -1,7 +1,7 @@
 //! Goodput against load: over links that are full, eight times as many clients get no less done.
 //!
-//! Without faults, because nothing but the load shall differ. What is committed is counted, not what
-//! is asked for or sent.
+//! Without faults, because nothing but the load shall differ. What is committed is counted, not
+//! what is asked for or sent.
 
 use crate::client::KINDS;
 use crate::oracle::Failure;

@@ -194,8 +194,8 @@ impl Model {
         (must, ids(&|l| l.granted_at <= upto && from < l.ended_at))
     }
 
-    /// Whether these keys, ascending, may have been those of a lease at some time since the entry `index`: each
-    /// one hung on it then, and none is left out that hung on it all the time.
+    /// Whether these keys, ascending, may have been those of a lease at some time since the entry
+    /// `index`: each one hung on it then, and none is left out that hung on it all the time.
     pub fn were_attached(&self, lease: i64, index: u64, keys: &[Blob]) -> bool {
         let Some(from) = self.mark(index) else { return true };
         let ever = |key: &Blob| {
@@ -218,8 +218,8 @@ impl Model {
         self.keys.keys().filter_map(move |key| self.at(key, revision))
     }
 
-    /// Revisions, in order, that are kept at a mark: those above the compacted revision, and what it keeps of
-    /// each key, a delete exactly at it included.
+    /// Revisions, in order, that are kept at a mark: those above the compacted revision, and what
+    /// it keeps of each key, a delete exactly at it included.
     pub fn kept(&self, mark: Mark) -> Vec<Rev> {
         let (mut kept, mut above) = (BTreeMap::new(), Vec::new());
         for event in (1..=mark.revision).flat_map(|main| self.events(main)) {
@@ -692,8 +692,9 @@ fn covered(key: &[u8], (from, end): &(Blob, Blob)) -> bool {
     }
 }
 
-/// What a branch writes; None if it steps on itself. The branches of a nested transaction exclude each other,
-/// and its puts are held against deletes of this branch and of the nested transactions before it, not behind.
+/// What a branch writes; None if it steps on itself. The branches of a nested transaction exclude
+/// each other, and its puts are held against deletes of this branch and of the nested transactions
+/// before it, not behind.
 fn keys_apart(ops: &[Op]) -> Option<Touched> {
     let mut all = Touched::default();
     let clash = |all: &Touched, key: &Blob| all.puts.contains(key) || all.deletes.iter().any(|d| covered(key, d));

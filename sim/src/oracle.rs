@@ -531,9 +531,9 @@ impl Oracle {
         self.seats[who].serial
     }
 
-    /// A serialisable read on member `who` begins to be answered. `floor`: what had been answered when it was
-    /// asked. Reads that were under way together may be answered in any order: a long one is measured first,
-    /// at the revision at which it began.
+    /// A serialisable read on member `who` begins to be answered. `floor`: what had been answered
+    /// when it was asked. Reads that were under way together may be answered in any order: a long
+    /// one is measured first, at the revision at which it began.
     pub fn on_serial_begins(&mut self, now: Time, who: usize, floor: i64, revision: i64) {
         if revision < floor {
             self.fail(now, "KV-5", format!("m{} goes back from revision {floor} to {revision}", who + 1));
@@ -660,8 +660,8 @@ impl Oracle {
     // Hashes.
 
     pub fn on_hash_kv(&mut self, now: Time, who: usize, revision: i64, compacted: i64, hash: u32) {
-        // At a delete that leaves nothing, the hash that a compaction at it remembers is another than
-        // the one asked for before: etcd 3.7.3 answers both, one after the other.
+        // At a delete that leaves nothing, the hash that a compaction at it remembers is another
+        // than the one asked for before: etcd 3.7.3 answers both, one after the other.
         let most = 1 + usize::from(self.model.events(revision).iter().any(|event| event.tombstone));
         let known = self.hashes.entry((revision, compacted)).or_default();
         if known.iter().any(|(_, other)| *other == hash) {

@@ -40,7 +40,8 @@ impl Default for Pipe {
 }
 
 impl Pipe {
-    /// Queues a frame; the number of frames that were given up, this one among them if its lane is full.
+    /// Queues a frame; the number of frames that were given up, this one among them if its lane is
+    /// full.
     pub fn push(&mut self, lane: Lane, frame: Bytes) -> u64 {
         let lanes = if lane == Lane::Bulk { &mut self.bulk } else { &mut self.log };
         let before = lanes.lost().full.sum();
@@ -98,8 +99,8 @@ mod tests {
             order.push(frame[0]);
             now = left;
         }
-        // Five of twenty are dropped: the bound leaves room for fifteen and the urgent one. Forwards take turns
-        // with appends.
+        // Five of twenty are dropped: the bound leaves room for fifteen and the urgent one.
+        // Forwards take turns with appends.
         assert_eq!(order[..6], [99, 50, 5, 100, 6, 101]);
         assert_eq!(order.len(), 17 + 8);
         assert!(now >= 23 * SECOND);

@@ -63,7 +63,8 @@ pub enum Planted {
     DamageBlessed,
     /// An install that replaced the state says that the old one stands.
     InstallDenied,
-    /// A leader whose disk or apply hangs believes that nobody else is able, and keeps what others ask it.
+    /// A leader whose disk or apply hangs believes that nobody else is able, and keeps what others
+    /// ask it.
     LeaderStays,
     /// A piece of a snapshot counts only within 50 ms.
     PiecesHurried,
@@ -561,7 +562,8 @@ impl Planted {
         BANK.iter().find(|e| e.bug == self).expect("every bug is in the bank")
     }
 
-    /// Sights that show themselves in every seed in which it is hunted, and not in their share of the seeds.
+    /// Sights that show themselves in every seed in which it is hunted, and not in their share of
+    /// the seeds.
     pub fn sights(self) -> &'static [Sight] {
         match self {
             Planted::DamageBlessed => &[Sight::RecordRot],

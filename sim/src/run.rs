@@ -130,8 +130,8 @@ impl Sim {
         self.standing().iter().all(|&i| self.members[i].up.is_some())
     }
 
-    /// What a narrow link needs to carry the largest state twice: once in vain, for a snapshot that is
-    /// already old.
+    /// What a narrow link needs to carry the largest state twice: once in vain, for a snapshot that
+    /// is already old.
     fn carrying(&self) -> Time {
         let lives = self.members.iter().filter_map(|member| member.up.as_ref());
         let most = lives.map(|life| life.status.disk_bytes).max().unwrap_or(0);

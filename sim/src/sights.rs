@@ -108,7 +108,8 @@ pub const ALL: &[Entry] = &[
     entry(Sight::StoppedEmpty, "stopped-empty", "a member that has no state yet is stopped cleanly"),
 ];
 
-/// A sight that the product does not survive today, the number of the fault that it shows, and what is seen.
+/// A sight that the product does not survive today, the number of the fault that it shows, and what
+/// is seen.
 #[derive(Debug)]
 pub struct NotYet {
     pub sight: Sight,
@@ -116,8 +117,8 @@ pub struct NotYet {
     pub seen: &'static str,
 }
 
-/// Off unless they are asked for. Whoever mends a fault takes its line out; `seeds.txt` has the seeds
-/// that fail until then and must be clean from then on.
+/// Off unless they are asked for. Whoever mends a fault takes its line out; `seeds.txt` has the
+/// seeds that fail until then and must be clean from then on.
 pub const NOT_YET: &[NotYet] = &[];
 
 /// The switches of one run.

@@ -315,8 +315,8 @@ impl Sim {
         }
     }
 
-    /// A checkpoint that began at `began` is durable: what it names for the first time is right. A segment
-    /// without a record that is needed is not named, and may be damaged.
+    /// A checkpoint that began at `began` is durable: what it names for the first time is right. A
+    /// segment without a record that is needed is not named, and may be damaged.
     pub(crate) fn checkpoint_done(&mut self, who: usize, began: Time, manifest: &Bytes) {
         let disk = self.members[who].disk.clone();
         let Some(hurt) = self.hurts.get(&who).filter(|h| h.fresh.is_some_and(|at| at < began)) else { return };

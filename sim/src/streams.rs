@@ -376,7 +376,8 @@ impl Sim {
         self.hear(who, id, Heard::History(heard));
     }
 
-    /// The member died or ended the stream: its client goes on elsewhere, just behind the last event.
+    /// The member died or ended the stream: its client goes on elsewhere, just behind the last
+    /// event.
     pub(crate) fn orphan_stream(&mut self, stream: Stream) {
         let alive: Vec<usize> = (0..self.members.len()).filter(|&i| self.members[i].up.is_some()).collect();
         if alive.is_empty() || stream.watcher.watches.is_empty() {
@@ -391,8 +392,9 @@ impl Sim {
         }
     }
 
-    /// After the faults every watch of a reading client is given everything: true once it is so. A stream of
-    /// many watches may need a while, but it goes on. `equal`: since when the members have the same state.
+    /// After the faults every watch of a reading client is given everything: true once it is so. A
+    /// stream of many watches may need a while, but it goes on. `equal`: since when the members
+    /// have the same state.
     pub(crate) fn watches_are_fed(&mut self, equal: Time) -> bool {
         // A lease may have ended this very moment.
         let settled = (1..=self.oracle.last())

@@ -393,7 +393,8 @@ impl Sim {
         }
     }
 
-    /// Harm is bounded so that nothing acknowledged is lost: then no member's history is another than the leader's.
+    /// Harm is bounded so that nothing acknowledged is lost: then no member's history is another
+    /// than the leader's.
     pub(crate) fn hear_contradiction(&mut self, who: usize, text: &str) {
         if text.contains("in its place: members have lost") {
             self.fail("R-7", format!("m{} says: {text}", who + 1));
@@ -437,7 +438,8 @@ impl Sim {
 
     // Records.
 
-    /// Whether the records of members whose disks were harmed are whole. `late`: they must be by now.
+    /// Whether the records of members whose disks were harmed are whole. `late`: they must be by
+    /// now.
     pub(crate) fn is_healed(&mut self, late: bool) -> bool {
         if !self.plan.sights.has(Sight::Records) {
             return true;

@@ -49,8 +49,9 @@ impl Watching {
     }
 }
 
-/// A version that its own revision overwrites (etcd lets a transaction do that where the end of a delete is
-/// `\0`) is swept when exactly that revision is compacted, as in etcd. Watches may still start there.
+/// A version that its own revision overwrites (etcd lets a transaction do that where the end of a
+/// delete is `\0`) is swept when exactly that revision is compacted, as in etcd. Watches may still
+/// start there.
 fn may_be_swept(model: &Model, event: &Event) -> bool {
     let again = |other: &Event| other.sub > event.sub && other.kv.key == event.kv.key;
     event.revision <= model.last().compacted && model.events(event.revision).iter().any(again)

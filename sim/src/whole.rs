@@ -1,7 +1,8 @@
 //! What a member that lost nothing keeps: its voice and its bytes.
 //!
-//! V-6: it is not in doubt for long, and does not keep silent. D-8: bytes that a checkpoint names and that
-//! were right are still right behind whatever the member writes itself: a start, a mend, a rewrite.
+//! V-6: it is not in doubt for long, and does not keep silent. D-8: bytes that a checkpoint names
+//! and that were right are still right behind whatever the member writes itself: a start, a mend, a
+//! rewrite.
 
 use crate::cluster::Sim;
 use crate::plan::{MS, SECOND};
@@ -43,8 +44,8 @@ fn named(manifest: &Manifest) -> Vec<(String, u64, u32)> {
 }
 
 impl Sim {
-    /// A member in doubt, or one that answers nothing, had time enough to be neither: nobody lost anything,
-    /// and all are up, connected and well.
+    /// A member in doubt, or one that answers nothing, had time enough to be neither: nobody lost
+    /// anything, and all are up, connected and well.
     pub(crate) fn watch_doubts(&mut self) {
         let holds = self.who_holds();
         if holds.is_empty() || !self.all_are_well() {
@@ -89,7 +90,8 @@ impl Sim {
         false
     }
 
-    /// As the newest checkpoint names it; None: there is none, or another state is being put in place.
+    /// As the newest checkpoint names it; None: there is none, or another state is being put in
+    /// place.
     fn kept(&self, who: usize, deed: &'static str, meant: Option<Place>) -> Option<Kept> {
         let disk = &self.members[who].disk;
         let manifest = self.newest_manifest(who)?;
@@ -137,8 +139,8 @@ impl Sim {
         }
     }
 
-    /// Behind it. A file that the newest checkpoint still names as before has the bytes that it had, but for
-    /// those that were damaged.
+    /// Behind it. A file that the newest checkpoint still names as before has the bytes that it
+    /// had, but for those that were damaged.
     pub(crate) fn check_own_write(&mut self, who: usize, before: Option<Kept>) {
         let Some(before) = before else { return };
         let Some(manifest) = self.newest_manifest(who) else { return };

@@ -48,7 +48,8 @@ fn run_clean(seeds: &[u64]) {
     for &seed in seeds {
         let verdict = run(seed, None, Mode::Hash);
         assert!(verdict.failures.is_empty(), "seed {seed}: {:?}", verdict.failures);
-        // A story is over after so many operations, or where turns are slow after three times its time.
+        // A story is over after so many operations, or where turns are slow after three times its
+        // time.
         let told = verdict.operations >= sim::run::OPERATIONS || verdict.simulated >= 3 * Plan::new(seed).until;
         assert!(verdict.simulated >= 30_000_000 && told, "seed {seed}: {} operations", verdict.operations);
     }

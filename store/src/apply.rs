@@ -37,8 +37,8 @@ pub struct Position {
 #[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug)]
 pub enum Outcome {
-    /// The value of this record is needed and not in memory. Nothing was changed. Call again for the
-    /// same entry with the whole record's bytes; more may be asked for, one after another.
+    /// The value of this record is needed and not in memory. Nothing was changed. Call again for
+    /// the same entry with the whole record's bytes; more may be asked for, one after another.
     Park(Handle),
     /// It is applied.
     Done(Applied),
@@ -89,7 +89,8 @@ pub enum LeaseChange {
     },
 }
 
-/// The entry cannot be understood or a record is not what it must be: the member stops, it never skips.
+/// The entry cannot be understood or a record is not what it must be: the member stops, it never
+/// skips.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Halt {
     /// Index of the entry.
@@ -180,8 +181,8 @@ impl Store {
     /// Applies the next entry. `fetched`: the record asked for by the last [`Outcome::Park`].
     ///
     /// # Errors
-    /// The entry cannot be understood, or the fetched record is not the one that it must be. The member
-    /// must stop.
+    /// The entry cannot be understood, or the fetched record is not the one that it must be. The
+    /// member must stop.
     ///
     /// # Panics
     /// If `at` is not the next index, or `fetched` was not asked for.
@@ -200,8 +201,8 @@ impl Store {
         })
     }
 
-    /// As [`Store::apply`] when nobody asks or watches: the state becomes the same, and nothing is said
-    /// of it. Some: the record that is needed, as in [`Outcome::Park`].
+    /// As [`Store::apply`] when nobody asks or watches: the state becomes the same, and nothing is
+    /// said of it. Some: the record that is needed, as in [`Outcome::Park`].
     ///
     /// # Errors
     /// As [`Store::apply`].
@@ -317,7 +318,8 @@ impl Store {
         }
     }
 
-    /// The founding is named once: later names of leaders that had not applied the first one say nothing.
+    /// The founding is named once: later names of leaders that had not applied the first one say
+    /// nothing.
     fn set_cluster_version(&mut self, version: &str, founding: u64) {
         self.digest.effect(Effect::ClusterVersion);
         self.digest.bytes(version.as_bytes());
@@ -713,8 +715,8 @@ impl Store {
         Reply::Delete { deleted: found.len() as i64, prevs: if prev_kv { found } else { Vec::new() } }
     }
 
-    /// What an event shows as the version before: the one before its whole revision, as in etcd, and
-    /// not one that the same transaction wrote.
+    /// What an event shows as the version before: the one before its whole revision, as in etcd,
+    /// and not one that the same transaction wrote.
     fn shown_before(&self, key: &[u8], before: &Item, main: i64) -> Option<Located> {
         if before.modified < main {
             return Some(before.at.clone());

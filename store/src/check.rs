@@ -47,7 +47,8 @@ pub fn check_delete(delete: &DeleteRangeRequest<'_>) -> Result<(), Error> {
 /// `max_ops` is the member's flag; apply passes `i64::MAX`.
 ///
 /// # Errors
-/// The error of its first operation that is wrong; [`Error::TooManyOps`], or [`Error::DuplicateKey`].
+/// The error of its first operation that is wrong; [`Error::TooManyOps`], or
+/// [`Error::DuplicateKey`].
 pub fn check_txn(txn: &TxnRequest<'_>, max_ops: i64) -> Result<(), Error> {
     check_ops(txn, max_ops)?;
     intervals(&txn.success)?;

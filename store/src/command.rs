@@ -583,7 +583,8 @@ pub fn encode_member_attr(member: u64, name: &str, client_urls: &[String]) -> By
     })
 }
 
-/// Body of an entry that sets the version of the cluster, such as `3.7.0`, and names its founding (0: it does not).
+/// Body of an entry that sets the version of the cluster, such as `3.7.0`, and names its founding
+/// (0: it does not).
 pub fn encode_cluster_version(version: &str, founding: u64) -> Bytes {
     body_of(field::CLUSTER_VERSION, |out| {
         write_bytes(out, 1, version.as_bytes());

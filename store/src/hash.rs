@@ -161,7 +161,8 @@ impl KeepSet {
 
     fn visit(&mut self, entry: &Entry) {
         // etcd looks at the first generation whose tombstone is not before the revision: with a
-        // tombstone right at it the key counts as gone, even if it came back in the same transaction
+        // tombstone right at it the key counts as gone, even if it came back in the same
+        // transaction
         let gone = entry.versions().any(|v| v.is_tombstone() && v.main == self.revision);
         // a compaction counts such a tombstone among what it keeps
         self.any |= gone && self.compaction;

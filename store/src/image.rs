@@ -8,9 +8,9 @@
 //! crc32c of everything behind it  u32 | length of the payload  u32 | keys in it  u32 | payload
 //! ```
 //!
-//! A payload is, for each key: length and bytes of the key, number of versions, and for each version
-//! main, sub, create, version, lease, segment, offset, length as varints. The last block holds
-//! `u32::MAX` keys and the number of all keys, so a file that is cut short is noticed.
+//! A payload is, for each key: length and bytes of the key, number of versions, and for each
+//! version main, sub, create, version, lease, segment, offset, length as varints. The last block
+//! holds `u32::MAX` keys and the number of all keys, so a file that is cut short is noticed.
 
 use crate::apply::Position;
 use crate::auth::{Role, User, decode_role, decode_user, encode_role, encode_user};
@@ -30,9 +30,9 @@ use crate::tree::common_prefix;
 use crate::{AlarmMember, Handle, Key, KeyRange, Member};
 
 const MAGIC: &[u8; 7] = b"kvstate";
-/// Format level of heads and rows. Higher than ours is refused. Level 2 knows users and roles, level 3 the
-/// founding; a level is written only where there is something of its kind, so that the version before can
-/// read everything else.
+/// Format level of heads and rows. Higher than ours is refused. Level 2 knows users and roles,
+/// level 3 the founding; a level is written only where there is something of its kind, so that the
+/// version before can read everything else.
 pub const FORMAT: u8 = 3;
 const FORMAT_WITHOUT_FOUNDING: u8 = 2;
 const FORMAT_WITHOUT_AUTH: u8 = 1;
@@ -80,11 +80,11 @@ pub struct ImageHead {
     pub users: Vec<User>,
     /// By name, ascending.
     pub roles: Vec<Role>,
-    /// Every segment that holds records of the image, ascending. Only the last is open; bytes of its
-    /// file behind `end` are not part of the image.
+    /// Every segment that holds records of the image, ascending. Only the last is open; bytes of
+    /// its file behind `end` are not part of the image.
     pub segments: Vec<SegmentUse>,
-    /// The tables (leases, members, removed, alarms, users, roles) lie elsewhere and are empty here: how many rows
-    /// each must have. None: they are here.
+    /// The tables (leases, members, removed, alarms, users, roles) lie elsewhere and are empty
+    /// here: how many rows each must have. None: they are here.
     pub elsewhere: Option<TableCounts>,
 }
 

@@ -225,7 +225,8 @@ impl Import {
         orphans.into_iter().collect()
     }
 
-    /// The digest takes in everything, so that members restored from different files are told apart.
+    /// The digest takes in everything, so that members restored from different files are told
+    /// apart.
     fn take_tables(&mut self, tables: Tables, leases: Vec<LeaseHead>) {
         let store = &mut self.store;
         store.digest.effect(Effect::Compact);

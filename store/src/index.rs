@@ -149,7 +149,8 @@ impl Entry {
         }
     }
 
-    /// Drops the `most` oldest, but never the latest, and tells `freed` of each and of the key's length.
+    /// Drops the `most` oldest, but never the latest, and tells `freed` of each and of the key's
+    /// length.
     fn drop_oldest(&mut self, most: usize, mut freed: impl FnMut(Version, usize)) {
         let Some(older) = &mut self.older else { return };
         let Older { key_len, versions } = &mut **older;
@@ -171,8 +172,8 @@ struct Slab {
     free: Vec<u32>,
 }
 
-/// Entries of a block: a little less than 16 KiB of them, so that with what an allocator may add for
-/// itself or for alignment a block still fits its class of that size.
+/// Entries of a block: a little less than 16 KiB of them, so that with what an allocator may add
+/// for itself or for alignment a block still fits its class of that size.
 const BLOCK: usize = (16 << 10) / size_of::<Option<Entry>>() - 1;
 const _: () = assert!(BLOCK * size_of::<Option<Entry>>() + 15 <= 16 << 10);
 
@@ -216,7 +217,8 @@ impl Slab {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Found(u32);
 
-/// Gives back the room of a queue that was long and is short now, seldom enough that it costs nothing.
+/// Gives back the room of a queue that was long and is short now, seldom enough that it costs
+/// nothing.
 fn give_back<T>(queue: &mut VecDeque<T>) {
     const KEPT: usize = 1024;
     if queue.capacity() > KEPT && queue.len() < queue.capacity() / 8 {
@@ -349,8 +351,9 @@ impl Keys {
         true
     }
 
-    /// Takes in all versions of the next key of an image, oldest first. Keys come in order; `shared`:
-    /// bytes that this one has in common with the one before. [`Keys::loaded`] must follow the last.
+    /// Takes in all versions of the next key of an image, oldest first. Keys come in order;
+    /// `shared`: bytes that this one has in common with the one before. [`Keys::loaded`] must
+    /// follow the last.
     ///
     /// # Panics
     /// If there is no version.
@@ -377,8 +380,8 @@ impl Keys {
         self.tombstones.make_contiguous().sort_unstable();
     }
 
-    /// Visits one entry that may hold versions dead at `level` and drops them; `freed` hears of each.
-    /// False: nothing is dead at `level` any more.
+    /// Visits one entry that may hold versions dead at `level` and drops them; `freed` hears of
+    /// each. False: nothing is dead at `level` any more.
     pub(crate) fn sweep_one(&mut self, level: i64, freed: &mut impl FnMut(Handle)) -> bool {
         if self.superseded.front().is_some_and(|(main, _)| *main <= level) {
             let (_, number) = self.superseded.pop_front().expect("looked at just now");

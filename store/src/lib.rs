@@ -2,8 +2,9 @@
 //! after a given log entry.
 //!
 //! For `node`, which feeds committed entries in ([`Store::apply`], [`Store::apply_conf`]) and takes
-//! answers, events, walks ([`Store::walk`]), unwritten records ([`Store::unwritten`]) and checkpoint
-//! images ([`Store::image`]) out; and for `disk`, which reads [`record`]s and [`image`]s back.
+//! answers, events, walks ([`Store::walk`]), unwritten records ([`Store::unwritten`]) and
+//! checkpoint images ([`Store::image`]) out; and for `disk`, which reads [`record`]s and [`image`]s
+//! back.
 //!
 //! Apply is a function of (state, entry) alone. This crate refuses everything else: no clock
 //! (time is the stamp in the entry), no file, no socket, no thread, no lock, no randomness, no
@@ -12,10 +13,10 @@
 //! never by reading records; when *state* depends on a value that is only in a file, apply parks
 //! before the entry ([`Outcome::Park`]) with nothing changed.
 //!
-//! A reader starts at `types`, then `apply` and `txn` (how an entry changes the state),
-//! [`auth`] (who may), `index` and `compact` (which versions exist), `tail` (where records go), `reclaim` (how
-//! their space comes back), `walk` and [`order`] (how ranges are read), [`image`] (how the state
-//! is written and loaded).
+//! A reader starts at `types`, then `apply` and `txn` (how an entry changes the state), [`auth`]
+//! (who may), `index` and `compact` (which versions exist), `tail` (where records go), `reclaim`
+//! (how their space comes back), `walk` and [`order`] (how ranges are read), [`image`] (how the
+//! state is written and loaded).
 
 #![warn(missing_docs, unreachable_pub, clippy::missing_errors_doc)]
 

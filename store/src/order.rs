@@ -1,4 +1,5 @@
-//! The orders a range can be answered in, and where the limit cuts: etcd's rules, its trap included.
+//! The orders a range can be answered in, and where the limit cuts: etcd's rules, its trap
+//! included.
 //!
 //! The trap: order NONE with a target other than KEY sorts ascending by that target, but a limit
 //! first takes the limit + 1 lowest *keys*. Every other sorted query looks at all keys, sorts, and
@@ -50,8 +51,8 @@ pub fn needs_sort(query: &Query) -> bool {
     query.needs_sort()
 }
 
-/// Sorts the items of a whole walk and cuts at the limit. `value` gives the bytes of an item's value
-/// and is called only for target VALUE. Ties stay in key order, also descending.
+/// Sorts the items of a whole walk and cuts at the limit. `value` gives the bytes of an item's
+/// value and is called only for target VALUE. Ties stay in key order, also descending.
 pub fn finish(query: &Query, items: Vec<Item>, value: impl Fn(&Item) -> Bytes) -> (Vec<Item>, bool) {
     let descend = query.order == SortOrder::Descend;
     let mut items = match query.target {

@@ -1,8 +1,9 @@
 //! A version of a key in 24 bytes.
 //!
-//! Most versions need few of the bits that a [`Version`] has room for: a key was written once, or has
-//! no lease, or its change was the first of its transaction. Each such shape is a form of its own; a
-//! version that fits none of them lies in a box. Every form gives back exactly what was put in.
+//! Most versions need few of the bits that a [`Version`] has room for: a key was written once, or
+//! has no lease, or its change was the first of its transaction. Each such shape is a form of its
+//! own; a version that fits none of them lies in a box. Every form gives back exactly what was put
+//! in.
 
 use crate::Handle;
 use crate::index::Version;

@@ -9,7 +9,8 @@ use std::ops::Bound;
 pub(crate) type Bounds<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
 
 impl KeyRange {
-    /// etcd's rules: no end = the single key; end `\0` = every key from `key` on; else `[key, range_end)`.
+    /// etcd's rules: no end = the single key; end `\0` = every key from `key` on; else
+    /// `[key, range_end)`.
     pub fn new(key: &[u8], range_end: &[u8]) -> KeyRange {
         let end = match range_end {
             b"" => None,

@@ -2,15 +2,16 @@
 //! records that the index still keeps.
 //!
 //! 1. [`Store::choose_run`] picks neighbours that are sealed and written.
-//! 2. [`Store::begin_run`] holds them. Their records are read in order. [`Store::mark`] says of each whether it is kept; whoever reads
-//!    copies those, unchanged, one behind the other, into the new file.
-//! 3. [`Store::begin_moves`] makes the new segment known, [`Store::move_records`] turns the handles in
-//!    slices, [`Store::end_moves`] forgets the old segments. No image may begin in between: it would
-//!    name both.
+//! 2. [`Store::begin_run`] holds them. Their records are read in order. [`Store::mark`] says of
+//!    each whether it is kept; whoever reads copies those, unchanged, one behind the other, into
+//!    the new file.
+//! 3. [`Store::begin_moves`] makes the new segment known, [`Store::move_records`] turns the handles
+//!    in slices, [`Store::end_moves`] forgets the old segments. No image may begin in between: it
+//!    would name both.
 //!
 //! What is kept is what the index keeps, so a pin holds records here as it does in the sweep. A
-//! handle is turned only if it still is the old one. The old files stay as long as a kept checkpoint
-//! names them.
+//! handle is turned only if it still is the old one. The old files stay as long as a kept
+//! checkpoint names them.
 
 use crate::index::Found;
 use crate::record::{self, Damage};
@@ -83,12 +84,12 @@ impl Moves {
 }
 
 impl Store {
-    /// The run whose rewriting brings most for what it costs, if any is worth it: at least half of it
-    /// is dead, or it is many small files, or a fifth of it is dead while all that is dead comes to
-    /// more than a quarter of what lives and one segment. None of `spared` is in it.
+    /// The run whose rewriting brings most for what it costs, if any is worth it: at least half of
+    /// it is dead, or it is many small files, or a fifth of it is dead while all that is dead comes
+    /// to more than a quarter of what lives and one segment. None of `spared` is in it.
     ///
-    /// `below`: the new file gets a lower id. With the id of the segment that was open at the newest
-    /// checkpoint, files begun since are told apart from files rewritten since.
+    /// `below`: the new file gets a lower id. With the id of the segment that was open at the
+    /// newest checkpoint, files begun since are told apart from files rewritten since.
     pub fn choose_run(&self, spared: &BTreeSet<u32>, below: u32) -> Option<Run> {
         let room = u64::from(self.config.segment_bytes.max(FIRST_OFFSET) - FIRST_OFFSET);
         let segments: Vec<SegmentUse> = self.segments().copied().collect();
@@ -146,7 +147,8 @@ impl Store {
         self.tail.segments().map(dead_bytes).sum()
     }
 
-    /// The run is about to be read: its segments stay until [`Store::end_moves`] or [`Store::leave_run`].
+    /// The run is about to be read: its segments stay until [`Store::end_moves`] or
+    /// [`Store::leave_run`].
     pub fn begin_run(&mut self, run: Run) -> Moves {
         // The new one too: before its first handle is turned nothing in it lives.
         self.tail.hold([run.ids(), vec![run.output]].concat());
@@ -158,7 +160,8 @@ impl Store {
         self.tail.hold(Vec::new());
     }
 
-    /// Whether the record `whole` at `handle` is kept. If it is, it is the next one in the new file.
+    /// Whether the record `whole` at `handle` is kept. If it is, it is the next one in the new
+    /// file.
     ///
     /// # Errors
     /// It is not a whole record, or not what its handle says.
@@ -174,8 +177,8 @@ impl Store {
         Ok(true)
     }
 
-    /// Every record of the run was marked: bytes of those that the index keeps and the files did not
-    /// show. Not 0: the index or the files are damaged, and the run stays as it is.
+    /// Every record of the run was marked: bytes of those that the index keeps and the files did
+    /// not show. Not 0: the index or the files are damaged, and the run stays as it is.
     pub fn unseen(&self, moves: &Moves) -> u64 {
         let ids = moves.run.ids();
         let live: u64 = self.segments().filter(|segment| ids.contains(&segment.id)).map(|segment| segment.live).sum();
@@ -257,7 +260,8 @@ impl Worth {
         self.live + self.dead
     }
 
-    /// What comes back, beside what is read and written for it. Of equals the longer one: fewer files.
+    /// What comes back, beside what is read and written for it. Of equals the longer one: fewer
+    /// files.
     fn beats(&self, other: &Worth) -> bool {
         let gain = |worth: &Worth| u128::from(worth.dead) + u128::from(FIRST_OFFSET) * (worth.count as u128 - 1);
         let cost = |worth: &Worth| u128::from(worth.size() + worth.live) + 1;

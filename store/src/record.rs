@@ -142,8 +142,8 @@ pub fn whole_len(header: &[u8]) -> Result<usize, Damage> {
     Ok(HEADER + u32_at(header, 4) as usize)
 }
 
-/// Whether a header may be one of a whole record with a main revision in `first..=last`: cheap, to look for
-/// the next whole record behind a damaged one.
+/// Whether a header may be one of a whole record with a main revision in `first..=last`: cheap, to
+/// look for the next whole record behind a damaged one.
 pub fn looks_whole(header: &[u8], first: i64, last: i64) -> bool {
     let main = u64::from(u32_at(header, 8)) | u64::from(u32_at(header, 12)) << 32;
     u32_at(header, 20) & !TOMBSTONE == 0 && i64::try_from(main).is_ok_and(|main| (first..=last).contains(&main))
@@ -185,8 +185,8 @@ pub fn open(record: &Bytes) -> Result<Record, Damage> {
 /// The least that a [`filler`] takes. A record with a key is longer.
 const FILLER_LEAST: usize = HEADER + 2;
 
-/// A record of `len` bytes that says nothing: it stands where a record was that nobody needs and nobody
-/// has any more. To a reader that does not know fillers it is a delete of the empty key.
+/// A record of `len` bytes that says nothing: it stands where a record was that nobody needs and
+/// nobody has any more. To a reader that does not know fillers it is a delete of the empty key.
 ///
 /// # Panics
 /// If no record is as short or as long as that.

@@ -1,5 +1,6 @@
-//! Clients' requests as the log carries them: borrowed decoding and canonical encoding. Decoding also
-//! says whether a request is *plain* (known fields alone, each once), so that its bytes can be spliced.
+//! Clients' requests as the log carries them: borrowed decoding and canonical encoding. Decoding
+//! also says whether a request is *plain* (known fields alone, each once), so that its bytes can be
+//! spliced.
 
 use crate::protobuf::{Fields, Malformed, Value, nested, write_bool, write_bytes, write_varint};
 use crate::{KeyRange, Query, SortOrder, SortTarget};
@@ -108,7 +109,8 @@ pub struct Compare<'a> {
     pub operand: Operand<'a>,
 }
 
-/// The number or value a compare asks about. One that does not fit the target counts as zero or empty.
+/// The number or value a compare asks about. One that does not fit the target counts as zero or
+/// empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Operand<'a> {
     /// Nothing given.
@@ -289,8 +291,8 @@ impl<'a> RangeRequest<'a> {
         write_varint(out, 13, self.max_create as u64);
     }
 
-    /// The query this request means. Sort options out of range count as none: [`crate::command::check_range`] refuses
-    /// them.
+    /// The query this request means. Sort options out of range count as none:
+    /// [`crate::command::check_range`] refuses them.
     pub fn query(&self) -> Query {
         Query {
             range: KeyRange::new(self.key, self.range_end),
@@ -322,8 +324,8 @@ impl<'a> TxnRequest<'a> {
     /// Reads the message. Unknown fields are ignored.
     ///
     /// # Errors
-    /// A field has another wire type than the message's, or the bytes are cut short. Transactions nest too
-    /// deep.
+    /// A field has another wire type than the message's, or the bytes are cut short. Transactions
+    /// nest too deep.
     pub fn decode(bytes: &'a [u8]) -> Result<TxnRequest<'a>, Malformed> {
         Self::read(bytes, 0).map(|(request, _)| request)
     }

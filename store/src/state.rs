@@ -236,8 +236,8 @@ impl Store {
         Some(self.item(key, &version))
     }
 
-    /// Where the version of a key just before main revision `main` lies: what `prev_kv` of an event shows.
-    /// None if the key did not exist then, or that version is compacted.
+    /// Where the version of a key just before main revision `main` lies: what `prev_kv` of an event
+    /// shows. None if the key did not exist then, or that version is compacted.
     pub fn version_before(&self, key: &[u8], main: i64) -> Option<Located> {
         let entry = self.keys.get(key)?;
         let dead = crate::compact::dead_versions(entry, self.compacted);

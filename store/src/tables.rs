@@ -1,9 +1,10 @@
 //! The tables of an image that grow with the state, apart from its head: leases, members, removed
-//! ids, alarms, users, roles. A head goes through the network in one piece; these are written in bounded blocks
-//! to a file of their own.
+//! ids, alarms, users, roles. A head goes through the network in one piece; these are written in
+//! bounded blocks to a file of their own.
 //!
 //! A block is whole rows, each a field of the head's message: 2 a lease, 3 a member, 6 a removed
-//! id, 7 an alarm, 12 a user, 13 a role. The head says how many of each there are, so a block that is left out is noticed.
+//! id, 7 an alarm, 12 a user, 13 a role. The head says how many of each there are, so a block that
+//! is left out is noticed.
 
 use crate::auth::{Role, User, decode_role, decode_user, encode_role, encode_user};
 use crate::command::{decode_member, encode_member};

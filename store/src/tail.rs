@@ -74,8 +74,8 @@ pub(crate) struct Tail {
     /// Segments with something to write: records, or a seal.
     unwritten: BTreeMap<u32, Unwritten>,
     bytes: u64,
-    /// Ids of segments that are gone. Whoever still has a handle there must not find another record,
-    /// so none is given again in this life.
+    /// Ids of segments that are gone. Whoever still has a handle there must not find another
+    /// record, so none is given again in this life.
     spent: BTreeSet<u32>,
     /// A run that is being rewritten: its segments stay, even if nothing in them lives any more.
     held: Vec<u32>,
@@ -90,7 +90,8 @@ impl Tail {
         Tail::restore([empty_segment(1)]).expect("one open segment")
     }
 
-    /// Continues behind the segments of an image. None unless they are ascending and only the last is open.
+    /// Continues behind the segments of an image. None unless they are ascending and only the last
+    /// is open.
     pub(crate) fn restore(segments: impl IntoIterator<Item = SegmentUse>) -> Option<Tail> {
         let (unwritten, spent) = (BTreeMap::new(), BTreeSet::new());
         let mut tail = Tail { segments: BTreeMap::new(), unwritten, bytes: 0, spent, held: Vec::new() };

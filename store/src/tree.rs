@@ -1,16 +1,17 @@
 //! An ordered map from keys to entry numbers that is small and can count.
 //!
-//! A B+tree whose leaves hold their keys front-coded: each record says how many bytes it shares with
-//! the key before it and gives the rest. Inner nodes keep, for each child, how many *live* keys lie
-//! below it, so that counting a range visits two paths, not the range. A record of a leaf is
+//! A B+tree whose leaves hold their keys front-coded: each record says how many bytes it shares
+//! with the key before it and gives the rest. Inner nodes keep, for each child, how many *live*
+//! keys lie below it, so that counting a range visits two paths, not the range. A record of a leaf
+//! is
 //!
 //! ```text
 //! shared bytes  varint | bytes that follow  varint | those bytes | number << 1 | live  u32
 //! ```
 //!
-//! `shared` is exactly the length of the longest common prefix with the key before; 0 for the first.
-//! Front-coding in blocks: Witten, Moffat, Bell, "Managing Gigabytes", ch. 4; counted B+trees: Knuth,
-//! "The Art of Computer Programming" 3, 6.2.3.
+//! `shared` is exactly the length of the longest common prefix with the key before; 0 for the
+//! first. Front-coding in blocks: Witten, Moffat, Bell, "Managing Gigabytes", ch. 4; counted
+//! B+trees: Knuth, "The Art of Computer Programming" 3, 6.2.3.
 
 use std::cmp::Ordering;
 use std::ops::Bound;
@@ -118,8 +119,8 @@ impl Tree {
         self.grow(split);
     }
 
-    /// As [`Tree::insert`] for a key above all that are there: `shared` is the length of what it has in
-    /// common with the last of them, and nothing is searched.
+    /// As [`Tree::insert`] for a key above all that are there: `shared` is the length of what it
+    /// has in common with the last of them, and nothing is searched.
     pub(crate) fn append(&mut self, key: &[u8], shared: usize, number: u32, live: bool) {
         self.len += 1;
         self.live += u64::from(live);
@@ -378,7 +379,8 @@ impl Leaf {
             let (shared, len, behind) = head(left);
             let at = self.records.len() - left.len();
             match shared.cmp(&common) {
-                // It differs from the one before only behind where that already differed from `key`.
+                // It differs from the one before only behind where that already differed from
+                // `key`.
                 Ordering::Greater => {}
                 // It left the common prefix upwards.
                 Ordering::Less => return Spot { at, found: false, common },

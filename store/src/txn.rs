@@ -1,6 +1,6 @@
 //! Transactions. Three steps, of which only the last changes anything: choose the path (every
-//! compare, nested ones too, is asked about the state before), check what the operations on the path
-//! rely on, execute them in order.
+//! compare, nested ones too, is asked about the state before), check what the operations on the
+//! path rely on, execute them in order.
 
 use crate::apply::{Batch, Kept, Stop, value_in};
 use crate::command::{self, Compare, DeleteRangeRequest, Operand, PutRequest, RangeRequest, RequestOp, TxnRequest};
@@ -51,8 +51,8 @@ impl Store {
         Ok(self.run(path, batch))
     }
 
-    /// A transaction of ranges alone ([`TxnRequest::is_read_only`]), outside the log. `body`: as for the log
-    /// ([`command::encode_txn`]). `fetched`: whole records asked for before, by handle.
+    /// A transaction of ranges alone ([`TxnRequest::is_read_only`]), outside the log. `body`: as
+    /// for the log ([`command::encode_txn`]). `fetched`: whole records asked for before, by handle.
     ///
     /// # Errors
     /// `body` is no entry with a transaction.
@@ -115,8 +115,9 @@ impl Store {
         Ok(Path { succeeded, steps })
     }
 
-    /// `gone`: what the operations before delete. A put with ignore flags behind such a delete passes
-    /// etcd's duplicate-key rule in one case (an end of `\0`), and there is nothing left to take over.
+    /// `gone`: what the operations before delete. A put with ignore flags behind such a delete
+    /// passes etcd's duplicate-key rule in one case (an end of `\0`), and there is nothing left to
+    /// take over.
     fn check_path(&self, path: &mut Path<'_, '_>, gone: &mut Vec<KeyRange>, values: Values<'_>) -> Result<(), Stop> {
         for step in &mut path.steps {
             match step {

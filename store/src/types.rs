@@ -31,7 +31,8 @@ pub struct Handle {
 pub struct Located {
     /// Where it lies.
     pub handle: Handle,
-    /// Of the record. A reader compares it: an installed snapshot may have put another record there.
+    /// Of the record. A reader compares it: an installed snapshot may have put another record
+    /// there.
     pub rev: Rev,
     /// The whole record (header and body) when it is still in memory.
     pub bytes: Option<Bytes>,
@@ -144,8 +145,8 @@ impl Query {
 pub enum Error {
     /// A key of no bytes.
     EmptyKey,
-    /// A write keeps the value or the lease of a key that is not there, or an operation of a transaction is
-    /// none.
+    /// A write keeps the value or the lease of a key that is not there, or an operation of a
+    /// transaction is none.
     KeyNotFound,
     /// A write gives a value and keeps the one that is there.
     ValueProvided,
@@ -259,7 +260,8 @@ pub enum Reply {
         /// One for each member and kind.
         alarms: Vec<AlarmMember>,
     },
-    /// A user has logged in. The edge makes the token: a simple one names the entry, a signed one the revision.
+    /// A user has logged in. The edge makes the token: a simple one names the entry, a signed one
+    /// the revision.
     LoggedIn {
         /// Of the entry.
         index: u64,

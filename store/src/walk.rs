@@ -151,8 +151,8 @@ impl Store {
         Ok(walk)
     }
 
-    /// Looks at up to `most` keys more and hands out those that belong to the answer. Goes on to the
-    /// end of the range, behind the limit too: the count needs it.
+    /// Looks at up to `most` keys more and hands out those that belong to the answer. Goes on to
+    /// the end of the range, behind the limit too: the count needs it.
     pub fn advance(&self, walk: &mut Walk, most: usize) -> Slice {
         let mut items = Vec::new();
         let strip_lease = walk.query.keys_only && walk.query.target != crate::SortTarget::Value;
@@ -166,8 +166,8 @@ impl Store {
         Slice { items, finished }
     }
 
-    /// As [`Store::advance`], but hands out where the records lie and nothing else. For walks in key
-    /// order that show values.
+    /// As [`Store::advance`], but hands out where the records lie and nothing else. For walks in
+    /// key order that show values.
     pub fn advance_records(&self, walk: &mut Walk, most: usize) -> Records {
         assert!(walk.query.shows_records(), "only whole records in key order need no keys");
         let mut records = Vec::new();

@@ -63,8 +63,8 @@ pub enum Join {
         /// May be empty.
         missed: Vec<Arc<RevisionEvents>>,
     },
-    /// Too far back for the ring: read history up to near the newest revision, then ask again. No watch can
-    /// join below revision `ring`, now and later.
+    /// Too far back for the ring: read history up to near the newest revision, then ask again. No
+    /// watch can join below revision `ring`, now and later.
     Behind {
         /// The oldest revision that the ring of events has whole.
         ring: i64,

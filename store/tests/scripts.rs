@@ -1,6 +1,6 @@
 //! Golden scripts: the readable specification of the store. Each block of `tests/scripts/*.txt` is
-//! commands, `---`, and what they print. Run with `REWRITE_SCRIPTS=1` to write the output anew; read the
-//! diff and commit only what you understand.
+//! commands, `---`, and what they print. Run with `REWRITE_SCRIPTS=1` to write the output anew;
+//! read the diff and commit only what you understand.
 //!
 //! ```text
 //! put KEY VALUE [lease=N] [prev] [ignore_value] [ignore_lease]

@@ -62,7 +62,8 @@ struct Disk {
     space: Option<u64>,
     /// Reads that fail next.
     unread: usize,
-    /// Pages that the disk cannot read: file and number. Writing one makes it readable, as a drive does.
+    /// Pages that the disk cannot read: file and number. Writing one makes it readable, as a drive
+    /// does.
     bad: BTreeSet<(usize, usize)>,
     /// Pages that it cannot write either.
     stuck: BTreeSet<(usize, usize)>,
@@ -205,7 +206,8 @@ impl MemFiles {
         MemFiles(Arc::new(Mutex::new(disk)))
     }
 
-    /// The disk after a crash behind the first `calls` calls. Only for a disk whose history began empty.
+    /// The disk after a crash behind the first `calls` calls. Only for a disk whose history began
+    /// empty.
     pub fn crash(&self, calls: usize, kept: Kept) -> MemFiles {
         let disk = self.lock();
         let mut durable = Durable { names: BTreeMap::new(), nodes: vec![Vec::new(); disk.nodes.len()] };

@@ -36,8 +36,8 @@ pub fn files(folder: impl AsRef<Path>) -> Vec<PathBuf> {
     paths
 }
 
-/// Plays every script of `folder`. `play` makes the whole text anew, mostly with [`lines`]. `ONLY=word`
-/// plays those with that word in their names.
+/// Plays every script of `folder`. `play` makes the whole text anew, mostly with [`lines`].
+/// `ONLY=word` plays those with that word in their names.
 ///
 /// # Panics
 /// If a file tells another story, with the first place where it does.
@@ -91,8 +91,8 @@ pub fn steps(text: &str) -> Vec<Step> {
     steps
 }
 
-/// A script with the outcomes that `command` gives: as many lines as it has, or none. Empty lines of
-/// an outcome are left out.
+/// A script with the outcomes that `command` gives: as many lines as it has, or none. Empty lines
+/// of an outcome are left out.
 pub fn lines(text: &str, mut command: impl FnMut(&str) -> String) -> String {
     let mut played = String::new();
     for step in steps(text) {

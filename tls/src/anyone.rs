@@ -6,8 +6,8 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 use std::sync::Arc;
 
-/// Believes that anyone is who they say; only that they hold the key of the certificate they show is
-/// checked.
+/// Believes that anyone is who they say; only that they hold the key of the certificate they show
+/// is checked.
 #[derive(Debug)]
 pub struct Anyone(pub Arc<CryptoProvider>);
 

@@ -71,8 +71,8 @@ pub fn is_valid_for(certificate: &CertificateDer<'_>, host: &str) -> bool {
     }
 }
 
-/// The serials of a revocation list, DER or any number of PEM blocks, as in [`Facts::serial`]. Who signed it
-/// and how old it is does not matter, as with etcd.
+/// The serials of a revocation list, DER or any number of PEM blocks, as in [`Facts::serial`]. Who
+/// signed it and how old it is does not matter, as with etcd.
 ///
 /// # Errors
 /// It is no revocation list.

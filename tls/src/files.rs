@@ -56,8 +56,8 @@ pub fn roots(certificates: &[CertificateDer<'static>]) -> Result<RootCertStore, 
     Ok(roots)
 }
 
-/// Whom the system trusts: the file that `SSL_CERT_FILE` names, or the first of the usual places. None: there
-/// is no such file.
+/// Whom the system trusts: the file that `SSL_CERT_FILE` names, or the first of the usual places.
+/// None: there is no such file.
 pub fn system_roots() -> Option<RootCertStore> {
     let named = std::env::var("SSL_CERT_FILE").ok();
     let mut places = named.iter().map(String::as_str).chain(SYSTEM);

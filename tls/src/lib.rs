@@ -1,8 +1,8 @@
-//! What client and server share of TLS: the algorithms, certificates and keys out of files, whom the
-//! system trusts, and what a certificate says.
+//! What client and server share of TLS: the algorithms, certificates and keys out of files, whom
+//! the system trusts, and what a certificate says.
 //!
-//! For `server` and `client`, which make their configurations of rustls with it. It opens no socket and
-//! reads a file only when it is told to. rustls's default for the process is never used.
+//! For `server` and `client`, which make their configurations of rustls with it. It opens no socket
+//! and reads a file only when it is told to. rustls's default for the process is never used.
 
 mod anyone;
 mod facts;

@@ -1,5 +1,5 @@
-//! Certificates and keys as operators have them: each kind shakes hands. The files were made by openssl for
-//! these tests alone, and are valid for a hundred years.
+//! Certificates and keys as operators have them: each kind shakes hands. The files were made by
+//! openssl for these tests alone, and are valid for a hundred years.
 
 use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! `kvorum utl cut-tail`: the operator's word for a lone member that does not start on the end of its
-//! log. Without `--yes` it only shows what would be cut.
+//! `kvorum utl cut-tail`: the operator's word for a lone member that does not start on the end of
+//! its log. Without `--yes` it only shows what would be cut.
 
 use crate::call::{Call, Failure};
 use crate::directory::New;

@@ -1,4 +1,5 @@
-//! `hashkv`: etcd's hash over the history of keys, of a bbolt file or of a data directory of kvorum.
+//! `hashkv`: etcd's hash over the history of keys, of a bbolt file or of a data directory of
+//! kvorum.
 
 use crate::call::{Call, Failure};
 use crate::etcd;

@@ -1,4 +1,5 @@
-//! Who the members of a restored cluster are, read from the flags; the checks are `disk::urls` and `disk::founding`.
+//! Who the members of a restored cluster are, read from the flags; the checks are `disk::urls` and
+//! `disk::founding`.
 
 use crate::call::Failure;
 use disk::founding::{self, Founding};

@@ -13,8 +13,8 @@ const STEPS: [&str; 11] =
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Run this check alone (may be repeated): format, clippy, doc, test, sim, planted, differ, kill-loop,
-    /// clients, stock, bench.
+    /// Run this check alone (may be repeated): format, clippy, doc, test, sim, planted, differ,
+    /// kill-loop, clients, stock, bench.
     #[arg(long, value_name = "CHECK")]
     only: Vec<String>,
     /// Seeds of the simulator.
@@ -67,13 +67,15 @@ async fn run(step: &str, args: &Args) -> Result<()> {
     }
 }
 
-/// Every link in a comment leads somewhere, in private items too: they are what a reader of the tree opens.
+/// Every link in a comment leads somewhere, in private items too: they are what a reader of the
+/// tree opens.
 fn doc() -> Result<()> {
     let words = ["doc", "--workspace", "--no-deps", "--document-private-items"];
     cargo_with(&words, &[("RUSTDOCFLAGS", "-D warnings".as_ref())])
 }
 
-/// The tests that compare with the stock tools and with a real etcd, which `cargo test` alone skips.
+/// The tests that compare with the stock tools and with a real etcd, which `cargo test` alone
+/// skips.
 fn stock() -> Result<()> {
     let etcd = crate::peers::program("etcd")?;
     let tools = etcd.parent().context("a folder of programs")?;

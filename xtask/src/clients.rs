@@ -66,7 +66,8 @@ async fn ready(members: &mut [Server]) -> Result<()> {
     Ok(())
 }
 
-/// All three clients at once; the leader is killed after a third of the time and comes back after another.
+/// All three clients at once; the leader is killed after a third of the time and comes back after
+/// another.
 async fn at_work(program: &Program, seconds: u64) -> Result<()> {
     let dir = tempfile::Builder::new().prefix("clients").tempdir()?;
     let mut members = server::cluster(program, 3, dir.path(), &[])?;

@@ -1,9 +1,10 @@
-//! How many lines of floors 0 to 2 the simulator reaches, measured; and what it does not reach, with
-//! the reason. Writes `docs/coverage.md`.
+//! How many lines of floors 0 to 2 the simulator reaches, measured; and what it does not reach,
+//! with the reason. Writes `docs/coverage.md`.
 //!
-//! The compiler counts (`-Cinstrument-coverage`), LLVM's own tools read the counts. They are looked for
-//! in the folder that `LLVM_TOOLS` names, in the toolchain (`rustup component add llvm-tools`), and in
-//! `PATH` under the number of the compiler's LLVM. Older ones cannot read what the compiler wrote.
+//! The compiler counts (`-Cinstrument-coverage`), LLVM's own tools read the counts. They are looked
+//! for in the folder that `LLVM_TOOLS` names, in the toolchain (`rustup component add llvm-tools`),
+//! and in `PATH` under the number of the compiler's LLVM. Older ones cannot read what the compiler
+//! wrote.
 
 mod lines;
 mod page;

@@ -1,9 +1,9 @@
 //! What is done to the workspace rather than by it: for whoever changes it, and
 //! for the machine that checks a change.
 //!
-//! `cargo xtask ci` runs every check in one go; the others are its parts: real
-//! peers are built (`peers`), kvorum is held against them (`differ`) and
-//! killed under load (`killloop`), its disks are damaged (`sweep`), and it is measured beside them (`bench`).
+//! `cargo xtask ci` runs every check in one go; the others are its parts: real peers are built
+//! (`peers`), kvorum is held against them (`differ`) and killed under load (`killloop`), its disks
+//! are damaged (`sweep`), and it is measured beside them (`bench`).
 //!
 //! It refuses: unit tests (they stand beside the code), and anything that talks
 //! to another machine, but for the package registries from which the peers are
@@ -44,7 +44,8 @@ enum Task {
     Differ(differ::Args),
     /// Kill members of a cluster under load, and look for what is lost.
     KillLoop(killloop::Args),
-    /// Damage a member's directory, or crash it behind each call of its disk, and judge from outside.
+    /// Damage a member's directory, or crash it behind each call of its disk, and judge from
+    /// outside.
     Sweep(sweep::Args),
     /// Stock clients at work while the leader is killed; a transcript of the stock etcdctl.
     Clients(clients::Args),
@@ -54,7 +55,8 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// Lines of floors 0 to 2 that the simulator reaches, and why it does not reach the others: docs/coverage.md.
+    /// Lines of floors 0 to 2 that the simulator reaches, and why it does not reach the others:
+    /// docs/coverage.md.
     Coverage(coverage::Args),
     /// kvorum and the real etcd under the same load, in turns: a table, JSON and a page.
     Bench(bench::Args),

@@ -17,14 +17,16 @@ struct File {
     module: Module,
     /// Modules inside of the file, from the file's own.
     inside: Module,
-    /// The `use` at hand hands on: what it names is looked for where it comes from, by whoever asks for it.
+    /// The `use` at hand hands on: what it names is looked for where it comes from, by whoever asks
+    /// for it.
     exporting: bool,
     named: Vec<Module>,
     imports: BTreeMap<String, Module>,
 }
 
 impl File {
-    /// A path as the file says it, from the root. None: it leads out of the crate, or to a local name.
+    /// A path as the file says it, from the root. None: it leads out of the crate, or to a local
+    /// name.
     fn absolute(&self, path: &[String]) -> Option<Module> {
         let here: Module = self.module.iter().chain(&self.inside).cloned().collect();
         let supers = path.iter().take_while(|word| *word == "super").count();
@@ -118,7 +120,8 @@ fn module_of(path: &Path) -> Module {
     words
 }
 
-/// The file in which a full path ends. What a file imports is looked for where it comes from. None: outside.
+/// The file in which a full path ends. What a file imports is looked for where it comes from. None:
+/// outside.
 fn home(files: &BTreeMap<Module, File>, path: &[String]) -> Option<Module> {
     let (mut at, mut rest, mut importer) = (Module::new(), path.to_vec(), None);
     for _ in 0..16 {

@@ -1,6 +1,6 @@
 //! What may only become better: the longest function of each crate, its public items without a
-//! comment, its errors that are texts alone. A bound that could be lower fails too, so that what was
-//! won stays won.
+//! comment, its errors that are texts alone. A bound that could be lower fails too, so that what
+//! was won stays won.
 
 use std::path::{Path, PathBuf};
 use syn::spanned::Spanned;
@@ -8,8 +8,8 @@ use syn::visit::{self, Visit};
 
 /// Lines of the longest function in product code, and public items there without a comment.
 ///
-/// The second number counts what is `pub` where it stands, whether or not another crate can reach it.
-/// Crates of [`DOCUMENTED`] have no such number: the compiler counts for them.
+/// The second number counts what is `pub` where it stands, whether or not another crate can reach
+/// it. Crates of [`DOCUMENTED`] have no such number: the compiler counts for them.
 const BOUNDS: [(&str, usize, usize); 17] = [
     ("bench", 78, 168),
     ("bolt", 28, 0),
@@ -30,10 +30,11 @@ const BOUNDS: [(&str, usize, usize); 17] = [
     ("xtask", 59, 220),
 ];
 
-/// Places of product code where an error is a text alone: `Result<_, String>`. A person is its only reader, and
-/// nothing branches on it. Crates that are not named have none.
+/// Places of product code where an error is a text alone: `Result<_, String>`. A person is its only
+/// reader, and nothing branches on it. Crates that are not named have none.
 const TEXTS: [(&str, usize); 7] = [
-    // What is wrong with a page; whoever calls adds its number and its offset (`bolt::Error`), or lists it.
+    // What is wrong with a page; whoever calls adds its number and its offset (`bolt::Error`), or
+    // lists it.
     ("bolt", 7),
     // Reasons, to which whoever calls adds the endpoint (`client::Error`).
     ("client", 7),

@@ -167,13 +167,15 @@ fn no_crate_or_module_without_an_owner() {
 const NODE_GROUND: [&str; 11] =
     ["config", "frame", "ground", "io", "jobs", "pace", "permit", "queue", "scan", "work", "writing"];
 
-/// Files of `node/src` that put parts together, or stand beside the member. Every other file is a part.
+/// Files of `node/src` that put parts together, or stand beside the member. Every other file is a
+/// part.
 const NODE_WHOLE: [&str; 5] = ["lib", "member", "offline", "recover", "watch"];
 
 /// A part that has a second file for itself.
 const NODE_INNER: [(&str, &str); 3] = [("watches", "history"), ("gate", "forwards"), ("mend", "placing")];
 
-/// The modules of its own crate that a file names. Names that the crate exports count by themselves.
+/// The modules of its own crate that a file names. Names that the crate exports count by
+/// themselves.
 fn own_modules(text: &str) -> BTreeSet<String> {
     let code: Vec<&str> = product(text).map(|(_, line)| line).collect();
     let name = |rest: &str| rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
@@ -217,4 +219,51 @@ fn the_transport_knows_no_service() {
 fn every_module_that_a_file_names_is_seen() {
     let named = own_modules("use crate::gate::Gate;\n// crate::health\nfn f() { crate::lessor::g(crate::Node) }");
     assert_eq!(named.iter().map(String::as_str).collect::<Vec<_>>(), ["Node", "gate", "lessor"]);
+}
+
+/// Lines of prose, in characters: Markdown, and comments of Rust. One width, so that a paragraph
+/// that is mended does not change its neighbours.
+const PROSE_MAX: usize = 100;
+
+fn tracked(suffix: &str) -> Vec<(PathBuf, String)> {
+    let output = Command::new("git")
+        .args(["ls-files", "--cached", "--others", "--exclude-standard", suffix])
+        .current_dir(workspace())
+        .output()
+        .expect("git runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let names = String::from_utf8(output.stdout).expect("names are UTF-8");
+    names
+        .lines()
+        .map(|name| workspace().join(name))
+        .filter(|path| path.exists())
+        .map(|path| (path.clone(), std::fs::read_to_string(path).expect("readable")))
+        .collect()
+}
+
+/// Tables and what stands between fences have the width they need.
+#[test]
+fn prose_has_one_width() {
+    let mut long = Vec::new();
+    for (path, text) in tracked("*.md") {
+        let mut fenced = false;
+        for (number, line) in text.lines().enumerate() {
+            fenced ^= line.trim_start().starts_with("```");
+            if !fenced && !line.starts_with('|') && line.chars().count() > PROSE_MAX {
+                long.push(format!("{}:{}", path.display(), number + 1));
+            }
+        }
+    }
+    for (path, text) in tracked("*.rs") {
+        for (number, line) in text.lines().enumerate() {
+            let comment = line.trim_start();
+            let Some(prose) = comment.strip_prefix("//") else { continue };
+            let prose = prose.trim_start_matches(['/', '!']).trim();
+            let table = prose.starts_with('|') || prose.contains("   ") || prose.contains(" | ");
+            if !table && line.chars().count() > PROSE_MAX {
+                long.push(format!("{}:{}", path.display(), number + 1));
+            }
+        }
+    }
+    assert!(long.is_empty(), "longer than {PROSE_MAX} characters:\n{}", long.join("\n"));
 }

@@ -129,15 +129,15 @@ pub fn expire(load: &Load, leases: u64, ttl: i64) -> Result<bool, Failure> {
     Ok(finish(&load.target, &report))
 }
 
-/// From when the first lease was due until the last key was gone; if some were not, until the run was
-/// over, which is the least it can have been.
+/// From when the first lease was due until the last key was gone; if some were not, until the run
+/// was over, which is the least it can have been.
 fn drained_seconds(told: &Told, leases: u64, due: Instant, over: Instant) -> f64 {
     let end = told.last_event.filter(|_| told.deletes >= leases).unwrap_or(over);
     end.saturating_duration_since(due).as_secs_f64()
 }
 
-/// When leases were renewed: the first is due a time to live after `first` at the earliest, the last
-/// one after `last` at the latest.
+/// When leases were renewed: the first is due a time to live after `first` at the earliest, the
+/// last one after `last` at the latest.
 struct Renewed {
     first: Instant,
     last: Instant,

@@ -42,8 +42,8 @@ pub struct Told {
     pub last_event: Option<Instant>,
     /// Lag counts for values sent from here on.
     pub count_from: Option<Instant>,
-    /// Events that arrived from `count_from` to here, whenever they were sent: what the servers' CPU
-    /// of that time is divided by.
+    /// Events that arrived from `count_from` to here, whenever they were sent: what the servers'
+    /// CPU of that time is divided by.
     pub count_until: Option<Instant>,
     pub in_window: u64,
     /// Events of each watcher.
@@ -109,8 +109,8 @@ impl Watchers {
         }
     }
 
-    /// Receives over a run's window, with the servers' counters at both ends of it; `tick` is called
-    /// about once a second.
+    /// Receives over a run's window, with the servers' counters at both ends of it; `tick` is
+    /// called about once a second.
     pub fn within(&mut self, from: Instant, until: Instant, watched: &Watched, mut tick: impl FnMut()) -> Within {
         self.pump(from, |_| false);
         (self.told.count_from, self.told.count_until) = (Some(from), Some(until));
@@ -124,7 +124,8 @@ impl Watchers {
         Within { before, after, cpus }
     }
 
-    /// Waits for what each watcher is still to be told after so many writes; how many events did not come.
+    /// Waits for what each watcher is still to be told after so many writes; how many events did
+    /// not come.
     pub fn settle(&mut self, written: u64, patience: Duration) -> u64 {
         self.pump(Instant::now() + patience, |told| {
             told.puts + told.deletes >= written * told.each.len() as u64 && told.missing(written) == 0
@@ -221,9 +222,9 @@ impl Told {
         }
     }
 
-    /// Events that a watcher was not told of, all watchers together, if all of them watch from before
-    /// the first of `written` writes that are known to be done. One that had an error may have been done
-    /// all the same: what one watcher was told, each must be.
+    /// Events that a watcher was not told of, all watchers together, if all of them watch from
+    /// before the first of `written` writes that are known to be done. One that had an error may
+    /// have been done all the same: what one watcher was told, each must be.
     pub fn missing(&self, written: u64) -> u64 {
         let owed = self.each.iter().copied().fold(written, u64::max);
         self.each.iter().map(|told| owed - told).sum()
@@ -267,8 +268,8 @@ mod tests {
         assert_eq!(told.errors.values().sum::<u64>(), 1);
     }
 
-    /// Two watchers, three writes; one is told of a fourth that had no answer, and the other of neither
-    /// it nor the third. Together they were told of six.
+    /// Two watchers, three writes; one is told of a fourth that had no answer, and the other of
+    /// neither it nor the third. Together they were told of six.
     #[test]
     fn each_watcher_must_be_told_of_everything() {
         let mut told = told();

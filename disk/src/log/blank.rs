@@ -1,7 +1,7 @@
-//! The page that says: the log ends here. Each batch is written with one behind it, in the same write. New
-//! files are filled with such pages ahead of the log. So the end of the log can be told from a batch that is
-//! gone: zeros, or anything else, in its place are damage or a write that never finished. Every sector says
-//! where it stands.
+//! The page that says: the log ends here. Each batch is written with one behind it, in the same
+//! write. New files are filled with such pages ahead of the log. So the end of the log can be told
+//! from a batch that is gone: zeros, or anything else, in its place are damage or a write that
+//! never finished. Every sector says where it stands.
 
 use super::batch::Place;
 use crate::PAGE;

@@ -2,9 +2,9 @@
 //!
 //! - `log/reached` is flushed. It is written when the log is opened, at each new segment, with each
 //!   proof of an idle log and at a stop. A log that ends before it has lost its end.
-//! - `log/tip` is written without a flush after each batch, before anybody is told of it. As long as
-//!   the machine runs it says exactly what was acknowledged, whatever became of the process. After a
-//!   power loss it says some batch that was acknowledged, as `reached` does, or nothing.
+//! - `log/tip` is written without a flush after each batch, before anybody is told of it. As long
+//!   as the machine runs it says exactly what was acknowledged, whatever became of the process.
+//!   After a power loss it says some batch that was acknowledged, as `reached` does, or nothing.
 
 use super::{Boot, DIR, Log, Torn};
 use crate::header::{Fields, put_u32, put_u64};
@@ -175,8 +175,8 @@ impl Log {
         }
     }
 
-    /// Writes `reached`. Without room for it the older one stays, which is true as well, and the next
-    /// new segment or proof tries again.
+    /// Writes `reached`. Without room for it the older one stays, which is true as well, and the
+    /// next new segment or proof tries again.
     pub(super) fn write_reached(&mut self, clean: bool) -> Result<(), Fault> {
         let bytes = small::encode(REACHED_MAGIC, self.id, &self.mark(clean).encode());
         let written = small::write(&*self.files, DIR, REACHED, &bytes);

@@ -7,10 +7,11 @@
 //! - Batches form a chain (number, and digest of the one before). The log ends where the chain
 //!   does; no length and no run of zeros means "end".
 //! - A batch says how far the log was durable before it (*proven*). Damage below the proven end is
-//!   [`Fault::Damaged`]; above it lies at most one batch. If that is not whole it is a [`Tail`]: torn,
-//!   if there is proof that the write never finished, else in doubt. Who decides is [`OnDoubt`].
-//! - An idle log is proven too ([`Log::prove`]), and how far it came is written beside it, so that an
-//!   end that is missing altogether is noticed.
+//!   [`Fault::Damaged`]; above it lies at most one batch. If that is not whole it is a [`Tail`]:
+//!   torn, if there is proof that the write never finished, else in doubt. Who decides is
+//!   [`OnDoubt`].
+//! - An idle log is proven too ([`Log::prove`]), and how far it came is written beside it, so that
+//!   an end that is missing altogether is noticed.
 //! - A segment gets its name only after its first batch is durable, so a named segment without a
 //!   readable first batch is damaged.
 //! - A failed write or flush is final: the page cache may pretend that the bytes are there.
@@ -36,8 +37,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 pub(crate) const DIR: &str = "log";
-/// A new file is filled this far ahead of the log, in the same flush, so that a flush need not also make
-/// file system metadata durable.
+/// A new file is filled this far ahead of the log, in the same flush, so that a flush need not also
+/// make file system metadata durable.
 const FILL: u64 = 1 << 20;
 static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 
@@ -54,7 +55,8 @@ pub struct LogOptions {
 /// The kernel's random name of one boot of the machine.
 pub type Boot = [u8; 16];
 
-/// Reads a boot as Linux tells it in `/proc/sys/kernel/random/boot_id`. None if `text` is something else.
+/// Reads a boot as Linux tells it in `/proc/sys/kernel/random/boot_id`. None if `text` is something
+/// else.
 pub fn parse_boot(text: &str) -> Option<Boot> {
     let digits: Vec<char> = text.trim_end().chars().filter(|digit| *digit != '-').collect();
     let hex: Option<Vec<u8>> = digits
@@ -67,12 +69,14 @@ pub fn parse_boot(text: &str) -> Option<Boot> {
 /// Who decides about an end of the log that may hold what was acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnDoubt {
-    /// The operator: recovery refuses with [`Fault::Doubtful`] and changes nothing. For a lone member.
+    /// The operator: recovery refuses with [`Fault::Doubtful`] and changes nothing. For a lone
+    /// member.
     Refuse,
-    /// The other members: whatever is cut, a proven tear too, is remembered as a [`Doubt`] first. Damage
-    /// below the proven end is refused.
+    /// The other members: whatever is cut, a proven tear too, is remembered as a [`Doubt`] first.
+    /// Damage below the proven end is refused.
     Keep,
-    /// As `Keep`, and the other members make good damage below the proven end too: the log is cut there.
+    /// As `Keep`, and the other members make good damage below the proven end too: the log is cut
+    /// there.
     Peers,
 }
 
@@ -108,16 +112,16 @@ pub struct LogContent {
     pub boundary: Position,
     /// The last entry: the boundary, if there is none. Without gaps between the two.
     pub last: Position,
-    /// The first entry of each run of one term behind the boundary, ascending; a run that only goes on
-    /// with the boundary's term is not among them.
+    /// The first entry of each run of one term behind the boundary, ascending; a run that only goes
+    /// on with the boundary's term is not among them.
     pub terms: Vec<Position>,
     /// How the log ended this time.
     pub tail: Tail,
-    /// What was ever cut and is not yet made good ([`crate::doubt::clear`]), this time included. Term and
-    /// vote of it are in `hard` already. None under [`OnDoubt::Refuse`].
+    /// What was ever cut and is not yet made good ([`crate::doubt::clear`]), this time included.
+    /// Term and vote of it are in `hard` already. None under [`OnDoubt::Refuse`].
     pub doubt: Option<Doubt>,
-    /// Batches whose damaged header or copy was restored from the other one, and a damaged file beside
-    /// the log that was written anew.
+    /// Batches whose damaged header or copy was restored from the other one, and a damaged file
+    /// beside the log that was written anew.
     pub healed: Vec<Torn>,
 }
 
@@ -207,8 +211,8 @@ impl std::fmt::Debug for Log {
 }
 
 impl Log {
-    /// A new log that begins behind the entry `start`, which a checkpoint stands for.
-    /// A log that a crash left behind just created is taken up again; any other one is refused, unchanged.
+    /// A new log that begins behind the entry `start`, which a checkpoint stands for. A log that a
+    /// crash left behind just created is taken up again; any other one is refused, unchanged.
     pub fn create(files: Arc<dyn Files>, id: Identity, options: LogOptions, start: Position) -> Result<Log, Fault> {
         files.make_dir(DIR).map_err(|e| Fault::io(DIR, 0, e))?;
         files.sync_dir("").map_err(|e| Fault::io(DIR, 0, e))?;
@@ -240,18 +244,19 @@ impl Log {
         Ok(log)
     }
 
-    /// True if the directory has a log (for the choice between [`create`](Log::create) and [`recover`](Log::recover)).
+    /// True if the directory has a log (for the choice between [`create`](Log::create) and
+    /// [`recover`](Log::recover)).
     pub fn exists(files: &dyn Files) -> Result<bool, Fault> {
         Ok(!space::list(files, LogOptions { segment_bytes: 0, boot: None })?.0.is_empty())
     }
 
     /// Opens the log after a stop or crash. The last batch is written and flushed again before it
-    /// counts, and a batch is appended that proves it. `state` is where the checkpoint stands, if its
-    /// entries went through this log: then a log that does not reach it is missing its end.
+    /// counts, and a batch is appended that proves it. `state` is where the checkpoint stands, if
+    /// its entries went through this log: then a log that does not reach it is missing its end.
     ///
     /// # Errors
-    /// Damage below the proven end, a doubt that `doubt` refuses, a later format level, another member's
-    /// log: nothing was changed.
+    /// Damage below the proven end, a doubt that `doubt` refuses, a later format level, another
+    /// member's log: nothing was changed.
     pub fn recover(
         files: Arc<dyn Files>,
         id: Identity,
@@ -280,7 +285,8 @@ impl Log {
     /// As [`recover`](Log::recover), for whoever applies entries.
     ///
     /// # Errors
-    /// Also [`Fault::NotUnderstood`]: a committed entry that `reader` is to apply. Nothing was changed.
+    /// Also [`Fault::NotUnderstood`]: a committed entry that `reader` is to apply. Nothing was
+    /// changed.
     pub fn recover_for(
         reader: Reader,
         files: Arc<dyn Files>,
@@ -326,11 +332,11 @@ impl Log {
         self.append(hard, base, entries, false)
     }
 
-    /// Appends an empty batch, which proves everything before it, and remembers beside the log how far it
-    /// came: damage of the last acknowledged batch cannot be taken for a torn tail any more, nor can the
-    /// end of the log go missing unseen. For a log that is idle. `commit` is the newest commit index that
-    /// is known; one that is older or beyond the log does no harm. Nothing is written if everything
-    /// is proven and the commit is not news.
+    /// Appends an empty batch, which proves everything before it, and remembers beside the log how
+    /// far it came: damage of the last acknowledged batch cannot be taken for a torn tail any more,
+    /// nor can the end of the log go missing unseen. For a log that is idle. `commit` is the newest
+    /// commit index that is known; one that is older or beyond the log does no harm. Nothing is
+    /// written if everything is proven and the commit is not news.
     ///
     /// # Errors
     /// As [`save`](Log::save).
@@ -364,7 +370,8 @@ impl Log {
     pub fn keep_doubt(&mut self, doubt: Option<consensus::Doubt>, hard: HardState) -> Result<(), Fault> {
         self.check_running()?;
         let Some(consensus::Doubt { promise, vote, sure }) = doubt else {
-            // The doubt last: as long as it is there, a start ends it again, and all of this with it.
+            // The doubt last: as long as it is there, a start ends it again, and all of this with
+            // it.
             crate::aside::clear(&*self.files)?;
             crate::late::clear(&*self.files)?;
             return crate::doubt::clear(&*self.files).map(drop);
@@ -387,8 +394,8 @@ impl Log {
         self.tip.proven
     }
 
-    /// Entries from index `from` on, in order: as many as fit in `max_bytes` of data, but one at least.
-    /// Empty if `from` is not in the log (cut, or not yet there).
+    /// Entries from index `from` on, in order: as many as fit in `max_bytes` of data, but one at
+    /// least. Empty if `from` is not in the log (cut, or not yet there).
     pub fn read(&self, from: u64, max_bytes: u64) -> Result<Vec<Entry>, Fault> {
         self.check_running()?;
         let mut entries = Vec::new();
@@ -412,8 +419,8 @@ impl Log {
         Ok(entries)
     }
 
-    /// Hands over the entries from index `from` to `upto`, in order, one batch in memory at a time. Of
-    /// these the log holds what it hands over: none below its boundary, none behind its last.
+    /// Hands over the entries from index `from` to `upto`, in order, one batch in memory at a time.
+    /// Of these the log holds what it hands over: none below its boundary, none behind its last.
     ///
     /// # Errors
     /// What `take` says, and damage that was not there when the log was opened.
@@ -449,8 +456,8 @@ impl Log {
         Ok(())
     }
 
-    /// The log begins again behind the entry `at`, which an installed checkpoint stands for. A crash
-    /// leaves the log from before or the one from after; the install is over behind it
+    /// The log begins again behind the entry `at`, which an installed checkpoint stands for. A
+    /// crash leaves the log from before or the one from after; the install is over behind it
     /// ([`crate::transfer::followed`]).
     pub fn restart_at(&mut self, hard: HardState, at: Position) -> Result<(), Fault> {
         self.check_running()?;
@@ -620,7 +627,8 @@ impl Log {
         Ok(())
     }
 
-    /// Takes a durable batch into the picture in memory. `last_term`: of its last entry, or of its base.
+    /// Takes a durable batch into the picture in memory. `last_term`: of its last entry, or of its
+    /// base.
     fn account(&mut self, header: &Header, last_term: u64) {
         let Indexes { first, last } = header.range();
         if header.restart || header.base.index <= self.boundary.index {

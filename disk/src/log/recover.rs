@@ -1,6 +1,6 @@
 //! The way back: walk the chain of batches, decide at its end between "that is all", "torn", "in
-//! doubt" and "damage", and only then touch the disk. What damage below the proven end leaves to a member
-//! with peers is in `damage`.
+//! doubt" and "damage", and only then touch the disk. What damage below the proven end leaves to a
+//! member with peers is in `damage`.
 
 mod damage;
 mod understood;
@@ -53,8 +53,8 @@ pub(super) fn recover(
     replay.finish()
 }
 
-/// Opens a log that holds nothing but its start; None, and nothing changed, if it holds more. Nobody was
-/// told of anything in it: whatever its end is may be cut.
+/// Opens a log that holds nothing but its start; None, and nothing changed, if it holds more.
+/// Nobody was told of anything in it: whatever its end is may be cut.
 pub(super) fn recover_unused(
     files: Arc<dyn Files>,
     id: Identity,
@@ -69,7 +69,8 @@ pub(super) fn recover_unused(
     if unused { replay.finish().map(|(log, _)| Some(log)) } else { Ok(None) }
 }
 
-/// `goes_on`: damage below the proven end does not end the way, so that it is known how far the log went.
+/// `goes_on`: damage below the proven end does not end the way, so that it is known how far the log
+/// went.
 fn read(
     files: Arc<dyn Files>,
     id: Identity,
@@ -432,7 +433,8 @@ impl Replay {
             .collect()
     }
 
-    /// The batch that continues the chain at `place`, or why there is none and the proof that there was one.
+    /// The batch that continues the chain at `place`, or why there is none and the proof that there
+    /// was one.
     fn batch_at(&self, place: Place, ahead: &mut Ahead) -> Result<Found, Fault> {
         let found = match Header::decode(ahead.get(place.offset, HEADER)?) {
             Ok((header, digest)) if self.continues(&header, place)? => Some((header, digest, None)),
@@ -551,7 +553,8 @@ impl Replay {
         }
         for (header, _) in front.into_iter().chain(back) {
             let ours = header.id == self.log.id;
-            // A later batch in this place's segment, or (at its very start) one that is not its successor.
+            // A later batch in this place's segment, or (at its very start) one that is not its
+            // successor.
             let gap = place.offset == 0 && header.at == place && header.number > self.log.tip.number + 1;
             let later = header.proven > place || (gap && self.passed != Some(place));
             if ours && later && survey.proof.is_none() {
@@ -634,7 +637,8 @@ impl Replay {
         marks::tidy(&*self.log.files)?;
         self.log.tip_file = marks::open_tip(&*self.log.files)?;
         if !self.cut {
-            // Behind the last page that is not zero nothing was written. Before it everything may have been.
+            // Behind the last page that is not zero nothing was written. Before it everything may
+            // have been.
             let written = self.end.as_ref().map_or(self.current().len, |end| end.nonzero_end);
             let filled = self.log.tip.end.offset.next_multiple_of(super::FILL).min(self.current().len);
             self.log.tip.filled = filled.max(written);

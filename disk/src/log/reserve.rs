@@ -1,5 +1,6 @@
-//! Room that is kept back: files of zeros that nothing reads. They are given up when the disk is full, so
-//! that what makes room goes through: a batch of deletes, the records of a checkpoint and its files.
+//! Room that is kept back: files of zeros that nothing reads. They are given up when the disk is
+//! full, so that what makes room goes through: a batch of deletes, the records of a checkpoint and
+//! its files.
 
 use super::{DIR, Log, space};
 use crate::{Fault, Files, How};
@@ -36,8 +37,8 @@ impl Reserve {
 }
 
 impl Log {
-    /// Makes what is missing of the reserve. The spare files are given up for it. False: there is no room
-    /// for it.
+    /// Makes what is missing of the reserve. The spare files are given up for it. False: there is
+    /// no room for it.
     ///
     /// # Errors
     /// What the operating system says, but for a full disk. The log itself is as it was.
@@ -64,7 +65,8 @@ impl Log {
     }
 }
 
-/// True if the file is there afterwards. Half a file is removed: it would eat the room that is missing.
+/// True if the file is there afterwards. Half a file is removed: it would eat the room that is
+/// missing.
 fn made(files: &dyn Files, reserve: Reserve, len: u64) -> Result<bool, Fault> {
     let path = reserve.path();
     match files.open(&path, How::Read).and_then(|file| file.len()) {

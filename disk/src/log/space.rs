@@ -24,8 +24,8 @@ fn spare_path(id: u64) -> String {
     format!("{DIR}/spare-{id:016x}")
 }
 
-/// Files that may become segments: every spare name in the directory, each once, with its length. A crash
-/// may leave more of them than are kept, and of any length.
+/// Files that may become segments: every spare name in the directory, each once, with its length. A
+/// crash may leave more of them than are kept, and of any length.
 pub(super) struct Spares {
     segment_bytes: u64,
     lengths: BTreeMap<String, u64>,
@@ -89,8 +89,8 @@ impl Spares {
         self.make_what_fits(files, id, need).map(|segment| (segment, 0))
     }
 
-    /// A new file of the usual size, or of less where that is all the room there is. A disk with some
-    /// room left must not look full because a whole file does not fit.
+    /// A new file of the usual size, or of less where that is all the room there is. A disk with
+    /// some room left must not look full because a whole file does not fit.
     fn make_what_fits(&mut self, files: &dyn Files, id: u64, need: u64) -> Result<Segment, Fault> {
         // The middle one takes all of the reserve, when that was given up for it.
         let mut sizes = vec![need.max(self.segment_bytes), need.max(self.reserve_bytes()), need];
@@ -117,8 +117,8 @@ impl Spares {
         match made {
             Ok(file) => Ok(Segment { id, path, file, len }),
             Err(error) => {
-                // Half a file must not eat the space that is missing. If it stays, it is a spare one of no
-                // use, which is removed later.
+                // Half a file must not eat the space that is missing. If it stays, it is a spare
+                // one of no use, which is removed later.
                 if files.remove(&path).is_err_and(|error| error.kind() != ErrorKind::NotFound) {
                     self.lengths.insert(path.clone(), 0);
                 }

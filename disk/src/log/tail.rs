@@ -26,7 +26,8 @@ pub(super) struct End {
     pub bytes: Vec<u8>,
     /// Behind the batch before it stood a page that says that nothing follows.
     pub marked: bool,
-    /// The end of the last page behind `place` that holds anything but zeros, or says that nothing follows.
+    /// The end of the last page behind `place` that holds anything but zeros, or says that nothing
+    /// follows.
     pub nonzero_end: u64,
     /// As `nonzero_end`, of any page that is not wholly zero.
     pub written_end: u64,
@@ -62,8 +63,8 @@ pub(super) fn judge(chain: &Chain, end: Option<&End>, marks: &Marks) -> Tail {
         return nothing_there(chain, end, marks);
     }
     let unfinished = match marks.acknowledged() {
-        // Each save writes `tip` before the next one begins. If that is further behind, another program
-        // wrote the log, and `tip` says nothing of its last batch.
+        // Each save writes `tip` before the next one begins. If that is further behind, another
+        // program wrote the log, and `tip` says nothing of its last batch.
         Some(number) if number == chain.number => true,
         _ if marks.same_boot() => end.is_prefix(),
         _ => end.misses_a_write(chain.id, blank_from),
@@ -82,8 +83,8 @@ fn lost_end(chain: &Chain, end: Option<&End>, marks: &Marks) -> Option<Doubt> {
     let what =
         format!("the log ends behind batch {}, and {file} says that batch {} was durable", chain.number, mark.number);
     let mut doubt = doubt_of(chain, end, what);
-    // Behind the batch that is wrong lies no other one, or it would be its proof. Without that batch, and
-    // without a mark that is exact, the log may have gone on.
+    // Behind the batch that is wrong lies no other one, or it would be its proof. Without that
+    // batch, and without a mark that is exact, the log may have gone on.
     let last = end.and_then(|end| end.header).is_some_and(|header| header.number >= mark.number);
     doubt.at_least = !last && marks.acknowledged().is_none();
     doubt.promise = doubt.promise.max(Some(mark.last));
@@ -103,8 +104,8 @@ fn nothing_there(chain: &Chain, end: &End, marks: &Marks) -> Tail {
     if marks.same_boot() {
         return Tail::Doubtful(doubt);
     }
-    // A write that never finished leaves what was there before it: in a new file a page that says that nothing
-    // follows, in a used one an earlier batch.
+    // A write that never finished leaves what was there before it: in a new file a page that says
+    // that nothing follows, in a used one an earlier batch.
     let zeros = end.bytes.iter().all(|byte| *byte == 0) && end.written_end > end.place.offset + PAGE;
     // A used file may hold zeros. A lone member believes that.
     if zeros { Tail::Torn(Doubt { proven_tear: true, ..doubt }) } else { Tail::Whole }
@@ -118,7 +119,8 @@ pub(super) fn below_state(chain: &Chain, state: Position, hard: HardState) -> Do
     Doubt { hard, sure: true, ..doubt_of(chain, None, what) }
 }
 
-/// The last entry of a batch. Without its table no term is known but the member's own, which no entry exceeds.
+/// The last entry of a batch. Without its table no term is known but the member's own, which no
+/// entry exceeds.
 pub(super) fn last_of(header: &Header, rows: Option<&[Row]>) -> Position {
     if header.count == 0 {
         return header.base;
@@ -165,8 +167,8 @@ impl End {
         rows.iter().map(place).filter(|(range, _)| !range.is_empty()).collect()
     }
 
-    /// A killed process leaves the front of a write: everything is right up to some page, and nothing
-    /// behind it.
+    /// A killed process leaves the front of a write: everything is right up to some page, and
+    /// nothing behind it.
     fn is_prefix(&self) -> bool {
         if !self.front || self.copy() {
             return false;
@@ -175,8 +177,8 @@ impl End {
         bodies.iter().skip_while(|(_, right)| *right).all(|(_, right)| !right)
     }
 
-    /// A sector of the batch holds what lay there before it: zeros in a part of the file that held zeros
-    /// alone, or a batch of the file's earlier life.
+    /// A sector of the batch holds what lay there before it: zeros in a part of the file that held
+    /// zeros alone, or a batch of the file's earlier life.
     fn misses_a_write(&self, id: Identity, blank_from: u64) -> bool {
         let Some(header) = self.header else {
             return self.is_blank(id, 0..1, blank_from) || self.says_nothing_follows(id);
@@ -198,8 +200,8 @@ impl End {
         wrong.into_iter().any(|range| self.is_blank(id, range, blank_from)) || self.holds_an_earlier_batch(id)
     }
 
-    /// The page says that nothing follows, but for sectors of zeros: the padding of a write that never finished,
-    /// of which neither header is there.
+    /// The page says that nothing follows, but for sectors of zeros: the padding of a write that
+    /// never finished, of which neither header is there.
     fn is_unwritten(&self, id: Identity) -> bool {
         let padding = |sector: &[u8]| sector.iter().all(|byte| *byte == 0);
         let says = |(sector, offset): (&[u8], u64)| blank::is_sector(id, Place { offset, ..self.place }, sector);
@@ -239,8 +241,8 @@ impl End {
         })
     }
 
-    /// For a directory that says nothing of its segment: if nothing lies behind the batch, nothing lay
-    /// under it either. At the very end of the file nothing can be told.
+    /// For a directory that says nothing of its segment: if nothing lies behind the batch, nothing
+    /// lay under it either. At the very end of the file nothing can be told.
     fn looks_blank_from(&self, len: u64) -> u64 {
         let end = self.place.offset + self.header.map_or(PAGE, |header| header.size());
         if self.nonzero_end <= end && end + PAGE <= len { self.place.offset } else { u64::MAX }

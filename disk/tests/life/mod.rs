@@ -57,7 +57,8 @@ impl Life {
         }
     }
 
-    /// Applies a compaction as the next entry. Entries and revisions are no longer the same behind it.
+    /// Applies a compaction as the next entry. Entries and revisions are no longer the same behind
+    /// it.
     pub fn compact(&mut self, revision: i64) {
         let index = self.store.applied().index + 1;
         let entry = seal(&encode_compaction(revision, false), Origin { member: 1, boot: 1, seq: index }, None);

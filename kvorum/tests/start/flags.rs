@@ -63,7 +63,8 @@ fn what_cannot_be_honoured_is_refused_not_ignored() {
     }
 }
 
-/// etcd finds most of these only after it has made its data directory, and calls the failure `listener failed`.
+/// etcd finds most of these only after it has made its data directory, and calls the failure
+/// `listener failed`.
 #[test]
 fn certificates_that_are_missing_or_do_not_fit_are_named() {
     let dir = tempfile::tempdir().expect("a temporary directory");

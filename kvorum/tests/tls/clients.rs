@@ -118,7 +118,8 @@ fn a_revoked_client_is_refused_from_its_next_connection_on() {
     says(&mut member, "transport: certificate serial 2a revoked");
 }
 
-/// etcd reads its CA file at the start alone, and shows no certificate while the files are of no use.
+/// etcd reads its CA file at the start alone, and shows no certificate while the files are of no
+/// use.
 #[test]
 fn certificates_change_under_a_running_client() {
     if is_other() {
@@ -228,7 +229,8 @@ fn metrics_have_an_https_port_of_their_own() {
     drop(member);
 }
 
-/// Callers that begin a handshake and say no more are gone after ten seconds, and stop nobody meanwhile.
+/// Callers that begin a handshake and say no more are gone after ten seconds, and stop nobody
+/// meanwhile.
 #[test]
 fn half_handshakes_stop_nobody_and_end() {
     let place = Place::new();

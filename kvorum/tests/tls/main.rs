@@ -1,7 +1,8 @@
 //! Encrypted ports of real members: who is let in, who is turned away and with which words, and
 //! certificates that change under running clients and members.
 //!
-//! What these expect was asked of a real etcd (`KVORUM_TEST_BIN`), where the test does not say otherwise.
+//! What these expect was asked of a real etcd (`KVORUM_TEST_BIN`), where the test does not say
+//! otherwise.
 
 #[path = "../live/mod.rs"]
 mod live;

@@ -29,7 +29,8 @@ fn three(place: &Place, change: impl Fn(usize, &mut Vec<String>)) -> Vec<Member>
     specs.into_iter().map(Member::spawn).collect()
 }
 
-/// A majority takes a write. etcd's fails if the leader has just died; this is said again there alone.
+/// A majority takes a write. etcd's fails if the leader has just died; this is said again there
+/// alone.
 fn goes_on<'a>(members: impl IntoIterator<Item = &'a Member>, value: &'static str) {
     let (client, until) = (live::client_of(members), Instant::now() + PATIENCE);
     block_on(async {
@@ -83,7 +84,8 @@ fn peers_change_their_authority_one_by_one() {
         next.issue(&format!("peer{n}"), &["127.0.0.1"], "new", 20 + n);
     }
     std::fs::write(&ca, next.pem()).expect("written");
-    // Connections that stand go on; each member that is restarted shakes hands with the others anew.
+    // Connections that stand go on; each member that is restarted shakes hands with the others
+    // anew.
     block_on(async { live::client_of(&members).put("k", "1").await.expect("puts") });
     for n in 0..3 {
         members[n].kill();

@@ -1,10 +1,10 @@
 //! Room on the disk: jobs that wait for it, and the reserve that is kept back.
 //!
 //! A lane whose first job finds no room waits with it, and everything behind it waits too: also the
-//! checkpoint that would let dead files go. So a part of the disk is kept back (`disk`'s `Reserve`). The
-//! log gives its part up by itself, as deletes must get through. The state's part is given up once so much is
-//! dead that more comes back than it costs; before that it would be filled with what nothing frees.
-//! Until the reserve stands again this member counts as full.
+//! checkpoint that would let dead files go. So a part of the disk is kept back (`disk`'s
+//! `Reserve`). The log gives its part up by itself, as deletes must get through. The state's part
+//! is given up once so much is dead that more comes back than it costs; before that it would be
+//! filled with what nothing frees. Until the reserve stands again this member counts as full.
 
 use crate::config::TICK_MS;
 use crate::ground::Ground;
@@ -12,7 +12,8 @@ use crate::io::*;
 use crate::jobs::Task;
 use std::collections::BTreeSet;
 
-/// Ticks between two tries to make the reserve, and between two looks whether giving it up is worth it.
+/// Ticks between two tries to make the reserve, and between two looks whether giving it up is worth
+/// it.
 const LOOK_EVERY: u64 = 250 / TICK_MS;
 /// Dead bytes of at least this part of a segment are worth the reserve.
 const WORTH: u64 = 8;

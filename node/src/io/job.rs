@@ -1,4 +1,5 @@
-//! Work for the disk. The type of a job is the lane that does it, so that none comes to the wrong thread.
+//! Work for the disk. The type of a job is the lane that does it, so that none comes to the wrong
+//! thread.
 
 use crate::scan::HashScan;
 use bytes::Bytes;
@@ -27,8 +28,9 @@ pub enum Job {
 pub enum LogJob {
     /// One batch, one flush.
     Save { number: u64, hard: HardState, entries: Vec<Entry> },
-    /// What may be lost is remembered over a restart, with the term and vote of now: a doubt that says less
-    /// than the one before may rest on a vote that is not saved yet. None: it is forgotten.
+    /// What may be lost is remembered over a restart, with the term and vote of now: a doubt that
+    /// says less than the one before may rest on a vote that is not saved yet. None: it is
+    /// forgotten.
     KeepDoubt { doubt: Option<Doubt>, hard: HardState },
     /// When nothing was saved for a while and at a clean stop: the end of the log is proven.
     Prove { commit: u64 },
@@ -38,8 +40,8 @@ pub enum LogJob {
     RestartLog { hard: HardState, at: Position },
     /// Old entries for a follower far behind.
     ReadLog { ticket: u64, from: u64, max_bytes: u64 },
-    /// Gives the spare files of the log back, for other files on a full disk. `reserve`: and what is kept back
-    /// for those.
+    /// Gives the spare files of the log back, for other files on a full disk. `reserve`: and what
+    /// is kept back for those.
     ReleaseSpares { reserve: bool },
     /// Makes what is missing of the reserve.
     KeepReserve,
@@ -115,8 +117,8 @@ pub enum BackgroundJob {
         at: u32,
         parts: Vec<Bytes>,
     },
-    /// The records of a segment are whole again. A closed one, with records up to `sealed`, gets its seek
-    /// table; where fillers stand in for records the checkpoints name another checksum.
+    /// The records of a segment are whole again. A closed one, with records up to `sealed`, gets
+    /// its seek table; where fillers stand in for records the checkpoints name another checksum.
     Mended {
         segment: u32,
         sealed: Option<u32>,
@@ -132,8 +134,8 @@ pub enum BackgroundJob {
     InstallBegin {
         manifest: Bytes,
     },
-    /// A piece of a file of the leader's checkpoint. `kept`: bytes before `offset` came with an earlier
-    /// transfer, and a power loss may have spoilt them.
+    /// A piece of a file of the leader's checkpoint. `kept`: bytes before `offset` came with an
+    /// earlier transfer, and a power loss may have spoilt them.
     InstallChunk {
         file: String,
         offset: u64,
@@ -156,8 +158,8 @@ pub enum BackgroundJob {
 /// Steps of rewriting a run of segments (`disk::reclaim`).
 #[derive(Debug)]
 pub enum ReclaimJob {
-    /// `run`: id of each segment, and the offset behind its last record. At most so many records, and
-    /// about so many bytes of them.
+    /// `run`: id of each segment, and the offset behind its last record. At most so many records,
+    /// and about so many bytes of them.
     Read { run: Vec<(u32, u32)>, place: disk::reclaim::Place, most: usize, max_bytes: u64 },
     /// Appends records to the new file.
     Write { output: u32, offset: u32, parts: Vec<Bytes> },
@@ -195,8 +197,8 @@ impl From<BackgroundJob> for Job {
 }
 
 impl Job {
-    /// It changes files of the state, as the state in memory knows them. None of these may come behind the
-    /// files of another state that are put in place.
+    /// It changes files of the state, as the state in memory knows them. None of these may come
+    /// behind the files of another state that are put in place.
     pub(crate) fn writes_state(&self) -> bool {
         let Job::Background(job) = self else { return false };
         match job {
@@ -309,8 +311,8 @@ pub enum JobResult {
     },
     CheckpointBegun,
     RowsWritten,
-    /// Durable. `manifest` is the encoded manifest (for snapshots), `cut`: the log may be cut below.
-    /// `fresh`: it was written now. `disk_bytes`: of all files of the state.
+    /// Durable. `manifest` is the encoded manifest (for snapshots), `cut`: the log may be cut
+    /// below. `fresh`: it was written now. `disk_bytes`: of all files of the state.
     CheckpointDone {
         fresh: bool,
         manifest: Bytes,

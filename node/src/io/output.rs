@@ -11,10 +11,11 @@ use store::{AlarmMember, Item, Key, Located, Member, Query, Reply, RevisionEvent
 #[derive(Clone, Debug)]
 pub enum ToStream {
     /// The watch is live. `missed`: the revisions from `next` to now that the ring still has,
-    /// unfiltered (the stream filters); `revision`: the store's, all below or at it are in `missed` or before `next`.
+    /// unfiltered (the stream filters); `revision`: the store's, all below or at it are in `missed`
+    /// or before `next`.
     Joined { id: i64, revision: i64, missed: Vec<Arc<RevisionEvents>> },
-    /// `next` is older than the ring: fetch `Request::History` first, then join again. No watch can join
-    /// below revision `ring`, now and later; 0 = unknown.
+    /// `next` is older than the ring: fetch `Request::History` first, then join again. No watch can
+    /// join below revision `ring`, now and later; 0 = unknown.
     Behind { id: i64, revision: i64, ring: i64 },
     /// `next` < compacted: ends the watch.
     Compacted { id: i64, compacted: i64 },
@@ -22,7 +23,8 @@ pub enum ToStream {
     Events { id: i64, events: Arc<RevisionEvents>, picks: Arc<[u32]> },
     /// Everything up to `revision` was posted to this stream before this message.
     Progress { token: u64, revision: i64 },
-    /// Whether a leader is known, for `hasleader` streams. The driver says it on its own clock, not the core.
+    /// Whether a leader is known, for `hasleader` streams. The driver says it on its own clock, not
+    /// the core.
     Leader { known: bool },
     /// A snapshot was installed: the hub forgot every watch; the stream joins its live ones again.
     /// `posted`: every revision up to it was posted to this stream before this message
@@ -89,8 +91,8 @@ pub enum Output {
         /// For a person.
         reason: String,
     },
-    /// This member must stop as after a crash and start again at once: another state is in place. Nothing may
-    /// be acknowledged after this.
+    /// This member must stop as after a crash and start again at once: another state is in place.
+    /// Nothing may be acknowledged after this.
     Restart {
         /// For a person.
         reason: String,
@@ -333,7 +335,8 @@ pub struct History {
     pub compacted: i64,
 }
 
-/// Try elsewhere or later: nothing is known to have been applied (see the timeouts for the exception).
+/// Try elsewhere or later: nothing is known to have been applied (see the timeouts for the
+/// exception).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// No leader is known.
@@ -468,7 +471,8 @@ pub struct Status {
     pub alarms: Vec<AlarmMember>,
     /// A job waits for space on this member's disk.
     pub disk_full: bool,
-    /// This member may have lost what it promised: it does not stand for election until that is settled.
+    /// This member may have lost what it promised: it does not stand for election until that is
+    /// settled.
     pub doubt: bool,
     /// How often it gave up its state and started over.
     pub rebuilt: disk::startover::Rebuilt,

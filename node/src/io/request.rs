@@ -30,15 +30,17 @@ pub enum Input {
         /// What it says.
         frame: Frame,
     },
-    /// A connection to a peer said which founding its state is of; 0: it knows none yet. None: its version
-    /// knows of no founding. Said before the frames of the connection, also if it is refused for what it said.
+    /// A connection to a peer said which founding its state is of; 0: it knows none yet. None: its
+    /// version knows of no founding. Said before the frames of the connection, also if it is
+    /// refused for what it said.
     Met { peer: u64, founding: Option<u64> },
     /// The connection to a peer broke: everything queued on it is gone.
     Lost {
         /// The member at its other end.
         peer: u64,
     },
-    /// A client, or this program itself, wants something. Answered once by `Output::Answer`, unless it is canceled.
+    /// A client, or this program itself, wants something. Answered once by `Output::Answer`, unless
+    /// it is canceled.
     Request {
         /// To whom the answer goes.
         waiter: Waiter,
@@ -155,19 +157,21 @@ pub enum AuthQuery {
     },
 }
 
-/// What a member is asked for. Revisions are of the store; `linearizable` false: as far as this member knows.
+/// What a member is asked for. Revisions are of the store; `linearizable` false: as far as this
+/// member knows.
 #[derive(Debug)]
 pub enum Request {
     /// A validated command: `InternalRaftRequest` bytes without header
     /// (see `store::command`'s builders). Answer: `Applied`.
     Propose { body: Bytes, cost: u64 },
-    /// Compaction; `physical` answers after the sweep passed and a checkpoint holds it. Answer: `Applied`.
+    /// Compaction; `physical` answers after the sweep passed and a checkpoint holds it. Answer:
+    /// `Applied`.
     Compact { revision: i64, physical: bool },
     /// Answer: `Range`, or with `stream` directly `Walk`. `keep`: bytes that the items of a sorted
     /// answer may take (see [`crate::sort_cost`]); more is refused with `SortNeeds`.
     Range { query: Query, linearizable: bool, stream: bool, keep: u64 },
-    /// A transaction of ranges alone (all compares, both branches read only). `body` as for Propose.
-    /// Answer: `Applied` with `Reply::Txn`.
+    /// A transaction of ranges alone (all compares, both branches read only). `body` as for
+    /// Propose. Answer: `Applied` with `Reply::Txn`.
     ReadTxn { body: Bytes, linearizable: bool },
     /// The next slice of an accepted walk. Answer: `Slice`.
     WalkNext { walk: u64 },

@@ -105,8 +105,8 @@ impl Node {
         }
     }
 
-    /// The slow look found damage. Of a segment it comes again from another member; a newer checkpoint
-    /// takes the place of what is damaged of the newest one, and of log.
+    /// The slow look found damage. Of a segment it comes again from another member; a newer
+    /// checkpoint takes the place of what is damaged of the newest one, and of log.
     fn found(&mut self, found: Vec<Finding>) {
         for finding in found {
             let g = &mut self.ground;

@@ -208,7 +208,8 @@ impl Node {
         self.gate.propose(&mut self.ground, command, cost, self.health.willing(), unapplied);
     }
 
-    /// The command with who asks. Before there are users it stays as it is, and versions without them read it.
+    /// The command with who asks. Before there are users it stays as it is, and versions without
+    /// them read it.
     fn signed(&self, identity: &Identity, body: &Bytes) -> Bytes {
         let store = &self.ground.store;
         let asker = if store.auth().untouched() { Asker::Nobody } else { identity.asker(store) };

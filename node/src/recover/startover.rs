@@ -1,8 +1,8 @@
-//! A member with peers whose state is of no use starts over: it keeps its identity and its log, and has
-//! no state until it has the leader's (`disk::startover`).
+//! A member with peers whose state is of no use starts over: it keeps its identity and its log, and
+//! has no state until it has the leader's (`disk::startover`).
 //!
-//! Until then it answers nothing. It follows, acknowledges and votes as before. It campaigns only when
-//! nobody else can lead. A lone member never starts over: nobody could give it a state.
+//! Until then it answers nothing. It follows, acknowledges and votes as before. It campaigns only
+//! when nobody else can lead. A lone member never starts over: nobody could give it a state.
 
 use crate::config::Config;
 use crate::io::{Level, Output};
@@ -27,7 +27,8 @@ pub(crate) fn begin(files: &dyn Files, config: &Config, fault: Fault, out: &mut 
     Ok(())
 }
 
-/// An empty state that knows the members. None: this member is alone, or nobody says who the others are.
+/// An empty state that knows the members. None: this member is alone, or nobody says who the others
+/// are.
 fn empty_head(known: Option<ImageHead>, id: Identity, config: &Config) -> Option<ImageHead> {
     let members = known.as_ref().map_or_else(|| config.founders.clone(), |head| head.members.clone());
     let ours = members.iter().any(|member| member.id == id.member);

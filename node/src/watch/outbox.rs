@@ -58,7 +58,8 @@ struct Parts {
 }
 
 impl Outbox {
-    /// `budget`: bytes held in all; `fragment_bytes`: largest response of a watch that asked for fragments.
+    /// `budget`: bytes held in all; `fragment_bytes`: largest response of a watch that asked for
+    /// fragments.
     pub(super) fn new(budget: usize, fragment_bytes: usize) -> Outbox {
         Outbox {
             budget,
@@ -80,7 +81,8 @@ impl Outbox {
         true
     }
 
-    /// True if `bytes` more fit. A drained outbox takes anything: the largest revision must pass too.
+    /// True if `bytes` more fit. A drained outbox takes anything: the largest revision must pass
+    /// too.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
         let held = self.held();
         self.is_drained() || held.saturating_add(bytes).saturating_add(ENVELOPE_BYTES + ENTRY_OVERHEAD) <= self.budget
@@ -95,7 +97,8 @@ impl Outbox {
         self.queue.is_empty() && self.parts.is_none() && self.in_flight < self.window
     }
 
-    /// What the transport took is worth knowing at once. Else it is soon enough with the next event.
+    /// What the transport took is worth knowing at once. Else it is soon enough with the next
+    /// event.
     pub(super) fn is_pressed(&self) -> bool {
         !self.queue.is_empty() || self.parts.is_some() || self.in_flight >= self.window / 2
     }

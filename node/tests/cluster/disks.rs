@@ -11,8 +11,8 @@ use std::sync::Arc;
 const AGAIN: u64 = work::FULL_AGAIN_MS / node::TICK_MS;
 
 impl Cluster {
-    /// True if `words` are one of these: `space 1 100` (KiB that may still be used), `space 1` (tells it),
-    /// `losedir 1 log` (a folder is gone, with what was in it).
+    /// True if `words` are one of these: `space 1 100` (KiB that may still be used), `space 1`
+    /// (tells it), `losedir 1 log` (a folder is gone, with what was in it).
     pub fn disk_command(&mut self, words: &[&str]) -> bool {
         match words {
             ["space", id, kib] => {

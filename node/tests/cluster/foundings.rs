@@ -40,7 +40,8 @@ impl Cluster {
         true
     }
 
-    /// Connects two members before the first frame between them: each hears which founding the other is of.
+    /// Connects two members before the first frame between them: each hears which founding the
+    /// other is of.
     pub fn connect(&mut self, a: u64, b: u64) {
         let up = |id| self.machines.get(&id).is_some_and(|machine: &Machine| !machine.down);
         if !up(a) || !up(b) || !self.foundings.connected.insert(Wire { from: a.min(b), to: a.max(b) }) {

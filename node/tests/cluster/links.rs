@@ -17,7 +17,8 @@ struct Narrow {
 #[derive(Default)]
 pub struct Links {
     narrow: BTreeMap<Wire, Narrow>,
-    /// Wires whose queue is full: pieces and forwards on them are dropped, and the connection stands.
+    /// Wires whose queue is full: pieces and forwards on them are dropped, and the connection
+    /// stands.
     full: BTreeSet<Wire>,
     crossed: Crossed,
 }

@@ -383,7 +383,8 @@ impl Cluster {
         }
     }
 
-    /// One bit changes in the first place that says `word`, of the first file whose name begins with `path`.
+    /// One bit changes in the first place that says `word`, of the first file whose name begins
+    /// with `path`.
     fn flip_first(&mut self, id: u64, path: &str, word: &str) {
         let files = &self.machines[&id].files;
         let found = |path: &String| files.bytes(path).windows(word.len()).position(|window| window == word.as_bytes());
@@ -602,7 +603,8 @@ impl Cluster {
     }
 
     fn carry_out(&mut self, id: u64, mut out: Vec<Output>) {
-        // Jobs are done here and now, and what follows from them too: a later write must not pass these.
+        // Jobs are done here and now, and what follows from them too: a later write must not pass
+        // these.
         let writes = |work: &Job| matches!(work, Job::Background(BackgroundJob::WriteRecords { .. }));
         out.sort_by_key(|output| !matches!(output, Output::Job { work, .. } if writes(work)));
         for output in out {

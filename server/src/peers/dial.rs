@@ -96,8 +96,9 @@ async fn connect(peering: &Peering, peer: u64, line: Line, url: usize) -> io::Re
     Ok((stream, founding))
 }
 
-/// Connects to a peer URL and says hello. The stream is for what the hello's line carries; beside it which
-/// founding the listener is of, as in [`Hello`]. If that is not the one of `hello`, the stream is closed.
+/// Connects to a peer URL and says hello. The stream is for what the hello's line carries; beside
+/// it which founding the listener is of, as in [`Hello`]. If that is not the one of `hello`, the
+/// stream is closed.
 pub(super) async fn greet(url: &str, hello: &Hello, dialler: Option<&Dialler>) -> io::Result<(Socket, Option<u64>)> {
     let url = Url::parse(url).map_err(|bad| other(bad.to_string()))?;
     if url.is_unix() {

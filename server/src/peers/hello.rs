@@ -1,12 +1,13 @@
 //! The first words on a peer connection: who speaks, to whom, in which format.
 //!
-//! Dialler: `magic (8), length u16, level u32, cluster u64, from u64, to u64, boot u64,
-//! line u8, etcd level, 0 u8, founding u64`. Listener: `magic (8), length u16, level u32, code u8`, and
-//! behind it the founding (u64) if the code says yes, the reason as text if it says no, and both if the
-//! listener is of another founding. A version before foundings had names says none and reads past it.
-//! On the line of inquiries the listener goes on with its stage: `magic (8), length u16,
-//! level u32, cluster u64, member u64, kind u8, flags u8, term u64, commit u64, last u64,
-//! acknowledged u64, founding u64`. Little-endian; the length counts what follows it.
+//! Dialler:
+//! `magic (8), length u16, level u32, cluster u64, from u64, to u64, boot u64, line u8, etcd level, 0 u8, founding u64`.
+//! Listener: `magic (8), length u16, level u32, code u8`, and behind it the founding (u64) if the
+//! code says yes, the reason as text if it says no, and both if the listener is of another
+//! founding. A version before foundings had names says none and reads past it. On the line of
+//! inquiries the listener goes on with its stage:
+//! `magic (8), length u16, level u32, cluster u64, member u64, kind u8, flags u8, term u64, commit u64, last u64, acknowledged u64, founding u64`.
+//! Little-endian; the length counts what follows it.
 
 use super::Line;
 use crate::bootstrap::FORMAT_LEVEL;
@@ -32,7 +33,8 @@ pub(crate) struct Hello {
     pub(crate) boot: u64,
     pub(crate) line: Line,
     pub(crate) etcd_level: String,
-    /// Which founding the dialler's state is of; 0: it knows none yet. None: its version knows of none.
+    /// Which founding the dialler's state is of; 0: it knows none yet. None: its version knows of
+    /// none.
     pub(crate) founding: Option<u64>,
 }
 
@@ -48,7 +50,8 @@ pub(crate) enum Verdict {
 }
 
 impl Hello {
-    /// What the listener thinks of it. `known`: whether `from` is a member; `founding`: the listener's.
+    /// What the listener thinks of it. `known`: whether `from` is a member; `founding`: the
+    /// listener's.
     pub(crate) fn judge(&self, cluster: u64, member: u64, known: bool, founding: u64) -> Verdict {
         let refused = |text: String| Verdict::Refused(text);
         if self.level > FORMAT_LEVEL {

@@ -20,8 +20,8 @@ impl Queue {
         Queue { budgets: budgets.clone(), lanes: Mutex::new(Lanes::new(bounds)), ready: Notify::new() }
     }
 
-    /// Changes the lanes, and brings the budgets up to it. Both under the lock: nothing is given back
-    /// before it was taken.
+    /// Changes the lanes, and brings the budgets up to it. Both under the lock: nothing is given
+    /// back before it was taken.
     fn change<T>(&self, change: impl FnOnce(&mut Lanes<Vec<u8>>) -> T) -> T {
         let mut lanes = self.lanes.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let (before, lost_before) = (lanes.waiting(), lanes.lost());

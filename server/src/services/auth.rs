@@ -81,7 +81,8 @@ pub(crate) async fn user_change_password(call: &mut Call) -> Result<(), Status> 
     apply(call, body).await
 }
 
-/// Compares the password on this member, then tells all members by the log that the user has logged in.
+/// Compares the password on this member, then tells all members by the log that the user has logged
+/// in.
 pub(crate) async fn authenticate(call: &mut Call) -> Result<(), Status> {
     let request = call.request().await?;
     let (name, password) = (text(&request, 1)?, text(&request, 2)?);

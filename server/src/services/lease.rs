@@ -23,7 +23,8 @@ fn two_ints(request: &Bytes) -> Result<(i64, i64), Status> {
     Ok((first, second))
 }
 
-/// Shortest time to live in seconds: one and a half elections in whole ticks, rounded up (etcd's rule).
+/// Shortest time to live in seconds: one and a half elections in whole ticks, rounded up (etcd's
+/// rule).
 fn min_ttl(election: Duration, heartbeat: Duration) -> i64 {
     let heartbeat = heartbeat.as_millis().max(1);
     let ticks = election.as_millis() / heartbeat;

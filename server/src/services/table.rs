@@ -1,5 +1,5 @@
-//! The one table: from a method to the code that serves it, after what every call is checked for, and to the
-//! pages for everything that is no gRPC.
+//! The one table: from a method to the code that serves it, after what every call is checked for,
+//! and to the pages for everything that is no gRPC.
 
 pub(crate) use super::pages::{not_grpc, serve as page, serve_metrics as metrics_page};
 use super::{auth, backup, cluster, health, kv, lease, maintenance, range, watch};

@@ -236,7 +236,8 @@ fn watch_create(start_revision: i64) -> Vec<u8> {
     pb::WatchRequest { request_union: Some(union) }.encode_to_vec()
 }
 
-/// A core that serves one measured walk over `items`, in slices, but hands out only `given` of them.
+/// A core that serves one measured walk over `items`, in slices, but hands out only `given` of
+/// them.
 fn walk(items: Vec<Item>, given: usize, slice: usize) -> impl FnMut(&Ask) -> Option<Answer> {
     let mut next = 0;
     move |ask| match ask {
@@ -432,7 +433,8 @@ async fn a_large_answer_goes_out_in_full_frames() {
     while let Some(frame) = body.frame().await {
         frames.extend(frame.unwrap().into_data().ok().map(|data| data.len()));
     }
-    // What ends the header, three slices and the answer; what the client's window cuts. It was 60 more.
+    // What ends the header, three slices and the answer; what the client's window cuts. It was 60
+    // more.
     let scraps = frames.iter().filter(|len| **len != 16 << 10).count();
     assert!(frames.len() > 180 && scraps < 30, "{frames:?}");
 }

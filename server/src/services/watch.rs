@@ -80,7 +80,8 @@ impl Clock {
         count
     }
 
-    /// A stream that waits for a tick looks at the clock soon; one that holds something, at its usual pace.
+    /// A stream that waits for a tick looks at the clock soon; one that holds something, at its
+    /// usual pace.
     fn hurry(&mut self, now: Instant, rests: bool, holds: bool) {
         let within = match rests {
             true => SOON.min(self.pace),
@@ -338,7 +339,8 @@ fn add_filter(request: &mut CreateRequest, filter: u64) {
 }
 
 async fn encode_with_prevs(call: &Call, response: &Response) -> Result<Vec<u8>, Status> {
-    // An event may have waited until its version before was compacted: then it goes without, as etcd's.
+    // An event may have waited until its version before was compacted: then it goes without, as
+    // etcd's.
     let prev = |event: &OutEvent| Some((event.prev.clone()?, event.revision.main));
     let wanted: Vec<(Located, i64)> = response.events.iter().filter_map(prev).collect();
     let mut prevs = Fetched::default();
@@ -346,8 +348,8 @@ async fn encode_with_prevs(call: &Call, response: &Response) -> Result<Vec<u8>, 
     encode(call, response, &prevs)
 }
 
-/// A whole `WatchResponse`, behind room for its head. `prevs`: of the events that have one, in order;
-/// those that are gone are left out.
+/// A whole `WatchResponse`, behind room for its head. `prevs`: of the events that have one, in
+/// order; those that are gone are left out.
 fn encode(call: &Call, response: &Response, prevs: &Fetched) -> Result<Vec<u8>, Status> {
     let mut numbers = 0..prevs.len();
     let mut out = Vec::with_capacity(HEAD + response.bytes);

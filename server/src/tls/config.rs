@@ -227,7 +227,8 @@ impl Allowed {
         Allowed { names: wish.allowed_names.clone(), hosts: wish.allowed_hosts.clone() }
     }
 
-    /// Go's error for this ends the handshake with the alert `bad certificate`, and so does this one.
+    /// Go's error for this ends the handshake with the alert `bad certificate`, and so does this
+    /// one.
     fn check(&self, shown: &CertificateDer<'_>) -> Result<(), Error> {
         let named = || tls::Facts::of(shown).is_ok_and(|facts| self.names.contains(&facts.common_name));
         let hosted = || self.hosts.iter().any(|host| tls::is_valid_for(shown, host));

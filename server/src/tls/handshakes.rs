@@ -1,4 +1,5 @@
-//! Handshakes, on a thread of their own: a signature costs up to a millisecond, and files are looked at.
+//! Handshakes, on a thread of their own: a signature costs up to a millisecond, and files are
+//! looked at.
 
 use super::config::Port;
 use super::origin::Misplaced;
@@ -88,8 +89,8 @@ impl Handshakes {
         Ok(Handshakes { jobs })
     }
 
-    /// Shakes hands with a caller. None: it was turned away, and the log says why. `plain_too`: one that does
-    /// not begin a handshake is taken as it is.
+    /// Shakes hands with a caller. None: it was turned away, and the log says why. `plain_too`: one
+    /// that does not begin a handshake is taken as it is.
     ///
     /// # Errors
     /// The system refuses to move the socket.

@@ -1,5 +1,5 @@
-//! A certificate that a member makes for itself (`--auto-tls`): it hides the traffic from those who only
-//! listen, and proves nothing.
+//! A certificate that a member makes for itself (`--auto-tls`): it hides the traffic from those who
+//! only listen, and proves nothing.
 
 use super::unfit::Unfit;
 use disk::urls::Url;
@@ -13,7 +13,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// Certificate and key. They are kept in memory until [`Made::keep`]: a founder writes nothing before it may.
+/// Certificate and key. They are kept in memory until [`Made::keep`]: a founder writes nothing
+/// before it may.
 #[derive(Clone, Debug)]
 pub(crate) struct Made {
     folder: PathBuf,
@@ -31,8 +32,8 @@ impl std::fmt::Debug for Secret {
 }
 
 impl Made {
-    /// Takes what a start before this one kept in `folder`, or makes it anew for the hosts of `urls`, valid
-    /// for so many years.
+    /// Takes what a start before this one kept in `folder`, or makes it anew for the hosts of
+    /// `urls`, valid for so many years.
     ///
     /// # Errors
     /// No years, or what is kept cannot be read.

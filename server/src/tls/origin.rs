@@ -21,8 +21,9 @@ fn joined(addresses: &[IpAddr]) -> String {
     addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// As etcd checks it: a certificate without addresses and DNS names comes from anywhere. Else one of its
-/// addresses is the caller's, or one of its DNS names is a name of the caller or leads to it.
+/// As etcd checks it: a certificate without addresses and DNS names comes from anywhere. Else one
+/// of its addresses is the caller's, or one of its DNS names is a name of the caller or leads to
+/// it.
 ///
 /// # Errors
 /// What does not fit.
@@ -73,8 +74,8 @@ fn fits(names: &[String], name: &str) -> bool {
     })
 }
 
-/// Whether a certificate may speak for the member with these peer URLs: it names the host of one of them, or
-/// no host at all.
+/// Whether a certificate may speak for the member with these peer URLs: it names the host of one of
+/// them, or no host at all.
 pub(crate) fn speaks_for(shown: &CertificateDer<'_>, peer_urls: &[String]) -> bool {
     let Ok(facts) = Facts::of(shown) else { return false };
     if facts.ips.is_empty() && facts.dns_names.is_empty() {

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-/// File systems stamp coarsely: a file may change twice under one stamp. One that is younger than this is
-/// read again.
+/// File systems stamp coarsely: a file may change twice under one stamp. One that is younger than
+/// this is read again.
 const SETTLED: Duration = Duration::from_secs(2);
 
 /// What tells two states of a file apart; None: it cannot be looked at.
@@ -58,8 +58,9 @@ impl<T> Reloading<T> {
         Ok(Reloading { what, files, build: Box::new(build), state: Mutex::new(state) })
     }
 
-    /// As the files are now. If they are of no use, as they were the last time they were, and the log says so
-    /// once. Looks at the files, and may read them: not for a thread that must not wait.
+    /// As the files are now. If they are of no use, as they were the last time they were, and the
+    /// log says so once. Looks at the files, and may read them: not for a thread that must not
+    /// wait.
     pub(crate) fn now(&self) -> Arc<T> {
         let stamps = stamps(&self.files);
         let mut state = self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner());

@@ -25,7 +25,8 @@ fn of_tls(error: &Error) -> String {
     match error {
         Error::AlertReceived(alert) => format!("remote error: tls: {}", of_alert(*alert)),
         Error::NoCertificatesPresented => "tls: client didn't provide a certificate".into(),
-        // Only the check of allowed names and hosts says this; a name that does not fit comes with its context.
+        // Only the check of allowed names and hosts says this; a name that does not fit comes with
+        // its context.
         Error::InvalidCertificate(CertificateError::NotValidForName) => {
             "client certificate authentication failed".into()
         }

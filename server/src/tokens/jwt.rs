@@ -53,7 +53,8 @@ impl Jwt {
         Ok(token)
     }
 
-    /// User, and revision of users and roles, of a token that is right and not over. `now` as in [`Jwt::sign`].
+    /// User, and revision of users and roles, of a token that is right and not over. `now` as in
+    /// [`Jwt::sign`].
     pub(crate) fn verify(&self, token: &str, now: u64) -> Option<(String, u64)> {
         let (signed, signature) = token.rsplit_once('.')?;
         let (header, claims) = signed.split_once('.')?;

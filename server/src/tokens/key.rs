@@ -258,7 +258,8 @@ fn p521(pems: &Pems, given: Option<Vec<u8>>, path: &str, public_path: &str) -> R
     let wrong = || unusable("key of that curve", path);
     let mut private = None;
     if let Some((scalar, _)) = pems.ec().ok_or_else(wrong)? {
-        // A shorter one belongs to another curve, and would be taken for a small number of this one.
+        // A shorter one belongs to another curve, and would be taken for a small number of this
+        // one.
         if scalar.len() != P521_SCALAR {
             return Err(wrong());
         }

@@ -57,7 +57,8 @@ impl Edge {
         Edge { core, ..self.clone() }
     }
 
-    /// The same edge for one more connection. `secured`: what its handshake said; None if it had none.
+    /// The same edge for one more connection. `secured`: what its handshake said; None if it had
+    /// none.
     pub(crate) fn for_connection(&self, secured: Option<Secured>) -> Edge {
         Edge { account: Account::new(self.core.budgets()), secured, ..self.clone() }
     }
@@ -67,8 +68,8 @@ impl Edge {
         self.secured.is_some()
     }
 
-    /// The CN of the certificate that the client showed and that was verified. etcd takes it for a user's name
-    /// with `--client-cert-auth` alone, and never from the JSON gateway.
+    /// The CN of the certificate that the client showed and that was verified. etcd takes it for a
+    /// user's name with `--client-cert-auth` alone, and never from the JSON gateway.
     pub(crate) fn common_name(&self) -> Option<&Arc<str>> {
         self.secured.as_ref().and_then(|secured| secured.common_name.as_ref())
     }

@@ -5,8 +5,9 @@
 //! small writes are gathered while the connection's task is at work, and leave when it pauses
 //! ([`Pauses`]). Large ones pass through, with what was gathered before them.
 //!
-//! A wake-up of the client's machine costs more than a copy: the frames of a large answer (16 KiB is
-//! what clients allow) are gathered, too. What a full socket leaves here is charged to the connection.
+//! A wake-up of the client's machine costs more than a copy: the frames of a large answer (16 KiB
+//! is what clients allow) are gathered, too. What a full socket leaves here is charged to the
+//! connection.
 
 use crate::budgets::{Account, Hold, What};
 use std::future::Future;
@@ -163,7 +164,8 @@ impl<S> Cork<S> {
 pub(crate) struct Pauses<S>(Arc<Mutex<Inner<S>>>);
 
 impl<S: AsyncWrite + Unpin> Pauses<S> {
-    /// Runs `connection`, which writes to the cork: whenever it pauses or ends, what it wrote goes out.
+    /// Runs `connection`, which writes to the cork: whenever it pauses or ends, what it wrote goes
+    /// out.
     pub(crate) async fn run<F: Future>(&self, mut connection: Pin<&mut F>) -> F::Output {
         std::future::poll_fn(|cx| {
             let polled = connection.as_mut().poll(cx);

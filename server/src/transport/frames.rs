@@ -24,7 +24,8 @@ impl Unframer {
         Unframer { limit, input: Bytes::new(), head: [0; HEAD], have: 0, want: None, body: BytesMut::new() }
     }
 
-    /// The next piece of the stream. Call [`Unframer::next_message`] until it has nothing, before the next piece.
+    /// The next piece of the stream. Call [`Unframer::next_message`] until it has nothing, before
+    /// the next piece.
     pub(crate) fn push(&mut self, piece: Bytes) {
         assert!(self.input.is_empty(), "a piece of a stream was pushed over another");
         self.input = piece;

@@ -160,7 +160,8 @@ fn wants_leader(metadata: &HeaderMap) -> bool {
     metadata.get("hasleader").is_some_and(|value| value.as_bytes() == b"true")
 }
 
-/// Who asks. `name`: the common name of the client's certificate, if one was asked for; a token goes before it.
+/// Who asks. `name`: the common name of the client's certificate, if one was asked for; a token
+/// goes before it.
 fn identity_of(edge: &Edge, metadata: &HeaderMap, name: Option<&str>) -> Who {
     let token = metadata.get("token").or_else(|| metadata.get(http::header::AUTHORIZATION));
     match (token, name) {

@@ -1,5 +1,5 @@
-//! What a process does that finds no member in its directory: it asks the other initial members, and
-//! `disk::inquiry` says what follows, as in `server/src/bootstrap.rs`.
+//! What a process does that finds no member in its directory: it asks the other initial members,
+//! and `disk::inquiry` says what follows, as in `server/src/bootstrap.rs`.
 
 use super::*;
 use disk::identity::{self, Found};
@@ -30,7 +30,8 @@ impl Sim {
         guarded(|| node::genesis(&files, identity, &config, founders))
     }
 
-    /// True: the directory holds a member, maybe one that was just founded. Else it is refused, or asks again later.
+    /// True: the directory holds a member, maybe one that was just founded. Else it is refused, or
+    /// asks again later.
     pub(super) fn begins(&mut self, who: usize) -> bool {
         let files = Arc::clone(&self.members[who].files);
         match identity::find(&*files) {
@@ -148,7 +149,8 @@ impl Sim {
         false
     }
 
-    /// A member that serves tells the others its client URLs, until that is applied: `server/src/publish.rs`.
+    /// A member that serves tells the others its client URLs, until that is applied:
+    /// `server/src/publish.rs`.
     pub(super) fn publish(&mut self, who: usize) {
         let Some(life) = self.members[who].up.as_mut().filter(|life| !life.published_urls) else { return };
         if let Some(waiter) = life.publishing.take() {

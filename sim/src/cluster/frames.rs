@@ -142,7 +142,8 @@ impl Sim {
         (0..self.members.len()).filter(can).count() * 2 > self.members.len()
     }
 
-    /// A piece of a snapshot is about to leave. True: it goes with its connection. Or its sender dies soon.
+    /// A piece of a snapshot is about to leave. True: it goes with its connection. Or its sender
+    /// dies soon.
     fn breaks_pull(&mut self, who: usize, peer: usize) -> bool {
         let Pulls { breaks, dies } = self.plan.pulls;
         if breaks + dies == 0 || self.phase != crate::run::Phase::Safety || self.is_quiet() {

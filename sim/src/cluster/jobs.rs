@@ -309,8 +309,8 @@ pub(super) fn skewed(data: &Bytes) -> Bytes {
     Bytes::from(bytes)
 }
 
-/// What a look finds on a harmed disk alone. A crash may leave a segment without its seek table, and
-/// fillers without their names.
+/// What a look finds on a harmed disk alone. A crash may leave a segment without its seek table,
+/// and fillers without their names.
 fn is_damage(finding: &Finding) -> bool {
     match finding {
         Finding::Seal { .. } | Finding::Beyond { .. } | Finding::Checksum { mended: true, .. } => false,

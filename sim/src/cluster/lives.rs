@@ -159,7 +159,8 @@ impl Sim {
         self.at(at, Event::Crash { who, life, power: true, down });
     }
 
-    /// In some seeds founders are killed while they found: everything after that relies on those files.
+    /// In some seeds founders are killed while they found: everything after that relies on those
+    /// files.
     fn kill_founder(&mut self, who: usize, life: u64, report: &Report) {
         if self.plan.killed_then_power == 0 || report.calls.is_empty() || !self.twice_rng.percent(50) {
             return;
@@ -168,8 +169,8 @@ impl Sim {
         self.at(at, Event::Crash { who, life, power: false, down });
     }
 
-    /// A lone member cannot tell a torn write from a lost one. Its operator can: this disk loses nothing
-    /// that was flushed. If it did, the durability oracle sees it.
+    /// A lone member cannot tell a torn write from a lost one. Its operator can: this disk loses
+    /// nothing that was flushed. If it did, the durability oracle sees it.
     fn operators_word(&mut self, who: usize, fault: &disk::Fault) {
         let (id, config) = (self.identity(who), self.config(who));
         let disk = self.members[who].disk.clone();

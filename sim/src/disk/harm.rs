@@ -206,8 +206,8 @@ impl Disk {
         !names.is_empty()
     }
 
-    /// The state of each checkpoint is one that other entries led to, as its digest says; all checksums are
-    /// right. False when there is no checkpoint.
+    /// The state of each checkpoint is one that other entries led to, as its digest says; all
+    /// checksums are right. False when there is no checkpoint.
     pub fn differ(&self) -> bool {
         let mut inner = self.lock();
         let paths: Vec<String> = inner.names.keys().filter(|p| p.starts_with("state/manifest-")).cloned().collect();

@@ -1,4 +1,5 @@
-//! How commands change users and roles. The checks, their order and what counts as a change are etcd's.
+//! How commands change users and roles. The checks, their order and what counts as a change are
+//! etcd's.
 
 use super::wire::AuthCommand;
 use super::{Auth, Permission, ROOT, Role, User};
@@ -89,7 +90,8 @@ impl Auth {
         Ok(Some(AuthChange::Disabled))
     }
 
-    /// The password was compared before. The asker compares revisions: another one since means a stale password.
+    /// The password was compared before. The asker compares revisions: another one since means a
+    /// stale password.
     fn log_in(&mut self, index: u64, name: &str, simple_token: &str) -> Done {
         if !self.enabled {
             return Err(Error::AuthNotEnabled);

@@ -1,7 +1,8 @@
 //! Users, roles and permissions: what a client must be to have a request carried out.
 //!
-//! [`Auth`] is part of the replicated state; commands change it (`change`). `need` says what a request
-//! needs, and [`crate::Store::permit`] whether the one who asks has it. Whoever is not named there gets nothing.
+//! [`Auth`] is part of the replicated state; commands change it (`change`). `need` says what a
+//! request needs, and [`crate::Store::permit`] whether the one who asks has it. Whoever is not
+//! named there gets nothing.
 
 mod change;
 mod need;
@@ -22,7 +23,8 @@ use std::fmt;
 /// The user that must exist before users are asked for, and the role that may do everything.
 pub const ROOT: &str = "root";
 
-/// Permits reading. Other numbers than these three are kept as given, and permit nothing, as in etcd.
+/// Permits reading. Other numbers than these three are kept as given, and permit nothing, as in
+/// etcd.
 pub const READ: i32 = 0;
 /// Permits writing.
 pub const WRITE: i32 = 1;
@@ -35,7 +37,8 @@ pub enum Asker<'a> {
     /// A client that did not say who it is.
     #[default]
     Nobody,
-    /// `revision`: of the users and roles, when the member that took the request in looked the user up.
+    /// `revision`: of the users and roles, when the member that took the request in looked the user
+    /// up.
     User {
         /// Its name.
         name: &'a str,

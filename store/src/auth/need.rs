@@ -77,7 +77,8 @@ pub fn needs_of(command: &Command<'_>) -> Vec<Need> {
     }
 }
 
-/// A put on a lease needs every key that hangs on it: who cannot write one of them could not revoke it.
+/// A put on a lease needs every key that hangs on it: who cannot write one of them could not revoke
+/// it.
 fn of_put(put: &PutRequest<'_>, needs: &mut Vec<Need>) {
     let key = KeyRange::new(put.key, b"");
     needs.push(Need::Write(key.clone()));
@@ -106,7 +107,8 @@ impl Store {
     /// Whether `asker` has everything of `needs`. While users are not asked for, everybody has.
     ///
     /// # Errors
-    /// etcd's, for the first thing that is missing. A request that says of nothing what it needs is denied.
+    /// etcd's, for the first thing that is missing. A request that says of nothing what it needs is
+    /// denied.
     pub fn permit(&self, asker: Asker<'_>, needs: &[Need]) -> Result<(), Error> {
         if !self.auth.enabled() || asker == Asker::Member {
             return Ok(());

@@ -1,11 +1,12 @@
-//! What the permissions of a user add up to: intervals of keys, merged, so that one look-up says whether a
-//! range lies in them without a gap.
+//! What the permissions of a user add up to: intervals of keys, merged, so that one look-up says
+//! whether a range lies in them without a gap.
 
 use crate::KeyRange;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
-/// Half-open intervals of keys. They do not overlap and do not touch. No end: every key from the begin on.
+/// Half-open intervals of keys. They do not overlap and do not touch. No end: every key from the
+/// begin on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Intervals {
     /// Begin to end.
@@ -53,8 +54,8 @@ impl Intervals {
         Intervals { spans }
     }
 
-    /// True if every key of the range lies in the intervals. A range whose end is not behind its key holds no key; it
-    /// is covered, as in etcd, where one interval holds both of its ends.
+    /// True if every key of the range lies in the intervals. A range whose end is not behind its
+    /// key holds no key; it is covered, as in etcd, where one interval holds both of its ends.
     pub fn cover(&self, range: &KeyRange) -> bool {
         let (begin, end) = span(range);
         if range.is_empty() {

@@ -7,7 +7,8 @@ use crate::request::{int32, text, wrong};
 use bytes::Bytes;
 use std::fmt;
 
-/// A change of users and roles. Passwords come as base64 of their bcrypt hash, which the edge has made.
+/// A change of users and roles. Passwords come as base64 of their bcrypt hash, which the edge has
+/// made.
 #[derive(Clone, PartialEq, Eq)]
 pub enum AuthCommand<'a> {
     /// Users are asked for from now on.

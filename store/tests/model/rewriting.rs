@@ -89,8 +89,9 @@ impl Bench {
         }
     }
 
-    /// The segments hold every record that a watch from the compacted revision on, a hash or a backup
-    /// may ask for, in the order of revisions; and little else once nothing holds anything back.
+    /// The segments hold every record that a watch from the compacted revision on, a hash or a
+    /// backup may ask for, in the order of revisions; and little else once nothing holds anything
+    /// back.
     pub fn check_files(&mut self, model: &Model) {
         self.end_rewriting();
         self.write_out(usize::MAX);

@@ -93,7 +93,8 @@ impl Server {
     }
 }
 
-/// Writes a history into a real etcd: overwritten, deleted and leased keys, transactions, a compaction.
+/// Writes a history into a real etcd: overwritten, deleted and leased keys, transactions, a
+/// compaction.
 fn fill(etcd: &Server, stock: &Path) -> Result<(), String> {
     let lease = etcd.ctl(stock, &["lease", "grant", "6000"])?;
     let lease = lease.split(' ').nth(1).unwrap_or_default().to_string();

@@ -1,6 +1,6 @@
-//! Scripts: `$ command` (`$~`: not compared with the stock tool). Its outcome is `> ` lines of standard
-//! output, `! ` lines of standard error, and `= status` unless it is 0. All commands of a file run in
-//! one folder with the fixtures.
+//! Scripts: `$ command` (`$~`: not compared with the stock tool). Its outcome is `> ` lines of
+//! standard output, `! ` lines of standard error, and `= status` unless it is 0. All commands of a
+//! file run in one folder with the fixtures.
 
 use crate::fixtures;
 use std::fs;

@@ -3,7 +3,8 @@
 //! A virtual CPU without work halts, and the hypervisor takes tens of microseconds and more to wake
 //! it: a lone client's latency is then mostly that. A process of the lowest priority on each CPU
 //! keeps them from halting and gives way to whoever has work: policy `SCHED_IDLE` and niceness 19.
-//! The host sees a machine that is never idle, which may slow down what it does for it, flushes above all.
+//! The host sees a machine that is never idle, which may slow down what it does for it, flushes
+//! above all.
 
 use anyhow::{Context, Result};
 use rustix::process::{nice, set_parent_process_death_signal};

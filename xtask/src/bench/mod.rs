@@ -1,9 +1,9 @@
 //! kvorum and the real etcd under the same load, on the same machine and disk, in turns.
 //!
 //! Each run has a new cluster in a new directory; the two sides alternate (A B B A), so that a
-//! machine that becomes slower does so for both, and neither always comes second. What is printed are medians, and beside each the
-//! smallest and the largest run. Every result is written down at once: a comparison that was
-//! stopped goes on with `--resume`.
+//! machine that becomes slower does so for both, and neither always comes second. What is printed
+//! are medians, and beside each the smallest and the largest run. Every result is written down at
+//! once: a comparison that was stopped goes on with `--resume`.
 
 pub mod awake;
 mod chart;
@@ -62,8 +62,8 @@ pub struct Args {
     #[arg(long)]
     pub data: Option<PathBuf>,
     /// Keep every CPU from halting while it is measured, with a spinning process of the lowest
-    /// priority on each: a lone client's latency on a virtual machine then shows the server, and not
-    /// how long the hypervisor takes to wake a CPU.
+    /// priority on each: a lone client's latency on a virtual machine then shows the server, and
+    /// not how long the hypervisor takes to wake a CPU.
     #[arg(long)]
     pub awake: bool,
     /// Go on with the results in `out` instead of beginning anew.
@@ -216,8 +216,8 @@ async fn all(
     Ok(failed)
 }
 
-/// The sides of a repeat: the other way round in each second one, so that neither always finds what the
-/// other has left behind, in the page cache and on the disk.
+/// The sides of a repeat: the other way round in each second one, so that neither always finds what
+/// the other has left behind, in the page cache and on the disk.
 fn in_turn(sides: &[Side], repeat: usize) -> impl Iterator<Item = &Side> {
     let last = sides.len().wrapping_sub(1);
     (0..sides.len()).map(move |at| &sides[if repeat.is_multiple_of(2) { at } else { last - at }])

@@ -107,7 +107,8 @@ pub struct Journal {
 
 impl Journal {
     /// # Errors
-    /// If the file cannot be made, a line of it is no result, or one was measured in the other mode.
+    /// If the file cannot be made, a line of it is no result, or one was measured in the other
+    /// mode.
     pub fn open(path: &Path, resume: bool, awake: bool) -> Result<Journal> {
         let mut entries = Vec::new();
         if resume && path.exists() {

@@ -75,7 +75,8 @@ pub fn files(lcov: &str, root: &Path, floors: &[&str]) -> Result<Vec<File>> {
     Ok(files)
 }
 
-/// Whether the lines were reached. A line that stands in the binary more than once is reached if one is.
+/// Whether the lines were reached. A line that stands in the binary more than once is reached if
+/// one is.
 fn lines(lcov: &str, root: &Path, floors: &[&str]) -> BTreeMap<String, BTreeMap<u64, bool>> {
     let mut all: BTreeMap<String, BTreeMap<u64, bool>> = BTreeMap::new();
     let mut file = None;
@@ -113,8 +114,8 @@ fn file(path: String, lines: &BTreeMap<u64, bool>, source: &str) -> File {
     File { path, functions, missed }
 }
 
-/// The function that each line belongs to; the source is as rustfmt leaves it, so that a closing brace
-/// stands as far in as its head.
+/// The function that each line belongs to; the source is as rustfmt leaves it, so that a closing
+/// brace stands as far in as its head.
 fn names(source: &str) -> Vec<String> {
     let (mut of, mut inside): (Option<(usize, String)>, Option<(usize, String)>) = (None, None);
     let mut all = Vec::new();

@@ -122,7 +122,8 @@ pub async fn abandoned(world: Arc<World>, id: i64, seed: u64) {
     }
 }
 
-/// A lease of which nobody knows whether it was granted: it must not end while the cluster is quiet.
+/// A lease of which nobody knows whether it was granted: it must not end while the cluster is
+/// quiet.
 async fn gone(members: &mut Members, id: i64) {
     let revoke = pb::LeaseRevokeRequest { id };
     loop {

@@ -103,7 +103,8 @@ impl Slot {
         Slot { pristine: pristine.to_owned(), dir: dir.to_owned(), seen: BTreeMap::new() }
     }
 
-    /// The file is restored next time whatever its time stamp says: stamps are coarser than this program.
+    /// The file is restored next time whatever its time stamp says: stamps are coarser than this
+    /// program.
     pub fn touched(&mut self, path: &str) {
         self.seen.remove(Path::new(path));
     }

@@ -178,7 +178,8 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// A start without damage: everything must be there, and what is logged then is no sign of anything.
+    /// A start without damage: everything must be there, and what is logged then is no sign of
+    /// anything.
     ///
     /// # Errors
     /// If something is missing already.
@@ -288,7 +289,8 @@ impl<'a> Stage<'a> {
         super::copy::copy_dir(&self.slots[0].dir, &to.join(&self.members[0].spec.name))
     }
 
-    /// Starts the members and looks until the damaged one has everything, ends, or has had its time.
+    /// Starts the members and looks until the damaged one has everything, ends, or has had its
+    /// time.
     async fn look(&mut self) -> Result<Sight> {
         let mut sight = Sight { ended: false, difference: None, wrong: vec![], lost: vec![], error: None };
         let result = self.watch(&mut sight).await;
@@ -334,7 +336,8 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// While the whole member is away, the damaged and the lagging one may not serve without what they lack.
+    /// While the whole member is away, the damaged and the lagging one may not serve without what
+    /// they lack.
     async fn watch_alone(&mut self, sight: &mut Sight, lagging: usize) {
         let end = Instant::now() + ALONE;
         while Instant::now() < end && !sight.ended {

@@ -89,7 +89,8 @@ pub async fn sweep(args: &Args) -> Result<()> {
     }
 }
 
-/// The sweep over a whole member's calls is a test of `node`; here each boundary has its turn, there a sample.
+/// The sweep over a whole member's calls is a test of `node`; here each boundary has its turn,
+/// there a sample.
 fn calls() -> Result<()> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = std::process::Command::new(cargo)

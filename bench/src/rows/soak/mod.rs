@@ -1,8 +1,8 @@
 //! Mixed load for long, at a fixed rate: does anything grow, become slower, get lost?
 //!
-//! [`mix`] draws the calls, [`expected`] holds every acknowledged write against what the watchers are
-//! told, [`course`] samples the servers over the run. The store should be this run's alone within
-//! the prefix; other prefixes do not matter.
+//! [`mix`] draws the calls, [`expected`] holds every acknowledged write against what the watchers
+//! are told, [`course`] samples the servers over the run. The store should be this run's alone
+//! within the prefix; other prefixes do not matter.
 
 mod course;
 mod expected;
@@ -31,7 +31,8 @@ const OWED: Duration = Duration::from_secs(20);
 /// Longest time between two compactions: that of kube-apiserver.
 const COMPACT: Duration = Duration::from_secs(300);
 
-/// Seconds that the leases live which are not renewed: shorter in a short run, so that they end in it.
+/// Seconds that the leases live which are not renewed: shorter in a short run, so that they end in
+/// it.
 fn ttl(run: Duration) -> i64 {
     (run.as_secs() / 4).clamp(3, 10) as i64
 }

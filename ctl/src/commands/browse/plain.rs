@@ -58,8 +58,8 @@ impl Tree {
     /// Reads, and writes lines or JSON piece by piece.
     ///
     /// # Errors
-    /// If there is no such form, a read fails, the revision is compacted away meanwhile, or standard
-    /// output is closed.
+    /// If there is no such form, a read fails, the revision is compacted away meanwhile, or
+    /// standard output is closed.
     pub async fn write(&self, client: &Client, format: Format, out: Out<'_>) -> Outcome {
         let mut paper = match format {
             Format::Simple => Paper::Lines,

@@ -1,11 +1,12 @@
-//! Damage below the proven end of the log, for a member with peers. What was durable and is wrong was
-//! acknowledged, so nothing of it is guessed: the log is cut at the first damage, and the rest of it is
-//! read for one purpose, to know how far it went. That is the promise of a [`Doubt`] which is *sure*. The
-//! other members have the entries, or the member waits for them.
+//! Damage below the proven end of the log, for a member with peers. What was durable and is wrong
+//! was acknowledged, so nothing of it is guessed: the log is cut at the first damage, and the rest
+//! of it is read for one purpose, to know how far it went. That is the promise of a [`Doubt`] which
+//! is *sure*. The other members have the entries, or the member waits for them.
 //!
-//! The order of a cut: the doubt is durable first, then the files behind the damage leave the log, newest
-//! first, then the file with the damage is blank behind what stays of it. A crash between any two steps
-//! leaves a log that is cut again, and a doubt that knows more than that log ([`Doubt::cutting`]).
+//! The order of a cut: the doubt is durable first, then the files behind the damage leave the log,
+//! newest first, then the file with the damage is blank behind what stays of it. A crash between
+//! any two steps leaves a log that is cut again, and a doubt that knows more than that log
+//! ([`Doubt::cutting`]).
 
 use super::super::batch::{Header, Place, Row};
 use super::super::space::Segment;
@@ -117,8 +118,8 @@ impl Replay {
         }
     }
 
-    /// Goes on behind a place whose batch was durable and is wrong. Returns the offset of the next batch
-    /// in this file, if there is one.
+    /// Goes on behind a place whose batch was durable and is wrong. Returns the offset of the next
+    /// batch in this file, if there is one.
     pub(super) fn pass(
         &mut self,
         place: Place,
@@ -169,8 +170,8 @@ impl Replay {
     /// What the damage comes to, with the end of the log behind it.
     ///
     /// # Errors
-    /// The damage, if nothing is left that the log could begin with. Damage of the state, if the log begins
-    /// behind it.
+    /// The damage, if nothing is left that the log could begin with. Damage of the state, if the
+    /// log begins behind it.
     pub(super) fn judge_lost(&mut self, state: Option<Position>) -> Result<(), Fault> {
         self.must_reach(state)?;
         if let Some(lost) = self.lost.take_if(|lost| lost.kept.is_none() && state.is_none()) {
@@ -198,9 +199,9 @@ impl Replay {
         Ok(())
     }
 
-    /// A log that begins behind the state, at an entry that is known to be committed, shows that a newer state
-    /// is lost. The log is not: it is kept, and the state is given up. If that entry is not known to be
-    /// committed, log is missing, and the rest of it joins nothing.
+    /// A log that begins behind the state, at an entry that is known to be committed, shows that a
+    /// newer state is lost. The log is not: it is kept, and the state is given up. If that entry is
+    /// not known to be committed, log is missing, and the rest of it joins nothing.
     fn must_reach(&mut self, state: Option<Position>) -> Result<(), Fault> {
         let (boundary, commit) = match &self.lost {
             None => (self.log.boundary.index, self.log.hard.commit),
@@ -270,8 +271,8 @@ impl Replay {
     /// Nothing of the log stays: another one begins behind the state.
     fn begin_again(&mut self, state: Position, number: u64) -> Result<(), Fault> {
         let log = &mut self.log;
-        // The new log numbers its files anew, and a spare file holds batches of the old one: under its old number
-        // these would pass for batches that prove an end that is not there.
+        // The new log numbers its files anew, and a spare file holds batches of the old one: under
+        // its old number these would pass for batches that prove an end that is not there.
         if log.spares.release(&*log.files)? {
             log.files.sync_dir(super::super::DIR).map_err(|e| Fault::io(super::super::DIR, 0, e))?;
         }

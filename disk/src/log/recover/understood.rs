@@ -1,6 +1,6 @@
-//! Entries whose bytes are whole and that this program does not understand: a later one wrote them. They are
-//! met before anything is changed, and are no damage. Damage is a matter of one disk, and is made good by the
-//! others; all others have the same entry, and run the same program.
+//! Entries whose bytes are whole and that this program does not understand: a later one wrote them.
+//! They are met before anything is changed, and are no damage. Damage is a matter of one disk, and
+//! is made good by the others; all others have the same entry, and run the same program.
 
 use super::super::batch::Row;
 use super::Replay;
