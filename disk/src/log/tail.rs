@@ -108,7 +108,7 @@ fn nothing_there(chain: &Chain, end: &End, marks: &Marks) -> Tail {
     // that nothing follows, in a used one an earlier batch.
     let zeros = end.bytes.iter().all(|byte| *byte == 0) && end.written_end > end.place.offset + PAGE;
     // A used file may hold zeros. A lone member believes that.
-    if zeros { Tail::Torn(Doubt { proven_tear: true, ..doubt }) } else { Tail::Whole }
+    if zeros { Tail::Torn(Doubt { proven_tear: true, by_zeros: true, ..doubt }) } else { Tail::Whole }
 }
 
 /// The state that a checkpoint holds came from this log, and the log does not reach it.
@@ -138,6 +138,7 @@ fn doubt_of(chain: &Chain, end: Option<&End>, what: String) -> Doubt {
         at_least: false,
         hard: header.map(|header| header.hard).unwrap_or_default(),
         proven_tear: false,
+        by_zeros: false,
         sure: false,
         cutting: false,
     }

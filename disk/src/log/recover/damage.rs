@@ -188,6 +188,7 @@ impl Replay {
             at_least: lost.endless && self.marks.acknowledged().is_none(),
             hard: lost.hard,
             proven_tear: false,
+            by_zeros: false,
             sure: true,
             cutting: true,
         };
