@@ -166,6 +166,21 @@ impl Health {
              directory, and compare the keys"
         );
         g.note(Level::Error, text);
+        g.start(Task::Remember, BackgroundJob::Remember(Remembered::Contradicted(found)));
+    }
+
+    /// As [`Health::contradicted`], found at start.
+    pub(crate) fn found_contradicted(&mut self, g: &mut Ground, found: Contradiction) {
+        self.contradicted = true;
+        g.consensus.take_nothing();
+        let Contradiction { leader, ours, theirs } = found;
+        let text = format!(
+            "two histories: in an earlier life entry {} was committed here, of term {}, and leader {leader:x} had one \
+             of term {theirs} in its place. CORRUPT: nothing of this member is answered, and nothing of it is \
+             replaced, until an operator has decided (the file log/contradicted)",
+            ours.index, ours.term
+        );
+        g.note(Level::Error, text);
     }
 
     /// `every`: entries between two marks. Of comparisons between marks the newest is remembered,
@@ -441,7 +456,8 @@ impl Health {
     /// The leader's state is wanted in the place of this one, beside the log.
     pub(crate) fn wants_state(&self) -> bool {
         let differs = self.rebuild.as_ref().is_some_and(|rebuild| rebuild.marked);
-        self.stop.is_none() && (differs || (self.empty && self.has_log))
+        let may = self.stop.is_none() && !self.contradicted && !self.rebuilt.is_hopeless();
+        may && (differs || (self.empty && self.has_log))
     }
 
     /// The entry at which the state differed that is to be replaced.
@@ -473,6 +489,10 @@ impl Health {
     pub(crate) fn found_empty(&mut self, g: &mut Ground, has_log: bool) {
         (self.empty, self.has_log) = (true, has_log);
         let text = match has_log {
+            _ if self.rebuilt.is_hopeless() => {
+                "the state of this member was damaged again and again: it stays CORRUPT and answers nothing, and takes \
+                 no other state; look at its memory and its disk"
+            }
             true => {
                 "this member has started over and has no state: it acknowledges and votes, and answers nothing before \
                  it has the leader's"
