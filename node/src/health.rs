@@ -20,6 +20,10 @@ const HANDOVER: u64 = 500 / TICK_MS;
 /// And in all at most this long for its checkpoint. Ticks.
 const STOP: u64 = 1_000 / TICK_MS;
 
+/// States are compared when nothing was applied for so long, and again. Ticks.
+const QUIET: u64 = 1_000 / TICK_MS;
+const QUIET_AGAIN: u64 = 10_000 / TICK_MS;
+
 /// A member whose state is wrong campaigns when nobody has led for so many election timeouts.
 const LAST_RESORT: u64 = 10;
 
@@ -41,7 +45,7 @@ pub(crate) struct Health {
     room: Room,
     stop: Option<Stop>,
     corrupt: bool,
-    /// Its log and the leader's are two histories.
+    /// Members have two histories.
     contradicted: bool,
     /// This member has no state: the leader's is awaited.
     empty: bool,
@@ -55,6 +59,7 @@ pub(crate) struct Health {
     marks: BTreeMap<u64, u128>,
     /// Per index: what each peer said.
     peers: BTreeMap<u64, BTreeMap<u64, u128>>,
+    quiet: Quiet,
     /// Members that differ from this one.
     strange: BTreeSet<u64>,
     /// Members differ, and no majority says which are right.
@@ -69,6 +74,15 @@ struct Rebuild {
     index: u64,
     /// It is remembered over a restart.
     marked: bool,
+}
+
+/// Since when nothing was applied.
+#[derive(Default)]
+struct Quiet {
+    /// The last entry that was applied.
+    index: u64,
+    /// When the members compare their states next. Ticks.
+    due: u64,
 }
 
 /// The first mark at which members differ without a majority.
@@ -128,18 +142,28 @@ impl Health {
         }
     }
 
-    /// What is committed here is not what the leader has. Who is right cannot be told: this member
-    /// stops answering, and nothing of it is replaced, for it may be the only one with what was
-    /// acknowledged.
+    /// Members have two histories. Who is right cannot be told: this member stops answering, and
+    /// nothing of it is replaced, for it may be the only one with what was acknowledged.
     pub(crate) fn contradicted(&mut self, g: &mut Ground, found: Contradiction) {
-        let Contradiction { leader, ours, theirs } = found;
         self.contradicted = true;
+        let seen = match found {
+            Contradiction::Entry { leader, ours, theirs } => format!(
+                "entry {} is committed here, of term {}, and leader {leader:x} has one of term {theirs} in its place",
+                ours.index, ours.term
+            ),
+            Contradiction::Below { leader, ours, theirs } => format!(
+                "everything up to entry {} of term {} is committed here, and what leader {leader:x} has ends at entry \
+                 {} of term {}",
+                ours.index, ours.term, theirs.index, theirs.term
+            ),
+            Contradiction::Leaders { term, leaders: [one, other] } => {
+                format!("members {one:x} and {other:x} both lead term {term}: a member has forgotten its vote")
+            }
+        };
         let text = format!(
-            "entry {} is committed here, of term {}, and leader {leader:x} has one of term {theirs} in its place: \
-             members have lost what they had acknowledged. CORRUPT: nothing of this member is answered any more, and \
-             nothing of it is replaced, for it may be the only one with those entries. Keep a copy of its directory, \
-             and compare the keys",
-            ours.index, ours.term
+            "{seen}: members have lost what they had acknowledged. CORRUPT: nothing of this member is answered any \
+             more, and nothing of it is replaced, for it may be the only one with those entries. Keep a copy of its \
+             directory, and compare the keys"
         );
         g.note(Level::Error, text);
         g.start(Task::Remember, BackgroundJob::Remember(Remembered::Contradicted(found)));
@@ -159,12 +183,26 @@ impl Health {
         g.note(Level::Error, text);
     }
 
-    /// `every`: entries between two marks.
+    /// `every`: entries between two marks. Of comparisons between marks the newest is remembered,
+    /// and one that no majority decided.
     fn mark(&mut self, every: u64, index: u64, digest: u128) {
         self.marks.insert(index, digest);
         let floor = index.saturating_sub(MARKS * every);
-        self.marks.retain(|mark, _| *mark > floor);
+        let undecided = self.undecided.as_ref().map(|undecided| undecided.index);
+        let kept = |mark: u64| mark.is_multiple_of(every) || mark == index || Some(mark) == undecided;
+        self.marks.retain(|mark, _| *mark > floor && kept(*mark));
         self.peers.retain(|mark, _| *mark > floor);
+    }
+
+    /// What `peer` said between marks before it was quiet at `index`.
+    fn forget_quiet(&mut self, every: u64, peer: u64, index: u64) {
+        let undecided = self.undecided.as_ref().map(|undecided| undecided.index);
+        for (mark, digests) in &mut self.peers {
+            if !mark.is_multiple_of(every) && *mark != index && Some(*mark) != undecided {
+                digests.remove(&peer);
+            }
+        }
+        self.peers.retain(|_, digests| !digests.is_empty());
     }
 
     /// `overdue`: this member hands over because clients get nothing from it. `writing`: a
@@ -279,15 +317,18 @@ impl Health {
         false
     }
 
-    /// A peer's digest at a mark. True: everyone else agrees and we differ, so this member is
+    /// A peer's digest at a mark, or where it is quiet. True: everyone else agrees and we differ, so this member is
     /// corrupt.
     #[must_use]
     pub(crate) fn on_digest(&mut self, g: &mut Ground, from: u64, index: u64, digest: u128) -> bool {
         let (every, applied) = (g.config.digest_every, g.store.applied().index);
         let floor = applied.saturating_sub(MARKS * every);
         let ceiling = applied + MARKS * every;
-        if !index.is_multiple_of(every) || index <= floor || index > ceiling {
+        if index <= floor || index > ceiling {
             return false;
+        }
+        if !index.is_multiple_of(every) {
+            self.forget_quiet(every, from, index);
         }
         self.peers.entry(index).or_default().insert(from, digest);
         self.compare_digests(g, index)
@@ -489,6 +530,25 @@ impl Health {
         if self.empty || !index.is_multiple_of(g.config.digest_every) {
             return false;
         }
+        self.tell_digest(g, index)
+    }
+
+    /// Nothing was applied for a second, or for ten more: members that are quiet compare their
+    /// states, for the next mark may be days away. The result as for `on_digest`.
+    #[must_use]
+    pub(crate) fn compare_when_quiet(&mut self, g: &mut Ground) -> bool {
+        let index = g.store.applied().index;
+        if index != self.quiet.index {
+            self.quiet = Quiet { index, due: g.now + QUIET };
+        }
+        if g.now < self.quiet.due || self.empty || self.corrupt || g.swapping() {
+            return false;
+        }
+        self.quiet.due = g.now + QUIET_AGAIN;
+        self.tell_digest(g, index)
+    }
+
+    fn tell_digest(&mut self, g: &mut Ground, index: u64) -> bool {
         let digest = g.store.digest();
         self.mark(g.config.digest_every, index, digest);
         for to in g.peers() {

@@ -287,6 +287,9 @@ impl Node {
         self.watchdog.tick(g, ages, willing.disk_full || willing.corrupt);
         let wanted = self.health.tick(g, self.watchdog.holds_commands(), self.checkpoints.busy());
         self.want_checkpoint(wanted);
+        if self.health.compare_when_quiet(&mut self.ground) {
+            self.bar();
+        }
         let stock = self.stock();
         let g = &mut self.ground;
         self.transfer.tick(g, stock, self.health.lacks_state());
@@ -521,6 +524,9 @@ impl Node {
             let g = &mut self.ground;
             if let Some((from, snapshot)) = turn.install.take() {
                 self.transfer.begin(g, from, snapshot);
+            }
+            if std::mem::take(&mut turn.tear_believed) {
+                self.doubts.believed(g);
             }
             if std::mem::take(&mut turn.doubt_changed) {
                 self.doubts.changed(g, self.saves.unsaved());

@@ -377,16 +377,18 @@ fn apply_again(
     }
 }
 
-/// What may be lost, for consensus. A proven tear counts like the others: the proof is about this
-/// disk, and a disk that loses flushed writes leaves the same traces. A late founder may have been
+/// What may be lost, for consensus. A proven tear counts like the others at first: the proof is
+/// about this disk, and a disk that loses flushed writes leaves the same traces. That only
+/// zeros stand where a page stood is no such proof: a whole batch may be gone. A late founder may have been
 /// a member before, on a disk that was emptied since.
 fn doubt_of(kept: Option<&disk::Doubt>, late_founder: bool) -> Option<Doubt> {
     let lost = kept.map(|kept| {
         let promise = kept.promise.filter(|_| !kept.at_least);
         // Whoever cannot tell how far the lost end went does not know its vote either.
-        Doubt { promise, vote: promise.is_none(), sure: kept.sure }
+        let torn = kept.proven_tear && !kept.by_zeros;
+        Doubt { promise, vote: promise.is_none(), sure: kept.sure, torn }
     });
-    let late = late_founder.then_some(Doubt { promise: None, vote: true, sure: false });
+    let late = late_founder.then_some(Doubt { promise: None, vote: true, sure: false, torn: false });
     lost.into_iter().chain(late).reduce(Doubt::and)
 }
 

@@ -377,7 +377,7 @@ impl Log {
     /// What the operating system says.
     pub fn keep_doubt(&mut self, doubt: Option<consensus::Doubt>, hard: HardState) -> Result<(), Fault> {
         self.check_running()?;
-        let Some(consensus::Doubt { promise, vote, sure }) = doubt else {
+        let Some(consensus::Doubt { promise, vote, sure, torn }) = doubt else {
             // The doubt last: as long as it is there, a start ends it again, and all of this with
             // it.
             crate::aside::clear(&*self.files)?;
@@ -393,7 +393,8 @@ impl Log {
         // The vote may still wait for its turn in the log.
         let hard = crate::doubt::stricter(self.hard, hard);
         let (at, hard) = known.map_or((at, hard), |known| (known.at, crate::doubt::stricter(known.hard, hard)));
-        let doubt = Doubt { at, promise, at_least: false, hard, proven_tear: false, sure, cutting: false };
+        let doubt =
+            Doubt { at, promise, at_least: false, hard, proven_tear: torn, by_zeros: false, sure, cutting: false };
         crate::doubt::remember(&*self.files, self.id, &doubt)
     }
 

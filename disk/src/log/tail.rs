@@ -115,7 +115,8 @@ fn nothing_there(chain: &Chain, end: &End, marks: &Marks, blank_from: u64) -> Ta
         return Tail::Whole;
     }
     if end.holds_what_was_before(chain.id, blank_from) {
-        return Tail::Torn(Doubt { proven_tear: true, ..doubt });
+        let by_zeros = end.bytes.iter().all(|byte| *byte == 0);
+        return Tail::Torn(Doubt { proven_tear: true, by_zeros, ..doubt });
     }
     Tail::Doubtful(doubt)
 }
@@ -147,6 +148,7 @@ fn doubt_of(chain: &Chain, end: Option<&End>, what: String) -> Doubt {
         at_least: false,
         hard: header.map(|header| header.hard).unwrap_or_default(),
         proven_tear: false,
+        by_zeros: false,
         sure: false,
         cutting: false,
     }

@@ -191,6 +191,7 @@ impl Replay {
             at_least: lost.endless && !self.marks.is_exact(lost.number),
             hard: lost.hard,
             proven_tear: false,
+            by_zeros: false,
             sure: true,
             cutting: true,
         };
