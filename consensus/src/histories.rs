@@ -52,6 +52,11 @@ impl Histories {
 }
 
 impl Consensus {
+    /// That there are two histories was seen in an earlier life.
+    pub fn take_nothing(&mut self) {
+        self.histories.contradicted = true;
+    }
+
     fn found(&mut self, found: Contradiction) {
         self.histories.contradicted = true;
         self.out.contradicted = Some(found);

@@ -166,19 +166,16 @@ impl Health {
              directory, and compare the keys"
         );
         g.note(Level::Error, text);
-        g.start(Task::Remember, BackgroundJob::Remember(Remembered::Contradicted(found)));
+        g.start(Task::Remember, BackgroundJob::Remember(Remembered::Contradicted(seen)));
     }
 
     /// As [`Health::contradicted`], found at start.
-    pub(crate) fn found_contradicted(&mut self, g: &mut Ground, found: Contradiction) {
+    pub(crate) fn found_contradicted(&mut self, g: &mut Ground, seen: &str) {
         self.contradicted = true;
         g.consensus.take_nothing();
-        let Contradiction { leader, ours, theirs } = found;
         let text = format!(
-            "two histories: in an earlier life entry {} was committed here, of term {}, and leader {leader:x} had one \
-             of term {theirs} in its place. CORRUPT: nothing of this member is answered, and nothing of it is \
-             replaced, until an operator has decided (the file log/contradicted)",
-            ours.index, ours.term
+            "two histories, as seen in an earlier life: {seen}. CORRUPT: nothing of this member is answered, and \
+             nothing of it is replaced, until an operator has decided (the file log/contradicted)"
         );
         g.note(Level::Error, text);
     }

@@ -382,16 +382,9 @@ impl Verify {
     /// What a start finds beside the log.
     fn remembered(&mut self, id: Identity) -> Result<(), Failure> {
         let failed = |fault: Fault| Failure::new(fault.to_string());
-        if let Some(found) = contradicted::find(&*self.files, id).map_err(failed)? {
-            self.notes.push(format!(
-                "{}: two histories: entry {} is committed here, of term {}, and leader {:x} had one of term {}; a \
-                 start answers nothing and replaces nothing",
-                contradicted::PATH,
-                found.ours.index,
-                found.ours.term,
-                found.leader,
-                found.theirs
-            ));
+        if let Some(seen) = contradicted::find(&*self.files, id).map_err(failed)? {
+            let path = contradicted::PATH;
+            self.notes.push(format!("{path}: two histories: {seen}; a start answers nothing and replaces nothing"));
         }
         if startover::rebuilt(&*self.files, id).map_err(failed)?.is_hopeless() {
             let text = "log/rebuilt: the state was damaged again and again; a start takes no other one";
