@@ -1,5 +1,5 @@
-//! What a member remembers when it has seen that there are two histories. It lies beside the log, and
-//! a start finds it. Only an operator takes it away.
+//! What a member remembers when it has seen that there are two histories. It lies beside the log,
+//! and a start finds it. Only an operator takes it away.
 
 use crate::{Fault, Files, Identity, small};
 
