@@ -734,11 +734,6 @@ impl Consensus {
         self.barred = barred;
     }
 
-    /// What is committed here is not what a leader had, in an earlier life.
-    pub fn take_nothing(&mut self) {
-        self.contradicted = true;
-    }
-
     /// Whether the leader's state at this position is another than what is committed here. If it
     /// is, that is told as of an append.
     pub fn contradicts_state(&mut self, leader: u64, at: Position) -> bool {

@@ -46,7 +46,7 @@ use crate::transfer::{Piece, Stock, Transfer};
 use crate::walks::Walks;
 use crate::watchdog::{Ages, Watchdog};
 use crate::watches::Watches;
-use consensus::{Consensus, Contradiction, Role, Turn};
+use consensus::{Consensus, Role, Turn};
 use disk::startover::Rebuilt;
 use store::Store;
 
@@ -100,7 +100,7 @@ pub(crate) struct Found {
     /// The state was found to differ from the other members' in an earlier life.
     pub(crate) corrupt: bool,
     /// A leader had another history, in an earlier life.
-    pub(crate) contradicted: Option<Contradiction>,
+    pub(crate) contradicted: Option<disk::contradicted::Found>,
     /// The founding that the files beside the log say it is of; 0: they do not.
     pub(crate) founding: u64,
     /// There is no state: that of the leader is awaited. The log is whole if it holds anything.

@@ -384,13 +384,8 @@ impl Verify {
         let failed = |fault: Fault| Failure::new(fault.to_string());
         if let Some(found) = contradicted::find(&*self.files, id).map_err(failed)? {
             self.notes.push(format!(
-                "{}: two histories: entry {} is committed here, of term {}, and leader {:x} had one of term {}; a \
-                 start answers nothing and replaces nothing",
-                contradicted::PATH,
-                found.ours.index,
-                found.ours.term,
-                found.leader,
-                found.theirs
+                "{}: two histories: {found}; a start answers nothing and replaces nothing",
+                contradicted::PATH
             ));
         }
         if startover::rebuilt(&*self.files, id).map_err(failed)?.is_hopeless() {
