@@ -32,7 +32,7 @@ use crate::ground::Ground;
 use crate::hashes::Hashes;
 use crate::health::Health;
 use crate::io::*;
-use crate::jobs::{Task, is_refused};
+use crate::jobs::Task;
 use crate::lessor::{AskAgain, Lessor};
 use crate::listings::Listings;
 use crate::mend::{Mends, Sent, Wanted};
@@ -349,7 +349,7 @@ impl Node {
         let g = &self.ground;
         if fault.is_damage() {
             self.mends.suspect(g, fault.file());
-        } else if is_refused(fault) {
+        } else if fault.is_refused() {
             self.mends.unreadable(g, fault.file());
         }
     }
