@@ -32,7 +32,7 @@ use crate::ground::Ground;
 use crate::hashes::Hashes;
 use crate::health::Health;
 use crate::io::*;
-use crate::jobs::{Task, is_refused};
+use crate::jobs::Task;
 use crate::lessor::{AskAgain, Lessor};
 use crate::listings::Listings;
 use crate::mend::{Mends, Sent, Wanted};
@@ -100,7 +100,7 @@ pub(crate) struct Found {
     /// The state was found to differ from the other members' in an earlier life.
     pub(crate) corrupt: bool,
     /// A leader had another history, in an earlier life.
-    pub(crate) contradicted: Option<String>,
+    pub(crate) contradicted: Option<disk::contradicted::Found>,
     /// The founding that the files beside the log say it is of; 0: they do not.
     pub(crate) founding: u64,
     /// There is no state: that of the leader is awaited. The log is whole if it holds anything.
@@ -155,8 +155,8 @@ impl Node {
             node.health.found_wrong(&mut node.ground);
             node.bar();
         }
-        if let Some(seen) = &found.contradicted {
-            node.health.found_contradicted(&mut node.ground, seen);
+        if let Some(found) = found.contradicted {
+            node.health.found_contradicted(&mut node.ground, found);
             node.bar();
         }
         if node.ground.store.conf().voters == [node.ground.config.member] {
@@ -349,7 +349,7 @@ impl Node {
         let g = &self.ground;
         if fault.is_damage() {
             self.mends.suspect(g, fault.file());
-        } else if is_refused(fault) {
+        } else if fault.is_refused() {
             self.mends.unreadable(g, fault.file());
         }
     }

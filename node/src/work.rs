@@ -1,7 +1,6 @@
 //! Carries a job out: blocking calls against `Files`, on whatever thread the driver chose.
 
 use crate::io::{BackgroundJob, Job, JobResult, LogJob, ReadJob, ReclaimJob, ReclaimResult, Remembered};
-use crate::jobs::is_refused;
 use disk::transfer::Taken;
 use disk::{
     Fault, Files, Identity, Log, Reserve, checkpoint, contradicted, corrupt, history, mend, reclaim, records, staging,
@@ -143,8 +142,7 @@ fn background_or_fault(files: &dyn Files, whose: Whose, job: &mut BackgroundJob)
         BackgroundJob::WriteRecords { segment, offset, parts, seals } => {
             let upto = records::write(files, id, *segment, *offset, parts)?;
             let sealed = if *seals { records::seal(files, *segment, upto) } else { Ok(()) };
-            // A segment can do without a seek table. What is damaged comes again from another
-            // member.
+            // A segment can do without a seek table. Another member gives what is damaged.
             let damage = match sealed {
                 Err(fault) if fault.is_damage() => Some(fault),
                 other => other.map(|()| None)?,
@@ -156,7 +154,7 @@ fn background_or_fault(files: &dyn Files, whose: Whose, job: &mut BackgroundJob)
             let scan = std::mem::take(scan);
             match sliced {
                 Ok(done) => JobResult::HashKv { scan, done },
-                Err(fault) if is_refused(&fault) => JobResult::HashKvUnread { scan, fault },
+                Err(fault) if fault.is_refused() => JobResult::HashKvUnread { scan, fault },
                 Err(fault) => return Err(fault),
             }
         }
@@ -229,8 +227,8 @@ fn background_or_fault(files: &dyn Files, whose: Whose, job: &mut BackgroundJob)
             corrupt::mark(files, id)?;
             JobResult::CorruptMarked
         }
-        BackgroundJob::Remember(Remembered::Contradicted(seen)) => {
-            contradicted::mark(files, id, seen)?;
+        BackgroundJob::Remember(Remembered::Contradicted(found)) => {
+            contradicted::mark(files, id, *found)?;
             JobResult::Remembered
         }
         BackgroundJob::Remember(Remembered::Founding(founding)) => {
