@@ -57,6 +57,12 @@ impl Consensus {
         self.histories.contradicted = true;
     }
 
+    /// Whether the leader's state at this position is another than what is committed here. If it
+    /// is, that is told as of an append.
+    pub fn contradicts_state(&mut self, leader: u64, at: Position) -> bool {
+        self.contradicts_committed(leader, std::iter::once(at))
+    }
+
     fn found(&mut self, found: Contradiction) {
         self.histories.contradicted = true;
         self.out.contradicted = Some(found);
