@@ -734,6 +734,12 @@ impl Consensus {
         self.barred = barred;
     }
 
+    /// Whether the leader's state at this position is another than what is committed here. If it
+    /// is, that is told as of an append.
+    pub fn contradicts_state(&mut self, leader: u64, at: Position) -> bool {
+        self.contradicts_committed(leader, std::iter::once(at))
+    }
+
     /// The disk hangs: follow no one, and do not campaign until a save completes.
     pub fn step_down(&mut self) {
         self.collect();

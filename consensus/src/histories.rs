@@ -52,6 +52,11 @@ impl Histories {
 }
 
 impl Consensus {
+    /// In an earlier life this member saw two histories.
+    pub fn take_nothing(&mut self) {
+        self.histories.contradicted = true;
+    }
+
     fn found(&mut self, found: Contradiction) {
         self.histories.contradicted = true;
         self.out.contradicted = Some(found);

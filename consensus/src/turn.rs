@@ -111,6 +111,27 @@ pub enum Contradiction {
     Leaders { term: u64, leaders: [u64; 2] },
 }
 
+impl std::fmt::Display for Contradiction {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Contradiction::Entry { leader, ours: Position { index, term }, theirs } => write!(
+                f,
+                "entry {index} is committed here, of term {term}, and leader {leader:x} has one of term {theirs} in its \
+                 place"
+            ),
+            Contradiction::Below { leader, ours, theirs } => write!(
+                f,
+                "everything up to entry {} of term {} is committed here, and what leader {leader:x} has ends at entry \
+                 {} of term {}",
+                ours.index, ours.term, theirs.index, theirs.term
+            ),
+            Contradiction::Leaders { term, leaders: [one, other] } => {
+                write!(f, "members {one:x} and {other:x} both lead term {term}: a member has forgotten its vote")
+            }
+        }
+    }
+}
+
 /// One batch for the log, one flush. An entry replaces everything at and above its index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Save {

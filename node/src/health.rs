@@ -9,6 +9,7 @@ use crate::ground::{Bar, Ground, Willing};
 use crate::io::*;
 use crate::jobs::Task;
 use consensus::Contradiction;
+use disk::contradicted;
 use disk::startover::Rebuilt;
 use room::Room;
 use std::collections::{BTreeMap, BTreeSet};
@@ -146,24 +147,23 @@ impl Health {
     /// nothing of it is replaced, for it may be the only one with what was acknowledged.
     pub(crate) fn contradicted(&mut self, g: &mut Ground, found: Contradiction) {
         self.contradicted = true;
-        let seen = match found {
-            Contradiction::Entry { leader, ours, theirs } => format!(
-                "entry {} is committed here, of term {}, and leader {leader:x} has one of term {theirs} in its place",
-                ours.index, ours.term
-            ),
-            Contradiction::Below { leader, ours, theirs } => format!(
-                "everything up to entry {} of term {} is committed here, and what leader {leader:x} has ends at entry \
-                 {} of term {}",
-                ours.index, ours.term, theirs.index, theirs.term
-            ),
-            Contradiction::Leaders { term, leaders: [one, other] } => {
-                format!("members {one:x} and {other:x} both lead term {term}: a member has forgotten its vote")
-            }
-        };
         let text = format!(
-            "{seen}: members have lost what they had acknowledged. CORRUPT: nothing of this member is answered any \
+            "{found}: members have lost what they had acknowledged. CORRUPT: nothing of this member is answered any \
              more, and nothing of it is replaced, for it may be the only one with those entries. Keep a copy of its \
              directory, and compare the keys"
+        );
+        g.note(Level::Error, text);
+        g.start(Task::Remember, BackgroundJob::Remember(Remembered::Contradicted(found)));
+    }
+
+    /// As [`Health::contradicted`], found at start.
+    pub(crate) fn found_contradicted(&mut self, g: &mut Ground, found: contradicted::Found) {
+        self.contradicted = true;
+        g.consensus.take_nothing();
+        let text = format!(
+            "two histories, seen in an earlier life: {found}. CORRUPT: nothing of this member is answered, and nothing \
+             of it is replaced, until an operator has decided (the file {})",
+            contradicted::PATH
         );
         g.note(Level::Error, text);
     }
@@ -441,7 +441,8 @@ impl Health {
     /// The leader's state is wanted in the place of this one, beside the log.
     pub(crate) fn wants_state(&self) -> bool {
         let differs = self.rebuild.as_ref().is_some_and(|rebuild| rebuild.marked);
-        self.stop.is_none() && (differs || (self.empty && self.has_log))
+        let may = self.stop.is_none() && !self.contradicted && !self.rebuilt.is_hopeless();
+        may && (differs || (self.empty && self.has_log))
     }
 
     /// The entry at which the state differed that is to be replaced.
@@ -473,6 +474,10 @@ impl Health {
     pub(crate) fn found_empty(&mut self, g: &mut Ground, has_log: bool) {
         (self.empty, self.has_log) = (true, has_log);
         let text = match has_log {
+            _ if self.rebuilt.is_hopeless() => {
+                "the state of this member was damaged again and again: it stays CORRUPT and answers nothing, and takes \
+                 no other state; look at its memory and its disk"
+            }
             true => {
                 "this member has started over and has no state: it acknowledges and votes, and answers nothing before \
                  it has the leader's"

@@ -99,6 +99,10 @@ pub(crate) struct Found {
     pub(crate) disk_bytes: u64,
     /// The state was found to differ from the other members' in an earlier life.
     pub(crate) corrupt: bool,
+    /// A leader had another history, in an earlier life.
+    pub(crate) contradicted: Option<disk::contradicted::Found>,
+    /// The founding that the files beside the log say it is of; 0: they do not.
+    pub(crate) founding: u64,
     /// There is no state: that of the leader is awaited. The log is whole if it holds anything.
     pub(crate) empty: bool,
     /// What it promised may be lost.
@@ -134,7 +138,7 @@ impl Node {
             watchdog: Watchdog::default(),
             moves: Moves::default(),
             doubts: Doubts::new(found.doubtful),
-            foundings: Foundings::default(),
+            foundings: Foundings::new(found.founding),
             scrubs: Scrubs::default(),
             mends: Mends::default(),
             tokens: Tokens::default(),
@@ -149,6 +153,10 @@ impl Node {
             node.bar();
         } else if found.corrupt {
             node.health.found_wrong(&mut node.ground);
+            node.bar();
+        }
+        if let Some(found) = found.contradicted {
+            node.health.found_contradicted(&mut node.ground, found);
             node.bar();
         }
         if node.ground.store.conf().voters == [node.ground.config.member] {
@@ -534,6 +542,7 @@ impl Node {
                 self.health.lost_data(g, peer);
             }
             if let Some(found) = turn.contradicted.take() {
+                self.transfer.end_unwanted();
                 self.health.contradicted(g, found);
                 self.bar();
             }
