@@ -282,7 +282,13 @@ impl Node {
         self.backups.tick(g);
         self.hashes.tick(g);
         let read = if g.is_leader() { self.reads.age() } else { 0 };
-        let ages = Ages { save: self.saves.age(g.now), apply: self.applier.age(g.now), read, piece: g.piece_age() };
+        let ages = Ages {
+            save: self.saves.age(g.now),
+            apply: self.applier.age(g.now),
+            read,
+            piece: g.piece_age(),
+            checkpoint: self.checkpoints.age(g),
+        };
         let willing = self.health.willing();
         self.watchdog.tick(g, ages, willing.disk_full || willing.corrupt);
         let wanted = self.health.tick(g, self.watchdog.holds_commands(), self.checkpoints.busy());
