@@ -18,6 +18,7 @@ pub(crate) enum Task {
     Remember,
     KeepDoubt,
     Prove,
+    LeaveFile,
     RestartLog,
     ReadLog {
         ticket: u64,
@@ -146,6 +147,7 @@ impl Jobs {
                     | Task::KeepReserve
                     | Task::KeepDoubt
                     | Task::Prove
+                    | Task::LeaveFile
                     | Task::RestartLog
                     | Task::ReadLog { .. }
             )

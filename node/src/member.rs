@@ -100,7 +100,7 @@ pub(crate) struct Found {
     /// The state was found to differ from the other members' in an earlier life.
     pub(crate) corrupt: bool,
     /// A leader had another history, in an earlier life.
-    pub(crate) contradicted: Option<disk::contradicted::Found>,
+    pub(crate) contradicted: Option<String>,
     /// The founding that the files beside the log say it is of; 0: they do not.
     pub(crate) founding: u64,
     /// There is no state: that of the leader is awaited. The log is whole if it holds anything.
@@ -155,8 +155,8 @@ impl Node {
             node.health.found_wrong(&mut node.ground);
             node.bar();
         }
-        if let Some(found) = found.contradicted {
-            node.health.found_contradicted(&mut node.ground, found);
+        if let Some(seen) = &found.contradicted {
+            node.health.found_contradicted(&mut node.ground, seen);
             node.bar();
         }
         if node.ground.store.conf().voters == [node.ground.config.member] {

@@ -76,6 +76,10 @@ fn log_or_fault(log: &mut Log, job: &LogJob) -> Result<JobResult, Fault> {
             log.keep_doubt(*doubt, *hard)?;
             JobResult::DoubtKept
         }
+        LogJob::LeaveFile { path } => {
+            log.leave_file(path)?;
+            JobResult::FileLeft
+        }
         LogJob::Prove { commit } => {
             log.prove(*commit)?;
             JobResult::Proven
@@ -119,9 +123,17 @@ pub fn run_background(files: &dyn Files, whose: Whose, mut job: BackgroundJob) -
 }
 
 /// A slice of a hash ends its scan when it fails. An install that is being put in place is resumed
-/// by a restart instead. What rewrites segments gives its room back and comes again later.
+/// by a restart instead. What rewrites segments gives its room back and comes again later. So does
+/// what receives a snapshot: waiting, it would keep the room that is missing.
 fn can_repeat(job: &BackgroundJob) -> bool {
-    !matches!(job, BackgroundJob::HashKv { .. } | BackgroundJob::Reclaim(_) | BackgroundJob::InstallFinish { .. })
+    !matches!(
+        job,
+        BackgroundJob::HashKv { .. }
+            | BackgroundJob::Reclaim(_)
+            | BackgroundJob::InstallBegin { .. }
+            | BackgroundJob::InstallChunk { .. }
+            | BackgroundJob::InstallFinish { .. }
+    )
 }
 
 fn background_or_fault(files: &dyn Files, whose: Whose, job: &mut BackgroundJob) -> Result<JobResult, Fault> {
@@ -228,7 +240,7 @@ fn chunk_written(taken: Taken, kept: bool) -> Result<JobResult, Fault> {
 
 fn remember(files: &dyn Files, id: Identity, what: &Remembered) -> Result<JobResult, Fault> {
     match what {
-        Remembered::Contradicted(found) => contradicted::mark(files, id, *found)?,
+        Remembered::Contradicted(seen) => contradicted::mark(files, id, seen)?,
         Remembered::Founding(founding) => history::mark(files, id, *founding)?,
     }
     Ok(JobResult::Remembered)

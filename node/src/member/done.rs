@@ -47,6 +47,7 @@ impl Node {
             (Task::MarkCorrupt, JobResult::CorruptMarked) => self.health.corrupt_marked(),
             (Task::KeepDoubt, JobResult::DoubtKept)
             | (Task::Remember, JobResult::Remembered)
+            | (Task::LeaveFile, JobResult::FileLeft)
             | (Task::Prove, JobResult::Proven)
             | (Task::CutLog, JobResult::LogCut)
             | (Task::DropStaged, JobResult::InstallDropped)
@@ -118,6 +119,10 @@ impl Node {
                 Finding::Checkpoint(fault) | Finding::Log(fault) => {
                     self.checkpoints.replace_newest();
                     if self.scrubs.is_news(fault) {
+                        if matches!(finding, Finding::Log(_)) {
+                            let path = fault.file().to_string();
+                            g.start(Task::LeaveFile, LogJob::LeaveFile { path });
+                        }
                         g.note(Level::Error, format!("{fault}; the next checkpoint does without it"));
                     }
                 }
@@ -187,6 +192,7 @@ impl Node {
             | Task::RestartLog
             | Task::CutLog
             | Task::Prove
+            | Task::LeaveFile
             | Task::KeepDoubt
             | Task::KeepReserve
             | Task::ReleaseSpares
