@@ -4,13 +4,14 @@ use crate::again::Again;
 use crate::away::Away;
 use crate::check::{Here, Suspicions, is_sound};
 use crate::doubt::Heard;
+use crate::histories::Histories;
 use crate::message::conf_from;
 use crate::reads::Reads;
 use crate::storage::{LogCache, entry_from};
 use crate::types::{Ballot, Matched};
 use crate::{
-    ConfChange, ConfChangeKind, ConfState, Config, Contradiction, Doubt, Entry, EntryKind, Feeding, Follower,
-    HardState, Message, Position, Refused, Restored, Role, Save, Snapshot, Soft, Status, Turn,
+    ConfChange, ConfChangeKind, ConfState, Config, Doubt, Entry, EntryKind, Feeding, Follower, HardState, Message,
+    Position, Refused, Restored, Role, Save, Snapshot, Soft, Status, Turn,
 };
 use bytes::Bytes;
 use raft::eraftpb::{self, EntryType, MessageType};
@@ -32,7 +33,7 @@ pub struct Consensus {
     /// Submitted or about to be, ascending.
     outstanding: VecDeque<Outstanding>,
     /// Not yet handed out.
-    saves: VecDeque<Save>,
+    pub(crate) saves: VecDeque<Save>,
     /// Committed, but a save that touches them is outstanding.
     committed: VecDeque<Entry>,
     /// Index of the last entry handed out.
@@ -42,15 +43,16 @@ pub struct Consensus {
     changes: VecDeque<u64>,
     reads: Reads,
     suspicions: Suspicions,
-    again: Again,
+    pub(crate) again: Again,
     away: Away,
     campaigns: u64,
+    /// Ticks since leadership began to move to another member; 0: it does not.
+    moving: u64,
     /// Stepped down for a hung disk: no campaign until a save completes.
     blocked: bool,
     /// Its state is wrong: it must not lead.
     barred: bool,
-    /// What is committed here is not what a leader has: this member takes nothing more.
-    contradicted: bool,
+    pub(crate) histories: Histories,
     /// What may have been promised and is not there.
     pub(crate) doubt: Option<Doubt>,
     pub(crate) heard: Heard,
@@ -105,12 +107,13 @@ impl Consensus {
             again: Again::default(),
             away: Away::default(),
             campaigns: 0,
+            moving: 0,
             blocked: false,
             barred: false,
             doubt,
             heard: Heard::after_restart(hard),
             held: None,
-            contradicted: false,
+            histories: Histories::default(),
             soft: Soft { term: 0, leader: 0, role: Role::Follower },
             out: Turn::default(),
         };
@@ -135,6 +138,7 @@ impl Consensus {
         if before != after {
             self.reads.fail();
             self.suspicions.clear();
+            self.histories.leader_changed();
             self.again.clear();
         }
         result
@@ -144,11 +148,15 @@ impl Consensus {
     pub fn tick(&mut self) {
         self.reads.tick();
         self.suspicions.tick();
+        self.histories.tick();
         self.again.tick();
         self.count_away();
+        self.count_move(1);
+        self.wait_for_leader();
         if self.role() != Role::Leader && !self.may_campaign() {
             // Time goes on, so that votes are granted once the leader is silent, but no election.
             self.raw.raft.election_elapsed += 1;
+            self.forget_silent_leader();
             return;
         }
         let was_leader = self.role() == Role::Leader;
@@ -159,11 +167,31 @@ impl Consensus {
         }
     }
 
+    /// Whoever stands for election forgets its leader with that. One that may not stand would take a
+    /// dead one for its leader until another one is elected.
+    fn forget_silent_leader(&mut self) {
+        let raft = &mut self.raw.raft;
+        if raft.pass_election_timeout() {
+            raft.leader_id = 0;
+        }
+    }
+
     /// So many ticks went by that this member did not live through: it could neither hear nor
     /// answer. What was sent to it meanwhile is to be stepped before further ticks.
     pub fn was_away(&mut self, ticks: u64) {
         if self.role() != Role::Leader {
             self.away.add(ticks, 2 * u64::from(self.config.election_ticks));
+        }
+        self.count_move(ticks);
+    }
+
+    /// Nothing is proposed while leadership moves. So a move has an election timeout, whether or
+    /// not this member lived through it.
+    fn count_move(&mut self, ticks: u64) {
+        let raft = &mut self.raw.raft;
+        self.moving = if raft.lead_transferee.is_some() { self.moving + ticks } else { 0 };
+        if self.moving >= u64::from(self.config.election_ticks) {
+            raft.abort_leader_transfer();
         }
     }
 
@@ -181,7 +209,7 @@ impl Consensus {
         let log = &self.raw.raft.raft_log;
         !self.blocked
             && !self.barred
-            && !self.contradicted
+            && !self.histories.contradicted()
             && self.doubt.is_none()
             && self.held.is_none()
             && self.has_all_that_is_known_committed()
@@ -197,15 +225,14 @@ impl Consensus {
     pub fn step(&mut self, message: Message) {
         let raft = &self.raw.raft;
         let here = Here { id: self.config.id, term: raft.term, last: raft.raft_log.last_index() };
-        if !is_sound(&here, &message) {
+        if !is_sound(&here, &message) || self.hears_second_leader(&message) || !self.may_vote(&message) {
             return;
         }
-        if !self.may_vote(&message) {
+        if self.histories.contradicted() && message.is_from_leader() {
             return;
         }
         let current = message.0.term >= here.term;
         match message.0.get_msg_type() {
-            MessageType::MsgAppend | MessageType::MsgSnapshot if self.contradicted => return,
             MessageType::MsgAppend if current && self.held.is_some() => return,
             MessageType::MsgSnapshot if !current => return,
             MessageType::MsgSnapshot => return self.step_snapshot(message),
@@ -222,8 +249,11 @@ impl Consensus {
             // A leader never tells more than we had acknowledged: our log has lost entries, and
             // maybe a vote.
             self.raise_lost_data(here.id);
-            self.begin_doubt(Doubt { promise: None, vote: true, sure: false });
+            self.begin_doubt(Doubt { promise: None, vote: true, sure: false, torn: false });
             m.commit = 0;
+        }
+        if m.get_msg_type() == MessageType::MsgHeartbeatResponse {
+            self.begin_at_commit(&m);
         }
         match m.get_msg_type() {
             MessageType::MsgAppendResponse if current => self.again.answered(m.from),
@@ -243,8 +273,12 @@ impl Consensus {
         if self.contradicts_committed(m.from, std::iter::once(anchor).chain(told)) {
             return;
         }
+        let last = m.entries.last().map_or(anchor, |entry| Position { index: entry.index, term: entry.term });
+        if self.ends_below_log(m.from, last) {
+            return self.hear_leader_silently(&m);
+        }
         let committed = self.raw.raft.raft_log.committed;
-        let (leader, compared) = (m.from, m.index + m.entries.len() as u64);
+        let (leader, compared) = (m.from, last.index);
         let below = m.index < committed;
         self.strip_commit(&mut m);
         self.call(|raw| {
@@ -256,24 +290,6 @@ impl Consensus {
                 }
             }
         });
-    }
-
-    /// Whether one of these entries of the leader is another than what is committed in its place
-    /// here.
-    pub(crate) fn contradicts_committed(&mut self, leader: u64, known: impl Iterator<Item = Position>) -> bool {
-        let log = &self.raw.raft.raft_log;
-        // Ascending: of an append that begins behind the commit index the first one is looked at.
-        let mut committed = known.skip_while(|at| at.index == 0).take_while(|at| at.index <= log.committed);
-        let found = committed.find_map(|at| {
-            // 0 for an entry that the log no longer has.
-            let term = log.term(at.index).ok().filter(|term| *term > 0)?;
-            let ours = Position { index: at.index, term };
-            (term != at.term).then_some(Contradiction { leader, ours, theirs: at.term })
-        });
-        if found.is_some() {
-            (self.contradicted, self.out.contradicted) = (true, found);
-        }
-        found.is_some()
     }
 
     /// All that its sender may be sent is under way, and it is too early to send any of it again.
@@ -416,6 +432,9 @@ impl Consensus {
         if !keeps_up || !self.conf().voters.contains(&to) {
             return Err(Refused::BadTransferee);
         }
+        if self.raw.raft.lead_transferee != Some(to) {
+            self.moving = 0;
+        }
         self.call(|raw| raw.transfer_leader(to));
         Ok(())
     }
@@ -444,6 +463,7 @@ impl Consensus {
         out.lost_data.append(&mut ready.lost_data);
         out.contradicted = ready.contradicted.take().or(out.contradicted);
         out.doubt_changed |= std::mem::take(&mut ready.doubt_changed);
+        out.tear_believed |= std::mem::take(&mut ready.tear_believed);
         out.install = ready.install.take().or(out.install.take());
         self.raw.mut_store().take_fetches(&mut out.fetch);
         let wishes = self.raw.mut_store().take_snapshot_wishes();
@@ -648,6 +668,10 @@ impl Consensus {
     /// Messages to `peer` may be lost.
     pub fn unreachable(&mut self, peer: u64) {
         self.again.lost(peer);
+        if self.raw.raft.lead_transferee == Some(peer) {
+            // It may never have been told to lead; nothing is proposed while it is waited for.
+            self.raw.raft.abort_leader_transfer();
+        }
         self.call(|raw| raw.report_unreachable(peer));
     }
 
@@ -710,10 +734,20 @@ impl Consensus {
         self.barred = barred;
     }
 
+    /// Whether the leader's state at this position is another than what is committed here. If it
+    /// is, that is told as of an append.
+    pub fn contradicts_state(&mut self, leader: u64, at: Position) -> bool {
+        self.contradicts_committed(leader, std::iter::once(at))
+    }
+
     /// The disk hangs: follow no one, and do not campaign until a save completes.
     pub fn step_down(&mut self) {
         self.collect();
         self.blocked = !self.outstanding.is_empty();
+        self.follow_nobody();
+    }
+
+    pub(crate) fn follow_nobody(&mut self) {
         self.call(|raw| {
             let term = raw.raft.term;
             raw.raft.become_follower(term, 0);

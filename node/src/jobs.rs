@@ -15,6 +15,7 @@ pub(crate) enum Task {
     ReleaseSpares,
     KeepReserve,
     MarkCorrupt,
+    Remember,
     KeepDoubt,
     Prove,
     RestartLog,

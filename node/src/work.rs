@@ -1,10 +1,11 @@
 //! Carries a job out: blocking calls against `Files`, on whatever thread the driver chose.
 
-use crate::io::{BackgroundJob, Job, JobResult, LogJob, ReadJob, ReclaimJob, ReclaimResult};
+use crate::io::{BackgroundJob, Job, JobResult, LogJob, ReadJob, ReclaimJob, ReclaimResult, Remembered};
 use crate::jobs::is_refused;
 use disk::transfer::Taken;
 use disk::{
-    Fault, Files, Identity, Log, Reserve, checkpoint, corrupt, mend, reclaim, records, staging, startover, transfer,
+    Fault, Files, Identity, Log, Reserve, checkpoint, contradicted, corrupt, history, mend, reclaim, records, staging,
+    startover, transfer,
 };
 
 /// Bytes of records that one slice of a HashKV scan reads.
@@ -215,6 +216,14 @@ fn background_or_fault(files: &dyn Files, whose: Whose, job: &mut BackgroundJob)
         BackgroundJob::MarkCorrupt => {
             corrupt::mark(files, id)?;
             JobResult::CorruptMarked
+        }
+        BackgroundJob::Remember(Remembered::Contradicted(found)) => {
+            contradicted::mark(files, id, *found)?;
+            JobResult::Remembered
+        }
+        BackgroundJob::Remember(Remembered::Founding(founding)) => {
+            history::mark(files, id, *founding)?;
+            JobResult::Remembered
         }
         BackgroundJob::InstallFinish { differed } => install(files, whose, *differed)?,
     })

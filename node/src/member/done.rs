@@ -46,6 +46,7 @@ impl Node {
             }
             (Task::MarkCorrupt, JobResult::CorruptMarked) => self.health.corrupt_marked(),
             (Task::KeepDoubt, JobResult::DoubtKept)
+            | (Task::Remember, JobResult::Remembered)
             | (Task::Prove, JobResult::Proven)
             | (Task::CutLog, JobResult::LogCut)
             | (Task::DropStaged, JobResult::InstallDropped)
