@@ -238,7 +238,7 @@ fn a_damaged_newest_file_is_left_and_goes_with_the_next_cut() {
     let files = MemFiles::new();
     let options = LogOptions { segment_bytes: SEGMENT, boot: BOOT };
     let mut log = Log::create(files.shared(), ID, options, Position::default()).expect("an empty disk");
-    let mut save = |log: &mut Log, index| {
+    let save = |log: &mut Log, index| {
         log.save(HardState { term: 1, vote: 0xa1, commit: index - 1 }, &[entry(index, 100)]).expect("saves");
     };
     (1..6).for_each(|index| save(&mut log, index));

@@ -130,6 +130,12 @@ impl Jobs {
         self.running.values().find(piece).map_or(0, |running| now - running.since)
     }
 
+    /// How long the oldest step of a checkpoint has been on its way. Ticks.
+    pub(crate) fn checkpoint_age(&self, now: u64) -> u64 {
+        let step = |running: &&Running| matches!(running.task, Task::Checkpoint { .. });
+        self.running.values().find(step).map_or(0, |running| now - running.since)
+    }
+
     /// True while nothing but the log works.
     pub(crate) fn background_rests(&self) -> bool {
         let of_log = |running: &Running| {

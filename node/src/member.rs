@@ -100,7 +100,11 @@ pub(crate) struct Found {
     /// The state was found to differ from the other members' in an earlier life.
     pub(crate) corrupt: bool,
     /// A leader had another history, in an earlier life.
+<<<<<<< HEAD
     pub(crate) contradicted: Option<disk::contradicted::Found>,
+=======
+    pub(crate) contradicted: Option<String>,
+>>>>>>> 855c04ed995903f6727ebaddbb4efb500796482a
     /// The founding that the files beside the log say it is of; 0: they do not.
     pub(crate) founding: u64,
     /// There is no state: that of the leader is awaited. The log is whole if it holds anything.
@@ -282,7 +286,13 @@ impl Node {
         self.backups.tick(g);
         self.hashes.tick(g);
         let read = if g.is_leader() { self.reads.age() } else { 0 };
-        let ages = Ages { save: self.saves.age(g.now), apply: self.applier.age(g.now), read, piece: g.piece_age() };
+        let ages = Ages {
+            save: self.saves.age(g.now),
+            apply: self.applier.age(g.now),
+            read,
+            piece: g.piece_age(),
+            checkpoint: self.checkpoints.age(g),
+        };
         let willing = self.health.willing();
         self.watchdog.tick(g, ages, willing.disk_full || willing.corrupt);
         let wanted = self.health.tick(g, self.watchdog.holds_commands(), self.checkpoints.busy());

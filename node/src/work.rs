@@ -217,16 +217,14 @@ fn background_or_fault(files: &dyn Files, whose: Whose, job: &mut BackgroundJob)
             JobResult::InstallDropped
         }
         BackgroundJob::InstallChunk { file, offset, bytes, kept } => {
-            match transfer::write_chunk(files, file, *offset, bytes)? {
-                Taken::Piece | Taken::Whole => JobResult::ChunkWritten,
-                Taken::Spoiled(fault) if *kept => JobResult::KeptSpoiled { fault },
-                Taken::Spoiled(fault) => return Err(fault),
-            }
+            let taken = transfer::write_chunk(files, file, *offset, bytes)?;
+            chunk_written(taken, *kept)?
         }
         BackgroundJob::MarkCorrupt => {
             corrupt::mark(files, id)?;
             JobResult::CorruptMarked
         }
+<<<<<<< HEAD
         BackgroundJob::Remember(Remembered::Contradicted(found)) => {
             contradicted::mark(files, id, *found)?;
             JobResult::Remembered
@@ -235,8 +233,28 @@ fn background_or_fault(files: &dyn Files, whose: Whose, job: &mut BackgroundJob)
             history::mark(files, id, *founding)?;
             JobResult::Remembered
         }
+=======
+        BackgroundJob::Remember(what) => remember(files, id, what)?,
+>>>>>>> 855c04ed995903f6727ebaddbb4efb500796482a
         BackgroundJob::InstallFinish { differed } => install(files, whose, *differed)?,
     })
+}
+
+/// What spoiled a piece that was kept from before is no fault of the sender.
+fn chunk_written(taken: Taken, kept: bool) -> Result<JobResult, Fault> {
+    match taken {
+        Taken::Piece | Taken::Whole => Ok(JobResult::ChunkWritten),
+        Taken::Spoiled(fault) if kept => Ok(JobResult::KeptSpoiled { fault }),
+        Taken::Spoiled(fault) => Err(fault),
+    }
+}
+
+fn remember(files: &dyn Files, id: Identity, what: &Remembered) -> Result<JobResult, Fault> {
+    match what {
+        Remembered::Contradicted(seen) => contradicted::mark(files, id, seen)?,
+        Remembered::Founding(founding) => history::mark(files, id, *founding)?,
+    }
+    Ok(JobResult::Remembered)
 }
 
 fn install(files: &dyn Files, whose: Whose, differed: Option<u64>) -> Result<JobResult, Fault> {

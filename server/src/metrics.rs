@@ -383,7 +383,7 @@ impl Metrics {
         big(&self.proposals_pending, status.pending);
         big(&self.quota_bytes, status.quota);
         big(&self.db_total_bytes, db_size(status));
-        big(&self.db_in_use_bytes, status.live_bytes);
+        big(&self.db_in_use_bytes, db_in_use(status));
         big(&self.reclaim_runs, status.reclaimed.runs);
         big(&self.reclaimed_bytes, status.reclaimed.bytes);
         big(&self.keys, status.keys);
@@ -468,7 +468,16 @@ fn signed(value: u64) -> i64 {
 
 /// Never 0 and never below what is in use: stock tools divide the one by the other.
 pub(crate) fn db_size(now: &node::Status) -> u64 {
-    now.disk_bytes.max(now.live_bytes).max(1)
+    now.disk_bytes.max(db_in_use(now))
+}
+
+/// What the tables of an empty store take, in whole pages as etcd counts them: tools take 0 for a
+/// member that does not say.
+const EMPTY: u64 = 4096;
+
+/// Never 0.
+pub(crate) fn db_in_use(now: &node::Status) -> u64 {
+    now.live_bytes.max(EMPTY)
 }
 
 /// etcd's name of an alarm; numbers it does not know are shown as such.

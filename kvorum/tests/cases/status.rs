@@ -3,7 +3,7 @@
 use client::wire::Code;
 
 use crate::live::{http, refused};
-use crate::{shared, with_shared};
+use crate::{shared, with_own, with_shared};
 
 #[test]
 fn a_member_knows_itself_and_its_leader() {
@@ -87,4 +87,17 @@ fn plain_pages_answer_what_monitors_ask() {
     }
     let nowhere = http::get(port, "/nowhere").unwrap();
     assert_eq!((nowhere.status, nowhere.body.trim_end()), (404, "404 page not found"));
+}
+
+/// Tools take 0, which JSON leaves out, for a member that does not say.
+#[test]
+fn a_new_member_has_something_in_use() {
+    with_own(|client, endpoint| async move {
+        let status = client.status().await.unwrap();
+        assert!(status.db_size_in_use > 0 && status.db_size >= status.db_size_in_use, "{status:?}");
+        let port = endpoint.rsplit_once(':').unwrap().1.parse().unwrap();
+        let shown = http::post(port, "/v3/maintenance/status", "{}").unwrap().json();
+        let in_use: i64 = shown["dbSizeInUse"].as_str().expect("it is shown").parse().unwrap();
+        assert!(in_use > 0, "{shown}");
+    });
 }

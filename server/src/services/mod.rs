@@ -9,14 +9,17 @@
 mod auth;
 mod backup;
 mod cluster;
+mod election;
 mod gateway;
 mod health;
 mod kv;
 mod lease;
+mod lock;
 mod maintenance;
 mod pages;
 mod plan;
 mod range;
+mod recipe;
 pub(crate) mod table;
 mod watch;
 

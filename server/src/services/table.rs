@@ -2,7 +2,7 @@
 //! and to the pages for everything that is no gRPC.
 
 pub(crate) use super::pages::{not_grpc, serve as page, serve_metrics as metrics_page};
-use super::{auth, backup, cluster, health, kv, lease, maintenance, range, watch};
+use super::{auth, backup, cluster, election, health, kv, lease, lock, maintenance, range, watch};
 use crate::transport::call::Call;
 use crate::transport::methods::Method;
 use crate::transport::reply::{Queue, Work};
@@ -134,9 +134,13 @@ fn route(rpc: Rpc) -> Route {
         Rpc::RoleRevokePermission => {
             Route::Rare(|call| Box::pin(auth::change(call, field::AUTH_ROLE_REVOKE_PERMISSION)))
         }
-        Rpc::Campaign | Rpc::Proclaim | Rpc::Leader | Rpc::Observe | Rpc::Resign | Rpc::Lock | Rpc::Unlock => {
-            Route::NotServed
-        }
+        Rpc::Campaign => Route::Rare(|call| Box::pin(election::campaign(call))),
+        Rpc::Proclaim => Route::Rare(|call| Box::pin(election::proclaim(call))),
+        Rpc::Leader => Route::Rare(|call| Box::pin(election::leader(call))),
+        Rpc::Observe => Route::Rare(|call| Box::pin(election::observe(call))),
+        Rpc::Resign => Route::Rare(|call| Box::pin(election::resign(call))),
+        Rpc::Lock => Route::Rare(|call| Box::pin(lock::lock(call))),
+        Rpc::Unlock => Route::Rare(|call| Box::pin(lock::unlock(call))),
     }
 }
 

@@ -5,6 +5,7 @@
 
 use super::call::Edge;
 use super::cork::{Cork, Spares};
+use super::forms;
 use super::grpc;
 use super::reply::Body;
 use crate::services::table;
@@ -224,13 +225,16 @@ where
 
 /// gRPC by its content type over HTTP/2, everything else as a page.
 fn answer(edge: Edge, door: Door, request: Request<Incoming>) -> Answering {
-    if request.version() == Version::HTTP_2 && grpc::is_grpc(request.headers()) {
+    if request.version() == Version::HTTP_2 && forms::means_grpc(request.headers()) {
         return match grpc::start(edge, request) {
             Ok(begun) => Answering::Call(begun),
             Err(refusal) => Answering::Other(Box::pin(std::future::ready(*refusal))),
         };
     }
     Answering::Other(Box::pin(async move {
+        if let Some(refusal) = forms::page(&request) {
+            return refusal;
+        }
         match door {
             Door::Grpc => table::not_grpc(),
             Door::Metrics => table::metrics_page(&edge, &request).await,

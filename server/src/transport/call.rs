@@ -1,6 +1,7 @@
 //! One call: who asks, what was sent along, the requests coming in, the reply going out.
 
 use super::frames::Unframer;
+use super::gzip::Inflate;
 use super::methods::{Method, Methods};
 use super::reply::Reply;
 use super::status::{self, Status};
@@ -218,11 +219,16 @@ pub(crate) struct Requests {
     method: &'static wire::Method,
     limit: u64,
     held: Held,
+    /// A message that is being unpacked.
+    inflating: Option<Box<Inflate>>,
 }
 
 impl Requests {
-    pub(crate) fn grpc(edge: &Edge, method: &Method, body: Incoming) -> Requests {
-        Requests::new(edge, method, body, Source::Grpc(Unframer::new(edge.largest_message())))
+    /// `packed`: messages may be in gzip.
+    pub(crate) fn grpc(edge: &Edge, method: &Method, body: Incoming, packed: bool) -> Requests {
+        let limit = edge.largest_message();
+        let unframer = if packed { Unframer::of_packed(limit) } else { Unframer::new(limit) };
+        Requests::new(edge, method, body, Source::Grpc(unframer))
     }
 
     /// The JSON gateway; streams take any number of objects.
@@ -236,7 +242,13 @@ impl Requests {
 
     fn new(edge: &Edge, method: &Method, body: Incoming, source: Source) -> Requests {
         let held = Held { edge: edge.clone(), json: !matches!(source, Source::Grpc(_)), bytes: 0 };
-        Requests { body, source, method: method.wire, limit: edge.largest_message(), held }
+        let limit = edge.largest_message();
+        Requests { body, source, method: method.wire, limit, held, inflating: None }
+    }
+
+    /// Over gRPC.
+    fn is_framed(&self) -> bool {
+        !self.held.json
     }
 
     async fn piece(&mut self) -> Result<Option<Bytes>, Status> {
@@ -268,11 +280,27 @@ impl Requests {
 
     async fn next_framed(&mut self) -> Result<Option<Bytes>, Status> {
         loop {
+            if let Some(inflate) = &mut self.inflating {
+                let message = inflate.step()?;
+                self.held.set(message.as_ref().map_or(inflate.kept(), |_| 0))?;
+                if message.is_some() {
+                    self.inflating = None;
+                    return Ok(message);
+                }
+                // The others of this thread have their turn.
+                tokio::task::yield_now().await;
+                continue;
+            }
             let Source::Grpc(unframer) = &mut self.source else { return Ok(None) };
             let message = unframer.next_message()?;
             self.held.set(unframer.kept())?;
-            if message.is_some() {
-                return Ok(message);
+            match message {
+                Some(message) if unframer.is_packed() => {
+                    self.inflating = Some(Box::new(Inflate::new(message, self.limit)));
+                    continue;
+                }
+                Some(_) => return Ok(message),
+                None => {}
             }
             let piece = self.piece().await?;
             let Source::Grpc(unframer) = &mut self.source else { return Ok(None) };
@@ -347,6 +375,15 @@ fn too_large(len: u64, limit: u64) -> Status {
     Status::with(Code::ResourceExhausted, format!("grpc: received message larger than max ({len} vs. {limit})"))
 }
 
+/// As grpc-go words it.
+const CUT: Status = Status::new(Code::Internal, "unexpected EOF");
+const NONE_AT_ALL: Status =
+    Status::new(Code::Internal, "cardinality violation: received no request message from non-client-streaming RPC");
+const MORE_THAN_ONE: Status = Status::new(
+    Code::Internal,
+    "cardinality violation: received multiple request messages for non-client-streaming RPC",
+);
+
 /// One call on its way through a handler.
 pub(crate) struct Call {
     pub(crate) edge: Edge,
@@ -367,9 +404,20 @@ impl Call {
 
     /// The one request of a call that is not a stream of them.
     pub(crate) async fn request(&mut self) -> Result<Bytes, Status> {
-        match self.next().await? {
-            Some(message) => Ok(message),
-            None => Err(Status::new(Code::Internal, "unexpected EOF")),
+        let unary = self.requests.method.kind == wire::Kind::Unary;
+        let first = self.next().await.map_err(|status| match unary && status == CUT {
+            true => Status { code: Code::Unknown, ..status },
+            false => status,
+        })?;
+        match first {
+            Some(message) if unary || !self.requests.is_framed() => Ok(message),
+            // The one request of a stream of answers must be seen to be the only one.
+            Some(message) => match self.next().await? {
+                None => Ok(message),
+                Some(_) => Err(MORE_THAN_ONE),
+            },
+            None if unary => Err(Status::new(Code::Unknown, "EOF")),
+            None => Err(NONE_AT_ALL),
         }
     }
 
