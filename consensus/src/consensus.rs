@@ -5,6 +5,7 @@ use crate::away::Away;
 use crate::check::{Here, Suspicions, is_sound};
 use crate::doubt::Heard;
 use crate::message::conf_from;
+use crate::plausible::{Bounds, Implausible};
 use crate::reads::Reads;
 use crate::storage::{LogCache, entry_from};
 use crate::types::{Ballot, Matched};
@@ -42,6 +43,7 @@ pub struct Consensus {
     changes: VecDeque<u64>,
     reads: Reads,
     suspicions: Suspicions,
+    bounds: Bounds,
     again: Again,
     away: Away,
     campaigns: u64,
@@ -86,8 +88,7 @@ impl Consensus {
         let cache = LogCache::new(hard, &conf, terms, cut, entries, applied, config.cache_bytes);
         assert_eq!(cache.term_at(applied), Some(at.term), "term of applied entry {applied}");
         let logger = slog::Logger::root(slog::Discard, slog::o!());
-        let raw = RawNode::new(&crate_config(&config, applied), cache, &logger)
-            .unwrap_or_else(|error| panic!("consensus settings: {error}"));
+        let raw = RawNode::new(&crate_config(&config, applied), cache, &logger).expect("settings without a fault");
         let durable = hard.ballot();
         let mut consensus = Consensus {
             reads: Reads::new(config.id, config.boot),
@@ -102,6 +103,7 @@ impl Consensus {
             applied,
             changes: VecDeque::new(),
             suspicions: Suspicions::default(),
+            bounds: Bounds::new(hard.term, last),
             again: Again::default(),
             away: Away::default(),
             campaigns: 0,
@@ -144,6 +146,7 @@ impl Consensus {
     pub fn tick(&mut self) {
         self.reads.tick();
         self.suspicions.tick();
+        self.bounds.tick();
         self.again.tick();
         self.count_away();
         if self.role() != Role::Leader && !self.may_campaign() {
@@ -193,8 +196,28 @@ impl Consensus {
         self.outstanding.iter().all(|save| save.first_entry.is_none())
     }
 
-    /// A message from a peer. What contradicts itself or our state is dropped.
+    /// Whether a member can mean these numbers.
+    ///
+    /// # Errors
+    /// They are too far ahead of this member's.
+    pub fn plausible(&self, term: u64, indexes: &[u64]) -> Result<(), Implausible> {
+        self.bounds.check(term, indexes)
+    }
+
+    /// As [`Consensus::plausible`], of a message.
+    ///
+    /// # Errors
+    /// As [`Consensus::plausible`].
+    pub fn plausible_message(&self, message: &Message) -> Result<(), Implausible> {
+        self.bounds.message(message)
+    }
+
+    /// A message from a peer. What contradicts itself or our state is dropped, and so is what is
+    /// too far ahead of it.
     pub fn step(&mut self, message: Message) {
+        if self.bounds.message(&message).is_err() {
+            return;
+        }
         let raft = &self.raw.raft;
         let here = Here { id: self.config.id, term: raft.term, last: raft.raft_log.last_index() };
         if !is_sound(&here, &message) {

@@ -4,15 +4,14 @@
 use crate::cluster::{MIN_TTL, Sim};
 use crate::model::acceptable;
 use crate::ops::{Command, Delete, Put, Txn};
-use bytes::Bytes;
-use store::command::{self, AlarmAction, LEASE_GRANT_COST, Write};
+use store::command::{self, AlarmAction, Checked, LEASE_GRANT_COST, Write};
 
 /// Operations that a transaction may have.
 const MOST: i64 = 128;
 
 /// The product's way. None: refused.
 fn product(command: &Command) -> Option<Write> {
-    let own = |body: Bytes, cost| Some(Write { body, cost });
+    let own = |body: Checked, cost| Some(Write { body, cost });
     match command {
         Command::Put(put) => command::put(&put.encode()).ok(),
         Command::Delete(delete) => command::delete_range(&delete.encode()).ok(),
