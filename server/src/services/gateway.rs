@@ -1,6 +1,6 @@
 //! The JSON gateway: the same handlers, asked and answered in JSON.
 
-use crate::transport::call::{Edge, Requests};
+use crate::transport::call::{Edge, OpenCall, Requests};
 use crate::transport::grpc;
 use crate::transport::reply::{Body, Speech};
 use crate::transport::status::Status;
@@ -29,8 +29,12 @@ pub(crate) async fn serve(edge: Edge, request: Request<Incoming>) -> Response<Bo
         Err(status) => return failed(&status),
     };
     let speech = if method.is_unary() { Speech::Json } else { Speech::JsonLines };
+    let open = match OpenCall::take(&edge) {
+        Ok(open) => open,
+        Err(status) => return failed(&status),
+    };
     let requests = Requests::json(&edge, method, body);
-    let begun = grpc::begin(&edge, method, &metadata, deadline, requests, speech);
+    let begun = grpc::begin(&edge, method, &metadata, (deadline, open), requests, speech);
     let (queue, unary) = (begun.queue(), speech == Speech::Json);
     let (body, refusal) = begun.await;
     match refusal {

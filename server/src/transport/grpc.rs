@@ -1,6 +1,6 @@
 //! From an HTTP request to a call and back: gRPC over HTTP/2.
 
-use super::call::{Call, Edge, Requests, Tally};
+use super::call::{Call, Edge, OpenCall, Requests, Tally};
 use super::methods::Method;
 use super::reply::{self, Body, Queue, Reply, Speech};
 use super::status::Status;
@@ -39,8 +39,9 @@ pub(crate) fn start(edge: Edge, request: Request<Incoming>) -> Result<Begun, Box
         return Err(refuse(&Status::with(Code::Unimplemented, edge.methods().unknown(path))));
     };
     let deadline = prepared(&parts.headers).map_err(|status| refuse(&status))?;
+    let open = OpenCall::take(&edge).map_err(|status| refuse(&status))?;
     let requests = Requests::grpc(&edge, method, body);
-    Ok(begin(&edge, method, &parts.headers, deadline, requests, Speech::Grpc))
+    Ok(begin(&edge, method, &parts.headers, (deadline, open), requests, Speech::Grpc))
 }
 
 /// The answer to a call of which [`Begun`] said this.
@@ -117,7 +118,7 @@ pub(crate) fn begin(
     edge: &Edge,
     method: &Method,
     metadata: &HeaderMap,
-    deadline: Option<Instant>,
+    (deadline, open): (Option<Instant>, OpenCall),
     requests: Requests,
     speech: Speech,
 ) -> Begun {
@@ -128,7 +129,7 @@ pub(crate) fn begin(
     calls.started.inc();
     let reply = Reply::new(queue.clone(), speech, method.wire, calls.sent.clone());
     let received = calls.received.clone();
-    let tally = Tally::new(edge, method);
+    let tally = Tally::new(edge, method, open);
     let wants_leader = wants_leader(metadata);
     // The gateway's own certificate speaks for nobody.
     let certified = speech == Speech::Grpc && edge.core().settings().client_cert_auth;
