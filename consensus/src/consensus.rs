@@ -4,14 +4,15 @@ use crate::again::Again;
 use crate::away::Away;
 use crate::check::{Here, Suspicions, is_sound};
 use crate::doubt::Heard;
+use crate::histories::Histories;
 use crate::message::conf_from;
-use crate::plausible::{Bounds, Implausible};
+use crate::plausible::Bounds;
 use crate::reads::Reads;
 use crate::storage::{LogCache, entry_from};
 use crate::types::{Ballot, Matched};
 use crate::{
-    ConfChange, ConfChangeKind, ConfState, Config, Contradiction, Doubt, Entry, EntryKind, Feeding, Follower,
-    HardState, Message, Position, Refused, Restored, Role, Save, Snapshot, Soft, Status, Turn,
+    ConfChange, ConfChangeKind, ConfState, Config, Doubt, Entry, EntryKind, Feeding, Follower, HardState, Message,
+    Position, Refused, Restored, Role, Save, Snapshot, Soft, Status, Turn,
 };
 use bytes::Bytes;
 use raft::eraftpb::{self, EntryType, MessageType};
@@ -33,7 +34,7 @@ pub struct Consensus {
     /// Submitted or about to be, ascending.
     outstanding: VecDeque<Outstanding>,
     /// Not yet handed out.
-    saves: VecDeque<Save>,
+    pub(crate) saves: VecDeque<Save>,
     /// Committed, but a save that touches them is outstanding.
     committed: VecDeque<Entry>,
     /// Index of the last entry handed out.
@@ -43,16 +44,17 @@ pub struct Consensus {
     changes: VecDeque<u64>,
     reads: Reads,
     suspicions: Suspicions,
-    bounds: Bounds,
-    again: Again,
+    pub(crate) bounds: Bounds,
+    pub(crate) again: Again,
     away: Away,
     campaigns: u64,
+    /// Ticks since leadership began to move to another member; 0: it does not.
+    moving: u64,
     /// Stepped down for a hung disk: no campaign until a save completes.
     blocked: bool,
     /// Its state is wrong: it must not lead.
     barred: bool,
-    /// What is committed here is not what a leader has: this member takes nothing more.
-    contradicted: bool,
+    pub(crate) histories: Histories,
     /// What may have been promised and is not there.
     pub(crate) doubt: Option<Doubt>,
     pub(crate) heard: Heard,
@@ -87,8 +89,7 @@ impl Consensus {
         let terms = std::iter::once(boundary).chain(terms).collect();
         let cache = LogCache::new(hard, &conf, terms, cut, entries, applied, config.cache_bytes);
         assert_eq!(cache.term_at(applied), Some(at.term), "term of applied entry {applied}");
-        let logger = slog::Logger::root(slog::Discard, slog::o!());
-        let raw = RawNode::new(&crate_config(&config, applied), cache, &logger).expect("settings without a fault");
+        let raw = raw_node(&config, applied, cache);
         let durable = hard.ballot();
         let mut consensus = Consensus {
             reads: Reads::new(config.id, config.boot),
@@ -107,12 +108,13 @@ impl Consensus {
             again: Again::default(),
             away: Away::default(),
             campaigns: 0,
+            moving: 0,
             blocked: false,
             barred: false,
             doubt,
             heard: Heard::after_restart(hard),
             held: None,
-            contradicted: false,
+            histories: Histories::default(),
             soft: Soft { term: 0, leader: 0, role: Role::Follower },
             out: Turn::default(),
         };
@@ -137,6 +139,7 @@ impl Consensus {
         if before != after {
             self.reads.fail();
             self.suspicions.clear();
+            self.histories.leader_changed();
             self.again.clear();
         }
         result
@@ -147,11 +150,15 @@ impl Consensus {
         self.reads.tick();
         self.suspicions.tick();
         self.bounds.tick();
+        self.histories.tick();
         self.again.tick();
         self.count_away();
+        self.count_move(1);
+        self.wait_for_leader();
         if self.role() != Role::Leader && !self.may_campaign() {
             // Time goes on, so that votes are granted once the leader is silent, but no election.
             self.raw.raft.election_elapsed += 1;
+            self.forget_silent_leader();
             return;
         }
         let was_leader = self.role() == Role::Leader;
@@ -162,11 +169,31 @@ impl Consensus {
         }
     }
 
+    /// Whoever stands for election forgets its leader with that. One that may not stand would take a
+    /// dead one for its leader until another one is elected.
+    fn forget_silent_leader(&mut self) {
+        let raft = &mut self.raw.raft;
+        if raft.pass_election_timeout() {
+            raft.leader_id = 0;
+        }
+    }
+
     /// So many ticks went by that this member did not live through: it could neither hear nor
     /// answer. What was sent to it meanwhile is to be stepped before further ticks.
     pub fn was_away(&mut self, ticks: u64) {
         if self.role() != Role::Leader {
             self.away.add(ticks, 2 * u64::from(self.config.election_ticks));
+        }
+        self.count_move(ticks);
+    }
+
+    /// Nothing is proposed while leadership moves. So a move has an election timeout, whether or
+    /// not this member lived through it.
+    fn count_move(&mut self, ticks: u64) {
+        let raft = &mut self.raw.raft;
+        self.moving = if raft.lead_transferee.is_some() { self.moving + ticks } else { 0 };
+        if self.moving >= u64::from(self.config.election_ticks) {
+            raft.abort_leader_transfer();
         }
     }
 
@@ -184,7 +211,7 @@ impl Consensus {
         let log = &self.raw.raft.raft_log;
         !self.blocked
             && !self.barred
-            && !self.contradicted
+            && !self.histories.contradicted()
             && self.doubt.is_none()
             && self.held.is_none()
             && self.has_all_that_is_known_committed()
@@ -196,22 +223,6 @@ impl Consensus {
         self.outstanding.iter().all(|save| save.first_entry.is_none())
     }
 
-    /// Whether a member can mean these numbers.
-    ///
-    /// # Errors
-    /// They are too far ahead of this member's.
-    pub fn plausible(&self, term: u64, indexes: &[u64]) -> Result<(), Implausible> {
-        self.bounds.check(term, indexes)
-    }
-
-    /// As [`Consensus::plausible`], of a message.
-    ///
-    /// # Errors
-    /// As [`Consensus::plausible`].
-    pub fn plausible_message(&self, message: &Message) -> Result<(), Implausible> {
-        self.bounds.message(message)
-    }
-
     /// A message from a peer. What contradicts itself or our state is dropped, and so is what is
     /// too far ahead of it.
     pub fn step(&mut self, message: Message) {
@@ -220,15 +231,14 @@ impl Consensus {
         }
         let raft = &self.raw.raft;
         let here = Here { id: self.config.id, term: raft.term, last: raft.raft_log.last_index() };
-        if !is_sound(&here, &message) {
+        if !is_sound(&here, &message) || self.hears_second_leader(&message) || !self.may_vote(&message) {
             return;
         }
-        if !self.may_vote(&message) {
+        if self.histories.contradicted() && message.is_from_leader() {
             return;
         }
         let current = message.0.term >= here.term;
         match message.0.get_msg_type() {
-            MessageType::MsgAppend | MessageType::MsgSnapshot if self.contradicted => return,
             MessageType::MsgAppend if current && self.held.is_some() => return,
             MessageType::MsgSnapshot if !current => return,
             MessageType::MsgSnapshot => return self.step_snapshot(message),
@@ -245,8 +255,11 @@ impl Consensus {
             // A leader never tells more than we had acknowledged: our log has lost entries, and
             // maybe a vote.
             self.raise_lost_data(here.id);
-            self.begin_doubt(Doubt { promise: None, vote: true, sure: false });
+            self.begin_doubt(Doubt { promise: None, vote: true, sure: false, torn: false });
             m.commit = 0;
+        }
+        if m.get_msg_type() == MessageType::MsgHeartbeatResponse {
+            self.begin_at_commit(&m);
         }
         match m.get_msg_type() {
             MessageType::MsgAppendResponse if current => self.again.answered(m.from),
@@ -266,8 +279,12 @@ impl Consensus {
         if self.contradicts_committed(m.from, std::iter::once(anchor).chain(told)) {
             return;
         }
+        let last = m.entries.last().map_or(anchor, |entry| Position { index: entry.index, term: entry.term });
+        if self.ends_below_log(m.from, last) {
+            return self.hear_leader_silently(&m);
+        }
         let committed = self.raw.raft.raft_log.committed;
-        let (leader, compared) = (m.from, m.index + m.entries.len() as u64);
+        let (leader, compared) = (m.from, last.index);
         let below = m.index < committed;
         self.strip_commit(&mut m);
         self.call(|raw| {
@@ -279,24 +296,6 @@ impl Consensus {
                 }
             }
         });
-    }
-
-    /// Whether one of these entries of the leader is another than what is committed in its place
-    /// here.
-    pub(crate) fn contradicts_committed(&mut self, leader: u64, known: impl Iterator<Item = Position>) -> bool {
-        let log = &self.raw.raft.raft_log;
-        // Ascending: of an append that begins behind the commit index the first one is looked at.
-        let mut committed = known.skip_while(|at| at.index == 0).take_while(|at| at.index <= log.committed);
-        let found = committed.find_map(|at| {
-            // 0 for an entry that the log no longer has.
-            let term = log.term(at.index).ok().filter(|term| *term > 0)?;
-            let ours = Position { index: at.index, term };
-            (term != at.term).then_some(Contradiction { leader, ours, theirs: at.term })
-        });
-        if found.is_some() {
-            (self.contradicted, self.out.contradicted) = (true, found);
-        }
-        found.is_some()
     }
 
     /// All that its sender may be sent is under way, and it is too early to send any of it again.
@@ -353,16 +352,6 @@ impl Consensus {
         if !self.out.lost_data.contains(&id) {
             self.out.lost_data.push(id);
         }
-    }
-
-    /// Bytes proposed and not yet committed; counted by a leader.
-    pub fn uncommitted_bytes(&self) -> u64 {
-        self.raw.raft.uncommitted_size() as u64
-    }
-
-    /// Bytes of log entries held in memory.
-    pub fn cached_bytes(&self) -> u64 {
-        self.raw.raft.raft_log.store.bytes()
     }
 
     /// Appends one entry on the leader; where it lands is known once it is committed.
@@ -439,6 +428,9 @@ impl Consensus {
         if !keeps_up || !self.conf().voters.contains(&to) {
             return Err(Refused::BadTransferee);
         }
+        if self.raw.raft.lead_transferee != Some(to) {
+            self.moving = 0;
+        }
         self.call(|raw| raw.transfer_leader(to));
         Ok(())
     }
@@ -467,6 +459,7 @@ impl Consensus {
         out.lost_data.append(&mut ready.lost_data);
         out.contradicted = ready.contradicted.take().or(out.contradicted);
         out.doubt_changed |= std::mem::take(&mut ready.doubt_changed);
+        out.tear_believed |= std::mem::take(&mut ready.tear_believed);
         out.install = ready.install.take().or(out.install.take());
         self.raw.mut_store().take_fetches(&mut out.fetch);
         let wishes = self.raw.mut_store().take_snapshot_wishes();
@@ -671,6 +664,10 @@ impl Consensus {
     /// Messages to `peer` may be lost.
     pub fn unreachable(&mut self, peer: u64) {
         self.again.lost(peer);
+        if self.raw.raft.lead_transferee == Some(peer) {
+            // It may never have been told to lead; nothing is proposed while it is waited for.
+            self.raw.raft.abort_leader_transfer();
+        }
         self.call(|raw| raw.report_unreachable(peer));
     }
 
@@ -737,6 +734,10 @@ impl Consensus {
     pub fn step_down(&mut self) {
         self.collect();
         self.blocked = !self.outstanding.is_empty();
+        self.follow_nobody();
+    }
+
+    pub(crate) fn follow_nobody(&mut self) {
         self.call(|raw| {
             let term = raw.raft.term;
             raw.raft.become_follower(term, 0);
@@ -833,6 +834,12 @@ impl Consensus {
         };
         ids.into_iter().filter_map(follower).collect()
     }
+}
+
+fn raw_node(config: &Config, applied: u64, cache: LogCache) -> RawNode<LogCache> {
+    let logger = slog::Logger::root(slog::Discard, slog::o!());
+    RawNode::new(&crate_config(config, applied), cache, &logger)
+        .unwrap_or_else(|error| panic!("consensus settings: {error}"))
 }
 
 fn crate_config(config: &Config, applied: u64) -> raft::Config {

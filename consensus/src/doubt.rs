@@ -17,6 +17,9 @@ use crate::{Doubt, HardState, Message, Position, Role, Standing};
 use raft::eraftpb::MessageType;
 use std::collections::BTreeMap;
 
+/// A write that never finished is believed when nobody has led for so many election timeouts.
+const BELIEVED: u64 = 5;
+
 /// What members have said and acknowledged.
 #[derive(Debug, Default)]
 pub(crate) struct Heard {
@@ -30,6 +33,8 @@ pub(crate) struct Heard {
     acknowledged: BTreeMap<u64, Position>,
     /// What each peer last remembered of this member: acknowledged, and written.
     remembered: BTreeMap<u64, (Option<Position>, Option<Position>)>,
+    /// Ticks since a leader was known.
+    leaderless: u64,
 }
 
 impl Heard {
@@ -84,10 +89,7 @@ impl Consensus {
         self.out.doubt_changed |= self.doubt != Some(merged);
         self.doubt = Some(merged);
         if self.role() != Role::Follower {
-            self.call(|raw| {
-                let term = raw.raft.term;
-                raw.raft.become_follower(term, 0);
-            });
+            self.follow_nobody();
         }
         self.look_at_doubt();
     }
@@ -100,7 +102,8 @@ impl Consensus {
             // A follower may have acknowledged what its leader has not flushed.
             last: if leads { self.last_position() } else { self.durable_position() },
             leads,
-            doubt: self.doubt,
+            // Why it may have lost something is its own matter.
+            doubt: self.doubt.map(|doubt| Doubt { torn: false, ..doubt }),
             commit: self.committed_position(),
             acknowledged: self.heard.acknowledged.get(&peer).copied(),
             wrote: Some(self.last_position())
@@ -114,6 +117,7 @@ impl Consensus {
         if raft.leader_id != 0 {
             self.heard.leader = Leadership { term: raft.term, leader: raft.leader_id };
         }
+        self.histories.remember_leader(raft.term, raft.leader_id);
     }
 
     /// `peer` says what it has. `fresh`: it answers a question of this life.
@@ -129,11 +133,13 @@ impl Consensus {
         let (acknowledged, wrote) = (standing.acknowledged.filter(beyond), standing.wrote.filter(beyond));
         if let Some(promise) = acknowledged {
             self.raise_lost_data(self.config.id);
-            self.begin_doubt(Doubt { promise: Some(promise), vote: true, sure: false });
+            self.begin_doubt(Doubt { promise: Some(promise), vote: true, sure: false, torn: false });
         }
         if let Some(promise) = wrote {
             // A leader sends before its own flush, so this may be no loss: its votes are believed.
-            self.begin_doubt(Doubt { promise: Some(promise), vote: false, sure: false });
+            // If its last write never finished, this is what it held.
+            let torn = self.doubt.is_some_and(|doubt| doubt.torn);
+            self.begin_doubt(Doubt { promise: Some(promise), vote: false, sure: false, torn });
         }
         if fresh {
             self.heard.standings.insert(peer, standing);
@@ -145,6 +151,23 @@ impl Consensus {
     pub fn unheard(&self) -> Vec<u64> {
         let unheard = |id: &u64| !self.heard.standings.contains_key(id);
         self.other_voters().into_iter().filter(unheard).collect()
+    }
+
+    /// One more tick. A member whose last write never finished, as its disk shows, waits for the
+    /// other voters to say the same. If some of them stay away, and nobody can lead without this
+    /// one, its disk is believed.
+    pub(crate) fn wait_for_leader(&mut self) {
+        self.heard.leaderless = if self.leader() == 0 { self.heard.leaderless + 1 } else { 0 };
+        let Some(doubt) = self.doubt.filter(|doubt| doubt.torn && !doubt.sure) else { return };
+        let (others, away) = (self.other_voters().len(), self.unheard().len());
+        let enough = others - away + 1 > others.div_ceil(2);
+        let patience = BELIEVED * u64::from(self.config.election_ticks);
+        if away == 0 || !enough || self.heard.leaderless < patience {
+            return;
+        }
+        self.doubt = Some(Doubt { promise: Some(self.durable_position()), vote: false, ..doubt });
+        (self.out.tear_believed, self.out.doubt_changed) = (true, true);
+        self.look_at_doubt();
     }
 
     fn other_voters(&self) -> Vec<u64> {
@@ -274,6 +297,7 @@ impl Consensus {
         // Who lacks what somebody knows to be committed can win only among members that have lost
         // it.
         candidate >= self.heard.committed
+            && !self.histories.contradicted()
             && self.doubt.is_none_or(|doubt| !doubt.vote && doubt.promise.is_some_and(|promise| candidate >= promise))
     }
 }
@@ -288,7 +312,7 @@ mod tests {
 
     /// `lost`: it has a doubt of its own.
     fn has(last: u64, lost: bool) -> Standing {
-        let doubt = lost.then_some(Doubt { promise: None, vote: false, sure: false });
+        let doubt = lost.then_some(Doubt { promise: None, vote: false, sure: false, torn: false });
         Standing {
             term: 2,
             last: at(last),
@@ -325,17 +349,17 @@ mod tests {
         }
     }
 
-    const LOST: Doubt = Doubt { promise: None, vote: false, sure: false };
+    const LOST: Doubt = Doubt { promise: None, vote: false, sure: false, torn: false };
 
     /// It ends at `last` and surely had everything up to `promise`.
     fn damaged(last: u64, promise: Option<u64>) -> Standing {
-        let doubt = Some(Doubt { promise: promise.map(at), vote: false, sure: true });
+        let doubt = Some(Doubt { promise: promise.map(at), vote: false, sure: true, torn: false });
         Standing { doubt, ..has(last, true) }
     }
 
     #[test]
     fn what_a_quorum_surely_had_is_never_given_up() {
-        let mine = |promise: Option<u64>| Doubt { promise: promise.map(at), vote: false, sure: true };
+        let mine = |promise: Option<u64>| Doubt { promise: promise.map(at), vote: false, sure: true, torn: false };
         let table: [(Option<u64>, &[Standing], Option<u64>); 9] = [
             // The others are whole and have no more: only this member had it.
             (Some(20), &[has(9, false), has(9, false)], Some(9)),

@@ -35,6 +35,7 @@ mod check;
 
 mod consensus;
 mod doubt;
+mod histories;
 mod message;
 mod plausible;
 mod reads;

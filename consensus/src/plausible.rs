@@ -7,7 +7,7 @@
 //! The bound moves with time, and a member that was away for years is far below it. So whatever a
 //! member holds, the others take it sooner or later: no cluster is stranded.
 
-use crate::Message;
+use crate::{Consensus, Message};
 use raft::eraftpb::MessageType;
 
 /// A member may be so many elections behind when it starts: one in each second for 136 years.
@@ -79,6 +79,24 @@ impl Bounds {
         };
         // Terms of entries and anchors are not above the message's.
         self.check(m.term.max(m.log_term).max(m.commit_term), &[last, m.commit, m.reject_hint, snapshot])
+    }
+}
+
+impl Consensus {
+    /// Whether a member can mean these numbers.
+    ///
+    /// # Errors
+    /// They are too far ahead of this member's.
+    pub fn plausible(&self, term: u64, indexes: &[u64]) -> Result<(), Implausible> {
+        self.bounds.check(term, indexes)
+    }
+
+    /// As [`Consensus::plausible`], of a message.
+    ///
+    /// # Errors
+    /// As [`Consensus::plausible`].
+    pub fn plausible_message(&self, message: &Message) -> Result<(), Implausible> {
+        self.bounds.message(message)
     }
 }
 

@@ -16,10 +16,7 @@ impl Consensus {
     pub(crate) fn step_snapshot(&mut self, message: Message) {
         let m = message.0;
         // The sender leads: that much is heard at once.
-        let mut heartbeat = eraftpb::Message::default();
-        heartbeat.set_msg_type(MessageType::MsgHeartbeat);
-        (heartbeat.from, heartbeat.to, heartbeat.term) = (m.from, m.to, m.term);
-        self.call(|raw| raw.step(heartbeat).unwrap_or_default());
+        self.hear_leader_only(&m);
         let raft = &self.raw.raft;
         if raft.term != m.term || self.role() != Role::Follower {
             return;
@@ -30,7 +27,8 @@ impl Consensus {
             // The leader waits for a sign that the snapshot is not needed. Everything up to the
             // commit index is in our log, and durable once the newest save is. No more is claimed
             // than was compared.
-            if !self.contradicts_committed(m.from, std::iter::once(snapshot.position())) {
+            let known = !self.ends_below_log(m.from, snapshot.position());
+            if known && !self.contradicts_committed(m.from, std::iter::once(snapshot.position())) {
                 self.acknowledge(m.from, snapshot.index);
             }
         } else if raft.raft_log.match_term(snapshot.index, snapshot.term) {
@@ -86,6 +84,12 @@ impl Consensus {
         assert_eq!(restored, Some(snapshot.index), "the crate refused an installed snapshot");
         self.collect_one(Some(snapshot.position()));
         self.collect();
+        // It may have been offered again since the last turn.
+        self.out.install = None;
+        // So may a vote have been cast, beside the commit index of before.
+        for save in &mut self.saves {
+            save.hard.commit = save.hard.commit.max(snapshot.index);
+        }
         self.look_at_doubt();
     }
 

@@ -72,11 +72,13 @@ pub struct Turn {
     pub install: Option<(u64, Snapshot)>,
     /// Members that seem to have lost entries they had acknowledged (our own id: we have).
     pub lost_data: Vec<u64>,
-    /// The leader's log holds another entry where ours is committed: two histories. Said once; from
-    /// then on nothing is taken of any leader.
+    /// There are two histories. Said once; from then on nothing is taken of any leader.
     pub contradicted: Option<Contradiction>,
     /// [`crate::Consensus::doubt`] began, changed or is over: remember it over a restart.
     pub doubt_changed: bool,
+    /// Nobody led for long, and not all voters answer: the doubt is over because the disk shows a
+    /// write that never finished.
+    pub tear_believed: bool,
 }
 
 impl Turn {
@@ -93,18 +95,59 @@ impl Turn {
             && self.lost_data.is_empty()
             && self.contradicted.is_none()
             && !self.doubt_changed
+            && !self.tear_believed
     }
 }
 
-/// An entry that is committed here, and the leader has another one in its place.
+/// What shows that members have two histories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Contradiction {
-    /// The member that leads.
-    pub leader: u64,
-    /// The entry that is committed here.
-    pub ours: Position,
-    /// Term of the leader's entry.
-    pub theirs: u64,
+pub enum Contradiction {
+    /// An entry that is committed here, and the leader has another one in its place.
+    Entry {
+        /// The member that leads.
+        leader: u64,
+        /// The entry that is committed here.
+        ours: Position,
+        /// Term of the leader's entry.
+        theirs: u64,
+    },
+    /// The leader was told how far this log is committed, and what it sends ends before.
+    Below {
+        /// The member that leads.
+        leader: u64,
+        /// The log here begins behind this entry, which is committed.
+        ours: Position,
+        /// Where the leader's entries end.
+        theirs: Position,
+    },
+    /// Two members lead one term.
+    Leaders {
+        /// The term.
+        term: u64,
+        /// Who leads it. One of them may be this member.
+        leaders: [u64; 2],
+    },
+}
+
+impl std::fmt::Display for Contradiction {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Contradiction::Entry { leader, ours: Position { index, term }, theirs } => write!(
+                f,
+                "entry {index} is committed here, of term {term}, and leader {leader:x} has one of term {theirs} in its \
+                 place"
+            ),
+            Contradiction::Below { leader, ours, theirs } => write!(
+                f,
+                "everything up to entry {} of term {} is committed here, and what leader {leader:x} has ends at entry \
+                 {} of term {}",
+                ours.index, ours.term, theirs.index, theirs.term
+            ),
+            Contradiction::Leaders { term, leaders: [one, other] } => {
+                write!(f, "members {one:x} and {other:x} both lead term {term}: a member has forgotten its vote")
+            }
+        }
+    }
 }
 
 /// One batch for the log, one flush. An entry replaces everything at and above its index.

@@ -81,6 +81,9 @@ pub struct Doubt {
     pub vote: bool,
     /// It surely had what it lost: no crash explains the loss.
     pub sure: bool,
+    /// Its disk shows a write that never finished, so nobody was told of what is lost. A disk that
+    /// loses what it flushed leaves the same traces.
+    pub torn: bool,
 }
 
 impl Doubt {
@@ -90,6 +93,7 @@ impl Doubt {
             promise: self.promise.zip(other.promise).map(|(one, two)| one.max(two)),
             vote: self.vote || other.vote,
             sure: self.sure || other.sure,
+            torn: self.torn && other.torn,
         }
     }
 }

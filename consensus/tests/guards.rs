@@ -5,8 +5,10 @@ use consensus::*;
 
 const APPEND: u8 = 1;
 const APPENDED: u8 = 2;
+const VOTE: u8 = 3;
 const VOTED: u8 = 4;
 const PREVOTED: u8 = 6;
+const HEARTBEAT: u8 = 7;
 const HEARTBEAT_SEEN: u8 = 8;
 const SNAPSHOT: u8 = 9;
 
@@ -187,15 +189,21 @@ fn rejections_below_the_acknowledged_are_dropped_and_raised() {
     assert_eq!((follower.matched, follower.next, follower.feeding), (2, 3, Feeding::Replicate));
 }
 
-#[test]
-fn appends_wait_while_a_snapshot_is_held() {
-    let mut consensus = member(&[1, 2, 3]);
+/// Of three voters, without a manifest.
+fn snapshot_at(index: u64, term: u64) -> Vec<u8> {
     let mut snapshot = 0u32.to_le_bytes().to_vec();
-    snapshot.extend(9u64.to_le_bytes());
-    snapshot.extend(2u64.to_le_bytes());
+    snapshot.extend(index.to_le_bytes());
+    snapshot.extend(term.to_le_bytes());
     snapshot.extend(3u16.to_le_bytes());
     [1u64, 2, 3].iter().for_each(|id| snapshot.extend(id.to_le_bytes()));
     snapshot.extend([0, 0, 0, 0, 0, 0]);
+    snapshot
+}
+
+#[test]
+fn appends_wait_while_a_snapshot_is_held() {
+    let mut consensus = member(&[1, 2, 3]);
+    let snapshot = snapshot_at(9, 2);
     consensus.step(message(SNAPSHOT, [2, 0, 0, 0], None, &snapshot));
     let (from, held) = drive(&mut consensus).install.expect("it is handed out");
     assert_eq!((from, held.index), (2, 9));
@@ -228,6 +236,69 @@ fn appends_wait_while_a_snapshot_is_held() {
     let turn = drive(&mut consensus);
     assert!(turn.install.is_none());
     assert!(format!("{:?}", turn.messages).contains("AppendResponse 1->2 term=2 at=9/0"));
+}
+
+/// The files of an offer are in place, and in the same turn the leader's repeated offer and a
+/// candidate's request came.
+#[test]
+fn what_came_during_an_install_is_of_the_state_behind_it() {
+    let mut consensus = member(&[1, 2, 3]);
+    let offer = message(SNAPSHOT, [2, 0, 0, 0], None, &snapshot_at(9, 2));
+    consensus.step(offer.clone());
+    let (_, held) = drive(&mut consensus).install.expect("it is handed out");
+    consensus.step(offer);
+    // The leader has been silent.
+    for _ in 0..30 {
+        consensus.tick();
+    }
+    consensus.step(message_from(3, VOTE, [5, 2, 12, 0], None, &[]));
+    consensus.installed(&held);
+    let mut turn = Turn::default();
+    consensus.turn(&mut turn);
+    assert_eq!(turn.install, None, "it is in place");
+    let hard = turn.save.expect("a vote").hard;
+    assert_eq!((hard.term, hard.vote, hard.commit), (5, 3, 9));
+}
+
+/// Nothing is proposed meanwhile.
+#[test]
+fn a_move_of_leadership_ends_with_the_connection_and_with_time() {
+    let moving = || {
+        let mut consensus = leader();
+        acknowledge(&mut consensus, 2);
+        consensus.transfer(2).expect("keeps up");
+        assert_eq!(consensus.propose(Bytes::new()), Err(Refused::Transferring));
+        consensus
+    };
+    let mut consensus = moving();
+    consensus.unreachable(3);
+    assert_eq!(consensus.propose(Bytes::new()), Err(Refused::Transferring));
+    consensus.unreachable(2);
+    assert_eq!(consensus.propose(Bytes::new()), Ok(()));
+    let mut consensus = moving();
+    consensus.was_away(4);
+    consensus.tick();
+    consensus.was_away(4);
+    assert_eq!(consensus.propose(Bytes::new()), Err(Refused::Transferring));
+    consensus.tick();
+    assert_eq!(consensus.propose(Bytes::new()), Ok(()));
+}
+
+/// One that stands for election forgets its leader; one that may not does too.
+#[test]
+fn a_member_that_may_not_stand_forgets_a_dead_leader() {
+    let mut consensus = member(&[1, 2, 3]);
+    consensus.bar(true);
+    consensus.step(message(HEARTBEAT, [2, 0, 0, 0], None, &[]));
+    drive(&mut consensus);
+    for _ in 0..9 {
+        consensus.tick();
+    }
+    assert_eq!(consensus.leader(), 2);
+    for _ in 0..11 {
+        consensus.tick();
+    }
+    assert_eq!((consensus.leader(), consensus.leader_silence()), (0, 20));
 }
 
 /// Entries of these terms, without data, as an append of member 2 behind `at` carries them.
@@ -270,8 +341,8 @@ fn a_leader_with_other_entries_than_committed_ones_is_told_and_followed_no_more(
         drive(&mut consensus);
         consensus.step(append(3, at, 5, terms));
         let turn = drive(&mut consensus);
-        let found = turn.contradicted.expect("seen");
-        assert_eq!((found.leader, found.ours.term, found.theirs), (2, 2, 3), "{at:?} {terms:?}");
+        let Some(Contradiction::Entry { leader, ours, theirs }) = turn.contradicted else { panic!("{turn:?}") };
+        assert_eq!((leader, ours.term, theirs), (2, 2, 3), "{at:?} {terms:?}");
         assert!(turn.messages.is_empty(), "{:?}", turn.messages);
         consensus.step(append(3, (5, 2), 6, &[3]));
         let turn = drive(&mut consensus);
@@ -282,6 +353,90 @@ fn a_leader_with_other_entries_than_committed_ones_is_told_and_followed_no_more(
         }
         assert_eq!(consensus.status().role, Role::Follower, "nor does it campaign");
     }
+}
+
+/// The leader's disk is an older copy: it has other entries where this log was cut. The crate would
+/// acknowledge them all.
+#[test]
+fn what_lies_below_the_log_is_not_acknowledged() {
+    let mut consensus = member(&[1, 2, 3]);
+    consensus.step(append(2, (1, 1), 5, &[2, 2, 2, 2]));
+    drive(&mut consensus);
+    consensus.compact_cache(5);
+    // An append that reaches the log is compared where it does.
+    consensus.step(append(2, (2, 2), 5, &[2, 2]));
+    let said = format!("{:?}", drive(&mut consensus).messages);
+    assert!(said.contains("AppendResponse 1->2 term=2 at=4/0"), "{said}");
+    let snapshot = snapshot_at(3, 2);
+    for below in [append(2, (1, 1), 1, &[2, 2]), append(2, (2, 2), 1, &[])] {
+        consensus.step(below);
+        let turn = drive(&mut consensus);
+        assert!(turn.messages.is_empty(), "{:?}", turn.messages);
+    }
+    for asks in [message(SNAPSHOT, [2, 0, 0, 0], None, &snapshot), message(HEARTBEAT, [2, 0, 0, 0], None, &[])] {
+        consensus.step(asks);
+        let said = format!("{:?}", drive(&mut consensus).messages);
+        assert_eq!(said, "[HeartbeatResponse 1->2 term=2 commit=5]", "it says how far it is");
+    }
+    // The leader was told, and goes on.
+    let mut found = None;
+    for _ in 0..25 {
+        consensus.step(append(2, (2, 2), 1, &[2]));
+        found = found.or(drive(&mut consensus).contradicted);
+        consensus.tick();
+    }
+    let (ours, theirs) = (Position { index: 4, term: 2 }, Position { index: 3, term: 2 });
+    assert_eq!(found, Some(Contradiction::Below { leader: 2, ours, theirs }));
+    consensus.step(append(2, (5, 2), 6, &[2]));
+    assert!(drive(&mut consensus).messages.is_empty());
+}
+
+#[test]
+fn the_search_for_agreement_begins_where_the_follower_is_committed() {
+    let mut consensus = lead(member_with(&[1, 2, 3], 1 << 20));
+    for index in 3..=8 {
+        consensus.propose(Bytes::from_static(b"a")).expect("leads");
+        drive(&mut consensus);
+        consensus.step(message_from(3, APPENDED, [2, 0, index, 0], None, &[]));
+        drive(&mut consensus);
+    }
+    // A rejection that was long under way sets the search back to the beginning.
+    consensus.step(message(APPENDED, [2, 1, 1, 0], Some(0), &[]));
+    drive(&mut consensus);
+    consensus.step(message(HEARTBEAT_SEEN, [2, 0, 0, 6], None, &[]));
+    let to_2: Vec<String> =
+        drive(&mut consensus).messages.iter().filter(|m| m.to() == 2).map(|m| format!("{m:?}")).collect();
+    assert_eq!(to_2, ["Append 1->2 term=2 at=6/2 commit=8 entries=[7/2]"], "the size of one message");
+    // It is committed there beyond all that this leader has: the end is compared.
+    consensus.step(message(HEARTBEAT_SEEN, [2, 0, 0, 99], None, &[]));
+    assert_eq!(consensus.status().followers[0].next, 9);
+}
+
+#[test]
+fn a_member_that_hears_two_leaders_of_one_term_takes_nothing_more() {
+    let heartbeat = |from| message_from(from, HEARTBEAT, [2, 0, 0, 0], None, &[]);
+    let found = |leaders| Some(Contradiction::Leaders { term: 2, leaders });
+    let mut consensus = member(&[1, 2, 3]);
+    consensus.step(heartbeat(2));
+    assert!(drive(&mut consensus).contradicted.is_none());
+    // Also when it follows nobody any more.
+    consensus.step_down();
+    consensus.step(heartbeat(3));
+    let turn = drive(&mut consensus);
+    assert_eq!(turn.contradicted, found([2, 3]));
+    assert!(turn.messages.is_empty(), "{:?}", turn.messages);
+    for from in [2, 3] {
+        consensus.step(heartbeat(from));
+        let turn = drive(&mut consensus);
+        assert!(turn.messages.is_empty() && turn.contradicted.is_none(), "{turn:?}");
+    }
+    let mut leader = leader();
+    leader.step(heartbeat(3));
+    assert_eq!(drive(&mut leader).contradicted, found([1, 3]));
+    for _ in 0..60 {
+        leader.tick();
+    }
+    assert_eq!(leader.status().role, Role::Follower, "nor does it campaign");
 }
 
 /// Appends to member 2 of these turns.

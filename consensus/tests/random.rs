@@ -88,11 +88,11 @@ fn lose(cluster: &mut Cluster, dice: &mut Dice, ids: &[u64], told: bool) {
     let last = disk.entries.last().map(Entry::position);
     let index = kept.checked_sub(1).map_or(disk.base.index, |at| disk.entries[at].index);
     let doubt = match dice.below(2) {
-        0 => last.map(|promise| Doubt { promise: Some(promise), vote: false, sure: false }),
+        0 => last.map(|promise| Doubt { promise: Some(promise), vote: false, sure: false, torn: false }),
         _ => {
             disk.hard.term = disk.entries.get(kept.max(1) - 1).map_or(disk.base.term, |entry| entry.term);
             disk.hard.vote = 0;
-            Some(Doubt { promise: None, vote: true, sure: false })
+            Some(Doubt { promise: None, vote: true, sure: false, torn: false })
         }
     };
     cluster.lose_tail(id, index, doubt.filter(|_| told));

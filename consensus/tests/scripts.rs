@@ -73,9 +73,10 @@ fn command(cluster: &mut Cluster, line: &str) {
             cluster.call(number(1), |consensus| consensus.unreachable(peer));
         }
         // ask MEMBER PEER; lose MEMBER INDEX PROMISE: the tail above INDEX; it knows to have
-        // promised PROMISE, an index of its term, or (0) neither that nor its vote.
+        // promised PROMISE, an index of its term, or (0) neither that nor its vote. With `torn`: its
+        // disk shows a write that never finished.
         "ask" => cluster.ask(number(1), number(2)),
-        "lose" => lose(cluster, number(1), number(2), number(3)),
+        "lose" => lose(cluster, number(1), number(2), number(3), words.get(4) == Some(&"torn")),
         "forget" => forget(cluster, number(1), number(2)),
         "settle" => cluster.settle(),
         "quietly" => {
@@ -100,14 +101,14 @@ fn say<T: std::fmt::Debug>(cluster: &mut Cluster, id: u64, body: impl FnOnce(&mu
 }
 
 /// The disk of a crashed member loses what lies above `index`, and knows it.
-fn lose(cluster: &mut Cluster, id: u64, index: u64, promise: u64) {
+fn lose(cluster: &mut Cluster, id: u64, index: u64, promise: u64, torn: bool) {
     let hard = &mut cluster.member(id).disk.hard;
     let term = hard.term;
     if promise == 0 {
         hard.vote = 0;
     }
     let promised = Some(Position { index: promise, term }).filter(|_| promise > 0);
-    cluster.lose_tail(id, index, Some(Doubt { promise: promised, vote: promise == 0, sure: false }));
+    cluster.lose_tail(id, index, Some(Doubt { promise: promised, vote: promise == 0, sure: false, torn }));
 }
 
 /// The disk of a crashed member loses everything above `index`, and forgets that it was committed.

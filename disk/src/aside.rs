@@ -10,6 +10,8 @@ use std::io::ErrorKind;
 
 const DIR: &str = "aside";
 const CHUNK: usize = 1 << 20;
+/// Bytes that stay free beside a copy.
+const ROOM: u64 = 256 << 10;
 
 fn place(path: &str) -> String {
     format!("{DIR}/{}", path.replace('/', "-"))
@@ -43,23 +45,38 @@ pub(crate) fn take(files: &dyn Files, path: &str) -> Result<(), Fault> {
     files.sync_dir(DIR).and_then(|()| files.sync_dir(dir_of(path))).map_err(|e| Fault::io(path, 0, e))
 }
 
-/// A copy of the file at `path` stays there, unless an earlier one does. A full disk goes without.
-pub(crate) fn copy(files: &dyn Files, path: &str) -> Result<(), Fault> {
+/// A copy of the file at `path` stays there, unless an earlier one does. False: there is no room
+/// for it, and for what the start itself needs.
+pub(crate) fn copy(files: &dyn Files, path: &str) -> Result<bool, Fault> {
+    match copy_and_leave_room(files, path) {
+        Err(fault) if fault.is_full() => Ok(false),
+        other => other.map(|()| true),
+    }
+}
+
+fn copy_and_leave_room(files: &dyn Files, path: &str) -> Result<(), Fault> {
     make(files)?;
     let to = place(path);
     if files.open(&to, How::Read).is_ok() {
         // A process that was killed may have named it and not flushed the name.
         return files.sync_dir(DIR).map_err(|e| Fault::io(DIR, 0, e));
     }
-    match copy_to(files, path, &format!("{to}.part")) {
-        Err(fault) if fault.is_full() => {
-            let _ = files.remove(&format!("{to}.part"));
-            return Ok(());
-        }
-        other => other?,
+    let copied = copy_to(files, path, &format!("{to}.part")).and_then(|()| leave_room(files));
+    if copied.is_err() {
+        let _ = files.remove(&format!("{to}.part"));
     }
+    copied?;
     let named = files.rename(&format!("{to}.part"), &to).and_then(|()| files.sync_dir(DIR));
     named.map_err(|e| Fault::io(&to, 0, e))
+}
+
+/// The cut itself, and the marks beside the log, need some room: what is damaged must not take the
+/// last of it, or the member never starts.
+fn leave_room(files: &dyn Files) -> Result<(), Fault> {
+    let path = format!("{DIR}/room.part");
+    let made = files.open(&path, How::Create).and_then(|file| file.allocate(ROOM));
+    let removed = files.remove(&path);
+    made.and(removed).map_err(|e| Fault::io(&path, 0, e))
 }
 
 fn copy_to(files: &dyn Files, path: &str, to: &str) -> Result<(), Fault> {

@@ -14,6 +14,7 @@ const PROVEN_TEAR: u32 = 2;
 const AT_LEAST: u32 = 4;
 const SURE: u32 = 8;
 const CUTTING: u32 = 16;
+const ZEROS: u32 = 32;
 /// Most bytes kept of each text.
 const TEXT: usize = 1024;
 
@@ -32,6 +33,9 @@ pub struct Doubt {
     /// The end was a write that never finished, so nobody was told of it. Kept all the same: other
     /// members may find out that the proof was wrong.
     pub proven_tear: bool,
+    /// The proof is only that zeros stand behind the last batch, where a page said that nothing
+    /// follows.
+    pub by_zeros: bool,
     /// What is gone was durable, so this member has told others of it: no crash explains it.
     pub sure: bool,
     /// The end is being cut. Until that is done the log says nothing that is not known here
@@ -62,6 +66,7 @@ impl Doubt {
             at_least: self.at_least || newer.at_least,
             hard: stricter(self.hard, newer.hard),
             proven_tear: self.proven_tear && newer.proven_tear,
+            by_zeros: self.by_zeros || newer.by_zeros,
             sure: self.sure || newer.sure,
             cutting: self.cutting || newer.cutting,
         }
@@ -90,6 +95,7 @@ pub fn find(files: &dyn Files, id: Identity) -> Result<Option<Doubt>, Fault> {
         at_least: false,
         hard: HardState::default(),
         proven_tear: false,
+        by_zeros: false,
         sure: false,
         cutting: false,
     };
@@ -123,7 +129,8 @@ fn encode(doubt: &Doubt) -> Vec<u8> {
             | flag(doubt.proven_tear, PROVEN_TEAR)
             | flag(doubt.at_least, AT_LEAST)
             | flag(doubt.sure, SURE)
-            | flag(doubt.cutting, CUTTING),
+            | flag(doubt.cutting, CUTTING)
+            | flag(doubt.by_zeros, ZEROS),
     );
     let promise = doubt.promise.unwrap_or_default();
     let HardState { term, vote, commit } = doubt.hard;
@@ -149,13 +156,14 @@ fn decode(value: &[u8]) -> Option<Doubt> {
         Some(String::from_utf8_lossy(fields.bytes(len)?).into_owned())
     };
     let (file, what) = (text()?, text()?);
-    let known = flags & !(HAS_PROMISE | PROVEN_TEAR | AT_LEAST | SURE | CUTTING) == 0 && fields.is_empty();
+    let known = flags & !(HAS_PROMISE | PROVEN_TEAR | AT_LEAST | SURE | CUTTING | ZEROS) == 0 && fields.is_empty();
     known.then_some(Doubt {
         at: Torn { file, offset, what },
         promise: (flags & HAS_PROMISE != 0).then_some(promise),
         at_least: flags & AT_LEAST != 0,
         hard,
         proven_tear: flags & PROVEN_TEAR != 0,
+        by_zeros: flags & ZEROS != 0,
         sure: flags & SURE != 0,
         cutting: flags & CUTTING != 0,
     })
@@ -172,7 +180,8 @@ mod tests {
     fn doubt(promise: Option<Position>, term: u64, vote: u64, proven_tear: bool) -> Doubt {
         let at = Torn { file: "log/0000000000000001.log".to_string(), offset: 8192, what: "é".repeat(900) };
         let hard = HardState { term, vote, commit: 3 };
-        Doubt { at, promise, at_least: proven_tear, hard, proven_tear, sure: !proven_tear, cutting: term == 4 }
+        let (sure, by_zeros) = (!proven_tear, proven_tear && vote == 0);
+        Doubt { at, promise, at_least: proven_tear, hard, proven_tear, by_zeros, sure, cutting: term == 4 }
     }
 
     #[test]

@@ -17,6 +17,8 @@
 //! state/tables-%016x       what of the state grows beside the index: leases and the like  (mod checkpoint)
 //! state/manifest-%016x     names the files of one checkpoint; two are kept
 //! log/corrupt              the state differs from the other members'               (mod corrupt)
+//! log/contradicted         another member led with another history                   (mod contradicted)
+//! log/founding             the founding that the log is of                         (mod history)
 //! log/rebuilt              how often it started over                               (mod startover)
 //! log/late                 founded when the others were beyond genesis           (mod late)
 //! incoming/                a checkpoint on its way from another member           (mod transfer, staging)
@@ -37,6 +39,7 @@
 mod ahead;
 pub mod aside;
 pub mod checkpoint;
+pub mod contradicted;
 pub mod corrupt;
 pub mod doubt;
 mod fault;
@@ -45,6 +48,7 @@ mod files;
 pub mod founding;
 pub mod handles;
 mod header;
+pub mod history;
 mod holes;
 pub mod identity;
 pub mod inquiry;

@@ -64,7 +64,8 @@ pub fn seal_anew(files: &dyn Files, segment: u32, end: u32) -> Result<(), Fault>
 /// none.
 ///
 /// # Errors
-/// [`Fault::Damaged`]: a record is not whole, or the segment has other revisions than a checkpoint names.
+/// [`Fault::Damaged`]: a record is not whole, or the segment has other revisions than a checkpoint
+/// names.
 pub fn name_anew(files: &dyn Files, id: Identity, segment: u32) -> Result<Option<Bytes>, Fault> {
     let path = records::path(segment);
     let mut newest = None;

@@ -4,7 +4,8 @@
 //! state/seg-%08x    page 0: header page
 //!                   from PAGE on: records (store::record), one behind the other
 //!                   a sealed segment: seek table [(main i64, offset u32)], one row for about every
-//!                   64 KiB; trailer {magic, rows u32, end of the records u32, crc32c of table and trailer}
+//!                   64 KiB; trailer {magic, rows u32, end of the records u32, crc32c of table
+//!                   and trailer}
 //! ```
 //!
 //! The seek table is a convenience: not flushed before it matters, cut at the next start if its

@@ -154,7 +154,8 @@ impl Scrub {
     /// Reads about `bytes` more.
     ///
     /// # Errors
-    /// [`Fault::Io`]: a call failed. The same step may be tried again, or [`Scrub::pass_over`] be called.
+    /// [`Fault::Io`]: a call failed. The same step may be tried again, or [`Scrub::pass_over`]
+    /// be called.
     pub fn step(&mut self, files: &dyn Files, id: Identity, bytes: u64) -> Result<Step, Fault> {
         let mut step = Step::default();
         while step.read < bytes && !matches!(self.stage, Stage::Done) {

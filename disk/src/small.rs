@@ -1,7 +1,8 @@
 //! Small files of one value each: what stands beside the log. A file is replaced as a whole.
 //!
 //! ```text
-//! magic (8), format level (4), length of the value (4), cluster (8), member (8), value, crc32c of all before (4)
+//! magic (8), format level (4), length of the value (4), cluster (8), member (8), value,
+//! crc32c of all before (4)
 //! ```
 //!
 //! Every level of the format keeps magic, level, length and crc where they are.

@@ -38,11 +38,17 @@ pub struct Rebuilt {
     pub differs: u64,
     /// The entry at which it differed when it last did because of that.
     pub at: u64,
+    /// How far its log had come when it last did because of damage, and how often that happened
+    /// soon after one another.
+    pub damaged_at: u64,
+    pub soon: u64,
 }
 
 /// A state that differs again within so many entries is not rebuilt by itself: something else is
 /// wrong.
 pub const SOON: u64 = 64 * 4_096;
+/// A state that is damaged so often, each time within as many entries, is not asked for again.
+pub const MOST: u64 = 8;
 
 impl Rebuilt {
     /// May a member that differs at entry `index` start over, after what it did before?
@@ -50,10 +56,20 @@ impl Rebuilt {
         self.differs == 0 || index >= self.at.saturating_add(SOON)
     }
 
+    /// True: its state was damaged again and again. Copying it once more would not help.
+    pub fn is_hopeless(self) -> bool {
+        self.soon > MOST
+    }
+
     fn and(self, why: Why, at: u64) -> Rebuilt {
-        let (damaged, differs) = (u64::from(why == Why::Damaged), u64::from(why == Why::Differs));
-        let at = if why == Why::Differs { self.at.max(at) } else { self.at };
-        Rebuilt { damaged: self.damaged + damaged, differs: self.differs + differs, at }
+        match why {
+            Why::Differs => Rebuilt { differs: self.differs + 1, at: self.at.max(at), ..self },
+            Why::Damaged => {
+                let again = self.damaged > 0 && at < self.damaged_at.saturating_add(SOON);
+                let soon = if again { self.soon + 1 } else { 1 };
+                Rebuilt { damaged: self.damaged + 1, damaged_at: self.damaged_at.max(at), soon, ..self }
+            }
+        }
     }
 }
 
@@ -84,7 +100,7 @@ pub fn start_over(files: &dyn Files, id: Identity, head: &ImageHead) -> Result<(
     transfer::decide(files, &empty)?;
     // Behind the deed: counted before it, it would forbid what a crash or a full disk prevented. A
     // crash in between leaves one uncounted, which costs one more at most.
-    count(files, id, Why::Damaged, 0)
+    count(files, id, Why::Damaged, crate::log::told_last(files, id)?)
 }
 
 /// The members and voters that a readable manifest knows, the newest that has them.
@@ -106,15 +122,16 @@ pub fn known_head(files: &dyn Files, id: Identity) -> Result<Option<ImageHead>, 
     Ok(None)
 }
 
-/// One more: a state was given up. `at`: the entry at which it differed.
+/// One more: a state was given up. `at`: the entry at which it differed, or how far the log is known
+/// to have come.
 ///
 /// # Errors
 /// What the operating system says.
 pub fn count(files: &dyn Files, id: Identity, why: Why, at: u64) -> Result<(), Fault> {
     files.make_dir(LOG).and_then(|()| files.sync_dir("")).map_err(|e| Fault::io(LOG, 0, e))?;
-    let Rebuilt { damaged, differs, at } = rebuilt(files, id)?.and(why, at);
+    let Rebuilt { damaged, differs, at, damaged_at, soon } = rebuilt(files, id)?.and(why, at);
     let mut value = Vec::new();
-    for number in [damaged, differs, at] {
+    for number in [damaged, differs, at, damaged_at, soon] {
         put_u64(&mut value, number);
     }
     small::write(files, LOG, PATH, &small::encode(MAGIC, id, &value))
@@ -122,7 +139,12 @@ pub fn count(files: &dyn Files, id: Identity, why: Why, at: u64) -> Result<(), F
 
 fn decode(value: &[u8]) -> Option<Rebuilt> {
     let mut fields = Fields::new(value);
-    let rebuilt = Rebuilt { damaged: fields.u64()?, differs: fields.u64()?, at: fields.u64()? };
+    let mut rebuilt =
+        Rebuilt { damaged: fields.u64()?, differs: fields.u64()?, at: fields.u64()?, ..Rebuilt::default() };
+    // An earlier version has no more.
+    if !fields.is_empty() {
+        (rebuilt.damaged_at, rebuilt.soon) = (fields.u64()?, fields.u64()?);
+    }
     fields.is_empty().then_some(rebuilt)
 }
 
@@ -159,11 +181,18 @@ mod tests {
         let twice = once.and(Why::Differs, 5);
         assert_eq!(
             (once, twice),
-            (Rebuilt { damaged: 1, differs: 0, at: 0 }, Rebuilt { damaged: 1, differs: 1, at: 5 })
+            (
+                Rebuilt { damaged: 1, differs: 0, at: 0, damaged_at: 7, soon: 1 },
+                Rebuilt { damaged: 1, differs: 1, at: 5, damaged_at: 7, soon: 1 }
+            )
         );
+        let often = |at: &dyn Fn(u64) -> u64| (0..=MOST).fold(twice, |before, n| before.and(Why::Damaged, at(n)));
+        assert!(often(&|n| 7 + n).is_hopeless(), "again and again");
+        assert!(!often(&|n| (n + 1) * 2 * SOON).is_hopeless(), "now and then");
         assert!(once.allows(5), "damage is no difference");
         assert!(!twice.allows(5 + SOON - 1) && twice.allows(5 + SOON));
         assert_eq!(decode(&[0; 24]), Some(Rebuilt::default()));
-        assert_eq!(decode(&[0; 25]), None);
+        assert_eq!(decode(&[0; 40]), Some(Rebuilt::default()));
+        assert_eq!((decode(&[0; 25]), decode(&[0; 48])), (None, None));
     }
 }

@@ -85,7 +85,7 @@ fn the_last_copy_is_not_replaced() {
     let (_, content) = open(&files);
     let promise = content.doubt.and_then(|doubt| doubt.promise);
     println!("promise {promise:?}, doubt on disk {:?}", doubt::find(&files, ID).expect("reads").map(|d| d.promise));
-    let _ = Doubt { promise, vote: false, sure: true };
+    let _ = Doubt { promise, vote: false, sure: true, torn: false };
     let now = files.bytes("aside/log-0000000000000001.log");
     assert!(now[8192..] == first[8192..], "the only copy of acknowledged entries was written over");
 }

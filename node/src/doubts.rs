@@ -80,6 +80,17 @@ impl Doubts {
         g.note(Level::Error, text);
     }
 
+    /// The disk of this member is believed, because not all voters can be asked.
+    pub(crate) fn believed(&mut self, g: &mut Ground) {
+        let away: Vec<String> = g.consensus.unheard().iter().map(|member| format!("{member:x}")).collect();
+        let text = format!(
+            "nobody has led for long, and {} cannot be asked: the last write of this member never finished, as its \
+             sectors show, so it is taken as one that nobody was told of",
+            away.join(", ")
+        );
+        g.note(Level::Warn, text);
+    }
+
     /// `boot`: the life of the member that asked.
     pub(crate) fn on_standing(&mut self, g: &mut Ground, from: u64, boot: u64, question: bool, standing: Standing) {
         if g.store.member(from).is_none() || (!question && boot != g.config.boot) {

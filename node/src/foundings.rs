@@ -8,6 +8,7 @@
 
 use crate::ground::Ground;
 use crate::io::*;
+use crate::jobs::Task;
 use std::collections::BTreeMap;
 
 /// True: both are known, and they are not the same. 0: not known.
@@ -26,9 +27,16 @@ pub(crate) struct Foundings {
     told: BTreeMap<u64, u64>,
     /// The term in which this member as leader has named the founding.
     named: u64,
+    /// What is remembered beside the log.
+    kept: u64,
 }
 
 impl Foundings {
+    /// `kept`: what is remembered beside the log; 0: nothing.
+    pub(crate) fn new(kept: u64) -> Foundings {
+        Foundings { kept, ..Foundings::default() }
+    }
+
     /// A connection was made, or was refused because of what was said on it.
     pub(crate) fn met(&mut self, g: &mut Ground, peer: u64, founding: Option<u64>) {
         if self.heard.insert(peer, founding) != Some(founding) {
@@ -38,8 +46,14 @@ impl Foundings {
 
     /// The state may be of a founding that was not known before.
     pub(crate) fn turn(&mut self, g: &mut Ground) {
-        if g.store.founding() != self.ours {
+        let founding = g.store.founding();
+        if founding != self.ours {
             self.compare(g);
+        }
+        if founding != 0 && founding != self.kept {
+            // The state may be lost, and the log is then of this founding still.
+            self.kept = founding;
+            g.start(Task::Remember, BackgroundJob::Remember(Remembered::Founding(founding)));
         }
     }
 

@@ -450,7 +450,7 @@ impl Reader {
         let leads = self.flag()?;
         let commit = Position { index: self.u64()?, term: self.u64()? };
         let (doubts, promise, vote, sure) = (self.flag()?, self.position()?, self.flag()?, self.flag()?);
-        let doubt = doubts.then_some(Doubt { promise, vote, sure });
+        let doubt = doubts.then_some(Doubt { promise, vote, sure, torn: false });
         let (acknowledged, wrote) = (self.position()?, self.position()?);
         let standing = Standing { term, last, leads, doubt, commit, acknowledged, wrote };
         Ok(Frame::Standing { boot, question, standing })
@@ -552,7 +552,7 @@ mod tests {
                     term: 4,
                     last: Position { index: 7, term: 3 },
                     leads: false,
-                    doubt: Some(Doubt { promise: None, vote: true, sure: false }),
+                    doubt: Some(Doubt { promise: None, vote: true, sure: false, torn: false }),
                     commit: Position { index: 6, term: 3 },
                     acknowledged: Some(Position { index: 8, term: 4 }),
                     wrote: None,
@@ -565,7 +565,12 @@ mod tests {
                     term: 4,
                     last: Position { index: 9, term: 4 },
                     leads: true,
-                    doubt: Some(Doubt { promise: Some(Position { index: 10, term: 4 }), vote: false, sure: true }),
+                    doubt: Some(Doubt {
+                        promise: Some(Position { index: 10, term: 4 }),
+                        vote: false,
+                        sure: true,
+                        torn: false,
+                    }),
                     commit: Position { index: 9, term: 4 },
                     acknowledged: None,
                     wrote: Some(Position { index: 9, term: 4 }),

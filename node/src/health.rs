@@ -9,6 +9,7 @@ use crate::ground::{Bar, Ground, Willing};
 use crate::io::*;
 use crate::jobs::Task;
 use consensus::Contradiction;
+use disk::contradicted;
 use disk::startover::Rebuilt;
 use room::Room;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,6 +20,10 @@ const MARKS: u64 = 64;
 const HANDOVER: u64 = 500 / TICK_MS;
 /// And in all at most this long for its checkpoint. Ticks.
 const STOP: u64 = 1_000 / TICK_MS;
+
+/// States are compared when nothing was applied for so long, and again. Ticks.
+const QUIET: u64 = 1_000 / TICK_MS;
+const QUIET_AGAIN: u64 = 10_000 / TICK_MS;
 
 /// A member whose state is wrong campaigns when nobody has led for so many election timeouts.
 const LAST_RESORT: u64 = 10;
@@ -41,7 +46,7 @@ pub(crate) struct Health {
     room: Room,
     stop: Option<Stop>,
     corrupt: bool,
-    /// Its log and the leader's are two histories.
+    /// Members have two histories.
     contradicted: bool,
     /// This member has no state: the leader's is awaited.
     empty: bool,
@@ -55,6 +60,7 @@ pub(crate) struct Health {
     marks: BTreeMap<u64, u128>,
     /// Per index: what each peer said.
     peers: BTreeMap<u64, BTreeMap<u64, u128>>,
+    quiet: Quiet,
     /// Members that differ from this one.
     strange: BTreeSet<u64>,
     /// Members differ, and no majority says which are right.
@@ -69,6 +75,15 @@ struct Rebuild {
     index: u64,
     /// It is remembered over a restart.
     marked: bool,
+}
+
+/// Since when nothing was applied.
+#[derive(Default)]
+struct Quiet {
+    /// The last entry that was applied.
+    index: u64,
+    /// When the members compare their states next. Ticks.
+    due: u64,
 }
 
 /// The first mark at which members differ without a majority.
@@ -128,28 +143,51 @@ impl Health {
         }
     }
 
-    /// What is committed here is not what the leader has. Who is right cannot be told: this member
-    /// stops answering, and nothing of it is replaced, for it may be the only one with what was
-    /// acknowledged.
+    /// Members have two histories. Who is right cannot be told: this member stops answering, and
+    /// nothing of it is replaced, for it may be the only one with what was acknowledged.
     pub(crate) fn contradicted(&mut self, g: &mut Ground, found: Contradiction) {
-        let Contradiction { leader, ours, theirs } = found;
         self.contradicted = true;
         let text = format!(
-            "entry {} is committed here, of term {}, and leader {leader:x} has one of term {theirs} in its place: \
-             members have lost what they had acknowledged. CORRUPT: nothing of this member is answered any more, and \
-             nothing of it is replaced, for it may be the only one with those entries. Keep a copy of its directory, \
-             and compare the keys",
-            ours.index, ours.term
+            "{found}: members have lost what they had acknowledged. CORRUPT: nothing of this member is answered any \
+             more, and nothing of it is replaced, for it may be the only one with those entries. Keep a copy of its \
+             directory, and compare the keys"
+        );
+        g.note(Level::Error, text);
+        g.start(Task::Remember, BackgroundJob::Remember(Remembered::Contradicted(found)));
+    }
+
+    /// As [`Health::contradicted`], found at start.
+    pub(crate) fn found_contradicted(&mut self, g: &mut Ground, found: contradicted::Found) {
+        self.contradicted = true;
+        g.consensus.take_nothing();
+        let text = format!(
+            "two histories, seen in an earlier life: {found}. CORRUPT: nothing of this member is answered, and nothing \
+             of it is replaced, until an operator has decided (the file {})",
+            contradicted::PATH
         );
         g.note(Level::Error, text);
     }
 
-    /// `every`: entries between two marks.
+    /// `every`: entries between two marks. Of comparisons between marks the newest is remembered,
+    /// and one that no majority decided.
     fn mark(&mut self, every: u64, index: u64, digest: u128) {
         self.marks.insert(index, digest);
         let floor = index.saturating_sub(MARKS * every);
-        self.marks.retain(|mark, _| *mark > floor);
+        let undecided = self.undecided.as_ref().map(|undecided| undecided.index);
+        let kept = |mark: u64| mark.is_multiple_of(every) || mark == index || Some(mark) == undecided;
+        self.marks.retain(|mark, _| *mark > floor && kept(*mark));
         self.peers.retain(|mark, _| *mark > floor);
+    }
+
+    /// What `peer` said between marks before it was quiet at `index`.
+    fn forget_quiet(&mut self, every: u64, peer: u64, index: u64) {
+        let undecided = self.undecided.as_ref().map(|undecided| undecided.index);
+        for (mark, digests) in &mut self.peers {
+            if !mark.is_multiple_of(every) && *mark != index && Some(*mark) != undecided {
+                digests.remove(&peer);
+            }
+        }
+        self.peers.retain(|_, digests| !digests.is_empty());
     }
 
     /// `overdue`: this member hands over because clients get nothing from it. `writing`: a
@@ -264,15 +302,18 @@ impl Health {
         false
     }
 
-    /// A peer's digest at a mark. True: everyone else agrees and we differ, so this member is
+    /// A peer's digest at a mark, or where it is quiet. True: everyone else agrees and we differ, so this member is
     /// corrupt.
     #[must_use]
     pub(crate) fn on_digest(&mut self, g: &mut Ground, from: u64, index: u64, digest: u128) -> bool {
         let (every, applied) = (g.config.digest_every, g.store.applied().index);
         let floor = applied.saturating_sub(MARKS * every);
         let ceiling = applied + MARKS * every;
-        if !index.is_multiple_of(every) || index <= floor || index > ceiling {
+        if index <= floor || index > ceiling {
             return false;
+        }
+        if !index.is_multiple_of(every) {
+            self.forget_quiet(every, from, index);
         }
         self.peers.entry(index).or_default().insert(from, digest);
         self.compare_digests(g, index)
@@ -400,7 +441,8 @@ impl Health {
     /// The leader's state is wanted in the place of this one, beside the log.
     pub(crate) fn wants_state(&self) -> bool {
         let differs = self.rebuild.as_ref().is_some_and(|rebuild| rebuild.marked);
-        self.stop.is_none() && (differs || (self.empty && self.has_log))
+        let may = self.stop.is_none() && !self.contradicted && !self.rebuilt.is_hopeless();
+        may && (differs || (self.empty && self.has_log))
     }
 
     /// The entry at which the state differed that is to be replaced.
@@ -432,6 +474,10 @@ impl Health {
     pub(crate) fn found_empty(&mut self, g: &mut Ground, has_log: bool) {
         (self.empty, self.has_log) = (true, has_log);
         let text = match has_log {
+            _ if self.rebuilt.is_hopeless() => {
+                "the state of this member was damaged again and again: it stays CORRUPT and answers nothing, and takes \
+                 no other state; look at its memory and its disk"
+            }
             true => {
                 "this member has started over and has no state: it acknowledges and votes, and answers nothing before \
                  it has the leader's"
@@ -469,6 +515,25 @@ impl Health {
         if self.empty || !index.is_multiple_of(g.config.digest_every) {
             return false;
         }
+        self.tell_digest(g, index)
+    }
+
+    /// Nothing was applied for a second, or for ten more: members that are quiet compare their
+    /// states, for the next mark may be days away. The result as for `on_digest`.
+    #[must_use]
+    pub(crate) fn compare_when_quiet(&mut self, g: &mut Ground) -> bool {
+        let index = g.store.applied().index;
+        if index != self.quiet.index {
+            self.quiet = Quiet { index, due: g.now + QUIET };
+        }
+        if g.now < self.quiet.due || self.empty || self.corrupt || g.swapping() {
+            return false;
+        }
+        self.quiet.due = g.now + QUIET_AGAIN;
+        self.tell_digest(g, index)
+    }
+
+    fn tell_digest(&mut self, g: &mut Ground, index: u64) -> bool {
         let digest = g.store.digest();
         self.mark(g.config.digest_every, index, digest);
         for to in g.peers() {

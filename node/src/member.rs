@@ -32,7 +32,7 @@ use crate::ground::Ground;
 use crate::hashes::Hashes;
 use crate::health::Health;
 use crate::io::*;
-use crate::jobs::{Task, is_refused};
+use crate::jobs::Task;
 use crate::lessor::{AskAgain, Lessor};
 use crate::listings::Listings;
 use crate::mend::{Mends, Sent, Wanted};
@@ -101,6 +101,10 @@ pub(crate) struct Found {
     pub(crate) disk_bytes: u64,
     /// The state was found to differ from the other members' in an earlier life.
     pub(crate) corrupt: bool,
+    /// A leader had another history, in an earlier life.
+    pub(crate) contradicted: Option<disk::contradicted::Found>,
+    /// The founding that the files beside the log say it is of; 0: they do not.
+    pub(crate) founding: u64,
     /// There is no state: that of the leader is awaited. The log is whole if it holds anything.
     pub(crate) empty: bool,
     /// What it promised may be lost.
@@ -136,7 +140,7 @@ impl Node {
             watchdog: Watchdog::default(),
             moves: Moves::default(),
             doubts: Doubts::new(found.doubtful),
-            foundings: Foundings::default(),
+            foundings: Foundings::new(found.founding),
             scrubs: Scrubs::default(),
             mends: Mends::default(),
             tokens: Tokens::default(),
@@ -152,6 +156,10 @@ impl Node {
             node.bar();
         } else if found.corrupt {
             node.health.found_wrong(&mut node.ground);
+            node.bar();
+        }
+        if let Some(found) = found.contradicted {
+            node.health.found_contradicted(&mut node.ground, found);
             node.bar();
         }
         if node.ground.store.conf().voters == [node.ground.config.member] {
@@ -277,11 +285,20 @@ impl Node {
         self.backups.tick(g);
         self.hashes.tick(g);
         let read = if g.is_leader() { self.reads.age() } else { 0 };
-        let ages = Ages { save: self.saves.age(g.now), apply: self.applier.age(g.now), read, piece: g.piece_age() };
+        let ages = Ages {
+            save: self.saves.age(g.now),
+            apply: self.applier.age(g.now),
+            read,
+            piece: g.piece_age(),
+            checkpoint: self.checkpoints.age(g),
+        };
         let willing = self.health.willing();
         self.watchdog.tick(g, ages, willing.disk_full || willing.corrupt);
         let wanted = self.health.tick(g, self.watchdog.holds_commands(), self.checkpoints.busy());
         self.want_checkpoint(wanted);
+        if self.health.compare_when_quiet(&mut self.ground) {
+            self.bar();
+        }
         let stock = self.stock();
         let g = &mut self.ground;
         self.transfer.tick(g, stock, self.health.lacks_state());
@@ -341,7 +358,7 @@ impl Node {
         let g = &self.ground;
         if fault.is_damage() {
             self.mends.suspect(g, fault.file());
-        } else if is_refused(fault) {
+        } else if fault.is_refused() {
             self.mends.unreadable(g, fault.file());
         }
     }
@@ -524,6 +541,9 @@ impl Node {
             if let Some((from, snapshot)) = turn.install.take() {
                 self.transfer.begin(g, from, snapshot);
             }
+            if std::mem::take(&mut turn.tear_believed) {
+                self.doubts.believed(g);
+            }
             if std::mem::take(&mut turn.doubt_changed) {
                 self.doubts.changed(g, self.saves.unsaved());
             }
@@ -532,6 +552,7 @@ impl Node {
                 self.health.lost_data(g, peer);
             }
             if let Some(found) = turn.contradicted.take() {
+                self.transfer.end_unwanted();
                 self.health.contradicted(g, found);
                 self.bar();
             }

@@ -1,6 +1,6 @@
 //! What a stopped member's files say, for tools: the state it would start with.
 
-use crate::recover::{applied_position, needs_restart, on_doubt, reached_state, replay, restart_log};
+use crate::recover::{applied_position, needs_restart, on_doubt, reached_state, replay, restart_log, same_founding};
 use disk::{Doubt, Fault, Files, Identity, Log, LogOptions, OnDoubt, Tail, Torn, checkpoint, doubt, transfer};
 use std::sync::Arc;
 use store::Store;
@@ -35,6 +35,7 @@ pub fn offline(files: &Arc<dyn Files>, id: Identity, options: LogOptions) -> Res
         let what = "this state was given up, and the leader's is not here yet; the log is kept";
         return Err(Fault::damaged("state", 0, what));
     }
+    same_founding(&**files, id, &loaded.store)?;
     let state = reached_state(installed.is_some(), &loaded.store);
     let (mut log, mut content) = Log::recover(Arc::clone(files), id, options, state, on_doubt(&loaded.store, id))?;
     let (index, boundary) = (loaded.manifest.index, content.boundary.index);

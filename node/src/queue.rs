@@ -34,9 +34,10 @@ impl Queued for ReadJob {
 impl Queued for BackgroundJob {
     fn is_long(&self) -> bool {
         match self {
-            BackgroundJob::WriteRecords { .. } | BackgroundJob::ReadHistory { .. } | BackgroundJob::MarkCorrupt => {
-                false
-            }
+            BackgroundJob::WriteRecords { .. }
+            | BackgroundJob::ReadHistory { .. }
+            | BackgroundJob::MarkCorrupt
+            | BackgroundJob::Remember(_) => false,
             BackgroundJob::CheckpointBegin { .. }
             | BackgroundJob::CheckpointRows { .. }
             | BackgroundJob::CheckpointFinish { .. }

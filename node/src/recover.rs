@@ -8,13 +8,14 @@ mod startover;
 use crate::apply::{change_members, conf_state, membership};
 use crate::checkpoints::log_bytes;
 use crate::config::Config;
+use crate::foundings;
 use crate::io::{Level, Output};
 use crate::member::{Found, Node};
 use bytes::Bytes;
 use consensus::{Consensus, Doubt, Entry, EntryKind, HardState, Position, Restored};
 use disk::{
-    Fault, Files, Identity, Log, LogContent, LogOptions, OnDoubt, Patient, Reader, Reserve, Tail, checkpoint, corrupt,
-    records, staging, transfer,
+    Fault, Files, Identity, Log, LogContent, LogOptions, OnDoubt, Patient, Reader, Reserve, Tail, checkpoint,
+    contradicted, corrupt, history, records, staging, transfer,
 };
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ use store::{Member, Store};
 pub fn genesis(files: &Arc<dyn Files>, id: Identity, config: &Config, mut members: Vec<Member>) -> Result<(), Fault> {
     members.sort_by_key(|member| member.id);
     let index = members.len() as u64;
-    let store = Store::genesis(store_config(config), members, store::Position { index, term: 1 });
+    let store = Store::genesis(config.store(), members, store::Position { index, term: 1 });
     let mut log = Log::create(Arc::clone(files), id, log_options(config), Position { index, term: 1 })?;
     log.save(HardState { term: 1, vote: 0, commit: index }, &[])?;
     checkpoint::genesis(&**files, id, index, &store.image_head())?;
@@ -36,10 +37,6 @@ pub fn genesis(files: &Arc<dyn Files>, id: Identity, config: &Config, mut member
 /// True if `files` hold a member (its genesis was completed).
 pub fn exists(files: &Arc<dyn Files>) -> Result<bool, Fault> {
     Ok(!checkpoint::manifests(&**files)?.is_empty() || transfer::unfinished(&**files)?)
-}
-
-pub(crate) fn store_config(config: &Config) -> store::Config {
-    store::Config { segment_bytes: config.segment_bytes }
 }
 
 fn log_options(config: &Config) -> LogOptions {
@@ -70,8 +67,25 @@ impl Node {
             other => return serve(other?, served),
         };
         out.truncate(said);
-        startover::begin(&**files, &config, fault, out)?;
-        serve(Node::attempt(config, files, out)?, served)
+        let id = Identity { cluster: config.cluster, member: config.member };
+        if contradicted::find(&**files, id)?.is_some() {
+            let what = format!("two histories: nothing of this member is replaced before an operator decides; {fault}");
+            return Err(Fault::Refused { file: contradicted::PATH.to_string(), what });
+        }
+        let mut begun = startover::begin(&**files, &config, &fault, out);
+        if begun.as_ref().is_err_and(Fault::is_full) && Reserve::release(&**files)? {
+            begun = startover::begin(&**files, &config, &fault, out);
+        }
+        if !begun? {
+            return Err(fault);
+        }
+        let said = out.len();
+        let mut tried = Node::attempt(config.clone(), files, out);
+        if tried.as_ref().is_err_and(Fault::is_full) && Reserve::release(&**files)? {
+            out.truncate(said);
+            tried = Node::attempt(config, files, out);
+        }
+        serve(tried?, served)
     }
 
     fn attempt(config: Config, files: &Arc<dyn Files>, out: &mut Vec<Output>) -> Result<(Node, Log), Fault> {
@@ -88,11 +102,17 @@ impl Node {
         // none.
         let installed = transfer::finish(&**files, id)?.filter(|state| state.index > 0);
         // The checkpoint is read first: a refusal because of it must leave the log as it is.
-        let loaded = checkpoint::load_newest(&**files, id, store_config(&config), 0)?
+        let loaded = checkpoint::load_newest(&**files, id, config.store(), 0)?
             .ok_or_else(|| Fault::damaged("state", 0, "there is no checkpoint"))?;
         let empty = loaded.store.applied().index == 0;
         let state = reached_state(installed.is_some() || empty, &loaded.store);
-        let doubt = on_doubt(&loaded.store, id);
+        let contradicted = contradicted::find(&**files, id)?;
+        let doubt = match on_doubt(&loaded.store, id) {
+            // The rest of a damaged log may be the only copy of what was acknowledged.
+            OnDoubt::Peers if contradicted.is_some() => OnDoubt::Keep,
+            other => other,
+        };
+        let founding = same_founding(&**files, id, &loaded.store)?;
         let recover_log =
             |state| Log::recover_for(reader(&loaded.store), Arc::clone(files), id, log_options(&config), state, doubt);
         let (mut log, mut content) = match recover_log(state) {
@@ -157,6 +177,8 @@ impl Node {
             open_segment: loaded.manifest.open_segment()?,
             disk_bytes: checkpoint::disk_bytes(&**files)?,
             corrupt: corrupt && installed.is_none(),
+            contradicted,
+            founding,
             empty,
             doubtful,
             rebuilt,
@@ -186,6 +208,22 @@ fn stand_in(log: &Log, content: &LogContent, mut store: Store) -> Result<Store, 
         apply_again(&mut store, &entry, |handle| Err(Fault::damaged(&records::path(handle.segment), 0, "no state")))
     })?;
     Ok(store)
+}
+
+/// The founding that the log is of; 0: not known.
+///
+/// # Errors
+/// The state is of another one.
+pub(crate) fn same_founding(files: &dyn Files, id: Identity, store: &Store) -> Result<u64, Fault> {
+    let (log, state) = (history::find(files, id)?, store.founding());
+    if foundings::differ(log, state) {
+        let what = format!(
+            "the log is of founding {log:016x} and the state of founding {state:016x}: these folders are of two \
+             directories; put back those that belong together"
+        );
+        return Err(Fault::Refused { file: history::PATH.to_string(), what });
+    }
+    Ok(log)
 }
 
 /// A lone member has nobody who could know what it lost.
@@ -338,16 +376,18 @@ fn apply_again(
     }
 }
 
-/// What may be lost, for consensus. A proven tear counts like the others: the proof is about this
-/// disk, and a disk that loses flushed writes leaves the same traces. A late founder may have been
+/// What may be lost, for consensus. A proven tear counts like the others at first: the proof is
+/// about this disk, and a disk that loses flushed writes leaves the same traces. That only
+/// zeros stand where a page stood is no such proof: a whole batch may be gone. A late founder may have been
 /// a member before, on a disk that was emptied since.
 fn doubt_of(kept: Option<&disk::Doubt>, late_founder: bool) -> Option<Doubt> {
     let lost = kept.map(|kept| {
         let promise = kept.promise.filter(|_| !kept.at_least);
         // Whoever cannot tell how far the lost end went does not know its vote either.
-        Doubt { promise, vote: promise.is_none(), sure: kept.sure }
+        let torn = kept.proven_tear && !kept.by_zeros;
+        Doubt { promise, vote: promise.is_none(), sure: kept.sure, torn }
     });
-    let late = late_founder.then_some(Doubt { promise: None, vote: true, sure: false });
+    let late = late_founder.then_some(Doubt { promise: None, vote: true, sure: false, torn: false });
     lost.into_iter().chain(late).reduce(Doubt::and)
 }
 

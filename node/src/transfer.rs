@@ -16,7 +16,7 @@ use crate::io::*;
 use crate::jobs::Task;
 use crate::pace::{self, Pace, longer_rest, longer_wait};
 use bytes::Bytes;
-use consensus::{ConfState, HardState, Snapshot};
+use consensus::{ConfState, HardState, Position, Snapshot};
 use disk::Fault;
 use disk::checkpoint::Manifest;
 use std::collections::BTreeMap;
@@ -245,6 +245,9 @@ impl Transfer {
             Ok(snapshot) => return self.rest(g, from, snapshot.index, "the log begins behind it"),
             Err(why) => return self.rest(g, from, 0, &why.to_string()),
         };
+        if g.consensus.contradicts_state(from, Position { index: snapshot.index, term: snapshot.term }) {
+            return;
+        }
         let offered = Offered { from, index: snapshot.index };
         if self.rests.get(&offered).is_none_or(|rest| g.now >= rest.until) {
             self.start(g, from, snapshot, true);
@@ -417,6 +420,13 @@ impl Transfer {
         {
             receiving.wanted = false;
             g.consensus.abandon_install();
+        }
+    }
+
+    /// The sender's history is another one: nothing of it is put in place.
+    pub(crate) fn end_unwanted(&mut self) {
+        if let Some(receiving) = self.receiving.as_mut().filter(|receiving| !receiving.swaps()) {
+            (receiving.wanted, receiving.beside_log) = (false, true);
         }
     }
 

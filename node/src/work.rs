@@ -1,10 +1,10 @@
 //! Carries a job out: blocking calls against `Files`, on whatever thread the driver chose.
 
-use crate::io::{BackgroundJob, Job, JobResult, LogJob, ReadJob, ReclaimJob, ReclaimResult};
-use crate::jobs::is_refused;
+use crate::io::{BackgroundJob, Job, JobResult, LogJob, ReadJob, ReclaimJob, ReclaimResult, Remembered};
 use disk::transfer::Taken;
 use disk::{
-    Fault, Files, Identity, Log, Reserve, checkpoint, corrupt, mend, reclaim, records, staging, startover, transfer,
+    Fault, Files, Identity, Log, Reserve, checkpoint, contradicted, corrupt, history, mend, reclaim, records, staging,
+    startover, transfer,
 };
 
 /// Bytes of records that one slice of a HashKV scan reads.
@@ -130,8 +130,7 @@ fn background_or_fault(files: &dyn Files, whose: Whose, job: &mut BackgroundJob)
         BackgroundJob::WriteRecords { segment, offset, parts, seals } => {
             let upto = records::write(files, id, *segment, *offset, parts)?;
             let sealed = if *seals { records::seal(files, *segment, upto) } else { Ok(()) };
-            // A segment can do without a seek table. What is damaged comes again from another
-            // member.
+            // A segment can do without a seek table. Another member gives what is damaged.
             let damage = match sealed {
                 Err(fault) if fault.is_damage() => Some(fault),
                 other => other.map(|()| None)?,
@@ -143,7 +142,7 @@ fn background_or_fault(files: &dyn Files, whose: Whose, job: &mut BackgroundJob)
             let scan = std::mem::take(scan);
             match sliced {
                 Ok(done) => JobResult::HashKv { scan, done },
-                Err(fault) if is_refused(&fault) => JobResult::HashKvUnread { scan, fault },
+                Err(fault) if fault.is_refused() => JobResult::HashKvUnread { scan, fault },
                 Err(fault) => return Err(fault),
             }
         }
@@ -206,18 +205,33 @@ fn background_or_fault(files: &dyn Files, whose: Whose, job: &mut BackgroundJob)
             JobResult::InstallDropped
         }
         BackgroundJob::InstallChunk { file, offset, bytes, kept } => {
-            match transfer::write_chunk(files, file, *offset, bytes)? {
-                Taken::Piece | Taken::Whole => JobResult::ChunkWritten,
-                Taken::Spoiled(fault) if *kept => JobResult::KeptSpoiled { fault },
-                Taken::Spoiled(fault) => return Err(fault),
-            }
+            let taken = transfer::write_chunk(files, file, *offset, bytes)?;
+            chunk_written(taken, *kept)?
         }
         BackgroundJob::MarkCorrupt => {
             corrupt::mark(files, id)?;
             JobResult::CorruptMarked
         }
+        BackgroundJob::Remember(what) => remember(files, id, what)?,
         BackgroundJob::InstallFinish { differed } => install(files, whose, *differed)?,
     })
+}
+
+/// What spoiled a piece that was kept from before is no fault of the sender.
+fn chunk_written(taken: Taken, kept: bool) -> Result<JobResult, Fault> {
+    match taken {
+        Taken::Piece | Taken::Whole => Ok(JobResult::ChunkWritten),
+        Taken::Spoiled(fault) if kept => Ok(JobResult::KeptSpoiled { fault }),
+        Taken::Spoiled(fault) => Err(fault),
+    }
+}
+
+fn remember(files: &dyn Files, id: Identity, what: &Remembered) -> Result<JobResult, Fault> {
+    match what {
+        Remembered::Contradicted(found) => contradicted::mark(files, id, *found)?,
+        Remembered::Founding(founding) => history::mark(files, id, *founding)?,
+    }
+    Ok(JobResult::Remembered)
 }
 
 fn install(files: &dyn Files, whose: Whose, differed: Option<u64>) -> Result<JobResult, Fault> {

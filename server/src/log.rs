@@ -1,7 +1,8 @@
 //! The log of the program: one line per event in the shape of etcd's zap logger, so that
 //! what parses etcd's log parses this one.
 //!
-//! `{"level":"info","ts":"2026-08-20T15:13:15.000000Z","caller":"server/log.rs:1","msg":"…",fields}`
+//! `{"level":"info","ts":"2026-08-20T15:13:15.000000Z","caller":"server/log.rs:1",
+//! "msg":"…",fields}`
 
 pub(crate) use serde_json::Value;
 use std::collections::BTreeMap;

@@ -396,7 +396,7 @@ impl Sim {
     /// Harm is bounded so that nothing acknowledged is lost: then no member's history is another
     /// than the leader's.
     pub(crate) fn hear_contradiction(&mut self, who: usize, text: &str) {
-        if text.contains("in its place: members have lost") {
+        if text.contains("members have lost what they had acknowledged") {
             self.fail("R-7", format!("m{} says: {text}", who + 1));
         }
     }

@@ -11,7 +11,8 @@
 //! alarm activate|deactivate|get MEMBER KIND         member add|learner|promote|update|remove ID [URL]
 //! publish ID NAME URL   clock MS   term N   state   hash N   entry HEX
 //! as nobody|member|USER [REVISION]   (who asks for what follows; without a revision the present one)
-//! auth enable|disable|login USER|user-add USER [nopass]|user-delete USER|password USER|grant USER ROLE|revoke USER ROLE
+//! auth enable|disable|login USER|user-add USER [nopass]|user-delete USER|password USER
+//!      |grant USER ROLE|revoke USER ROLE
 //!      |role-add ROLE|role-delete ROLE|give ROLE KIND KEY [END]|give ROLE|take ROLE KEY [END]     users
 //! ```
 //! In keys and values `\0` is a zero byte and `''` is empty.

@@ -15,7 +15,7 @@ use crate::progress::bar;
 use bytes::Bytes;
 use disk::checkpoint::{self, Manifest, SegmentFile};
 use disk::identity::{self, Found};
-use disk::{Fault, Files, HEADER, How, Identity, Log, OnDoubt, PAGE, Tail, records, startover, transfer};
+use disk::{Fault, Files, HEADER, How, Identity, Log, OnDoubt, PAGE, Tail, contradicted, records, startover, transfer};
 use indicatif::ProgressBar;
 use node::offline::{Offline, offline};
 use std::collections::{BTreeMap, BTreeSet};
@@ -115,6 +115,7 @@ impl Verify {
         self.unnamed(&manifests);
         let newest = startover::known_head(&*self.files, id).unwrap_or_default();
         let lone = newest.as_ref().is_some_and(|head| head.conf.voters == [id.member]);
+        self.remembered(id)?;
         (self.peers, self.unknown) = (newest.is_some() && !lone, newest.is_none());
         self.log(id, if lone { OnDoubt::Refuse } else { OnDoubt::Keep });
         let state = self.state(id);
@@ -378,6 +379,22 @@ impl Verify {
         }
     }
 
+    /// What a start finds beside the log.
+    fn remembered(&mut self, id: Identity) -> Result<(), Failure> {
+        let failed = |fault: Fault| Failure::new(fault.to_string());
+        if let Some(found) = contradicted::find(&*self.files, id).map_err(failed)? {
+            self.notes.push(format!(
+                "{}: two histories: {found}; a start answers nothing and replaces nothing",
+                contradicted::PATH
+            ));
+        }
+        if startover::rebuilt(&*self.files, id).map_err(failed)?.is_hopeless() {
+            let text = "log/rebuilt: the state was damaged again and again; a start takes no other one";
+            self.notes.push(text.to_string());
+        }
+        Ok(())
+    }
+
     fn tail(&mut self, tail: &Tail) {
         let verdict = match tail {
             // Each of its places was told.
@@ -386,7 +403,10 @@ impl Verify {
             Tail::Doubtful(_) => "it may have been acknowledged; a start cuts it, remembers that, and asks the others",
         };
         if let Some(at) = tail.cut() {
-            self.notes.push(format!("{} at byte {}: {}: {verdict}", at.file, at.offset, at.what));
+            let note = format!("{} at byte {}: {}: {verdict}", at.file, at.offset, at.what);
+            if !self.notes.contains(&note) {
+                self.notes.push(note);
+            }
         }
     }
 
@@ -405,6 +425,8 @@ impl Verify {
                 return None;
             }
         };
+        // With the checkpoint more may be missing than the log alone tells.
+        self.tail(&found.tail);
         match hash_of(&*self.files, &found.store, found.store.revision()) {
             Ok(hash) => Some((found, hash)),
             Err(fault) => {

@@ -8,13 +8,13 @@ use std::process::Command;
 use std::time::Instant;
 
 /// Which checks, in which order.
-const STEPS: [&str; 11] =
-    ["format", "clippy", "doc", "test", "sim", "planted", "differ", "kill-loop", "clients", "stock", "bench"];
+const STEPS: [&str; 10] =
+    ["format", "clippy", "doc", "test", "sim", "planted", "differ", "kill-loop", "clients", "bench"];
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Run this check alone (may be repeated): format, clippy, doc, test, sim, planted, differ,
-    /// kill-loop, clients, stock, bench.
+    /// kill-loop, clients, bench.
     #[arg(long, value_name = "CHECK")]
     only: Vec<String>,
     /// Seeds of the simulator.
@@ -56,13 +56,12 @@ async fn run(step: &str, args: &Args) -> Result<()> {
         "format" => cargo(&["fmt", "--all", "--check"]),
         "clippy" => cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
         "doc" => doc(),
-        "test" => cargo(&["test", "--workspace"]),
+        "test" => test(),
         "sim" => sim(&["--seeds".into(), args.seeds.clone(), "--jobs".into(), "2".into()]),
         "planted" => sim(&["--planted".into(), "--jobs".into(), "2".into()]),
         "differ" => differ::differ(&parsed(&["differ", "--seeds", "1..5", "--steps", "2000"])).await,
         "kill-loop" => killloop::kill_loop(&parsed(&["kill-loop", "--rounds", "10"])).await,
         "clients" => crate::clients::clients(&crate::clients::Args::default()).await,
-        "stock" => stock(),
         _ => bench().await,
     }
 }
@@ -74,14 +73,14 @@ fn doc() -> Result<()> {
     cargo_with(&words, &[("RUSTDOCFLAGS", "-D warnings".as_ref())])
 }
 
-/// The tests that compare with the stock tools and with a real etcd, which `cargo test` alone
-/// skips.
-fn stock() -> Result<()> {
+/// All tests, in one run: with the stock tools, a real etcd and our own release binary at hand,
+/// those that compare with them do so too. `cargo test` alone skips these.
+fn test() -> Result<()> {
     let etcd = crate::peers::program("etcd")?;
     let tools = etcd.parent().context("a folder of programs")?;
     let own = crate::peers::kvorum()?;
-    let words = ["test", "-p", "client", "-p", "ctl", "-p", "utl", "-p", "bolt", "-p", "kvorum"];
-    cargo_with(&words, &[("KVORUM_TEST_ETCD", tools.as_os_str()), ("KVORUM_TEST_SERVER", own.as_os_str())])
+    let peers = [("KVORUM_TEST_ETCD", tools.as_os_str()), ("KVORUM_TEST_SERVER", own.as_os_str())];
+    cargo_with(&["test", "--workspace"], &peers)
 }
 
 /// A few rows for seconds: that they run without an error, not how fast.

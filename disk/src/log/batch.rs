@@ -24,6 +24,7 @@ pub(super) const ROW: usize = 28;
 const MAGIC: &[u8; 8] = b"kvlogbat";
 const RESTART: u32 = 1;
 const MARKED: u32 = 2;
+const LED: u32 = 4;
 
 /// A place in the log's files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,6 +61,8 @@ pub(super) struct Header {
     pub restart: bool,
     /// Behind the batch, in the same write, stands a page that says that nothing follows.
     pub marked: bool,
+    /// That page stood there before, durably: a write of this batch that never finished left it.
+    pub led: bool,
     pub count: u32,
     pub body_len: u64,
     /// Bytes of the file it was written to. Files are made at their full length, so a shorter
@@ -82,7 +85,7 @@ impl Header {
         out.extend_from_slice(MAGIC);
         put_u32(&mut out, LEVEL);
         let flag = |set: bool, flag: u32| if set { flag } else { 0 };
-        put_u32(&mut out, flag(self.restart, RESTART) | flag(self.marked, MARKED));
+        put_u32(&mut out, flag(self.restart, RESTART) | flag(self.marked, MARKED) | flag(self.led, LED));
         for value in [
             self.id.cluster,
             self.id.member,
@@ -143,7 +146,7 @@ impl Header {
         let prev_digest = fields.u32()?;
         let count = fields.u32()?;
         let table_crc = fields.u32()?;
-        let (restart, marked) = (flags & RESTART != 0, flags & MARKED != 0);
+        let (restart, marked, led) = (flags & RESTART != 0, flags & MARKED != 0, flags & LED != 0);
         let header = Header {
             id,
             at,
@@ -155,12 +158,13 @@ impl Header {
             base,
             restart,
             marked,
+            led,
             count,
             body_len,
             file_len,
             table_crc,
         };
-        (flags & !(RESTART | MARKED) == 0 && header.checked_size().is_some()).then_some(header)
+        (flags & !(RESTART | MARKED | LED) == 0 && header.checked_size().is_some()).then_some(header)
     }
 
     /// Its entries.
@@ -299,6 +303,7 @@ mod tests {
             base: Position { index: 11, term: 12 },
             restart: true,
             marked: true,
+            led: false,
             count,
             body_len,
             file_len: 1 << 20,

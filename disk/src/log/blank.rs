@@ -39,6 +39,12 @@ pub(super) fn is_sector(id: Identity, at: Place, bytes: &[u8]) -> bool {
     bytes == sector(id, at)
 }
 
+/// The segment in which the sector at `offset` said so.
+pub(super) fn segment_of(id: Identity, offset: u64, bytes: &[u8]) -> Option<u64> {
+    let segment = u64::from_le_bytes(bytes.get(24..32)?.try_into().ok()?);
+    is_sector(id, Place { segment, offset }, bytes).then_some(segment)
+}
+
 /// The page at `at` is such a page.
 pub(super) fn is_page(id: Identity, at: Place, bytes: &[u8]) -> bool {
     bytes.len() as u64 == PAGE

@@ -96,6 +96,11 @@ impl Marks {
         marks.into_iter().flatten().max_by_key(|(_, mark)| mark.number)
     }
 
+    /// The highest commit index that they tell.
+    pub(super) fn committed(&self) -> u64 {
+        [&self.reached, &self.tip].into_iter().flatten().map(|mark| mark.hard.commit).max().unwrap_or(0)
+    }
+
     /// Since the log was last opened only processes ended: the page cache has lost nothing.
     pub(super) fn same_boot(&self) -> bool {
         [&self.reached, &self.tip].into_iter().flatten().any(|mark| self.is_now(mark))
@@ -104,6 +109,12 @@ impl Marks {
     /// The last batch that was acknowledged, if that is known exactly.
     pub(super) fn acknowledged(&self) -> Option<u64> {
         self.tip.as_ref().filter(|tip| self.is_now(tip)).map(|tip| tip.number)
+    }
+
+    /// No batch behind the one with this number was acknowledged. Each save writes `tip` before the
+    /// next one begins, so a `tip` that is further behind is an older one.
+    pub(super) fn is_exact(&self, number: u64) -> bool {
+        self.acknowledged().is_some_and(|tip| tip == number || tip + 1 == number)
     }
 
     fn is_now(&self, mark: &Mark) -> bool {
@@ -130,9 +141,18 @@ fn read(files: &dyn Files, path: &str, magic: &[u8; 8], id: Identity) -> Result<
     }
 }
 
+/// The last entry that the log is known to have had.
+///
+/// # Errors
+/// A file of a later format level or of another member.
+pub(crate) fn told_last(files: &dyn Files, id: Identity) -> Result<u64, Fault> {
+    let marks = Marks::read(files, id, None)?;
+    Ok(marks.furthest().map_or(0, |(_, mark)| mark.last.index))
+}
+
 /// Forgets what an earlier log in the same directory had reached.
 pub(super) fn forget(files: &dyn Files) -> Result<(), Fault> {
-    for path in [REACHED, TIP, crate::doubt::PATH] {
+    for path in [REACHED, TIP, crate::doubt::PATH, crate::history::PATH] {
         small::remove(files, DIR, path)?;
     }
     Ok(())
@@ -140,7 +160,7 @@ pub(super) fn forget(files: &dyn Files) -> Result<(), Fault> {
 
 /// Removes what a crash left of a small file that was being written.
 pub(super) fn tidy(files: &dyn Files) -> Result<(), Fault> {
-    for path in [REACHED, crate::doubt::PATH] {
+    for path in [REACHED, crate::doubt::PATH, crate::contradicted::PATH, crate::history::PATH] {
         small::remove(files, DIR, &small::part(path))?;
     }
     Ok(())
@@ -178,6 +198,12 @@ impl Log {
     /// Writes `reached`. Without room for it the older one stays, which is true as well, and the
     /// next new segment or proof tries again.
     pub(super) fn write_reached(&mut self, clean: bool) -> Result<(), Fault> {
+        if self.tip_file.is_none() {
+            // There was no room for it before.
+            let opened = open_tip(&*self.files);
+            self.tip_file = self.stop(opened)?;
+            self.write_tip()?;
+        }
         let bytes = small::encode(REACHED_MAGIC, self.id, &self.mark(clean).encode());
         let written = small::write(&*self.files, DIR, REACHED, &bytes);
         if written.as_ref().is_err_and(Fault::is_full) {
@@ -191,7 +217,13 @@ impl Log {
         let Some(file) = &self.tip_file else { return Ok(()) };
         let mut bytes = small::encode(TIP_MAGIC, self.id, &self.mark(false).encode());
         bytes.resize(SECTOR, 0);
-        let written = file.write_at(0, &[&bytes]).map_err(|e| Fault::io(TIP, 0, e));
+        let mut written = file.write_at(0, &[&bytes]).map_err(|e| Fault::io(TIP, 0, e));
+        if written.as_ref().is_err_and(Fault::is_full) {
+            // Where each write takes new room it may find none. An older one would say that less
+            // was acknowledged: none says nothing.
+            self.tip_file = None;
+            written = small::remove(&*self.files, DIR, TIP).map(drop);
+        }
         self.stop(written)
     }
 }

@@ -30,6 +30,7 @@ use crate::{Fault, Files, How, Identity, PAGE};
 use batch::{Frame, Header, Indexes, Place, decode_bodies, decode_table, encode_table};
 use bytes::Bytes;
 use consensus::{Entry, HardState, Position};
+pub(crate) use marks::told_last;
 pub use recover::{Reader, Understands};
 pub use reserve::Reserve;
 use space::{Segment, Spares};
@@ -40,6 +41,10 @@ pub(crate) const DIR: &str = "log";
 /// A new file is filled this far ahead of the log, in the same flush, so that a flush need not also
 /// make file system metadata durable.
 const FILL: u64 = 1 << 20;
+/// A file that was written before is filled this far ahead, and half of it is always there: the
+/// page behind a batch then says that nothing follows before the batch is written, unless that is
+/// large. So no write that never finished explains a page that says something else.
+const LEAD: u64 = 64 << 10;
 static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 
 /// How the log's files are made.
@@ -190,12 +195,15 @@ struct Tip {
     end: Place,
     /// Below this offset the last segment was written before.
     filled: u64,
+    /// From the end of the log up to this offset it says that nothing follows, durably.
+    led: u64,
     /// From this offset on, or from the end of the log, the last segment holds zeros.
     blank_from: u64,
     /// The last batch is known to have been durable by what came after it.
     proven: bool,
     /// As in [`Header`], of the last batch.
     marked: bool,
+    page_led: bool,
 }
 
 impl std::fmt::Debug for Log {
@@ -369,7 +377,7 @@ impl Log {
     /// What the operating system says.
     pub fn keep_doubt(&mut self, doubt: Option<consensus::Doubt>, hard: HardState) -> Result<(), Fault> {
         self.check_running()?;
-        let Some(consensus::Doubt { promise, vote, sure }) = doubt else {
+        let Some(consensus::Doubt { promise, vote, sure, torn }) = doubt else {
             // The doubt last: as long as it is there, a start ends it again, and all of this with
             // it.
             crate::aside::clear(&*self.files)?;
@@ -385,7 +393,8 @@ impl Log {
         // The vote may still wait for its turn in the log.
         let hard = crate::doubt::stricter(self.hard, hard);
         let (at, hard) = known.map_or((at, hard), |known| (known.at, crate::doubt::stricter(known.hard, hard)));
-        let doubt = Doubt { at, promise, at_least: false, hard, proven_tear: false, sure, cutting: false };
+        let doubt =
+            Doubt { at, promise, at_least: false, hard, proven_tear: torn, by_zeros: false, sure, cutting: false };
         crate::doubt::remember(&*self.files, self.id, &doubt)
     }
 
@@ -575,6 +584,7 @@ impl Log {
             base,
             restart,
             marked: false,
+            led: false,
             count: u32::try_from(entries.len()).expect("fewer than 2^32 entries in a batch"),
             body_len: entries.iter().map(|entry| entry.data.len() as u64).sum(),
             file_len: self.segments.back().map_or(0, |segment| segment.len),
@@ -598,11 +608,14 @@ impl Log {
 
     fn append_here(&mut self, header: &mut Header, table: &[u8], entries: &[Entry]) -> Result<(), Fault> {
         let segment = self.segments.back().expect("an open log has a segment");
-        header.marked = header.at.offset + header.size() + PAGE <= segment.len;
+        let marked = header.at.offset + header.size() + PAGE;
+        header.marked = marked <= segment.len;
+        header.led = marked <= self.tip.led;
         let frame = Frame::new(header, table);
-        let written = write_batch(segment, header, &frame, entries, self.tip.filled);
-        let filled = self.stop(written)?;
-        self.tip = Tip { digest: frame.digest, filled, marked: header.marked, ..self.tip };
+        let written = write_batch(segment, header, &frame, entries, (self.tip.filled, self.tip.led));
+        let (filled, led) = self.stop(written)?;
+        let (digest, marked, page_led) = (frame.digest, header.marked, header.led);
+        self.tip = Tip { digest, filled, led, marked, page_led, ..self.tip };
         Ok(())
     }
 
@@ -616,14 +629,15 @@ impl Log {
         header.file_len = segment.len;
         header.marked = header.size() + PAGE <= segment.len;
         let frame = Frame::new(header, table);
-        let written = write_batch(&segment, header, &frame, entries, written_before);
-        let filled = self.stop(written)?;
+        let written = write_batch(&segment, header, &frame, entries, (written_before, 0));
+        let (filled, led) = self.stop(written)?;
         let path = space::segment_path(id);
         let renamed = self.files.rename(&segment.path, &path).and_then(|()| self.files.sync_dir(DIR));
         self.stop(renamed.map_err(|e| Fault::io(&path, 0, e)))?;
         segment.path = path;
         self.segments.push_back(segment);
-        self.tip = Tip { digest: frame.digest, filled, blank_from: written_before, marked: header.marked, ..self.tip };
+        let (digest, marked, blank_from) = (frame.digest, header.marked, written_before);
+        self.tip = Tip { digest, filled, led, blank_from, marked, page_led: false, ..self.tip };
         Ok(())
     }
 
@@ -683,18 +697,25 @@ impl Log {
     }
 }
 
-/// One vectored write and one flush. Returns how far the segment is now written.
+/// One vectored write and one flush. Returns how far the segment is now written, and how far it says
+/// that nothing follows.
 fn write_batch(
     segment: &Segment,
     header: &Header,
     frame: &Frame,
     entries: &[Entry],
-    filled: u64,
-) -> Result<u64, Fault> {
+    (filled, led): (u64, u64),
+) -> Result<(u64, u64), Fault> {
     let offset = header.at.offset;
     let end = offset + frame.size;
     let marked = if header.marked { end + PAGE } else { end };
-    let to = if marked > filled { marked.next_multiple_of(FILL).min(segment.len) } else { marked };
+    let ahead = marked + LEAD / 2;
+    let to = match led {
+        _ if ahead <= led || led == segment.len => marked,
+        _ if ahead > filled => ahead.next_multiple_of(FILL),
+        _ => ahead.next_multiple_of(LEAD),
+    };
+    let to = to.min(segment.len).max(end);
     let behind = blank::pages(header.id, Place { offset: end, ..header.at }, to - end);
     let mut parts: Vec<&[u8]> = Vec::with_capacity(entries.len() + 3);
     parts.push(&frame.front);
@@ -705,5 +726,5 @@ fn write_batch(
         .write_at(offset, &parts)
         .and_then(|()| segment.file.sync())
         .map_err(|e| Fault::io(&segment.path, offset, e))?;
-    Ok(filled.max(to))
+    Ok((filled.max(to), led.max(to)))
 }

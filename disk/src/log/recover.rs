@@ -38,8 +38,8 @@ pub(super) fn recover(
 ) -> Result<(Log, LogContent), Fault> {
     let mut replay = read(files, id, options, on_doubt == OnDoubt::Peers, reader)?;
     replay.refuse_strange()?;
-    replay.check_state(state);
     let known = doubt::find(&*replay.log.files, id)?;
+    replay.check_state(state, known.as_ref());
     match on_doubt {
         OnDoubt::Refuse => replay.refuse_doubt(known)?,
         OnDoubt::Keep => replay.remember_doubt(known)?,
@@ -130,8 +130,6 @@ struct Survey {
     proof: Option<Header>,
     /// As in [`End`]; of pages before the proof, if there is one.
     nonzero_end: u64,
-    /// As in [`End`].
-    written_end: u64,
 }
 
 /// Why the chain does not go on at a place.
@@ -186,6 +184,8 @@ struct Replay {
     passed: Option<Place>,
     /// The log was cut at the damage.
     cut: bool,
+    /// The highest commit index that any batch tells, behind damage too.
+    committed: u64,
     reader: Reader,
     /// The first entry of the log that is not understood.
     strange: Option<Strange>,
@@ -239,6 +239,7 @@ impl Replay {
             lost: None,
             passed: None,
             cut: false,
+            committed: 0,
             reader: Reader::NONE,
             strange: None,
         }
@@ -319,8 +320,8 @@ impl Replay {
             what: broken.what,
             bytes: read_exact(&*segment.file, &segment.path, place.offset, size)?,
             marked: self.log.tip.marked,
+            led: self.log.tip.page_led,
             nonzero_end: survey.nonzero_end,
-            written_end: survey.written_end,
         })
     }
 
@@ -332,19 +333,23 @@ impl Replay {
     }
 
     /// The checkpoint at `state` came from this log. If that does not reach it, the end is missing,
-    /// unless it is known that nothing more was ever acknowledged.
-    fn check_state(&mut self, state: Option<Position>) {
+    /// whatever the marks say: they may be as old as the log is.
+    fn check_state(&mut self, state: Option<Position>, known: Option<&Doubt>) {
         let Some(state) = state.filter(|state| state.index >= self.log.boundary.index) else { return };
         let reaches = self.log.last.index >= state.index && self.term_at(state.index) == state.term;
-        let exact = self.marks.acknowledged() == Some(self.log.tip.number);
-        if reaches || exact || self.lost.is_some() || matches!(self.tail, Tail::Doubtful(_)) {
+        // An earlier start cut it, and remembers as much at least.
+        let told = known.is_some_and(|known| known.sure && known.promise.is_none_or(|promise| promise >= state));
+        if reaches || told || self.lost.is_some() {
             return;
         }
-        let hard = match &self.tail {
-            Tail::Torn(torn) => torn.hard,
-            _ => HardState::default(),
-        };
-        self.tail = Tail::Doubtful(tail::below_state(&self.chain(), state, hard));
+        let below = tail::below_state(&self.chain(), state);
+        self.tail = Tail::Doubtful(match std::mem::replace(&mut self.tail, Tail::Whole) {
+            Tail::Whole => below,
+            Tail::Torn(end) => Doubt { hard: end.hard, ..below },
+            // How far the end went is known only if the marks told more than the checkpoint does.
+            Tail::Doubtful(end) | Tail::Damaged(end) if end.sure && end.promise >= Some(state) => end,
+            Tail::Doubtful(end) | Tail::Damaged(end) => Doubt { hard: end.hard, at: end.at, ..below },
+        });
     }
 
     fn term_at(&self, index: u64) -> u64 {
@@ -353,12 +358,18 @@ impl Replay {
     }
 
     /// What was durable is wrong now, and is written over when the log goes on.
-    fn copy_lost_end(&self) -> Result<(), Fault> {
-        match &self.tail {
-            Tail::Doubtful(doubt) if doubt.sure && self.lost.is_none() => {
-                crate::aside::copy(&*self.log.files, &self.current().path)
-            }
-            _ => Ok(()),
+    fn copy_lost_end(&mut self) -> Result<(), Fault> {
+        let sure = matches!(&self.tail, Tail::Doubtful(doubt) if doubt.sure);
+        if sure && self.lost.is_none() && !crate::aside::copy(&*self.log.files, &self.current().path)? {
+            self.tell_no_copy();
+        }
+        Ok(())
+    }
+
+    /// The disk is full: what is cut is not kept anywhere.
+    fn tell_no_copy(&mut self) {
+        if let Tail::Doubtful(doubt) | Tail::Damaged(doubt) = &mut self.tail {
+            doubt.at.what.push_str(" (no copy of the file is kept: there is no room for one)");
         }
     }
 
@@ -535,11 +546,8 @@ impl Replay {
     }
 
     fn survey_page(&self, place: Place, at: Place, page: &[u8], survey: &mut Survey) -> Result<(), Fault> {
-        if page != &super::ZEROS[..page.len()] {
-            survey.written_end = at.offset + PAGE;
-            if !blank::is_page(self.log.id, at, page) {
-                survey.nonzero_end = at.offset + PAGE;
-            }
+        if page != &super::ZEROS[..page.len()] && !blank::is_page(self.log.id, at, page) {
+            survey.nonzero_end = at.offset + PAGE;
         }
         let front = Header::decode(page).ok().filter(|(header, _)| header.at == at);
         let back = Header::decode(&page[page.len() - HEADER..])
@@ -576,6 +584,7 @@ impl Replay {
             }
         }
         self.pending = None;
+        self.committed = self.committed.max(header.hard.commit);
         self.note_strange(header.base.index, header.at.offset, batch.strange);
         if self.log.tip.number == 0 {
             self.log.boundary = header.base;
@@ -586,6 +595,7 @@ impl Replay {
         self.log.account(&header, last_term);
         // A batch that is not whole to its end explains a page behind it that is not there.
         (self.log.tip.digest, self.log.tip.marked) = (batch.digest, header.marked && batch.wrong.is_none());
+        self.log.tip.page_led = header.led;
         self.note_batch(&header, Some(&batch.rows));
         Ok(())
     }

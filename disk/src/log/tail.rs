@@ -8,7 +8,7 @@ use super::{Tail, Torn};
 use crate::doubt::{Doubt, stricter};
 use crate::holes::is_hole;
 use crate::{Identity, PAGE};
-use consensus::{HardState, Position};
+use consensus::Position;
 
 /// The place in the newest segment where no batch continues the chain.
 #[derive(Debug)]
@@ -26,11 +26,11 @@ pub(super) struct End {
     pub bytes: Vec<u8>,
     /// Behind the batch before it stood a page that says that nothing follows.
     pub marked: bool,
+    /// That page stood there before the batch.
+    pub led: bool,
     /// The end of the last page behind `place` that holds anything but zeros, or says that nothing
     /// follows.
     pub nonzero_end: u64,
-    /// As `nonzero_end`, of any page that is not wholly zero.
-    pub written_end: u64,
 }
 
 /// The chain as far as it goes.
@@ -44,6 +44,9 @@ pub(super) struct Chain {
     pub len: u64,
     pub last: Position,
 }
+
+const NOTHING_SAYS: &str =
+    "the page behind the last batch is not what was written there, and there may have been another";
 
 /// Judges the end of a chain.
 pub(super) fn judge(chain: &Chain, end: Option<&End>, marks: &Marks) -> Tail {
@@ -59,8 +62,12 @@ pub(super) fn judge(chain: &Chain, end: Option<&End>, marks: &Marks) -> Tail {
         return Tail::Doubtful(doubt_of(chain, Some(end), what.to_string()));
     }
     let blank_from = marks.blank_from(end.place.segment).unwrap_or_else(|| end.looks_blank_from(chain.len));
+    // Whatever was written there since left a sector of the page, or a batch.
+    if end.header.is_none() && end.page_was_durable(chain, marks) && !end.says_nothing_follows(chain.id) {
+        return Tail::Doubtful(doubt_of(chain, Some(end), NOTHING_SAYS.to_string()));
+    }
     if end.header.is_none() && (end.nonzero_end <= end.place.offset || end.place.offset < blank_from) {
-        return nothing_there(chain, end, marks);
+        return nothing_there(chain, end, marks, blank_from);
     }
     let unfinished = match marks.acknowledged() {
         // Each save writes `tip` before the next one begins. If that is further behind, another
@@ -86,7 +93,7 @@ fn lost_end(chain: &Chain, end: Option<&End>, marks: &Marks) -> Option<Doubt> {
     // Behind the batch that is wrong lies no other one, or it would be its proof. Without that
     // batch, and without a mark that is exact, the log may have gone on.
     let last = end.and_then(|end| end.header).is_some_and(|header| header.number >= mark.number);
-    doubt.at_least = !last && marks.acknowledged().is_none();
+    doubt.at_least = !last && !marks.is_exact(mark.number);
     doubt.promise = doubt.promise.max(Some(mark.last));
     // Both files are written when the batch is durable, before anybody is told of it.
     doubt.sure = true;
@@ -95,28 +102,31 @@ fn lost_end(chain: &Chain, end: Option<&End>, marks: &Marks) -> Option<Doubt> {
 }
 
 /// Nothing of a batch is behind the last one, or what an earlier life of the file left.
-fn nothing_there(chain: &Chain, end: &End, marks: &Marks) -> Tail {
-    if !end.marked || marks.acknowledged().is_some() {
+fn nothing_there(chain: &Chain, end: &End, marks: &Marks, blank_from: u64) -> Tail {
+    if !end.marked || marks.is_exact(chain.number) {
         return Tail::Whole;
     }
-    let what = "the page behind the last batch is not what was written there, and there may have been another";
-    let doubt = doubt_of(chain, Some(end), what.to_string());
+    let doubt = doubt_of(chain, Some(end), NOTHING_SAYS.to_string());
     if marks.same_boot() {
         return Tail::Doubtful(doubt);
     }
-    // A write that never finished leaves what was there before it: in a new file a page that says
-    // that nothing follows, in a used one an earlier batch.
-    let zeros = end.bytes.iter().all(|byte| *byte == 0) && end.written_end > end.place.offset + PAGE;
-    // A used file may hold zeros. A lone member believes that.
-    if zeros { Tail::Torn(Doubt { proven_tear: true, ..doubt }) } else { Tail::Whole }
+    // A write that never finished leaves what was there before it.
+    if end.says_nothing_follows(chain.id) {
+        return Tail::Whole;
+    }
+    if end.holds_what_was_before(chain.id, blank_from) {
+        let by_zeros = end.bytes.iter().all(|byte| *byte == 0);
+        return Tail::Torn(Doubt { proven_tear: true, by_zeros, ..doubt });
+    }
+    Tail::Doubtful(doubt)
 }
 
 /// The state that a checkpoint holds came from this log, and the log does not reach it.
-pub(super) fn below_state(chain: &Chain, state: Position, hard: HardState) -> Doubt {
+pub(super) fn below_state(chain: &Chain, state: Position) -> Doubt {
     let what =
         format!("the log ends behind entry {}, and the checkpoint stands at entry {}", chain.last.index, state.index);
     // A state goes into a checkpoint when its entries are durable in the log.
-    Doubt { hard, sure: true, ..doubt_of(chain, None, what) }
+    Doubt { sure: true, ..doubt_of(chain, None, what) }
 }
 
 /// The last entry of a batch. Without its table no term is known but the member's own, which no
@@ -138,6 +148,7 @@ fn doubt_of(chain: &Chain, end: Option<&End>, what: String) -> Doubt {
         at_least: false,
         hard: header.map(|header| header.hard).unwrap_or_default(),
         proven_tear: false,
+        by_zeros: false,
         sure: false,
         cutting: false,
     }
@@ -165,6 +176,28 @@ impl End {
             (range, right)
         };
         rows.iter().map(place).filter(|(range, _)| !range.is_empty()).collect()
+    }
+
+    /// A page stood here that says that nothing follows, durably: it stood before the last batch
+    /// was written, or that batch is known to have been durable.
+    fn page_was_durable(&self, chain: &Chain, marks: &Marks) -> bool {
+        let known = marks.furthest().is_some_and(|(_, mark)| mark.number >= chain.number);
+        self.led || (self.marked && known)
+    }
+
+    /// The page holds what lay there before the batch in front of it was written: zeros in a part
+    /// of the file that held zeros alone, or an earlier life of the file.
+    fn holds_what_was_before(&self, id: Identity, blank_from: u64) -> bool {
+        let zeros = self.place.offset >= blank_from && self.bytes.iter().all(|byte| *byte == 0);
+        zeros || self.holds_an_earlier_batch(id) || self.said_that_nothing_follows(id)
+    }
+
+    /// A sector did so in an earlier life of the file.
+    fn said_that_nothing_follows(&self, id: Identity) -> bool {
+        self.bytes.chunks(SECTOR).zip((self.place.offset..).step_by(SECTOR)).any(|(sector, offset)| {
+            let segment = blank::segment_of(id, offset, sector);
+            segment.is_some_and(|segment| segment < self.place.segment)
+        })
     }
 
     /// A killed process leaves the front of a write: everything is right up to some page, and

@@ -3,7 +3,7 @@
 
 use crate::scan::HashScan;
 use bytes::Bytes;
-use consensus::{Doubt, Entry, HardState, Position};
+use consensus::{Contradiction, Doubt, Entry, HardState, Position};
 use disk::records::Place;
 use disk::scrub::{Scrub, Step};
 use std::fmt;
@@ -45,6 +45,15 @@ pub enum LogJob {
     ReleaseSpares { reserve: bool },
     /// Makes what is missing of the reserve.
     KeepReserve,
+}
+
+/// What is known of the log, beside it.
+#[derive(Clone, Copy, Debug)]
+pub enum Remembered {
+    /// A leader has another history.
+    Contradicted(Contradiction),
+    /// Which founding the log is of.
+    Founding(u64),
 }
 
 /// A small read that somebody waits for.
@@ -148,6 +157,8 @@ pub enum BackgroundJob {
     },
     /// Remember over a restart that the state is not to be served.
     MarkCorrupt,
+    /// Remember over a restart what is known of the log.
+    Remember(Remembered),
     /// Verify all, rename the manifest, load the state.
     /// `differed`: the entry at which the state differed that is replaced, if it is for that.
     InstallFinish {
@@ -211,6 +222,7 @@ impl Job {
             | BackgroundJob::Mended { .. } => true,
             BackgroundJob::ReadHistory { .. }
             | BackgroundJob::MarkCorrupt
+            | BackgroundJob::Remember(_)
             | BackgroundJob::HashKv { .. }
             | BackgroundJob::ReadBackup { .. }
             | BackgroundJob::ReadChunk { .. }
@@ -352,6 +364,7 @@ pub enum JobResult {
         fault: disk::Fault,
     },
     CorruptMarked,
+    Remembered,
     Installed {
         store: Box<store::Store>,
     },

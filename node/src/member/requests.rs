@@ -1,6 +1,7 @@
 //! Sorts the requests of clients, and answers what needs no log and no round.
 
 use super::Node;
+use crate::frame::{Caller, Frame};
 use crate::gate::{After, Command};
 use crate::io::*;
 use crate::lessor::{AskAgain, answer_ttl};
@@ -196,6 +197,10 @@ impl Node {
             }
             Then::TtlKnown { lease, ttl, keys } => answer_ttl(g, waiter, lease, ttl, keys),
             Then::ForeignIndex { .. } | Then::Deadlines { .. } => unreachable!("settled when the round was confirmed"),
+            // Its leases are wrong too. The asker asks whoever leads next.
+            Then::ForeignKeepAlive { caller: Caller { member, boot, token }, .. } if self.health.willing().corrupt => {
+                g.send(member, Frame::KeepAliveReply { boot, token, ok: false, ttl: 0 });
+            }
             Then::ForeignKeepAlive { caller, lease } => self.lessor.renew_foreign(g, caller, lease),
             Then::ForeignTimeToLive { caller, lease } => self.lessor.tell_foreign(g, caller, lease),
         }

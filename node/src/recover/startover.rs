@@ -7,16 +7,18 @@
 use crate::config::Config;
 use crate::io::{Level, Output};
 use disk::startover::{known_head, rebuilt, start_over};
-use disk::{Fault, Files, Identity};
+use disk::{Fault, Files, Identity, history};
 use store::{ImageHead, Position, Store};
 
-/// The state is given up, because of `fault`.
+/// The state is given up, because of `fault`. False: nobody is known who could give another one.
 ///
 /// # Errors
-/// `fault`, if nobody is known who could give another state. What the operating system says.
-pub(crate) fn begin(files: &dyn Files, config: &Config, fault: Fault, out: &mut Vec<Output>) -> Result<(), Fault> {
+/// What the operating system says. On a full disk it may be tried again.
+pub(crate) fn begin(files: &dyn Files, config: &Config, fault: &Fault, out: &mut Vec<Output>) -> Result<bool, Fault> {
     let id = Identity { cluster: config.cluster, member: config.member };
-    let Some(head) = empty_head(known_head(files, id)?, id, config) else { return Err(fault) };
+    let Some(head) = empty_head(known_head(files, id)?, history::find(files, id)?, id, config) else {
+        return Ok(false);
+    };
     start_over(files, id, &head)?;
     let count = rebuilt(files, id)?;
     let text = format!(
@@ -24,17 +26,20 @@ pub(crate) fn begin(files: &dyn Files, config: &Config, fault: Fault, out: &mut 
         count.damaged + count.differs
     );
     out.push(Output::Note { level: Level::Error, text });
-    Ok(())
+    Ok(true)
 }
 
-/// An empty state that knows the members. None: this member is alone, or nobody says who the others
+/// An empty state that knows the members, and the founding that the log is of. None: this member is alone, or nobody says who the others
 /// are.
-fn empty_head(known: Option<ImageHead>, id: Identity, config: &Config) -> Option<ImageHead> {
+fn empty_head(known: Option<ImageHead>, log_founding: u64, id: Identity, config: &Config) -> Option<ImageHead> {
     let members = known.as_ref().map_or_else(|| config.founders.clone(), |head| head.members.clone());
     let ours = members.iter().any(|member| member.id == id.member);
-    let mut head = Store::genesis(crate::recover::store_config(config), members, Position::default()).image_head();
+    let mut head = Store::genesis(config.store(), members, Position::default()).image_head();
     if let Some(known) = known {
         (head.conf, head.removed, head.founding) = (known.conf, known.removed, known.founding);
+    }
+    if head.founding == 0 {
+        head.founding = log_founding;
     }
     (ours && head.conf.voters.len() > 1).then_some(head)
 }

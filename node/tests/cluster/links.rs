@@ -20,6 +20,8 @@ pub struct Links {
     /// Wires whose queue is full: pieces and forwards on them are dropped, and the connection
     /// stands.
     full: BTreeSet<Wire>,
+    /// Members whose state seems to differ from all others', and the others' from theirs.
+    twisted: BTreeSet<u64>,
     crossed: Crossed,
 }
 
@@ -57,6 +59,16 @@ impl Clients {
 }
 
 impl Links {
+    /// What is heard of this frame.
+    pub fn twist(&self, wire: Wire, frame: Frame) -> Frame {
+        match frame {
+            Frame::Digest { index, digest } if self.twisted.contains(&wire.from) != self.twisted.contains(&wire.to) => {
+                Frame::Digest { index, digest: !digest }
+            }
+            frame => frame,
+        }
+    }
+
     /// Counts what is sent. False: the frame is dropped.
     pub fn takes(&mut self, wire: Wire, frame: &Frame) -> bool {
         let crossed = &mut self.crossed;
@@ -105,6 +117,9 @@ impl Cluster {
             }
             ["tap", a, b] => drop(self.tapped.insert(Wire { from: number(a), to: number(b) })),
             ["again"] => self.again(),
+            // Digests say that this member's state differs, until `untwist`.
+            ["twist", id] => drop(self.links.twisted.insert(number(id))),
+            ["untwist", id] => drop(self.links.twisted.remove(&number(id))),
             ["mend"] => self.cut.clear(),
             ["narrow", a, b, rate] => {
                 let (a, b, rate) = (number(a), number(b), number(rate));

@@ -571,7 +571,7 @@ impl Cluster {
         }
         let mut bytes = Vec::new();
         node::frame::encode(&frame, &mut bytes);
-        let frame = node::frame::decode(Bytes::from(bytes)).expect("own frames are readable");
+        let frame = self.links.twist(wire, node::frame::decode(Bytes::from(bytes)).expect("own frames are readable"));
         let now = self.now;
         let machine = self.machines.get_mut(&to).expect("member");
         if machine.paused(now) {

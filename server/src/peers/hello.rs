@@ -1,12 +1,14 @@
 //! The first words on a peer connection: who speaks, to whom, in which format.
 //!
 //! Dialler:
-//! `magic (8), length u16, level u32, cluster u64, from u64, to u64, boot u64, line u8, etcd level, 0 u8, founding u64`.
+//! `magic (8), length u16, level u32, cluster u64, from u64, to u64, boot u64,
+//! line u8, etcd level, 0 u8, founding u64`.
 //! Listener: `magic (8), length u16, level u32, code u8`, and behind it the founding (u64) if the
 //! code says yes, the reason as text if it says no, and both if the listener is of another
 //! founding. A version before foundings had names says none and reads past it. On the line of
 //! inquiries the listener goes on with its stage:
-//! `magic (8), length u16, level u32, cluster u64, member u64, kind u8, flags u8, term u64, commit u64, last u64, acknowledged u64, founding u64`.
+//! `magic (8), length u16, level u32, cluster u64, member u64, kind u8, flags u8,
+//! term u64, commit u64, last u64, acknowledged u64, founding u64`.
 //! Little-endian; the length counts what follows it.
 
 use super::Line;

@@ -391,6 +391,7 @@ fn background_name(job: &BackgroundJob) -> &'static str {
         BackgroundJob::Mend { .. } => "mend records",
         BackgroundJob::Mended { .. } => "mended segment",
         BackgroundJob::MarkCorrupt => "mark corrupt",
+        BackgroundJob::Remember(_) => "remember",
         BackgroundJob::WriteRecords { .. } => "write records",
         BackgroundJob::ReadHistory { .. } => "read history",
         BackgroundJob::ReadBackup { .. } => "read backup",

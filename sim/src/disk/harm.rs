@@ -129,10 +129,12 @@ impl Disk {
         self.lock().trouble
     }
 
-    /// True when writes, flushes and reads go their usual way at `now`.
+    /// True when writes, flushes and reads go their usual way at `now`. A call that began while the
+    /// disk was slow takes its time behind that.
     pub fn is_well(&self, now: Time) -> bool {
         let inner = self.lock();
-        inner.trouble == Trouble::default() && !inner.full && inner.speed.percent <= 100 && inner.stalled_until <= now
+        let slow = inner.speed.percent > 100 || inner.slow_until > now;
+        inner.trouble == Trouble::default() && !inner.full && !slow && inner.stalled_until <= now
     }
 
     /// What a power loss with all unflushed changes lost would leave at `now`.

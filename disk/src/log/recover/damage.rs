@@ -96,6 +96,7 @@ impl Replay {
 
     /// A batch of the lost part, or what is left of one.
     pub(super) fn note_batch(&mut self, header: &Header, rows: Option<&[Row]>) {
+        self.committed = self.committed.max(header.hard.commit);
         if let Some(lost) = &mut self.lost {
             lost.promise = lost.promise.max(Some(last_of(header, rows)));
             lost.hard = stricter(lost.hard, header.hard);
@@ -178,16 +179,19 @@ impl Replay {
             return Err(lost.fault);
         }
         let Some(lost) = &mut self.lost else { return Ok(()) };
-        if let Some(state) = state {
-            lost.promise = lost.promise.map(|promise| promise.max(state));
+        if let (Some(state), Some(promise)) = (state, &mut lost.promise) {
+            // The end that reached the checkpoint is missing besides.
+            lost.endless |= state > *promise;
+            *promise = state.max(*promise);
         }
         let (file, offset) = (lost.fault.file().to_string(), lost.fault.offset().unwrap_or_default());
         let found = Doubt {
             at: Torn { file, offset, what: what_of(&lost.fault) },
             promise: lost.promise,
-            at_least: lost.endless && self.marks.acknowledged().is_none(),
+            at_least: lost.endless && !self.marks.is_exact(lost.number),
             hard: lost.hard,
             proven_tear: false,
+            by_zeros: false,
             sure: true,
             cutting: true,
         };
@@ -203,13 +207,15 @@ impl Replay {
     /// newer state is lost. The log is not: it is kept, and the state is given up. If that entry is
     /// not known to be committed, log is missing, and the rest of it joins nothing.
     fn must_reach(&mut self, state: Option<Position>) -> Result<(), Fault> {
-        let (boundary, commit) = match &self.lost {
-            None => (self.log.boundary.index, self.log.hard.commit),
+        let boundary = match &self.lost {
+            None => self.log.boundary.index,
             Some(lost) => match &lost.kept {
                 None => return Ok(()),
-                Some(kept) => (kept.boundary.index, kept.hard.commit),
+                Some(kept) => kept.boundary.index,
             },
         };
+        // What is committed stays so, whoever tells: a batch behind the damage, or a mark.
+        let commit = self.committed.max(self.marks.committed());
         let stands = match state {
             Some(state) if boundary <= state.index => return Ok(()),
             None if boundary <= commit => return Ok(()),
@@ -249,8 +255,11 @@ impl Replay {
 
     /// What was read before the damage is the log, and nothing lies behind it.
     fn blank(&mut self, kept: Kept, length: Option<Length>) -> Result<(), Fault> {
+        let path = self.log.segments.back().expect("the kept part ends there").path.clone();
+        if !aside::copy(&*self.log.files, &path)? {
+            self.tell_no_copy();
+        }
         let segment = self.log.segments.back_mut().expect("the kept part ends there");
-        aside::copy(&*self.log.files, &segment.path)?;
         let io = |e| Fault::io(&segment.path, kept.tip.end.offset, e);
         if let Some(Length { made, .. }) = length.filter(|length| length.segment == segment.id) {
             segment.file.allocate(made).map_err(io)?;
