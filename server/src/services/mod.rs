@@ -20,6 +20,7 @@ mod pages;
 mod plan;
 mod range;
 mod recipe;
+mod slow;
 pub(crate) mod table;
 mod watch;
 
