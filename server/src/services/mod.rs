@@ -9,6 +9,7 @@
 mod auth;
 mod backup;
 mod cluster;
+mod downgrade;
 mod election;
 mod gateway;
 mod health;

@@ -2,7 +2,7 @@
 //! and to the pages for everything that is no gRPC.
 
 pub(crate) use super::pages::{not_grpc, serve as page, serve_metrics as metrics_page};
-use super::{auth, backup, cluster, election, health, kv, lease, lock, maintenance, range, slow, watch};
+use super::{auth, backup, cluster, downgrade, election, health, kv, lease, lock, maintenance, range, slow, watch};
 use crate::transport::call::Call;
 use crate::transport::methods::Method;
 use crate::transport::reply::{Queue, Work};
@@ -117,9 +117,8 @@ fn route(rpc: Rpc) -> Route {
         Rpc::HealthCheck => Route::Rare(|call| Box::pin(health::check(call))),
         Rpc::HealthList => Route::Rare(|call| Box::pin(health::list(call))),
         Rpc::HealthWatch => Route::Rare(|call| Box::pin(health::watch(call))),
-        Rpc::MemberAdd | Rpc::MemberRemove | Rpc::MemberUpdate | Rpc::MemberPromote | Rpc::Downgrade => {
-            Route::NotServed
-        }
+        Rpc::Downgrade => Route::Rare(|call| Box::pin(downgrade::downgrade(call))),
+        Rpc::MemberAdd | Rpc::MemberRemove | Rpc::MemberUpdate | Rpc::MemberPromote => Route::NotServed,
         Rpc::AuthStatus => Route::Rare(|call| Box::pin(auth::status(call))),
         Rpc::Authenticate => Route::Rare(|call| Box::pin(auth::authenticate(call))),
         Rpc::UserAdd => Route::Rare(|call| Box::pin(auth::user_add(call))),
