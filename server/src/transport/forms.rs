@@ -36,8 +36,8 @@ fn subtype(value: &[u8]) -> Option<&[u8]> {
 
 /// The content type of the answer: the last of the request that is right, with its subtype.
 pub(crate) fn content_type(headers: &HeaderMap) -> HeaderValue {
-    let subtypes = headers.get_all(header::CONTENT_TYPE).iter().filter_map(|value| subtype(value.as_bytes()));
-    match subtypes.last() {
+    let mut subtypes = headers.get_all(header::CONTENT_TYPE).iter().filter_map(|value| subtype(value.as_bytes()));
+    match subtypes.next_back() {
         None | Some(b"") => GRPC_TYPE,
         Some(sub) => HeaderValue::from_bytes(&[GRPC.as_bytes(), b"+", sub].concat()).unwrap_or(GRPC_TYPE),
     }
@@ -57,7 +57,7 @@ pub(crate) fn call(parts: &Parts) -> Result<Option<Instant>, Box<Response<Body>>
     }
     let types = headers.get_all(header::CONTENT_TYPE);
     if !types.iter().any(|value| subtype(value.as_bytes()).is_some()) {
-        let last = types.iter().last().map(|value| String::from_utf8_lossy(value.as_bytes()));
+        let last = types.iter().next_back().map(|value| String::from_utf8_lossy(value.as_bytes()));
         let text = format!("invalid gRPC request content-type {:?}", last.unwrap_or_default());
         return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, Code::InvalidArgument, text);
     }
