@@ -87,9 +87,7 @@ impl Consensus {
         let terms = std::iter::once(boundary).chain(terms).collect();
         let cache = LogCache::new(hard, &conf, terms, cut, entries, applied, config.cache_bytes);
         assert_eq!(cache.term_at(applied), Some(at.term), "term of applied entry {applied}");
-        let logger = slog::Logger::root(slog::Discard, slog::o!());
-        let raw = RawNode::new(&crate_config(&config, applied), cache, &logger)
-            .unwrap_or_else(|error| panic!("consensus settings: {error}"));
+        let raw = raw_node(&config, applied, cache);
         let durable = hard.ballot();
         let mut consensus = Consensus {
             reads: Reads::new(config.id, config.boot),
@@ -734,12 +732,6 @@ impl Consensus {
         self.barred = barred;
     }
 
-    /// Whether the leader's state at this position is another than what is committed here. If it
-    /// is, that is told as of an append.
-    pub fn contradicts_state(&mut self, leader: u64, at: Position) -> bool {
-        self.contradicts_committed(leader, std::iter::once(at))
-    }
-
     /// The disk hangs: follow no one, and do not campaign until a save completes.
     pub fn step_down(&mut self) {
         self.collect();
@@ -844,6 +836,12 @@ impl Consensus {
         };
         ids.into_iter().filter_map(follower).collect()
     }
+}
+
+fn raw_node(config: &Config, applied: u64, cache: LogCache) -> RawNode<LogCache> {
+    let logger = slog::Logger::root(slog::Discard, slog::o!());
+    RawNode::new(&crate_config(config, applied), cache, &logger)
+        .unwrap_or_else(|error| panic!("consensus settings: {error}"))
 }
 
 fn crate_config(config: &Config, applied: u64) -> raft::Config {

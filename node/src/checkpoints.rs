@@ -58,6 +58,8 @@ pub(crate) struct Checkpoints {
     nudged: u64,
     /// Steps of one that was given up, on their way still.
     leftover: usize,
+    /// The tick in which another member last wanted one that is not there yet.
+    awaited: Option<u64>,
 }
 
 struct Running {
@@ -96,6 +98,7 @@ impl Checkpoints {
             replaced: None,
             nudged: 0,
             leftover: 0,
+            awaited: None,
         }
     }
 
@@ -294,10 +297,18 @@ impl Checkpoints {
         match &self.offered {
             Some(snapshot) if snapshot.index >= index => g.consensus.offer_snapshot(snapshot.clone()),
             _ => {
+                self.awaited = Some(g.now);
                 self.want(index);
                 self.begin(g, held);
             }
         }
+    }
+
+    /// How long a step has been on its way of a checkpoint that another member waits for. Ticks.
+    pub(crate) fn age(&self, g: &Ground) -> u64 {
+        // Whoever waits says so with every heartbeat.
+        let awaited = self.awaited.is_some_and(|awaited| g.now - awaited < g.config.election_ticks());
+        if awaited { g.checkpoint_age() } else { 0 }
     }
 
     /// The manifest of the newest one, for a member that wants one at `least` or above. None: it is

@@ -254,6 +254,11 @@ impl Ground {
         self.jobs.piece_age(self.now)
     }
 
+    /// How long the oldest step of a checkpoint has been on its way. Ticks.
+    pub(crate) fn checkpoint_age(&self) -> u64 {
+        self.jobs.checkpoint_age(self.now)
+    }
+
     /// Bytes of records that are in no file and on the way to none.
     pub(crate) fn unhanded_bytes(&self) -> u64 {
         self.store.unwritten_bytes() - self.writing.bytes()

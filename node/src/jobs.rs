@@ -18,6 +18,7 @@ pub(crate) enum Task {
     Remember,
     KeepDoubt,
     Prove,
+    LeaveFile,
     RestartLog,
     ReadLog {
         ticket: u64,
@@ -129,6 +130,12 @@ impl Jobs {
         self.running.values().find(piece).map_or(0, |running| now - running.since)
     }
 
+    /// How long the oldest step of a checkpoint has been on its way. Ticks.
+    pub(crate) fn checkpoint_age(&self, now: u64) -> u64 {
+        let step = |running: &&Running| matches!(running.task, Task::Checkpoint { .. });
+        self.running.values().find(step).map_or(0, |running| now - running.since)
+    }
+
     /// True while nothing but the log works.
     pub(crate) fn background_rests(&self) -> bool {
         let of_log = |running: &Running| {
@@ -140,6 +147,7 @@ impl Jobs {
                     | Task::KeepReserve
                     | Task::KeepDoubt
                     | Task::Prove
+                    | Task::LeaveFile
                     | Task::RestartLog
                     | Task::ReadLog { .. }
             )
@@ -150,7 +158,7 @@ impl Jobs {
     /// A job failed. None: it is a read that the disk refused, and it will be tried again.
     pub(crate) fn fails(&mut self, job: JobId, fault: disk::Fault, now: u64) -> Option<disk::Fault> {
         let again = self.running.get(&job).is_some_and(|running| running.read.is_some() && running.tries < TRIES);
-        if !again || !is_refused(&fault) {
+        if !again || !fault.is_refused() {
             return Some(fault);
         }
         self.refused.push(Refused { job, fault, due: now + AGAIN });
@@ -171,10 +179,4 @@ impl Jobs {
     pub(crate) fn give_up(&mut self) -> Vec<(JobId, disk::Fault)> {
         self.refused.drain(..).map(|refused| (refused.job, refused.fault)).collect()
     }
-}
-
-/// The disk gave nothing, which says nothing about what it holds. A file that is not there is
-/// another matter.
-pub(crate) fn is_refused(fault: &disk::Fault) -> bool {
-    matches!(fault, disk::Fault::Io { error, .. } if error.kind() != std::io::ErrorKind::NotFound)
 }

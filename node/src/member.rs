@@ -32,7 +32,7 @@ use crate::ground::Ground;
 use crate::hashes::Hashes;
 use crate::health::Health;
 use crate::io::*;
-use crate::jobs::{Task, is_refused};
+use crate::jobs::Task;
 use crate::lessor::{AskAgain, Lessor};
 use crate::listings::Listings;
 use crate::mend::{Mends, Sent, Wanted};
@@ -100,7 +100,11 @@ pub(crate) struct Found {
     /// The state was found to differ from the other members' in an earlier life.
     pub(crate) corrupt: bool,
     /// A leader had another history, in an earlier life.
+<<<<<<< HEAD
     pub(crate) contradicted: Option<disk::contradicted::Found>,
+=======
+    pub(crate) contradicted: Option<String>,
+>>>>>>> 855c04ed995903f6727ebaddbb4efb500796482a
     /// The founding that the files beside the log say it is of; 0: they do not.
     pub(crate) founding: u64,
     /// There is no state: that of the leader is awaited. The log is whole if it holds anything.
@@ -282,7 +286,13 @@ impl Node {
         self.backups.tick(g);
         self.hashes.tick(g);
         let read = if g.is_leader() { self.reads.age() } else { 0 };
-        let ages = Ages { save: self.saves.age(g.now), apply: self.applier.age(g.now), read, piece: g.piece_age() };
+        let ages = Ages {
+            save: self.saves.age(g.now),
+            apply: self.applier.age(g.now),
+            read,
+            piece: g.piece_age(),
+            checkpoint: self.checkpoints.age(g),
+        };
         let willing = self.health.willing();
         self.watchdog.tick(g, ages, willing.disk_full || willing.corrupt);
         let wanted = self.health.tick(g, self.watchdog.holds_commands(), self.checkpoints.busy());
@@ -349,7 +359,7 @@ impl Node {
         let g = &self.ground;
         if fault.is_damage() {
             self.mends.suspect(g, fault.file());
-        } else if is_refused(fault) {
+        } else if fault.is_refused() {
             self.mends.unreadable(g, fault.file());
         }
     }

@@ -27,7 +27,7 @@ use store::{Member, Store};
 pub fn genesis(files: &Arc<dyn Files>, id: Identity, config: &Config, mut members: Vec<Member>) -> Result<(), Fault> {
     members.sort_by_key(|member| member.id);
     let index = members.len() as u64;
-    let store = Store::genesis(store_config(config), members, store::Position { index, term: 1 });
+    let store = Store::genesis(config.store(), members, store::Position { index, term: 1 });
     let mut log = Log::create(Arc::clone(files), id, log_options(config), Position { index, term: 1 })?;
     log.save(HardState { term: 1, vote: 0, commit: index }, &[])?;
     checkpoint::genesis(&**files, id, index, &store.image_head())?;
@@ -37,10 +37,6 @@ pub fn genesis(files: &Arc<dyn Files>, id: Identity, config: &Config, mut member
 /// True if `files` hold a member (its genesis was completed).
 pub fn exists(files: &Arc<dyn Files>) -> Result<bool, Fault> {
     Ok(!checkpoint::manifests(&**files)?.is_empty() || transfer::unfinished(&**files)?)
-}
-
-pub(crate) fn store_config(config: &Config) -> store::Config {
-    store::Config { segment_bytes: config.segment_bytes }
 }
 
 fn log_options(config: &Config) -> LogOptions {
@@ -106,7 +102,7 @@ impl Node {
         // none.
         let installed = transfer::finish(&**files, id)?.filter(|state| state.index > 0);
         // The checkpoint is read first: a refusal because of it must leave the log as it is.
-        let loaded = checkpoint::load_newest(&**files, id, store_config(&config), 0)?
+        let loaded = checkpoint::load_newest(&**files, id, config.store(), 0)?
             .ok_or_else(|| Fault::damaged("state", 0, "there is no checkpoint"))?;
         let empty = loaded.store.applied().index == 0;
         let state = reached_state(installed.is_some() || empty, &loaded.store);

@@ -34,9 +34,11 @@ use store::{KeyRange, RevisionEvents};
 
 /// Most revisions in one response of a watch that catches up.
 const CATCH_UP_REVISIONS: usize = 1000;
-/// History that was found damaged is read again after this: a compaction may have dropped it, or
-/// a snapshot of the leader replaced it. 10 s, in ticks.
-const DAMAGE_WAITS: u32 = 1000;
+/// History that was found damaged is read again after a wait that doubles: another member mends it
+/// soon, a compaction may drop it, or a snapshot of the leader replace it. 100 ms and 10 s, in
+/// ticks.
+const DAMAGE_WAITS: u32 = 10;
+const DAMAGE_WAITS_MOST: u32 = 1000;
 /// So close to the newest revision a watch that is behind asks the ring for the rest.
 const NEAR_REVISIONS: i64 = (store::watch::JOIN_REVISIONS / 4) as i64;
 /// Joins of watches that were behind, at one time: each answer may hold a part of the ring.
@@ -84,6 +86,8 @@ pub struct WatchStream {
     ring: i64,
     /// Ticks for which history is not asked, because a piece of it was found damaged.
     history_waits: u32,
+    /// How long that was the last time, until a piece is whole. Ticks.
+    history_waited: u32,
     questions: BTreeMap<u64, Question>,
     next_token: u64,
     /// Newest revision the stream has heard of.
@@ -160,6 +164,7 @@ impl WatchStream {
             history_rests: false,
             ring: 0,
             history_waits: 0,
+            history_waited: 0,
             questions: BTreeMap::new(),
             next_token: 0,
             seen: revision_now,
@@ -216,13 +221,19 @@ impl WatchStream {
         }
         let reading = self.reading.take().expect("watch stream: history that was not asked for");
         match answer {
-            Ok(history) => self.on_history(reading, &history),
+            Ok(history) => {
+                self.history_waited = 0;
+                self.on_history(reading, &history);
+            }
             Err(refusal) => {
                 self.history_rests = true;
                 match refusal {
                     // Joining tells each of them how far the compaction went.
                     Refusal::User(store::Error::Compacted) => self.behind_to_waiting(i64::MIN),
-                    Refusal::User(store::Error::Corrupt) => self.history_waits = DAMAGE_WAITS,
+                    Refusal::User(store::Error::Corrupt) => {
+                        self.history_waited = (2 * self.history_waited).clamp(DAMAGE_WAITS, DAMAGE_WAITS_MOST);
+                        self.history_waits = self.history_waited;
+                    }
                     _ => {}
                 }
             }

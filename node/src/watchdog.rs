@@ -2,8 +2,8 @@
 //!
 //! Heartbeats only show that the core thread lives. A member whose disk or whose apply hangs would
 //! answer them for ever. So the oldest save, the oldest committed and unapplied entry, and the
-//! oldest unanswered read or keep-alive are watched, and the oldest piece of a snapshot that a
-//! follower waits for.
+//! oldest unanswered read or keep-alive are watched, and the oldest piece of a snapshot, or step of
+//! a checkpoint, that a follower waits for.
 //!
 //! - A member that saves or applies nothing for an election timeout is *unable*. It tells the
 //!   others. It is no successor of a leader, and it does not campaign while another member may.
@@ -34,10 +34,12 @@ pub(crate) struct Ages {
     pub(crate) read: u64,
     /// Pieces of a snapshot for a follower.
     pub(crate) piece: u64,
+    /// Steps of a checkpoint that a follower waits for.
+    pub(crate) checkpoint: u64,
 }
 
-/// A piece of a snapshot may wait behind a long step of a checkpoint: it has so many times the
-/// patience.
+/// A piece of a snapshot may wait behind a long step of a checkpoint, and that step is long: they
+/// have so many times the patience.
 const PIECE: u64 = 5;
 
 impl Ages {
@@ -48,6 +50,7 @@ impl Ages {
             (self.apply, 1, "committed entries have not been applied"),
             (self.read, 1, "a read or a keep-alive has not been answered"),
             (self.piece, PIECE, "a piece of a snapshot for a follower has not been read"),
+            (self.checkpoint, PIECE, "a checkpoint that a follower waits for has not been written"),
         ];
         kinds.into_iter().find(|(age, times, _)| *age >= limit * times).map(|(_, times, words)| (words, times))
     }

@@ -155,6 +155,8 @@ struct Inner {
     /// Changes whose time has not come.
     journal: Vec<Entry>,
     speed: Speed,
+    /// When the last call is done that began while the disk was slow.
+    slow_until: Time,
     stalled_until: Time,
     full: bool,
     trouble: harm::Trouble,
@@ -213,6 +215,9 @@ impl Inner {
     fn spend(&mut self, mean: Time) -> Time {
         let cost = self.rng.delay(mean) * self.speed.percent / 100;
         self.clock = self.clock.max(self.stalled_until) + cost.max(1);
+        if self.speed.percent > 100 {
+            self.slow_until = self.slow_until.max(self.clock);
+        }
         self.clock
     }
 
@@ -442,6 +447,7 @@ impl Disk {
             dirs: BTreeSet::from([String::new()]),
             journal: Vec::new(),
             speed,
+            slow_until: 0,
             stalled_until: 0,
             full: false,
             trouble: harm::Trouble::default(),

@@ -129,10 +129,12 @@ impl Disk {
         self.lock().trouble
     }
 
-    /// True when writes, flushes and reads go their usual way at `now`.
+    /// True when writes, flushes and reads go their usual way at `now`. A call that began while the
+    /// disk was slow takes its time behind that.
     pub fn is_well(&self, now: Time) -> bool {
         let inner = self.lock();
-        inner.trouble == Trouble::default() && !inner.full && inner.speed.percent <= 100 && inner.stalled_until <= now
+        let slow = inner.speed.percent > 100 || inner.slow_until > now;
+        inner.trouble == Trouble::default() && !inner.full && !slow && inner.stalled_until <= now
     }
 
     /// What a power loss with all unflushed changes lost would leave at `now`.
@@ -169,6 +171,18 @@ impl Disk {
         }
         self.lose_file(&logs[logs.len() - 1]);
         true
+    }
+
+    /// Other bytes stand over the last write to the newest log file and some pages behind it; false
+    /// when there is none.
+    pub fn lose_tail(&self, zeros: bool, draw: u64) -> bool {
+        let mut inner = self.lock();
+        let Some(newest) = inner.logs().pop() else { return false };
+        let Some((offset, len)) = inner.data(&newest).and_then(|data| data.last_write) else { return false };
+        let mut draws = Rng::new(draw, "tail");
+        let len = len + draws.below(4) as usize * PAGE;
+        let wrong = (0..len).map(|_| if zeros { 0 } else { draws.draw() as u8 }).collect();
+        inner.replace(&newest, offset, wrong).is_some()
     }
 
     /// Changes bytes of the last write to the newest log file.
