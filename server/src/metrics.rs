@@ -54,7 +54,6 @@ pub(crate) struct Metrics {
     pub(crate) proposals_pending: IntGauge,
     pub(crate) proposals_failed: IntCounter,
     pub(crate) quota_bytes: IntGauge,
-    #[expect(dead_code, reason = "etcd has it, and nothing moves it yet")]
     pub(crate) slow_apply: IntCounter,
     #[expect(dead_code, reason = "etcd has it, and nothing moves it yet")]
     pub(crate) slow_read_indexes: IntCounter,

@@ -237,6 +237,7 @@ fn settings(given: &Given, seed: u64) -> Result<Settings, Rejected> {
             "warning-unary-request-duration",
             "experimental-warning-unary-request-duration",
         ),
+        warn_apply_after: renamed(given, "warning-apply-duration", "experimental-warning-apply-duration"),
         client_cert_auth: given.bool("client-cert-auth"),
         gateway: given.bool("enable-grpc-gateway"),
         tokens: tokens(given)?,

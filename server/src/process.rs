@@ -117,11 +117,24 @@ fn random() -> u64 {
     hasher.finish()
 }
 
+/// Flags that go away, as etcd says it.
+const DEPRECATED: [(&str, &str); 2] = [
+    ("max-snapshots", "--max-snapshots is deprecated in 3.6 and will be decommissioned in 3.8."),
+    (
+        "v2-deprecation",
+        "--v2-deprecation is deprecated and scheduled for removal in v3.8. The default value is enforced, ignoring \
+         user input.",
+    ),
+];
+
 fn announce(args: &[String], given: &Given, options: &Options) {
     for (message, variable) in &given.env_warnings {
         log::warn(message, &[("environment-variable", json!(variable))]);
     }
     log::info("Running: ", &[("args", json!(args))]);
+    for (_, text) in DEPRECATED.iter().filter(|(name, _)| given.is_set(name)) {
+        log::warn(text, &[]);
+    }
     for (name, value, why) in &options.ignored {
         log::warn("flag has no effect", &[("flag", json!(name)), ("value", json!(value)), ("reason", json!(why))]);
     }

@@ -57,6 +57,9 @@ pub(crate) async fn delete_range(call: &mut Call) -> Result<(), Status> {
     let Write { body, cost } = command::delete_range(&request)?;
     let (revision, term, reply) = propose(call, body, cost).await?;
     call.edge.metrics().delete_total.inc();
+    if let Reply::Delete { deleted, .. } = &reply {
+        call.set_found(u64::try_from(*deleted).unwrap_or(0));
+    }
     respond(call, revision, term, reply).await
 }
 

@@ -112,7 +112,7 @@ fn admit((socket, from): (TcpStream, IpAddr), spares: &Spares, edge: &Edge, door
     };
     metrics.connections.inc();
     let open = Open(metrics.connections.clone());
-    let (edge, spares, security) = (edge.clone(), spares.clone(), security.clone());
+    let (edge, spares, security) = (edge.at(socket.peer_addr().ok()), spares.clone(), security.clone());
     tokio::spawn(async move {
         let _open = (open, seat);
         // Small answers must not wait for the acknowledgement of the one before. A socket

@@ -16,6 +16,7 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use node::{Answer, Request, Who};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -35,6 +36,8 @@ pub(crate) struct Edge {
     account: Arc<Account>,
     /// None: the connection is not encrypted.
     secured: Option<Secured>,
+    /// Whose connection it is; None: nobody's.
+    remote: Option<SocketAddr>,
 }
 
 struct Shared {
@@ -56,7 +59,7 @@ impl Edge {
         let passwords = Passwords::new(core.settings().bcrypt_cost);
         let (seats, said) = (Seats::new(core.budgets().limits.connections), log::Seldom::default());
         let shared = Arc::new(Shared { methods, metrics, passwords, leases, seats, said });
-        Edge { core, shared, account, secured: None }
+        Edge { core, shared, account, secured: None, remote: None }
     }
 
     /// The same edge on another connection runtime.
@@ -68,6 +71,16 @@ impl Edge {
     /// none.
     pub(crate) fn for_connection(&self, secured: Option<Secured>) -> Edge {
         Edge { account: Account::new(self.core.budgets()), secured, ..self.clone() }
+    }
+
+    /// The same edge for a caller at this address.
+    pub(crate) fn at(&self, remote: Option<SocketAddr>) -> Edge {
+        Edge { remote, ..self.clone() }
+    }
+
+    /// The address of the caller.
+    pub(crate) fn remote(&self) -> Option<SocketAddr> {
+        self.remote
     }
 
     /// Whether the connection is encrypted.
@@ -449,9 +462,49 @@ pub(crate) struct Call {
     pub(crate) reply: Reply,
     pub(crate) received: prometheus::IntCounter,
     pub(crate) tally: Tally,
+    pub(crate) seen: Seen,
+}
+
+/// What a call has seen so far, for the log.
+#[derive(Default)]
+pub(crate) struct Seen {
+    /// The one request of a unary call.
+    request: Bytes,
+    /// Microseconds until the core's last answer; 0: there is none.
+    worked: AtomicU64,
+    /// Keys found or deleted.
+    found: u64,
 }
 
 impl Call {
+    /// The one request of a unary call, once it was read.
+    pub(crate) fn said(&self) -> &Bytes {
+        &self.seen.request
+    }
+
+    /// Keys found or deleted.
+    pub(crate) fn found(&self) -> i64 {
+        i64::try_from(self.seen.found).unwrap_or(i64::MAX)
+    }
+
+    pub(crate) fn set_found(&mut self, found: u64) {
+        self.seen.found = found;
+    }
+
+    /// How long it took until there was an answer, without what sending it takes.
+    pub(crate) fn worked(&self) -> Duration {
+        match self.seen.worked.load(Ordering::Relaxed) {
+            0 => self.tally.begun.elapsed(),
+            micros => Duration::from_micros(micros),
+        }
+    }
+
+    fn note(&self, answered: Answered) -> Answered {
+        let micros = u64::try_from(self.tally.begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.seen.worked.store(micros.max(1), Ordering::Relaxed);
+        answered
+    }
+
     pub(crate) fn core(&self) -> &Core {
         self.edge.core()
     }
@@ -463,6 +516,10 @@ impl Call {
             true => Status { code: Code::Unknown, ..status },
             false => status,
         })?;
+        if let Some(message) = first.as_ref().filter(|_| unary) {
+            // The handler keeps it as long.
+            self.seen.request = message.clone();
+        }
         match first {
             Some(message) if unary || !self.requests.is_framed() => Ok(message),
             // The one request of a stream of answers must be seen to be the only one.
@@ -501,12 +558,14 @@ impl Call {
 
     /// As [`Call::read`], for work that takes longer than requests usually may.
     pub(crate) async fn read_within(&self, request: Request, timeout: Duration) -> Result<Answered, Status> {
-        accepted(self.patiently(self.core().ask_read(self.who.clone(), request, timeout)).await?)
+        let asked = self.patiently(self.core().ask_read(self.who.clone(), request, timeout)).await?;
+        accepted(self.note(asked))
     }
 
     /// As [`Call::read`], for callers that want to see refusals.
     pub(crate) async fn asked(&self, request: Request) -> Result<Answered, Status> {
-        self.patiently(self.core().ask_read(self.who.clone(), request, self.timeout())).await
+        let asked = self.patiently(self.core().ask_read(self.who.clone(), request, self.timeout())).await?;
+        Ok(self.note(asked))
     }
 
     /// Waits for room, no longer than the client does.
@@ -519,7 +578,7 @@ impl Call {
     pub(crate) async fn write(&self, request: Request) -> Result<Answered, Status> {
         let left = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let timeout = left.map_or(self.timeout(), |left| left.min(self.timeout()));
-        accepted(self.core().ask(self.who.clone(), request, timeout).await)
+        accepted(self.note(self.core().ask(self.who.clone(), request, timeout).await))
     }
 
     /// An answer of a header alone, or of a header and `rest`.

@@ -1,6 +1,6 @@
 //! From an HTTP request to a call and back: gRPC over HTTP/2.
 
-use super::call::{Call, Edge, OpenCall, Requests, Tally};
+use super::call::{Call, Edge, OpenCall, Requests, Seen, Tally};
 use super::forms;
 use super::gzip;
 use super::methods::Method;
@@ -112,7 +112,17 @@ pub(crate) fn begin(
     let certified = speech == Speech::Grpc && edge.core().settings().client_cert_auth;
     let name = edge.common_name().filter(|_| certified);
     let who = identity_of(edge, metadata, name.map(|name| &**name));
-    let call = Call { edge: edge.clone(), who, wants_leader, deadline, requests, reply, received, tally };
+    let call = Call {
+        edge: edge.clone(),
+        who,
+        wants_leader,
+        deadline,
+        requests,
+        reply,
+        received,
+        tally,
+        seen: Seen::default(),
+    };
     let work = table::handle(method, metadata, call, &queue);
     Begun(Some(Body::of(queue, work, speech, edge.metrics().client_sent_bytes.clone())))
 }
