@@ -6,11 +6,12 @@ mod live;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use client::wire::etcdserverpb::PutRequest;
 use client::{Client, key, prefix};
 use live::ops::put_request;
-use live::{Member, Spec, block_on, client_of, is_other};
+use live::{Member, PATIENCE, Spec, block_on, client_of, is_other};
 use rustix::process::Signal;
 
 const TIMES: [&str; 2] = ["--heartbeat-interval=50", "--election-timeout=500"];
@@ -98,6 +99,56 @@ fn a_cluster_is_restored_from_a_snapshot_of_one() {
         member.stop(Signal::TERM);
         assert!(utl(&["verify", &dir]).starts_with("OK "));
     }
+}
+
+/// An operator restores two of three while the third still runs. It has the same flags, so the same
+/// ids, and a newer history: it must not undo the restore.
+#[test]
+fn a_living_member_of_the_cluster_before_does_not_undo_a_restore() {
+    if is_other() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let file = dir.path().join("saved.db");
+    let mut members: Vec<Member> = Spec::cluster(dir.path(), 3, &TIMES).into_iter().map(Member::spawn).collect();
+    members.iter_mut().for_each(Member::ready);
+    block_on(async {
+        let client = client_of(&members);
+        client.put("kept", "x").await.expect("puts");
+        save(&client, &file).await;
+        for n in 0..20 {
+            client.put(format!("undone{n}"), "x").await.expect("puts");
+        }
+    });
+    for member in &mut members[..2] {
+        member.kill();
+        std::fs::remove_dir_all(&member.spec.dir).expect("removes");
+        restore(&file, &member.spec, &[]);
+    }
+    members[..2].iter_mut().for_each(Member::respawn);
+    members[..2].iter_mut().for_each(Member::ready);
+    block_on(async { client_of(&members[..2]).put("after", "x").await.expect("two of three take writes") });
+    let until = Instant::now() + PATIENCE;
+    while members[2].ended().is_none() {
+        assert!(Instant::now() < until, "the member of before goes on beside the restored ones: {}", members[2].log());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let log = members[2].log();
+    assert!(log.lines().last().unwrap_or_default().contains("a majority, are of founding"), "{log}");
+    // The third is restored from the same file: it is one of them.
+    members[2].kill();
+    std::fs::remove_dir_all(&members[2].spec.dir).expect("removes");
+    restore(&file, &members[2].spec, &[]);
+    members[2].respawn();
+    members[2].ready();
+    members[0].kill();
+    block_on(async {
+        let client = client_of(&members[1..]);
+        client.put("later", "x").await.expect("the third counts");
+        let found = client.range(prefix("")).await.expect("reads");
+        let keys: Vec<&[u8]> = found.kvs.iter().map(|kv| &kv.key[..]).collect();
+        assert_eq!(keys, [&b"after"[..], b"kept", b"later"]);
+    });
 }
 
 /// Controllers that remember a revision must not meet it again.

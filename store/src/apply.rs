@@ -342,9 +342,7 @@ impl Store {
         self.digest.bytes(version.as_bytes());
         self.cluster_version = version.to_owned();
         if self.founding == 0 && founding != 0 {
-            self.digest.effect(Effect::Founding);
-            self.digest.word(founding);
-            self.founding = founding;
+            self.begin_founding(founding);
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::apply::Position;
 use crate::auth::Auth;
 use crate::compact::Pins;
-use crate::digest::Digest;
+use crate::digest::{Digest, Effect};
 use crate::index::{Keys, Version};
 use crate::lease::{Lease, Leases};
 use crate::tail::{Extent, SegmentUse, Tail};
@@ -191,6 +191,14 @@ impl Store {
     /// Empty until the leader has set it.
     pub fn cluster_version(&self) -> &str {
         &self.cluster_version
+    }
+
+    /// What follows in this state is of the founding with this name. Running members agree on it by
+    /// an entry; a tool that makes a state calls it.
+    pub fn begin_founding(&mut self, name: u64) {
+        self.digest.effect(Effect::Founding);
+        self.digest.word(name);
+        self.founding = name;
     }
 
     /// Names the founding whose history this state is of. 0: no leader has named it yet.

@@ -44,3 +44,15 @@ fn an_image_has_the_name_and_a_nameless_one_is_of_the_format_before() {
         assert_eq!(ImageHead::decode(&bytes).expect("whole").founding, u64::MAX);
     }
 }
+
+#[test]
+fn a_state_that_is_made_begins_a_founding() {
+    let mut made = founded();
+    let nameless = made.digest();
+    made.begin_founding(9);
+    assert_eq!(made.founding(), 9);
+    assert_ne!(made.digest(), nameless);
+    named(&mut made, 5);
+    assert_eq!(made.founding(), 9, "its first leader names no other");
+    assert_eq!(ImageHead::decode(&made.image_head().encode()).expect("whole").founding, 9);
+}

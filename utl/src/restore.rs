@@ -240,7 +240,7 @@ impl Plan<'_> {
         let id = self.founding.identity;
         let bar = bar(self.call.people, "restoring", db.bytes());
         let write = |import: &mut Import| write_records(files, id, import).map_err(named(&self.data_dir));
-        let content = etcd::import(
+        let mut content = etcd::import(
             db,
             tables,
             write,
@@ -253,6 +253,8 @@ impl Plan<'_> {
             },
         )?;
         bar.finish_and_clear();
+        let store = &mut content.imported.store;
+        store.begin_founding(restored_founding(store.digest(), id.cluster));
         for id in &content.imported.orphans {
             let fields = [("lease", json!(format!("{id:016x}")))];
             self.log("warn", "a lease that keys name is not in the snapshot; its keys are kept without end", &fields);
@@ -314,6 +316,18 @@ impl Plan<'_> {
             println!("Restore the same file for the other {} members, each with its own --name.", members.len() - 1);
         }
     }
+}
+
+/// A restored cluster is founded anew, and may have the id of the one before. So it has a name of
+/// its own: the same for all members that are restored from one file, in one way.
+fn restored_founding(state: u128, cluster: u64) -> u64 {
+    let mut sum = Sha256::new();
+    sum.update(b"kvorum: restored");
+    sum.update(state.to_le_bytes());
+    sum.update(cluster.to_le_bytes());
+    let [a, b, c, d, e, f, g, h, ..]: [u8; DIGEST as usize] = sum.finalize().into();
+    // 0 is no name.
+    u64::from_le_bytes([a, b, c, d, e, f, g, h]).max(1)
 }
 
 fn named(dir: &Path) -> impl Fn(Fault) -> Failure + use<'_> {
@@ -405,5 +419,19 @@ impl Drop for Cleaner<'_> {
             let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
             let _ = if is_dir { fs::remove_dir_all(path) } else { fs::remove_file(path) };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_of_one_file_are_of_one_founding() {
+        let name = restored_founding(7, 0xc1);
+        assert_eq!(restored_founding(7, 0xc1), name);
+        assert_ne!(name, 0);
+        assert_ne!(restored_founding(8, 0xc1), name, "another file");
+        assert_ne!(restored_founding(7, 0xc2), name, "another cluster");
     }
 }
