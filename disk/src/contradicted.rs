@@ -1,23 +1,15 @@
-<<<<<<< HEAD
 //! What a member remembers when it has seen that members have two histories. It lies beside the log,
-=======
-//! What a member remembers when it has seen that there are two histories. It lies beside the log,
->>>>>>> 855c04ed995903f6727ebaddbb4efb500796482a
 //! and a start finds it. Only an operator takes it away.
 
 use crate::header::{Fields, put_u64};
 use crate::{Fault, Files, Identity, small};
-<<<<<<< HEAD
 use consensus::{Contradiction, Position};
-=======
->>>>>>> 855c04ed995903f6727ebaddbb4efb500796482a
 
 const MAGIC: &[u8; 8] = b"kvtwohis";
 const DIR: &str = "log";
 /// Its name in the data directory.
 pub const PATH: &str = "log/contradicted";
 
-<<<<<<< HEAD
 /// What an earlier life left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
@@ -107,25 +99,3 @@ mod tests {
         }
     }
 }
-=======
-/// `seen`: what showed it. Durable once this returns.
-///
-/// # Errors
-/// What the operating system says.
-pub fn mark(files: &dyn Files, id: Identity, seen: &str) -> Result<(), Fault> {
-    let seen = &seen.as_bytes()[..seen.floor_char_boundary(TEXT)];
-    small::write(files, DIR, PATH, &small::encode(MAGIC, id, seen))
-}
-
-/// What was seen in an earlier life. A mark that cannot be read is one, of which nothing is known.
-///
-/// # Errors
-/// A later format level, another member's file.
-pub fn find(files: &dyn Files, id: Identity) -> Result<Option<String>, Fault> {
-    match small::read(files, PATH, MAGIC, id) {
-        Ok(seen) => Ok(seen.map(|seen| String::from_utf8_lossy(&seen).into_owned())),
-        Err(fault) if fault.is_damage() => Ok(Some("what was seen cannot be read any more".to_string())),
-        Err(fault) => Err(fault),
-    }
-}
->>>>>>> 855c04ed995903f6727ebaddbb4efb500796482a

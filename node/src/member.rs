@@ -100,11 +100,7 @@ pub(crate) struct Found {
     /// The state was found to differ from the other members' in an earlier life.
     pub(crate) corrupt: bool,
     /// A leader had another history, in an earlier life.
-<<<<<<< HEAD
     pub(crate) contradicted: Option<disk::contradicted::Found>,
-=======
-    pub(crate) contradicted: Option<String>,
->>>>>>> 855c04ed995903f6727ebaddbb4efb500796482a
     /// The founding that the files beside the log say it is of; 0: they do not.
     pub(crate) founding: u64,
     /// There is no state: that of the leader is awaited. The log is whole if it holds anything.

@@ -224,18 +224,7 @@ fn background_or_fault(files: &dyn Files, whose: Whose, job: &mut BackgroundJob)
             corrupt::mark(files, id)?;
             JobResult::CorruptMarked
         }
-<<<<<<< HEAD
-        BackgroundJob::Remember(Remembered::Contradicted(found)) => {
-            contradicted::mark(files, id, *found)?;
-            JobResult::Remembered
-        }
-        BackgroundJob::Remember(Remembered::Founding(founding)) => {
-            history::mark(files, id, *founding)?;
-            JobResult::Remembered
-        }
-=======
         BackgroundJob::Remember(what) => remember(files, id, what)?,
->>>>>>> 855c04ed995903f6727ebaddbb4efb500796482a
         BackgroundJob::InstallFinish { differed } => install(files, whose, *differed)?,
     })
 }
@@ -251,7 +240,7 @@ fn chunk_written(taken: Taken, kept: bool) -> Result<JobResult, Fault> {
 
 fn remember(files: &dyn Files, id: Identity, what: &Remembered) -> Result<JobResult, Fault> {
     match what {
-        Remembered::Contradicted(seen) => contradicted::mark(files, id, seen)?,
+        Remembered::Contradicted(found) => contradicted::mark(files, id, *found)?,
         Remembered::Founding(founding) => history::mark(files, id, *founding)?,
     }
     Ok(JobResult::Remembered)
