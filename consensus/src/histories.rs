@@ -52,7 +52,7 @@ impl Histories {
 }
 
 impl Consensus {
-    /// In an earlier life this member saw two histories.
+    /// That there are two histories was seen in an earlier life.
     pub fn take_nothing(&mut self) {
         self.histories.contradicted = true;
     }

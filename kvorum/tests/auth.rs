@@ -205,7 +205,7 @@ fn is_open(rpc: Rpc) -> bool {
 /// This version does not have it; then nobody gets anything.
 fn is_served(rpc: Rpc) -> bool {
     use Rpc::*;
-    let later = [MemberAdd, MemberRemove, MemberUpdate, MemberPromote, Downgrade];
+    let later = [MemberAdd, MemberRemove, MemberUpdate, MemberPromote];
     !later.contains(&rpc)
 }
 

@@ -240,7 +240,7 @@ fn chunk_written(taken: Taken, kept: bool) -> Result<JobResult, Fault> {
 
 fn remember(files: &dyn Files, id: Identity, what: &Remembered) -> Result<JobResult, Fault> {
     match what {
-        Remembered::Contradicted(found) => contradicted::mark(files, id, *found)?,
+        Remembered::Contradicted(seen) => contradicted::mark(files, id, seen)?,
         Remembered::Founding(founding) => history::mark(files, id, *founding)?,
     }
     Ok(JobResult::Remembered)

@@ -101,3 +101,36 @@ fn a_new_member_has_something_in_use() {
         assert!(in_use > 0, "{shown}");
     });
 }
+
+#[test]
+fn downgrades_are_checked() {
+    let ask = |body: &str| {
+        let answer = http::post(shared().port(), "/v3/maintenance/downgrade", body).unwrap().json();
+        let text = answer["message"].as_str().or(answer["version"].as_str()).unwrap_or_default().to_owned();
+        (answer["code"].as_u64().unwrap_or(0), text)
+    };
+    let told = |code: u64, text: &str| (code, text.to_owned());
+    const FORMAT: &str = "etcdserver: wrong downgrade target version format";
+    const TARGET: &str = "etcdserver: invalid downgrade target version";
+    for (version, expected) in [
+        ("x", told(3, FORMAT)),
+        ("", told(3, FORMAT)),
+        ("3", told(3, FORMAT)),
+        ("v3.6", told(3, FORMAT)),
+        ("3.6-rc", told(3, FORMAT)),
+        ("3.6.0.1", told(3, FORMAT)),
+        ("3.5", told(3, TARGET)),
+        ("3.7", told(3, TARGET)),
+        ("4.0", told(3, TARGET)),
+        ("3.6", told(0, "3.7")),
+        ("3.6.5", told(0, "3.7")),
+    ] {
+        assert_eq!(ask(&format!(r#"{{"action":"VALIDATE","version":"{version}"}}"#)), expected, "{version}");
+        if expected.0 != 0 {
+            assert_eq!(ask(&format!(r#"{{"action":"ENABLE","version":"{version}"}}"#)), expected, "{version}");
+        }
+    }
+    assert_eq!(ask("{}"), told(3, FORMAT));
+    assert_eq!(ask(r#"{"action":"CANCEL"}"#), told(0, "3.7"));
+    assert_eq!(ask(r#"{"action":7}"#), told(2, "etcdserver: unknown method"));
+}

@@ -9,6 +9,7 @@
 mod auth;
 mod backup;
 mod cluster;
+mod downgrade;
 mod election;
 mod gateway;
 mod health;
@@ -20,6 +21,7 @@ mod pages;
 mod plan;
 mod range;
 mod recipe;
+mod slow;
 pub(crate) mod table;
 mod watch;
 

@@ -101,6 +101,7 @@ pub(crate) async fn range(call: &mut Call) -> Result<(), Status> {
         false => (ask(call, query, serializable, false, 0).await?, None),
     };
     call.edge.metrics().range_total.inc();
+    call.set_found(if start.walk.is_some() { start.kvs } else { start.found.len() as u64 });
     let mut answer = Plan::default();
     call.edge.put_header(answer.raw(), revision, term);
     match start.walk {

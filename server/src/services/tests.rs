@@ -307,11 +307,11 @@ async fn what_is_wrong_with_a_request_is_told_before_the_core_is_asked() {
             "grpc: error unmarshalling request: proto: cannot parse invalid wire-format data",
         ),
         (
-            "/etcdserverpb.Maintenance/Downgrade",
+            "/etcdserverpb.Cluster/MemberPromote",
             vec![],
             &[],
             12,
-            "kvorum does not serve /etcdserverpb.Maintenance/Downgrade yet",
+            "kvorum does not serve /etcdserverpb.Cluster/MemberPromote yet",
         ),
         ("/grpc.health.v1.Health/Check", vec![0x0a, 1, b'x'], &[], 5, "unknown service"),
     ];

@@ -36,8 +36,8 @@ fn subtype(value: &[u8]) -> Option<&[u8]> {
 
 /// The content type of the answer: the last of the request that is right, with its subtype.
 pub(crate) fn content_type(headers: &HeaderMap) -> HeaderValue {
-    let subtypes = headers.get_all(header::CONTENT_TYPE).iter().filter_map(|value| subtype(value.as_bytes()));
-    match subtypes.last() {
+    let mut subtypes = headers.get_all(header::CONTENT_TYPE).iter().filter_map(|value| subtype(value.as_bytes()));
+    match subtypes.next_back() {
         None | Some(b"") => GRPC_TYPE,
         Some(sub) => HeaderValue::from_bytes(&[GRPC.as_bytes(), b"+", sub].concat()).unwrap_or(GRPC_TYPE),
     }
@@ -57,7 +57,7 @@ pub(crate) fn call(parts: &Parts) -> Result<Option<Instant>, Box<Response<Body>>
     }
     let types = headers.get_all(header::CONTENT_TYPE);
     if !types.iter().any(|value| subtype(value.as_bytes()).is_some()) {
-        let last = types.iter().last().map(|value| String::from_utf8_lossy(value.as_bytes()));
+        let last = types.iter().next_back().map(|value| String::from_utf8_lossy(value.as_bytes()));
         let text = format!("invalid gRPC request content-type {:?}", last.unwrap_or_default());
         return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, Code::InvalidArgument, text);
     }
@@ -95,6 +95,21 @@ pub(crate) fn call(parts: &Parts) -> Result<Option<Instant>, Box<Response<Body>>
     }
 }
 
+/// What is wrong with the value of a header, in Go's words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Unfit {
+    #[error("transport: timeout string is too short: {0:?}")]
+    TooShort(String),
+    #[error("transport: timeout string is too long: {0:?}")]
+    TooLong(String),
+    #[error("transport: timeout unit is not recognized: {0:?}")]
+    Unit(String),
+    #[error("strconv.ParseUint: parsing {0:?}: invalid syntax")]
+    Number(String),
+    #[error("illegal base64 data at input byte {0}")]
+    Base64(usize),
+}
+
 /// A call that ends before it begins, with a status of HTTP.
 fn aborted(headers: &HeaderMap, http: StatusCode, status: &Status) -> Box<Response<Body>> {
     let mut response = Response::new(Body::empty());
@@ -104,23 +119,21 @@ fn aborted(headers: &HeaderMap, http: StatusCode, status: &Status) -> Box<Respon
     Box::new(response)
 }
 
-/// `grpc-timeout`: up to eight digits and a unit; else what grpc-go says of it.
-fn timeout(value: &[u8]) -> Result<Duration, String> {
-    let text = String::from_utf8_lossy(value);
+/// `grpc-timeout`: up to eight digits and a unit.
+fn timeout(value: &[u8]) -> Result<Duration, Unfit> {
+    let text = || String::from_utf8_lossy(value).into_owned();
     if value.len() < 2 {
-        return Err(format!("transport: timeout string is too short: {text:?}"));
+        return Err(Unfit::TooShort(text()));
     }
     if value.len() > 9 {
-        return Err(format!("transport: timeout string is too long: {text:?}"));
+        return Err(Unfit::TooLong(text()));
     }
     let (unit, digits) = value.split_last().expect("not empty");
-    let Some(unit) = unit_of(*unit) else {
-        return Err(format!("transport: timeout unit is not recognized: {text:?}"));
-    };
+    let unit = unit_of(*unit).ok_or_else(|| Unfit::Unit(text()))?;
     let digits = String::from_utf8_lossy(digits);
     match digits.bytes().all(|digit| digit.is_ascii_digit()).then(|| digits.parse().ok()).flatten() {
         Some(number) => Ok(times(unit, number)),
-        None => Err(format!("strconv.ParseUint: parsing {digits:?}: invalid syntax")),
+        None => Err(Unfit::Number(digits.into_owned())),
     }
 }
 
@@ -170,10 +183,10 @@ const PADDED: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, LAX);
 const PLAIN: GeneralPurpose =
     GeneralPurpose::new(&alphabet::STANDARD, LAX.with_decode_padding_mode(DecodePaddingMode::RequireNone));
 
-/// The value of a header whose name ends in `-bin`; else what Go says of it.
-pub(crate) fn binary(value: &[u8]) -> Result<Vec<u8>, String> {
+/// The value of a header whose name ends in `-bin`.
+pub(crate) fn binary(value: &[u8]) -> Result<Vec<u8>, Unfit> {
     let engine = if value.len().is_multiple_of(4) { &PADDED } else { &PLAIN };
-    engine.decode(value).map_err(|_| format!("illegal base64 data at input byte {}", first_wrong(value)))
+    engine.decode(value).map_err(|_| Unfit::Base64(first_wrong(value)))
 }
 
 /// Where Go's decoder stops: at the first byte that cannot stand there, or where the last group

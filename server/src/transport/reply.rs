@@ -174,6 +174,8 @@ pub(crate) struct Reply {
     owed: u64,
     /// Messages completed.
     whole: u64,
+    /// Bytes of all messages, as they were begun.
+    size: u64,
 }
 
 impl Reply {
@@ -183,7 +185,18 @@ impl Reply {
         wire: &'static wire::Method,
         messages: prometheus::IntCounter,
     ) -> Reply {
-        Reply { queue, speech, wire, messages, gathered: Vec::new(), head: None, packing: None, owed: 0, whole: 0 }
+        Reply {
+            queue,
+            speech,
+            wire,
+            messages,
+            gathered: Vec::new(),
+            head: None,
+            packing: None,
+            owed: 0,
+            whole: 0,
+            size: 0,
+        }
     }
 
     /// Lets the headers go out before there is a message.
@@ -197,6 +210,11 @@ impl Reply {
 
     pub(crate) fn account(&self) -> &Arc<Account> {
         &self.queue.account
+    }
+
+    /// Bytes of all messages, as they were begun.
+    pub(crate) fn size(&self) -> u64 {
+        self.size
     }
 
     /// As [`Reply::begin`]; a message in JSON first waits for room, since it is held whole.
@@ -228,6 +246,7 @@ impl Reply {
             ));
         }
         self.owed = len;
+        self.size += len;
         match self.speech {
             Speech::Grpc if self.queue.packed && gzip::fits(len) => {
                 let hold = self.account().hold(What::Unsent, gzip::PACKER + len);
@@ -319,6 +338,7 @@ impl Reply {
                 let mut framed = Vec::with_capacity(frames::HEAD + message.len());
                 framed.extend_from_slice(&frames::head(message.len() as u32));
                 framed.extend_from_slice(message);
+                self.size += message.len() as u64;
                 self.queue.push(Bytes::from(framed));
                 self.messages.inc();
                 self.whole += 1;
@@ -332,6 +352,7 @@ impl Reply {
     }
 
     fn packed_now(&mut self, message: &[u8]) -> Result<(), Status> {
+        self.size += message.len() as u64;
         self.queue.push(Bytes::from(gzip::framed(message).map_err(not_packed)?));
         self.messages.inc();
         self.whole += 1;
