@@ -52,11 +52,7 @@ impl Histories {
 }
 
 impl Consensus {
-<<<<<<< HEAD
-    /// In an earlier life this member saw two histories.
-=======
     /// That there are two histories was seen in an earlier life.
->>>>>>> 855c04ed995903f6727ebaddbb4efb500796482a
     pub fn take_nothing(&mut self) {
         self.histories.contradicted = true;
     }

@@ -152,19 +152,6 @@ impl Health {
              directory, and compare the keys"
         );
         g.note(Level::Error, text);
-<<<<<<< HEAD
-        g.start(Task::Remember, BackgroundJob::Remember(Remembered::Contradicted(found)));
-    }
-
-    /// As [`Health::contradicted`], found at start.
-    pub(crate) fn found_contradicted(&mut self, g: &mut Ground, found: contradicted::Found) {
-        self.contradicted = true;
-        g.consensus.take_nothing();
-        let text = format!(
-            "two histories, seen in an earlier life: {found}. CORRUPT: nothing of this member is answered, and nothing \
-             of it is replaced, until an operator has decided (the file {})",
-            contradicted::PATH
-=======
         g.start(Task::Remember, BackgroundJob::Remember(Remembered::Contradicted(found.to_string())));
     }
 
@@ -175,7 +162,6 @@ impl Health {
         let text = format!(
             "two histories, as seen in an earlier life: {seen}. CORRUPT: nothing of this member is answered, and \
              nothing of it is replaced, until an operator has decided (the file log/contradicted)"
->>>>>>> 855c04ed995903f6727ebaddbb4efb500796482a
         );
         g.note(Level::Error, text);
     }

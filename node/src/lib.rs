@@ -97,6 +97,7 @@ mod listings;
 mod member;
 mod mend;
 mod moves;
+mod nonsense;
 pub mod offline;
 mod pace;
 mod permit;

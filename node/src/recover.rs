@@ -5,14 +5,14 @@
 
 mod startover;
 
-use crate::apply::{change_members, conf_state};
+use crate::apply::{change_members, conf_state, membership};
 use crate::checkpoints::log_bytes;
 use crate::config::Config;
 use crate::foundings;
 use crate::io::{Level, Output};
 use crate::member::{Found, Node};
 use bytes::Bytes;
-use consensus::{ConfChange, Consensus, Doubt, Entry, EntryKind, HardState, Position, Restored};
+use consensus::{Consensus, Doubt, Entry, EntryKind, HardState, Position, Restored};
 use disk::{
     Fault, Files, Identity, Log, LogContent, LogOptions, OnDoubt, Patient, Reader, Reserve, Tail, checkpoint,
     contradicted, corrupt, history, records, staging, transfer,
@@ -253,12 +253,12 @@ fn reader(store: &Store) -> Reader {
 }
 
 fn understands(kind: EntryKind, data: &[u8]) -> Result<(), Malformed> {
-    if kind != EntryKind::Config {
-        return store::command::decode(data).map(|_| ());
-    }
-    let change =
-        ConfChange::decode(&Bytes::copy_from_slice(data)).map_err(|_| Malformed::new("no membership change"))?;
-    store::MemberChange::decode(&change.context).map(|_| ())
+    let read = match kind {
+        EntryKind::Config => membership(&Bytes::copy_from_slice(data)).map(|_| ()),
+        EntryKind::Normal => store::command::decode(data).map(|_| ()),
+    };
+    // What no version writes is refused when it is applied.
+    read.or_else(|malformed| if malformed.later { Err(malformed) } else { Ok(()) })
 }
 
 fn tell_tail(tail: &Tail, out: &mut Vec<Output>) {
@@ -356,12 +356,15 @@ fn apply_again(
         Fault::NotUnderstood { file, offset: 0, entry, what }
     };
     if entry.kind == EntryKind::Config {
-        let change = ConfChange::decode(&entry.data).map_err(|_| unreadable("no membership change".to_string()))?;
+        let Some((change, member)) = membership(&entry.data).map_err(|later| unreadable(later.what))? else {
+            store.pass_over(at);
+            return Ok(());
+        };
         let before = conf_state(store);
-        let refused =
-            store::MemberChange::decode(&change.context).is_ok_and(|member| store.check_conf(&member).is_err());
+        let refused = store.check_conf(&member).is_err();
         let after = if refused { before } else { before.after(&change).unwrap_or(before) };
-        return change_members(store, at, &change, &after).map_err(|malformed| unreadable(malformed.0));
+        change_members(store, at, &member, &after);
+        return Ok(());
     }
     let mut fetched: Option<Bytes> = None;
     loop {

@@ -224,18 +224,7 @@ fn background_or_fault(files: &dyn Files, whose: Whose, job: &mut BackgroundJob)
             corrupt::mark(files, id)?;
             JobResult::CorruptMarked
         }
-<<<<<<< HEAD
-        BackgroundJob::Remember(Remembered::Contradicted(found)) => {
-            contradicted::mark(files, id, *found)?;
-            JobResult::Remembered
-        }
-        BackgroundJob::Remember(Remembered::Founding(founding)) => {
-            history::mark(files, id, *founding)?;
-            JobResult::Remembered
-        }
-=======
         BackgroundJob::Remember(what) => remember(files, id, what)?,
->>>>>>> 855c04ed995903f6727ebaddbb4efb500796482a
         BackgroundJob::InstallFinish { differed } => install(files, whose, *differed)?,
     })
 }

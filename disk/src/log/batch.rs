@@ -303,11 +303,7 @@ mod tests {
             base: Position { index: 11, term: 12 },
             restart: true,
             marked: true,
-<<<<<<< HEAD
-            led: false,
-=======
             led: count % 2 == 1,
->>>>>>> 855c04ed995903f6727ebaddbb4efb500796482a
             count,
             body_len,
             file_len: 1 << 20,

@@ -3,7 +3,7 @@
 
 use crate::scan::HashScan;
 use bytes::Bytes;
-use consensus::{Contradiction, Doubt, Entry, HardState, Position};
+use consensus::{Doubt, Entry, HardState, Position};
 use disk::records::Place;
 use disk::scrub::{Scrub, Step};
 use std::fmt;
@@ -50,10 +50,10 @@ pub enum LogJob {
 }
 
 /// What is known of the log, beside it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub enum Remembered {
-    /// There are two histories.
-    Contradicted(Contradiction),
+    /// There are two histories; what was seen of it.
+    Contradicted(String),
     /// Which founding the log is of.
     Founding(u64),
 }

@@ -1,6 +1,6 @@
 //! The JSON gateway: the same handlers, asked and answered in JSON.
 
-use crate::transport::call::{Edge, Requests};
+use crate::transport::call::{Edge, OpenCall, Requests};
 use crate::transport::forms;
 use crate::transport::grpc;
 use crate::transport::reply::{Body, Speech};
@@ -33,8 +33,12 @@ pub(crate) async fn serve(edge: Edge, request: Request<Incoming>) -> Response<Bo
         Err(status) => return failed(&status),
     };
     let speech = if method.is_unary() { Speech::Json } else { Speech::JsonLines };
+    let open = match OpenCall::take(&edge) {
+        Ok(open) => open,
+        Err(status) => return failed(&status),
+    };
     let requests = Requests::json(&edge, method, body);
-    let begun = grpc::begin(&edge, method, &metadata, deadline, requests, speech, false);
+    let begun = grpc::begin(&edge, method, &metadata, (deadline, open), requests, speech, false);
     let (queue, unary) = (begun.queue(), speech == Speech::Json);
     let (body, refusal) = begun.await;
     match refusal {

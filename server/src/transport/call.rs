@@ -4,9 +4,11 @@ use super::frames::Unframer;
 use super::gzip::Inflate;
 use super::methods::{Method, Methods};
 use super::reply::Reply;
+use super::seats::Seats;
 use super::status::{self, Status};
 use crate::budgets::{Account, Budget};
 use crate::core::{Answered, Core};
+use crate::log;
 use crate::metrics::{Calls, Metrics};
 use crate::passwords::Passwords;
 use crate::tls::Secured;
@@ -43,6 +45,8 @@ struct Shared {
     metrics: Metrics,
     passwords: Passwords,
     leases: AtomicU64,
+    seats: Arc<Seats>,
+    said: log::Seldom,
 }
 
 impl Edge {
@@ -53,13 +57,9 @@ impl Edge {
         let leases = AtomicU64::new(core.settings().seed);
         let account = Account::new(core.budgets());
         let passwords = Passwords::new(core.settings().bcrypt_cost);
-        Edge {
-            core,
-            shared: Arc::new(Shared { methods, metrics, passwords, leases }),
-            account,
-            secured: None,
-            remote: None,
-        }
+        let (seats, said) = (Seats::new(core.budgets().limits.connections), log::Seldom::default());
+        let shared = Arc::new(Shared { methods, metrics, passwords, leases, seats, said });
+        Edge { core, shared, account, secured: None, remote: None }
     }
 
     /// The same edge on another connection runtime.
@@ -111,6 +111,18 @@ impl Edge {
         &self.shared.metrics
     }
 
+    /// Places for connections of clients.
+    pub(crate) fn seats(&self) -> &Arc<Seats> {
+        &self.shared.seats
+    }
+
+    /// At most one line a minute for each different text.
+    pub(crate) fn say(&self, text: &str, fields: log::Fields) {
+        if self.shared.said.due(format!("{text} {fields:?}")) {
+            log::warn(text, fields);
+        }
+    }
+
     pub(crate) fn passwords(&self) -> &Passwords {
         &self.shared.passwords
     }
@@ -154,17 +166,44 @@ fn mix(mut x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
+/// What a call costs while it is open, beside what it says: its stream, headers, handler. Bytes.
+const OPEN_CALL: u64 = 6 << 10;
+
+/// Charges a call for as long as it is open.
+pub(crate) struct OpenCall(Arc<crate::budgets::Budgets>);
+
+impl OpenCall {
+    /// # Errors
+    /// There are as many as memory bears.
+    pub(crate) fn take(edge: &Edge) -> Result<OpenCall, Status> {
+        let budgets = edge.core.budgets();
+        match budgets.calls.try_take(OPEN_CALL) {
+            true => Ok(OpenCall(budgets.clone())),
+            false => Err(status::TOO_MANY_REQUESTS),
+        }
+    }
+}
+
+impl Drop for OpenCall {
+    fn drop(&mut self) {
+        self.0.calls.give(OPEN_CALL);
+    }
+}
+
 /// Counts how a call ended; one that is dropped was cancelled by its client.
 pub(crate) struct Tally {
     shared: Arc<Shared>,
     index: usize,
     begun: std::time::Instant,
     ended: bool,
+    /// Goes when the call does.
+    _open: OpenCall,
 }
 
 impl Tally {
-    pub(crate) fn new(edge: &Edge, method: &Method) -> Tally {
-        Tally { shared: edge.shared.clone(), index: method.index, begun: std::time::Instant::now(), ended: false }
+    pub(crate) fn new(edge: &Edge, method: &Method, open: OpenCall) -> Tally {
+        let (shared, begun) = (edge.shared.clone(), std::time::Instant::now());
+        Tally { shared, index: method.index, begun, ended: false, _open: open }
     }
 
     pub(crate) fn end(&mut self, result: &Result<(), Status>) {
@@ -222,13 +261,20 @@ impl Drop for Held {
 enum Source {
     Grpc(Unframer),
     /// JSON objects, one after another.
-    JsonLines {
-        arrived: Vec<u8>,
-        ended: bool,
-    },
+    JsonLines(Box<Lines>),
     /// JSON: one object, or nothing at all.
     Json,
     Over,
+}
+
+/// What has come of the objects of a stream.
+#[derive(Default)]
+struct Lines {
+    requests: wire::json::Requests,
+    arrived: Vec<u8>,
+    /// So many bytes of it were taken: they go when more comes.
+    taken: usize,
+    ended: bool,
 }
 
 /// The messages of a client, as protobuf bytes, whichever way they came.
@@ -254,7 +300,7 @@ impl Requests {
     pub(crate) fn json(edge: &Edge, method: &Method, body: Incoming) -> Requests {
         let source = match method.is_unary() {
             true => Source::Json,
-            false => Source::JsonLines { arrived: Vec::new(), ended: false },
+            false => Source::JsonLines(Box::default()),
         };
         Requests::new(edge, method, body, source)
     }
@@ -287,7 +333,7 @@ impl Requests {
     pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Status> {
         let message = match &mut self.source {
             Source::Grpc(_) => self.next_framed().await?,
-            Source::JsonLines { .. } => self.next_line().await?,
+            Source::JsonLines(_) => self.next_line().await?,
             Source::Json => Some(self.whole_json().await?),
             Source::Over => None,
         };
@@ -333,27 +379,29 @@ impl Requests {
     async fn next_line(&mut self) -> Result<Option<Bytes>, Status> {
         loop {
             let limit = self.json_limit();
-            let Source::JsonLines { arrived, ended } = &mut self.source else { return Ok(None) };
+            let Source::JsonLines(lines) = &mut self.source else { return Ok(None) };
+            let Lines { requests, arrived, taken, ended } = &mut **lines;
             // What cannot be read ends the client's side, as etcd's gateway has it: the answers to
             // what it said before still come.
-            let Ok(next) = wire::json::next_request(self.method, arrived, *ended) else { return Ok(None) };
+            let Ok(next) = requests.next(self.method, &arrived[*taken..], *ended) else { return Ok(None) };
             match next {
                 Some((message, used)) => {
-                    arrived.drain(..used);
+                    *taken += used;
                     return self.checked(message).map(Some);
                 }
                 None if *ended => return Ok(None),
                 None => {}
             }
+            arrived.drain(..std::mem::take(taken));
             self.held.set(arrived.len())?;
             if arrived.len() as u64 > limit {
                 return Err(too_large(arrived.len() as u64, self.limit));
             }
             let piece = self.piece().await?;
-            let Source::JsonLines { arrived, ended } = &mut self.source else { return Ok(None) };
+            let Source::JsonLines(lines) = &mut self.source else { return Ok(None) };
             match piece {
-                Some(piece) => arrived.extend_from_slice(&piece),
-                None => *ended = true,
+                Some(piece) => lines.arrived.extend_from_slice(&piece),
+                None => lines.ended = true,
             }
         }
     }

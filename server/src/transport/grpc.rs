@@ -1,6 +1,6 @@
 //! From an HTTP request to a call and back: gRPC over HTTP/2.
 
-use super::call::{Call, Edge, Requests, Seen, Tally};
+use super::call::{Call, Edge, OpenCall, Requests, Seen, Tally};
 use super::forms;
 use super::gzip;
 use super::methods::Method;
@@ -32,8 +32,12 @@ pub(crate) fn start(edge: Edge, request: Request<Incoming>) -> Result<Begun, Box
         Ok(packed) => packed,
         Err(status) => return Err(Box::new(refused(&status, kind))),
     };
+    let open = match OpenCall::take(&edge) {
+        Ok(open) => open,
+        Err(status) => return Err(Box::new(refused(&status, kind))),
+    };
     let requests = Requests::grpc(&edge, method, body, packed);
-    let begun = begin(&edge, method, &parts.headers, deadline, requests, Speech::Grpc, packed);
+    let begun = begin(&edge, method, &parts.headers, (deadline, open), requests, Speech::Grpc, packed);
     if kind != CONTENT_TYPE {
         begun.queue().answer_as(kind);
     }
@@ -90,7 +94,7 @@ pub(crate) fn begin(
     edge: &Edge,
     method: &Method,
     metadata: &HeaderMap,
-    deadline: Option<Instant>,
+    (deadline, open): (Option<Instant>, OpenCall),
     requests: Requests,
     speech: Speech,
     packed: bool,
@@ -102,7 +106,7 @@ pub(crate) fn begin(
     calls.started.inc();
     let reply = Reply::new(queue.clone(), speech, method.wire, calls.sent.clone());
     let received = calls.received.clone();
-    let tally = Tally::new(edge, method);
+    let tally = Tally::new(edge, method, open);
     let wants_leader = wants_leader(metadata);
     // The gateway's own certificate speaks for nobody.
     let certified = speech == Speech::Grpc && edge.core().settings().client_cert_auth;
