@@ -80,9 +80,8 @@ struct Story {
 }
 
 impl Story {
-    /// `ROUTE BODY`; `NAME & ROUTE BODY` goes on until `wait NAME`; `brief …` has a deadline of half
-    /// a second; `leave …` goes away after that; `NAME % ROUTE BODY` hears for a while and
-    /// then goes away.
+    /// `ROUTE BODY` is asked. `brief …` has a deadline of half a second, `leave …` goes away after
+    /// that. `NAME & …` goes on until `wait NAME`; `NAME % …` hears for a while and goes away.
     fn line(&mut self, port: u16, line: &str) -> String {
         if let Some(name) = line.strip_prefix("wait ") {
             return self.waiting.remove(name).expect("it was begun").join().expect("it was heard");
