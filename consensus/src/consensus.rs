@@ -169,8 +169,8 @@ impl Consensus {
         }
     }
 
-    /// Whoever stands for election forgets its leader with that. One that may not stand would take a
-    /// dead one for its leader until another one is elected.
+    /// Whoever stands for election forgets its leader with that. One that may not stand would take
+    /// a dead one for its leader until another one is elected.
     fn forget_silent_leader(&mut self) {
         let raft = &mut self.raw.raft;
         if raft.pass_election_timeout() {

@@ -73,8 +73,8 @@ fn command(cluster: &mut Cluster, line: &str) {
             cluster.call(number(1), |consensus| consensus.unreachable(peer));
         }
         // ask MEMBER PEER; lose MEMBER INDEX PROMISE: the tail above INDEX; it knows to have
-        // promised PROMISE, an index of its term, or (0) neither that nor its vote. With `torn`: its
-        // disk shows a write that never finished.
+        // promised PROMISE, an index of its term, or (0) neither that nor its vote. With `torn`:
+        // its disk shows a write that never finished.
         "ask" => cluster.ask(number(1), number(2)),
         "lose" => lose(cluster, number(1), number(2), number(3), words.get(4) == Some(&"torn")),
         "forget" => forget(cluster, number(1), number(2)),

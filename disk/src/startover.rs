@@ -34,13 +34,15 @@ pub enum Why {
 /// How often a member has started over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rebuilt {
+    /// Because its state was damaged.
     pub damaged: u64,
+    /// Because its state differed.
     pub differs: u64,
     /// The entry at which it differed when it last did because of that.
     pub at: u64,
-    /// How far its log had come when it last did because of damage, and how often that happened
-    /// soon after one another.
+    /// How far its log had come when it last did because of damage.
     pub damaged_at: u64,
+    /// Damages soon after one another.
     pub soon: u64,
 }
 

@@ -59,7 +59,7 @@ pub(crate) struct Checkpoints {
     /// Steps of one that was given up, on their way still.
     leftover: usize,
     /// The tick in which another member last wanted one that is not there yet.
-    awaited: Option<u64>,
+    asked_at: Option<u64>,
 }
 
 struct Running {
@@ -98,7 +98,7 @@ impl Checkpoints {
             replaced: None,
             nudged: 0,
             leftover: 0,
-            awaited: None,
+            asked_at: None,
         }
     }
 
@@ -297,7 +297,7 @@ impl Checkpoints {
         match &self.offered {
             Some(snapshot) if snapshot.index >= index => g.consensus.offer_snapshot(snapshot.clone()),
             _ => {
-                self.awaited = Some(g.now);
+                self.asked_at = Some(g.now);
                 self.want(index);
                 self.begin(g, held);
             }
@@ -307,8 +307,8 @@ impl Checkpoints {
     /// How long a step has been on its way of a checkpoint that another member waits for. Ticks.
     pub(crate) fn age(&self, g: &Ground) -> u64 {
         // Whoever waits says so with every heartbeat.
-        let awaited = self.awaited.is_some_and(|awaited| g.now - awaited < g.config.election_ticks());
-        if awaited { g.checkpoint_age() } else { 0 }
+        let asked_at = self.asked_at.is_some_and(|asked_at| g.now - asked_at < g.config.election_ticks());
+        if asked_at { g.checkpoint_age() } else { 0 }
     }
 
     /// The manifest of the newest one, for a member that wants one at `least` or above. None: it is

@@ -300,8 +300,8 @@ impl Health {
         false
     }
 
-    /// A peer's digest at a mark, or where it is quiet. True: everyone else agrees and we differ, so this member is
-    /// corrupt.
+    /// A peer's digest at a mark, or where it is quiet. True: everyone else agrees and we differ,
+    /// so this member is corrupt.
     #[must_use]
     pub(crate) fn on_digest(&mut self, g: &mut Ground, from: u64, index: u64, digest: u128) -> bool {
         let (every, applied) = (g.config.digest_every, g.store.applied().index);

@@ -90,14 +90,7 @@ impl Node {
 
     fn attempt(config: Config, files: &Arc<dyn Files>, out: &mut Vec<Output>) -> Result<(Node, Log), Fault> {
         let id = Identity { cluster: config.cluster, member: config.member };
-        // A process that was killed may have renamed the identity and not flushed its name, and so
-        // with the manifest that a founder begins with.
-        for dir in ["", records::DIR] {
-            match files.sync_dir(dir) {
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
-                other => other.map_err(|e| Fault::io(dir, 0, e))?,
-            }
-        }
+        flush_names(&**files)?;
         // The empty state of a member that starts over is put in place as an install is, and is
         // none.
         let installed = transfer::finish(&**files, id)?.filter(|state| state.index > 0);
@@ -122,11 +115,7 @@ impl Node {
         };
         let (rebuilt, corrupt) = (disk::startover::rebuilt(&**files, id)?, corrupt::marked(&**files, id)?);
         tell_tail(&content.tail, out);
-        for healed in &content.healed {
-            let how = if healed.file.ends_with(".log") { "restored from its second copy" } else { "written anew" };
-            let text = format!("{} at {}: {}: {how}", healed.file, healed.offset, healed.what);
-            out.push(Output::Note { level: Level::Warn, text });
-        }
+        tell_healed(&content, out);
         let (index, boundary) = (loaded.manifest.index, content.boundary.index);
         if !empty && index < boundary {
             let what = format!("the log begins behind entry {boundary}, the checkpoint stands at {index}");
@@ -186,6 +175,26 @@ impl Node {
         };
         let node = Node::assemble(config, consensus, store, &found, out);
         Ok((node, log))
+    }
+}
+
+/// A process that was killed may have renamed the identity and not flushed its name, and so
+/// with the manifest that a founder begins with.
+fn flush_names(files: &dyn Files) -> Result<(), Fault> {
+    for dir in ["", records::DIR] {
+        match files.sync_dir(dir) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            other => other.map_err(|e| Fault::io(dir, 0, e))?,
+        }
+    }
+    Ok(())
+}
+
+fn tell_healed(content: &LogContent, out: &mut Vec<Output>) {
+    for healed in &content.healed {
+        let how = if healed.file.ends_with(".log") { "restored from its second copy" } else { "written anew" };
+        let text = format!("{} at {}: {}: {how}", healed.file, healed.offset, healed.what);
+        out.push(Output::Note { level: Level::Warn, text });
     }
 }
 
@@ -377,9 +386,9 @@ fn apply_again(
 }
 
 /// What may be lost, for consensus. A proven tear counts like the others at first: the proof is
-/// about this disk, and a disk that loses flushed writes leaves the same traces. That only
-/// zeros stand where a page stood is no such proof: a whole batch may be gone. A late founder may have been
-/// a member before, on a disk that was emptied since.
+/// about this disk, and a disk that loses flushed writes leaves the same traces. That only zeros
+/// stand where a page stood is no such proof: a whole batch may be gone. A late founder may have
+/// been a member before, on a disk that was emptied since.
 fn doubt_of(kept: Option<&disk::Doubt>, late_founder: bool) -> Option<Doubt> {
     let lost = kept.map(|kept| {
         let promise = kept.promise.filter(|_| !kept.at_least);

@@ -25,6 +25,13 @@ impl Sim {
         }
     }
 
+    fn config_of_life_before(&mut self, who: usize) -> node::Config {
+        self.members[who].life -= 1;
+        let config = self.config(who);
+        self.members[who].life += 1;
+        config
+    }
+
     pub(crate) fn start(&mut self, who: usize) {
         let m = &mut self.members[who];
         if m.gone || m.up.is_some() || m.starting.is_some() {
@@ -45,9 +52,10 @@ impl Sim {
         if life > 1 && !self.is_hurt(who) {
             self.plant_at_start(who);
         }
-        self.members[who].life -= 1;
-        let config = self.config(who);
-        self.members[who].life += 1;
+        if self.is(Planted::FoundingForgotten) {
+            disk.lose_file("log/founding");
+        }
+        let config = self.config_of_life_before(who);
         self.members[who].files = disk.process();
         let files = Arc::clone(&self.members[who].files);
         disk.begin(self.now, None);
@@ -55,9 +63,6 @@ impl Sim {
         if !self.begins(who) {
             disk.end();
             return;
-        }
-        if self.is(Planted::FoundingForgotten) {
-            disk.lose_file("log/founding");
         }
         let late = disk::late::marked(&*files, self.identity(who)).unwrap_or(true);
         let config = node::Config { late_founder: late, ..config };
