@@ -49,6 +49,7 @@
 //! | `transfer` | snapshots between members |
 //! | `doubts` | who asks whom what it still has; what may be lost is remembered |
 //! | `moves` | MoveLeader |
+//! | `nonsense` | what other members say that none can mean: refused, counted, told |
 //!
 //! What is said to a member and what it says, and the disk jobs:
 //!

@@ -9,6 +9,7 @@
 //! to another machine, but for the package registries from which the peers are
 //! built.
 
+mod attack;
 mod bench;
 mod ci;
 mod clients;
@@ -58,6 +59,8 @@ enum Task {
     /// Lines of floors 0 to 2 that the simulator reaches, and why it does not reach the others:
     /// docs/coverage.md.
     Coverage(coverage::Args),
+    /// Attack a member in every known way beside an honest client: a table.
+    Attack(attack::Args),
     /// kvorum and the real etcd under the same load, in turns: a table, JSON and a page.
     Bench(bench::Args),
     /// Keeps one CPU from halting; `bench --awake` starts it.
@@ -99,6 +102,7 @@ async fn run(task: Task) -> Result<()> {
         Task::Clients(args) => clients::clients(&args).await,
         Task::Sim { args } => ci::sim(&args),
         Task::Coverage(args) => coverage::coverage(&args),
+        Task::Attack(args) => attack::attack(&args).await,
         Task::Bench(args) => bench::bench(&args).await,
         Task::Spin { cpu, parent } => bench::awake::spin(cpu, parent),
         Task::Ci(args) => ci::ci(&args).await,
