@@ -1,6 +1,6 @@
 //! Endpoints, as they are written and what they mean.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use http::Uri;
 
@@ -100,18 +100,33 @@ impl Address {
         let authority = match &self.target {
             Target::Tcp(host, port) if host.contains(':') => format!("[{host}]:{port}"),
             Target::Tcp(host, port) => format!("{host}:{port}"),
-            Target::Unix(_) | Target::Nowhere(_) => "localhost".to_owned(),
+            Target::Unix(path) => last_part(path).to_owned(),
+            Target::Nowhere(_) => "localhost".to_owned(),
         };
-        format!("{scheme}://{authority}").parse().expect("it was an authority when it was read")
+        // A path may end in what is no host.
+        format!("{scheme}://{authority}").parse().unwrap_or_else(|_| match self.encrypted {
+            true => Uri::from_static("https://localhost"),
+            false => Uri::from_static("http://localhost"),
+        })
     }
 
     /// The name that a certificate has to have, if nothing else is asked for.
     pub(crate) fn host(&self) -> &str {
         match &self.target {
             Target::Tcp(host, _) => host,
-            Target::Unix(_) | Target::Nowhere(_) => "localhost",
+            Target::Unix(path) => {
+                let name = last_part(path);
+                name.rsplit_once(':').map_or(name, |(host, _)| host)
+            }
+            Target::Nowhere(_) => "localhost",
         }
     }
+}
+
+/// The last part of a socket's path, which says as which host the server is spoken to: etcd's rule,
+/// so that a certificate can be tried on `unixs://localhost:1`.
+fn last_part(path: &Path) -> &str {
+    path.file_name().and_then(|name| name.to_str()).filter(|name| !name.is_empty()).unwrap_or("localhost")
 }
 
 /// A port alone is one of this host.
@@ -143,10 +158,14 @@ mod tests {
             ("http://a:1", true, "http://a:1 http://a:1/ a"),
             ("https://a:1/", false, "https://a:1 https://a:1/ a"),
             ("[::1]:2", false, "http://[::1]:2 http://[::1]:2/ ::1"),
-            ("unix:///run/e.sock", false, "unix:///run/e.sock http://localhost/ localhost"),
-            ("unix:///run/e.sock", true, "unix:///run/e.sock https://localhost/ localhost"),
-            ("unixs://e.sock", false, "unixs://e.sock https://localhost/ localhost"),
-            ("unix:e.sock", false, "unix://e.sock http://localhost/ localhost"),
+            ("unix:///run/e.sock", false, "unix:///run/e.sock http://e.sock/ e.sock"),
+            ("unix:///run/e.sock", true, "unix:///run/e.sock https://e.sock/ e.sock"),
+            ("unixs://e.sock", false, "unixs://e.sock https://e.sock/ e.sock"),
+            ("unix:e.sock", false, "unix://e.sock http://e.sock/ e.sock"),
+            ("unix:localhost:20000", false, "unix://localhost:20000 http://localhost:20000/ localhost"),
+            ("unixs:///run/localhost:m0", false, "unixs:///run/localhost:m0 https://localhost:m0/ localhost"),
+            ("unix:/run/a b", false, "unix:///run/a b http://localhost/ a b"),
+            ("https://localhost:20000", false, "https://localhost:20000 https://localhost:20000/ localhost"),
             ("localhost:2379", false, "http://localhost:2379 http://localhost:2379/ localhost"),
         ] {
             assert_eq!(read(given, tls), wanted, "{given}");
@@ -161,7 +180,7 @@ mod tests {
             ("https://a:1?q", "https://a:1/"),
             (":1", "http://localhost:1/"),
             ("http://:1", "http://localhost:1/"),
-            ("unix://e.sock", "http://localhost/"),
+            ("unix://e.sock", "http://e.sock/"),
             ("[::1]:2", "http://[::1]:2/"),
         ] {
             let address = Address::any(given, false);

@@ -12,14 +12,27 @@ const TAG_KIND: u8 = 2 << 3;
 const TAG_MEMBER: u8 = 3 << 3;
 const TAG_CONTEXT: u8 = 4 << 3 | 2;
 
-/// A config entry whose data is no membership change. It came through consensus, so the member
-/// must stop: skipping it would let members diverge.
+/// A config entry whose data is no membership change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BadChange(pub &'static str);
+pub struct BadChange {
+    /// For a person.
+    pub what: &'static str,
+    /// A later version may know what it says: skipping it would let members diverge. What no
+    /// version writes is passed over by all alike.
+    pub later: bool,
+}
+
+fn bad(what: &'static str) -> BadChange {
+    BadChange { what, later: false }
+}
+
+fn later(what: &'static str) -> BadChange {
+    BadChange { what, later: true }
+}
 
 impl fmt::Display for BadChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "config entry: {}", self.0)
+        write!(f, "config entry: {}", self.what)
     }
 }
 
@@ -51,6 +64,9 @@ impl ConfChange {
         while at < data.len() {
             let tag = data[at];
             at += 1;
+            if ![TAG_ID, TAG_KIND, TAG_MEMBER, TAG_CONTEXT].contains(&tag) {
+                return Err(later("unknown field"));
+            }
             let value = get_varint(data, &mut at)?;
             match tag {
                 TAG_ID => {}
@@ -59,17 +75,17 @@ impl ConfChange {
                 TAG_CONTEXT => {
                     let left = (data.len() - at) as u64;
                     if value > left {
-                        return Err(BadChange("context cut short"));
+                        return Err(bad("context cut short"));
                     }
                     let end = at + value as usize;
                     change.context = data.slice(at..end);
                     at = end;
                 }
-                _ => return Err(BadChange("unknown field")),
+                _ => unreachable!("looked at above"),
             }
         }
         if change.member == 0 {
-            return Err(BadChange("no member"));
+            return Err(bad("no member"));
         }
         Ok(change)
     }
@@ -114,7 +130,7 @@ fn kind_of(number: u64) -> Result<ConfChangeKind, BadChange> {
         1 => Ok(ConfChangeKind::Remove),
         2 => Ok(ConfChangeKind::Update),
         3 => Ok(ConfChangeKind::AddLearner),
-        _ => Err(BadChange("unknown kind of change")),
+        _ => Err(later("unknown kind of change")),
     }
 }
 
@@ -129,16 +145,16 @@ fn put_varint(mut n: u64, out: &mut Vec<u8>) {
 fn get_varint(data: &[u8], at: &mut usize) -> Result<u64, BadChange> {
     let mut n = 0u64;
     for shift in (0..64).step_by(7) {
-        let byte = *data.get(*at).ok_or(BadChange("cut short"))?;
+        let byte = *data.get(*at).ok_or(bad("cut short"))?;
         *at += 1;
         let bits = u64::from(byte & 0x7f);
         if bits << shift >> shift != bits {
-            return Err(BadChange("number too long"));
+            return Err(bad("number too long"));
         }
         n |= bits << shift;
         if byte < 0x80 {
             return Ok(n);
         }
     }
-    Err(BadChange("number too long"))
+    Err(bad("number too long"))
 }

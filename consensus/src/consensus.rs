@@ -6,6 +6,7 @@ use crate::check::{Here, Suspicions, is_sound};
 use crate::doubt::Heard;
 use crate::histories::Histories;
 use crate::message::conf_from;
+use crate::plausible::Bounds;
 use crate::reads::Reads;
 use crate::storage::{LogCache, entry_from};
 use crate::types::{Ballot, Matched};
@@ -43,6 +44,7 @@ pub struct Consensus {
     changes: VecDeque<u64>,
     reads: Reads,
     suspicions: Suspicions,
+    pub(crate) bounds: Bounds,
     pub(crate) again: Again,
     away: Away,
     campaigns: u64,
@@ -87,9 +89,7 @@ impl Consensus {
         let terms = std::iter::once(boundary).chain(terms).collect();
         let cache = LogCache::new(hard, &conf, terms, cut, entries, applied, config.cache_bytes);
         assert_eq!(cache.term_at(applied), Some(at.term), "term of applied entry {applied}");
-        let logger = slog::Logger::root(slog::Discard, slog::o!());
-        let raw = RawNode::new(&crate_config(&config, applied), cache, &logger)
-            .unwrap_or_else(|error| panic!("consensus settings: {error}"));
+        let raw = raw_node(&config, applied, cache);
         let durable = hard.ballot();
         let mut consensus = Consensus {
             reads: Reads::new(config.id, config.boot),
@@ -104,6 +104,7 @@ impl Consensus {
             applied,
             changes: VecDeque::new(),
             suspicions: Suspicions::default(),
+            bounds: Bounds::new(hard.term, last),
             again: Again::default(),
             away: Away::default(),
             campaigns: 0,
@@ -148,6 +149,7 @@ impl Consensus {
     pub fn tick(&mut self) {
         self.reads.tick();
         self.suspicions.tick();
+        self.bounds.tick();
         self.histories.tick();
         self.again.tick();
         self.count_away();
@@ -221,8 +223,12 @@ impl Consensus {
         self.outstanding.iter().all(|save| save.first_entry.is_none())
     }
 
-    /// A message from a peer. What contradicts itself or our state is dropped.
+    /// A message from a peer. What contradicts itself or our state is dropped, and so is what is
+    /// too far ahead of it.
     pub fn step(&mut self, message: Message) {
+        if self.bounds.message(&message).is_err() {
+            return;
+        }
         let raft = &self.raw.raft;
         let here = Here { id: self.config.id, term: raft.term, last: raft.raft_log.last_index() };
         if !is_sound(&here, &message) || self.hears_second_leader(&message) || !self.may_vote(&message) {
@@ -346,16 +352,6 @@ impl Consensus {
         if !self.out.lost_data.contains(&id) {
             self.out.lost_data.push(id);
         }
-    }
-
-    /// Bytes proposed and not yet committed; counted by a leader.
-    pub fn uncommitted_bytes(&self) -> u64 {
-        self.raw.raft.uncommitted_size() as u64
-    }
-
-    /// Bytes of log entries held in memory.
-    pub fn cached_bytes(&self) -> u64 {
-        self.raw.raft.raft_log.store.bytes()
     }
 
     /// Appends one entry on the leader; where it lands is known once it is committed.
@@ -734,12 +730,6 @@ impl Consensus {
         self.barred = barred;
     }
 
-    /// Whether the leader's state at this position is another than what is committed here. If it
-    /// is, that is told as of an append.
-    pub fn contradicts_state(&mut self, leader: u64, at: Position) -> bool {
-        self.contradicts_committed(leader, std::iter::once(at))
-    }
-
     /// The disk hangs: follow no one, and do not campaign until a save completes.
     pub fn step_down(&mut self) {
         self.collect();
@@ -844,6 +834,12 @@ impl Consensus {
         };
         ids.into_iter().filter_map(follower).collect()
     }
+}
+
+fn raw_node(config: &Config, applied: u64, cache: LogCache) -> RawNode<LogCache> {
+    let logger = slog::Logger::root(slog::Discard, slog::o!());
+    RawNode::new(&crate_config(config, applied), cache, &logger)
+        .unwrap_or_else(|error| panic!("consensus settings: {error}"))
 }
 
 fn crate_config(config: &Config, applied: u64) -> raft::Config {

@@ -52,9 +52,15 @@ impl Histories {
 }
 
 impl Consensus {
-    /// In an earlier life this member saw two histories.
+    /// That there are two histories was seen in an earlier life.
     pub fn take_nothing(&mut self) {
         self.histories.contradicted = true;
+    }
+
+    /// Whether the leader's state at this position is another than what is committed here. If it
+    /// is, that is told as of an append.
+    pub fn contradicts_state(&mut self, leader: u64, at: Position) -> bool {
+        self.contradicts_committed(leader, std::iter::once(at))
     }
 
     fn found(&mut self, found: Contradiction) {

@@ -369,3 +369,15 @@ fn entry_into(entry: &Entry) -> eraftpb::Entry {
     }
     theirs
 }
+
+impl crate::Consensus {
+    /// Bytes proposed and not yet committed; counted by a leader.
+    pub fn uncommitted_bytes(&self) -> u64 {
+        self.raw.raft.uncommitted_size() as u64
+    }
+
+    /// Bytes of log entries held in memory.
+    pub fn cached_bytes(&self) -> u64 {
+        self.raw.raft.raft_log.store.bytes()
+    }
+}

@@ -102,13 +102,31 @@ impl Turn {
 /// What shows that members have two histories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contradiction {
-    /// An entry that is committed here, and `leader` has one of term `theirs` in its place.
-    Entry { leader: u64, ours: Position, theirs: u64 },
-    /// The log here begins behind `ours`, all of it committed. `leader` was told so, and what it
-    /// sends goes on to end before, at `theirs`.
-    Below { leader: u64, ours: Position, theirs: Position },
-    /// Both lead this term. One of them may be this member.
-    Leaders { term: u64, leaders: [u64; 2] },
+    /// An entry that is committed here, and the leader has another one in its place.
+    Entry {
+        /// The member that leads.
+        leader: u64,
+        /// The entry that is committed here.
+        ours: Position,
+        /// Term of the leader's entry.
+        theirs: u64,
+    },
+    /// The leader was told how far this log is committed, and what it sends ends before.
+    Below {
+        /// The member that leads.
+        leader: u64,
+        /// The log here begins behind this entry, which is committed.
+        ours: Position,
+        /// Where the leader's entries end.
+        theirs: Position,
+    },
+    /// Two members lead one term.
+    Leaders {
+        /// The term.
+        term: u64,
+        /// Who leads it. One of them may be this member.
+        leaders: [u64; 2],
+    },
 }
 
 impl std::fmt::Display for Contradiction {

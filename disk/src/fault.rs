@@ -62,6 +62,12 @@ impl Fault {
         matches!(self, Fault::Damaged { .. })
     }
 
+    /// True if the disk gave nothing, which says nothing about what it holds. A file that is not
+    /// there is another matter.
+    pub fn is_refused(&self) -> bool {
+        matches!(self, Fault::Io { error, .. } if error.kind() != io::ErrorKind::NotFound)
+    }
+
     /// True if there is no room: the disk is full (ENOSPC), or the quota of whoever runs the member
     /// is used up (EDQUOT). Room may come back by itself, so the same call may be tried again. Such
     /// a fault of [`crate::Log::save`] leaves the log usable when it happened before the batch was

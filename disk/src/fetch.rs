@@ -148,6 +148,10 @@ pub fn fetch(files: &dyn Files, mut wanted: Vec<Wanted>, found: &mut Fetched) ->
                 }
                 continue;
             }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                left_out.extend_from_slice(segment);
+                continue;
+            }
             other => other.map_err(|e| Fault::io(&path, u64::from(first.offset), e))?,
         };
         let mut rest = segment;

@@ -122,8 +122,8 @@ pub fn known_head(files: &dyn Files, id: Identity) -> Result<Option<ImageHead>, 
     Ok(None)
 }
 
-/// One more: a state was given up. `at`: the entry at which it differed, or how far the log is known
-/// to have come.
+/// One more: a state was given up. `at`: the entry at which it differed, or how far the log is
+/// known to have come.
 ///
 /// # Errors
 /// What the operating system says.

@@ -259,6 +259,33 @@ fn check_after_crash(marks: &[(usize, Model)], done: usize, content: &Content) -
     }
 }
 
+/// A vote is durable before it counts: one that was flushed is recovered, wherever a later call is
+/// cut off. Until the next one is flushed, a start finds the old one or the new one, and no other.
+#[test]
+fn a_flushed_vote_is_recovered_after_a_crash_at_any_call() {
+    let files = MemFiles::new();
+    let mut log = Log::create(files.shared(), ID, OPTIONS, Position::default()).unwrap();
+    let mut marks = Vec::new();
+    for term in 1..=6 {
+        // A vote alone, and one beside entries, as a follower saves them.
+        let beside = if term % 2 == 0 { vec![entry(term / 2, term, 5000)] } else { vec![] };
+        let ballot = hard(term, 0xa0 + term, 0);
+        log.save(ballot, &beside).unwrap();
+        marks.push((files.calls(), ballot));
+    }
+    let mut cases = 0;
+    for calls in marks[0].0..=files.calls() {
+        let flushed = marks.iter().filter(|(upto, _)| *upto <= calls).count();
+        for kept in KEPT {
+            let (_, content) = recover_later(&files.crash(calls, kept)).unwrap();
+            let (old, new) = (marks[flushed - 1].1, marks.get(flushed).map(|(_, ballot)| *ballot));
+            assert!(content.hard == old || Some(content.hard) == new, "{calls} {kept:?}: {:?}", content.hard);
+            cases += 1;
+        }
+    }
+    assert!(cases > 50, "{cases} crashes");
+}
+
 #[test]
 fn a_crash_during_recovery_changes_nothing() {
     let files = MemFiles::new();

@@ -230,3 +230,29 @@ fn a_newest_file_that_is_gone_is_a_sure_loss_below_a_checkpoint() {
         assert!(content.doubt.as_ref().is_some_and(|doubt| doubt.sure), "{boot:?}: {:?}", content.tail);
     }
 }
+
+/// Damage in the newest file does not wait for the file to be full: the log goes on in another one,
+/// and a checkpoint lets the damaged one go.
+#[test]
+fn a_damaged_newest_file_is_left_and_goes_with_the_next_cut() {
+    let files = MemFiles::new();
+    let options = LogOptions { segment_bytes: SEGMENT, boot: BOOT };
+    let mut log = Log::create(files.shared(), ID, options, Position::default()).expect("an empty disk");
+    let save = |log: &mut Log, index| {
+        log.save(HardState { term: 1, vote: 0xa1, commit: index - 1 }, &[entry(index, 100)]).expect("saves");
+    };
+    (1..6).for_each(|index| save(&mut log, index));
+    let path = newest(&files);
+    files.edit(&path, |bytes| bytes[3 * PAGE + 200] ^= 1);
+    log.leave_file("log/another").expect("it is not the newest");
+    assert_eq!(newest(&files), path);
+    log.leave_file(&path).expect("leaves");
+    assert_ne!(newest(&files), path);
+    save(&mut log, 6);
+    let damaged = recover(&files.copy(), NEXT_BOOT, None, OnDoubt::Refuse);
+    assert!(matches!(damaged, Err(Fault::Damaged { .. })), "{damaged:?}");
+    log.cut_below(6).expect("a checkpoint has the rest");
+    drop(log);
+    let content = recover(&files, NEXT_BOOT, None, OnDoubt::Refuse).expect("nothing is damaged any more");
+    assert_eq!((content.boundary.index, content.last.index, content.tail), (5, 6, Tail::Whole));
+}

@@ -8,7 +8,7 @@ use disk::checkpoint::Manifest;
 use disk::{Fault, Files, checkpoint, transfer};
 use life::{CONFIG, ID, Life, OTHER};
 use std::collections::BTreeSet;
-use store::command::{encode_lease_grant, encode_lease_revoke, seal};
+use store::command::{Checked, encode_lease_grant, encode_lease_revoke, seal};
 use store::image::LeaseHead;
 use store::{AlarmMember, ImageHead, Member, Origin, Outcome, Position, Store, TABLE_BLOCK};
 use testkit::files::{KEPT, Kept, MemFiles};
@@ -16,7 +16,7 @@ use testkit::files::{KEPT, Kept, MemFiles};
 /// Beyond it the tables leave the manifest.
 const MANY: u64 = 3_000;
 
-fn next(life: &mut Life, body: &[u8]) {
+fn next(life: &mut Life, body: &Checked) {
     let index = life.store.applied().index + 1;
     let entry = seal(body, Origin { member: 1, boot: 1, seq: index }, Some(1_000 + index));
     match life.store.apply(Position { index, term: 1 }, &entry, None).unwrap() {

@@ -191,8 +191,9 @@ fn sample(rpc: Rpc) -> Option<&'static str> {
         Rpc::HealthCheck | Rpc::HealthList | Rpc::HealthWatch => return None,
         Rpc::Campaign | Rpc::Leader | Rpc::Observe => r#"{"name":"<a>"}"#,
         Rpc::Proclaim | Rpc::Resign => r#"{"leader":{"name":"<a>","key":"<a>","rev":"1","lease":"1"}}"#,
-        Rpc::Lock => r#"{"name":"<a>"}"#,
-        Rpc::Unlock => r#"{"key":"<a>"}"#,
+        // A name of its own: the election's winner would be waited for.
+        Rpc::Lock => r#"{"name":"<al>"}"#,
+        Rpc::Unlock => r#"{"key":"<none>"}"#,
     })
 }
 
@@ -204,9 +205,8 @@ fn is_open(rpc: Rpc) -> bool {
 /// This version does not have it; then nobody gets anything.
 fn is_served(rpc: Rpc) -> bool {
     use Rpc::*;
-    let later = [MemberAdd, MemberRemove, MemberUpdate, MemberPromote, Downgrade];
-    let services = [Campaign, Proclaim, Leader, Observe, Resign, Lock, Unlock];
-    !later.contains(&rpc) && !services.contains(&rpc)
+    let later = [MemberAdd, MemberRemove, MemberUpdate, MemberPromote];
+    !later.contains(&rpc)
 }
 
 const WHO: [&str; 6] = ["nobody", "bad", "stranger", "reader", "writer", "root"];
@@ -256,7 +256,12 @@ fn every_rpc_and_every_identity() {
             let text = if code == 0 { "" } else { &text };
             table += format!("  {who}: {code} {text}").trim_end();
             table.push('\n');
-            assert!(code != 0 || is_open(rpc) || !["nobody", "bad"].contains(&who), "{rpc:?} is open to {who}");
+            // Of a refused observer, etcd closes the stream without a word.
+            let silent = is_other() && rpc == Rpc::Observe;
+            assert!(
+                silent || code != 0 || is_open(rpc) || !["nobody", "bad"].contains(&who),
+                "{rpc:?} is open to {who}"
+            );
             cases += 1;
             // Whose roles or password changed shows a new token, as nobody's revision may be old.
         }

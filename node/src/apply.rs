@@ -219,23 +219,24 @@ fn may_apply(g: &Ground) -> bool {
 /// Members and ConfState change in one step.
 fn apply_config(g: &mut Ground, entry: &Entry) -> Option<Done> {
     let at = Position { index: entry.index, term: entry.term };
-    let Ok(change) = ConfChange::decode(&entry.data) else {
-        g.fatal(format!("membership entry {} cannot be read", at.index));
-        return None;
-    };
-    let refused = match store::MemberChange::decode(&change.context) {
-        Ok(member) => g.store.check_conf(&member).is_err(),
-        Err(_) => false,
-    };
-    let after = if refused {
-        g.consensus.conf_refused();
-        conf_state(&g.store)
-    } else {
-        g.consensus.conf_applied(&change)
-    };
-    if let Err(reason) = change_members(&mut g.store, at, &change, &after) {
-        g.fatal(format!("membership entry {} cannot be applied: {reason}", at.index));
-        return None;
+    match membership(&entry.data) {
+        Err(Malformed { what, .. }) => {
+            g.fatal(format!("membership entry {} cannot be applied: {what}", at.index));
+            return None;
+        }
+        Ok(None) => {
+            g.consensus.conf_refused();
+            g.store.pass_over(at);
+        }
+        Ok(Some((change, member))) => {
+            let after = if g.store.check_conf(&member).is_err() {
+                g.consensus.conf_refused();
+                conf_state(&g.store)
+            } else {
+                g.consensus.conf_applied(&change)
+            };
+            change_members(&mut g.store, at, &member, &after);
+        }
     }
     Some(Done { at, applied: None, compacted: None })
 }
@@ -245,14 +246,24 @@ pub(crate) fn conf_state(store: &Store) -> ConfState {
     ConfState { voters: conf.voters.clone(), learners: conf.learners.clone() }
 }
 
+/// What a membership entry says. None: nothing that any version writes, so all pass over it alike.
+///
+/// # Errors
+/// A later version wrote it.
+pub(crate) fn membership(data: &Bytes) -> Result<Option<(ConfChange, store::MemberChange)>, Malformed> {
+    let change = match ConfChange::decode(data) {
+        Ok(change) => change,
+        Err(bad) if bad.later => return Err(Malformed::later(bad.to_string())),
+        Err(_) => return Ok(None),
+    };
+    match store::MemberChange::decode(&change.context) {
+        Ok(member) if member.member.id == change.member => Ok(Some((change, member))),
+        Err(malformed) if malformed.later => Err(malformed),
+        Ok(_) | Err(_) => Ok(None),
+    }
+}
+
 /// The store's half of a membership entry; `after`: what consensus makes of it.
-pub(crate) fn change_members(
-    store: &mut Store,
-    at: Position,
-    change: &ConfChange,
-    after: &ConfState,
-) -> Result<(), Malformed> {
-    let member = store::MemberChange::decode(&change.context)?;
-    store.apply_conf(at, &member, &Conf { voters: after.voters.clone(), learners: after.learners.clone() });
-    Ok(())
+pub(crate) fn change_members(store: &mut Store, at: Position, member: &store::MemberChange, after: &ConfState) {
+    store.apply_conf(at, member, &Conf { voters: after.voters.clone(), learners: after.learners.clone() });
 }

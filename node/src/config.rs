@@ -73,6 +73,11 @@ impl Config {
         }
     }
 
+    /// What the store is told of it.
+    pub(crate) fn store(&self) -> store::Config {
+        store::Config { segment_bytes: self.segment_bytes }
+    }
+
     /// Ticks that a member with nothing to do may be told together: half a heartbeat, 50 ms at
     /// most.
     pub fn ticks_together(&self) -> u32 {
@@ -87,7 +92,7 @@ impl Config {
 /// Milliseconds of one `Input::Tick`.
 pub const TICK_MS: u64 = 10;
 
-/// The ledger of byte budgets inside the core (`docs/operations.md`): each bounds one queue.
+/// The budgets in bytes inside the core (`docs/operations/memory.md`): each bounds one queue.
 /// Full means wait (reads), "too many requests" (writes), demote (watches).
 #[derive(Clone, Debug)]
 pub struct Budgets {

@@ -26,6 +26,9 @@ const OVERHEAD: u64 = 64;
 /// Numbers remembered per forwarding member: more than fit into the largest window.
 const SEEN: usize = 1 << 16;
 
+/// Lives of one member in one term whose numbers are remembered.
+const LIVES: usize = 256;
+
 /// The forwards of this member that are under way to one leader in one term.
 #[derive(Default)]
 pub(crate) struct Flight {
@@ -194,6 +197,12 @@ struct Numbers {
 }
 
 impl Seen {
+    /// False: this member has had more lives in this term than it can have lived.
+    pub(crate) fn has_room(&self, life: Life, term: u64) -> bool {
+        let of_member = Life { boot: 0, ..life }..=Life { boot: u64::MAX, ..life };
+        self.term != term || self.lives.contains_key(&life) || self.lives.range(of_member).count() < LIVES
+    }
+
     /// True once per number.
     pub(crate) fn first(&mut self, life: Life, term: u64, seq: u64) -> bool {
         self.life(life, term).first(seq)

@@ -174,6 +174,8 @@ pub(crate) struct Caller {
 pub enum Why {
     NotLeader = 0,
     TooMany = 1,
+    /// It is no command: the same bytes are refused by every leader.
+    NoCommand = 2,
 }
 
 /// Which queue of a peer connection a frame goes through.
@@ -214,6 +216,9 @@ impl std::fmt::Display for Malformed {
 }
 
 impl std::error::Error for Malformed {}
+
+/// Numbers of forwards beyond this are nonsense; below it no sum overflows.
+const MOST: u64 = 1 << 62;
 
 const RAFT: u8 = 1;
 const FORWARD: u8 = 2;
@@ -456,7 +461,11 @@ impl Reader {
         let count = self.count(12)?;
         let mut commands = Vec::with_capacity(count);
         for _ in 0..count {
-            commands.push(Forwarded { seq: self.u64()?, body: self.bytes()? });
+            let seq = self.u64()?;
+            if seq > MOST {
+                return Err(Malformed);
+            }
+            commands.push(Forwarded { seq, body: self.bytes()? });
         }
         Ok(Frame::Forward { term, boot, commands })
     }
@@ -469,6 +478,7 @@ impl Reader {
         let why = match self.0.get_u8() {
             0 => Why::NotLeader,
             1 => Why::TooMany,
+            2 => Why::NoCommand,
             _ => return Err(Malformed),
         };
         let count = self.count(8)?;

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use store::Applied;
 use store::auth::Asker;
-use store::command::{AlarmAction, Origin};
+use store::command::{AlarmAction, Checked, Malformed, Origin};
 
 /// Bodies of one frame of forwards, about: heartbeats wait behind at most one. Bytes.
 const FORWARD_BYTES: usize = 256 << 10;
@@ -22,7 +22,7 @@ const FORWARD_BYTES: usize = 256 << 10;
 #[derive(Debug)]
 pub(crate) struct Command {
     pub(crate) waiter: Option<Waiter>,
-    pub(crate) body: Bytes,
+    pub(crate) body: Checked,
     pub(crate) after: After,
 }
 
@@ -211,7 +211,7 @@ impl Gate {
         }
     }
 
-    fn refusal(&self, g: &Ground, body: &Bytes, cost: u64, willing: Willing, unapplied: u64) -> Option<Refusal> {
+    fn refusal(&self, g: &Ground, body: &Checked, cost: u64, willing: Willing, unapplied: u64) -> Option<Refusal> {
         if willing.stopping {
             return Some(Refusal::Stopped);
         }
@@ -250,7 +250,7 @@ impl Gate {
     }
 
     /// A command of this member itself: no asker.
-    pub(crate) fn propose_own(&mut self, body: Bytes) {
+    pub(crate) fn propose_own(&mut self, body: Checked) {
         self.enqueue(Command { waiter: None, body, after: After::Apply });
     }
 
@@ -304,7 +304,7 @@ impl Gate {
         while let Some(command) = self.pop_forward() {
             self.next_seq += 1;
             let seq = self.next_seq;
-            commands.push(Forwarded { seq, body: command.body.clone() });
+            commands.push(Forwarded { seq, body: Bytes::clone(&command.body) });
             self.flight.sent(seq, command.body.len(), g.now);
             self.sent(g, seq, command);
         }
@@ -353,7 +353,7 @@ impl Gate {
         let mut again = Vec::new();
         for seq in self.flight.missing(g.leader, g.term, token, missing) {
             match self.sent.get(&seq) {
-                Some(sent) => again.push(Forwarded { seq, body: sent.command.body.clone() }),
+                Some(sent) => again.push(Forwarded { seq, body: Bytes::clone(&sent.command.body) }),
                 // Nobody wants it any more.
                 None => self.flight.landed(seq, g.now, g.config.budgets.forwards),
             }
@@ -364,19 +364,35 @@ impl Gate {
         }
     }
 
-    /// Leader: commands of another member's clients.
-    pub(crate) fn on_forward(&mut self, g: &mut Ground, forward: Forward, willing: Willing, clock: u64) {
+    /// Leader: commands of another member's clients. Answers those that are none.
+    pub(crate) fn on_forward(
+        &mut self,
+        g: &mut Ground,
+        forward: Forward,
+        willing: Willing,
+        clock: u64,
+    ) -> Vec<Malformed> {
         let Forward { from, boot, term, commands } = forward;
         let (life, willing) = (Life { member: from, boot }, leads(g, term, willing));
-        let (mut too_many, mut not_now) = (Vec::new(), Vec::new());
+        let (mut too_many, mut not_now, mut none, mut malformed) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for Forwarded { seq, body } in commands {
-            if !willing {
+            if !willing || !self.seen.has_room(life, term) {
                 not_now.push(seq);
                 continue;
             }
             if !self.seen.first(life, term, seq) {
                 continue;
             }
+            // Whole, before it is proposed: what is in the log cannot be taken out again.
+            let body = match Checked::read(body) {
+                Ok(body) => body,
+                Err(bad) => {
+                    self.seen.refuse(life, seq);
+                    none.push(seq);
+                    malformed.push(bad);
+                    continue;
+                }
+            };
             match propose_sealed(g, &body, Origin { member: from, boot, seq }, clock) {
                 Ok(()) => {}
                 // Its asker is told that nothing was applied, so a copy of this frame must find the
@@ -392,11 +408,12 @@ impl Gate {
                 }
             }
         }
-        for (seqs, why) in [(too_many, Why::TooMany), (not_now, Why::NotLeader)] {
+        for (seqs, why) in [(too_many, Why::TooMany), (not_now, Why::NotLeader), (none, Why::NoCommand)] {
             if !seqs.is_empty() {
                 g.send(from, Frame::ForwardRefused { boot, seqs, why });
             }
         }
+        malformed
     }
 
     /// The leader said that it did not propose these. An earlier copy of the same forward cannot
@@ -411,13 +428,19 @@ impl Gate {
             // have been proposed. One that still leads, and was about to hand over, is asked again.
             return self.flight.unwilling(&seqs, g.now);
         }
-        self.flight.crowded(g.now);
+        let refusal = match why {
+            Why::NoCommand => Refusal::User(store::Error::NoCommand),
+            Why::TooMany | Why::NotLeader => Refusal::TooManyRequests,
+        };
+        if why == Why::TooMany {
+            self.flight.crowded(g.now);
+        }
         for seq in seqs {
             self.flight.landed(seq, g.now, g.config.budgets.forwards);
             let Some(command) = self.take(seq) else { continue };
             self.failed += 1;
             if let Some(waiter) = command.waiter {
-                g.refuse(waiter, Refusal::TooManyRequests);
+                g.refuse(waiter, refusal.clone());
             }
         }
     }
@@ -482,7 +505,7 @@ fn over_quota(g: &Ground, cost: u64) -> bool {
 }
 
 /// The last eighth of what may be uncommitted is kept for what must pass.
-fn uncommitted_is_full(g: &Ground, body: &Bytes) -> bool {
+fn uncommitted_is_full(g: &Ground, body: &[u8]) -> bool {
     let limit = g.config.budgets.uncommitted;
     let uncommitted = g.consensus.uncommitted_bytes();
     uncommitted > 0
@@ -490,7 +513,7 @@ fn uncommitted_is_full(g: &Ground, body: &Bytes) -> bool {
         && !store::command::is_reserved(body)
 }
 
-fn propose_sealed(g: &mut Ground, body: &Bytes, origin: Origin, clock: u64) -> Result<(), consensus::Refused> {
+fn propose_sealed(g: &mut Ground, body: &Checked, origin: Origin, clock: u64) -> Result<(), consensus::Refused> {
     if uncommitted_is_full(g, body) {
         return Err(consensus::Refused::TooMany);
     }
@@ -526,8 +549,17 @@ fn send_forward(g: &mut Ground, commands: Vec<Forwarded>) {
 mod tests {
     use super::*;
 
+    /// A put of so many bytes.
+    fn body(bytes: usize) -> Checked {
+        let mut request = vec![0x0a, (bytes - 4) as u8];
+        request.resize(bytes - 2, b'k');
+        let body = store::command::encode_put(&request).expect("a put");
+        assert_eq!(body.len(), bytes);
+        body
+    }
+
     fn command(waiter: u64, bytes: usize) -> Command {
-        Command { waiter: Some(waiter), body: Bytes::from(vec![0; bytes]), after: After::Apply }
+        Command { waiter: Some(waiter), body: body(bytes), after: After::Apply }
     }
 
     #[test]

@@ -9,7 +9,6 @@ use crate::ground::{Bar, Ground, Willing};
 use crate::io::*;
 use crate::jobs::Task;
 use consensus::Contradiction;
-use disk::contradicted;
 use disk::startover::Rebuilt;
 use room::Room;
 use std::collections::{BTreeMap, BTreeSet};
@@ -153,17 +152,16 @@ impl Health {
              directory, and compare the keys"
         );
         g.note(Level::Error, text);
-        g.start(Task::Remember, BackgroundJob::Remember(Remembered::Contradicted(found)));
+        g.start(Task::Remember, BackgroundJob::Remember(Remembered::Contradicted(found.to_string())));
     }
 
     /// As [`Health::contradicted`], found at start.
-    pub(crate) fn found_contradicted(&mut self, g: &mut Ground, found: contradicted::Found) {
+    pub(crate) fn found_contradicted(&mut self, g: &mut Ground, seen: &str) {
         self.contradicted = true;
         g.consensus.take_nothing();
         let text = format!(
-            "two histories, seen in an earlier life: {found}. CORRUPT: nothing of this member is answered, and nothing \
-             of it is replaced, until an operator has decided (the file {})",
-            contradicted::PATH
+            "two histories, as seen in an earlier life: {seen}. CORRUPT: nothing of this member is answered, and \
+             nothing of it is replaced, until an operator has decided (the file log/contradicted)"
         );
         g.note(Level::Error, text);
     }

@@ -18,6 +18,7 @@ pub(crate) enum Task {
     Remember,
     KeepDoubt,
     Prove,
+    LeaveFile,
     RestartLog,
     ReadLog {
         ticket: u64,
@@ -151,6 +152,7 @@ impl Jobs {
                     | Task::KeepReserve
                     | Task::KeepDoubt
                     | Task::Prove
+                    | Task::LeaveFile
                     | Task::RestartLog
                     | Task::ReadLog { .. }
             )
@@ -161,7 +163,7 @@ impl Jobs {
     /// A job failed. None: it is a read that the disk refused, and it will be tried again.
     pub(crate) fn fails(&mut self, job: JobId, fault: disk::Fault, now: u64) -> Option<disk::Fault> {
         let again = self.running.get(&job).is_some_and(|running| running.read.is_some() && running.tries < TRIES);
-        if !again || !is_refused(&fault) {
+        if !again || !fault.is_refused() {
             return Some(fault);
         }
         self.refused.push(Refused { job, fault, due: now + AGAIN });
@@ -182,10 +184,4 @@ impl Jobs {
     pub(crate) fn give_up(&mut self) -> Vec<(JobId, disk::Fault)> {
         self.refused.drain(..).map(|refused| (refused.job, refused.fault)).collect()
     }
-}
-
-/// The disk gave nothing, which says nothing about what it holds. A file that is not there is
-/// another matter.
-pub(crate) fn is_refused(fault: &disk::Fault) -> bool {
-    matches!(fault, disk::Fault::Io { error, .. } if error.kind() != std::io::ErrorKind::NotFound)
 }

@@ -15,9 +15,9 @@ use crate::config::TICK_MS;
 use crate::frame::{Caller, Frame};
 use crate::ground::{Ground, Willing};
 use crate::io::*;
-use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use store::LeaseChange;
+use store::command::Checked;
 
 /// Leases of one expiry entry.
 const EXPIRE_BATCH: usize = 1_000;
@@ -161,7 +161,7 @@ impl Lessor {
     }
 
     /// What was proposed long ago is proposed again.
-    pub(crate) fn tick(&mut self, g: &Ground, willing: Willing) -> Option<Bytes> {
+    pub(crate) fn tick(&mut self, g: &Ground, willing: Willing) -> Option<Checked> {
         let look = self.active() && !willing.holds_commands && g.now.is_multiple_of(LOOK_AFTER);
         look.then(|| self.expire_again(g)).flatten()
     }
@@ -208,7 +208,7 @@ impl Lessor {
     }
 
     /// A proposal may have been dropped; the fence makes a second one harmless.
-    fn expire_again(&mut self, g: &Ground) -> Option<Bytes> {
+    fn expire_again(&mut self, g: &Ground) -> Option<Checked> {
         let now = g.now;
         let mut batch = Vec::new();
         for (lease, expiring) in &mut self.expiring {
@@ -221,7 +221,7 @@ impl Lessor {
     }
 
     /// The end of what is due and not in `kept`, as far as there is room beside what is under way.
-    pub(crate) fn expire(&mut self, g: &Ground, kept: &BTreeSet<i64>) -> Vec<Bytes> {
+    pub(crate) fn expire(&mut self, g: &Ground, kept: &BTreeSet<i64>) -> Vec<Checked> {
         let mut commands = Vec::new();
         while self.expiring.len() + EXPIRE_BATCH <= EXPIRING_MOST {
             let due = self.due.range(..(self.led, i64::MIN)).map(|(_, lease)| *lease);

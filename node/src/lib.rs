@@ -4,47 +4,77 @@
 //! outputs out ([`io`]); time is `Input::Tick`, disk is `Output::Job`, chance is `Config::seed`.
 //! It refuses to know sockets, threads, wall clocks and the encodings of the client protocol.
 //!
+//! What carries a turn:
+//!
 //! | file | what it decides |
 //! |---|---|
 //! | `member` | the parts, `step`, `flush`: the order of one turn, and who is told what |
-//! | `member/requests`, `member/done`, `member/status` | which part a request and a finished job concern; figures |
+//! | `member/requests` | which part a request of a client concerns |
+//! | `member/done` | which part a finished or failed job concerns, and which failure is fatal |
+//! | `member/status` | the figures that a member tells of itself |
 //! | `ground` | what every part may use: config, time, leadership, consensus, store, jobs, outputs |
-//! | `jobs`, `writing` | jobs under way; records on their way to files |
+//! | `config` | what a member is told at its start |
+//! | `jobs` | jobs under way, and what each was begun for |
+//! | `writing` | records on their way to files |
 //! | `pace` | how much is asked of another member at a time, and when what failed is tried again |
 //!
-//! The parts. Each has private state and knows the ground and nothing of the other parts:
+//! The parts, in the order of a turn. Each has private state and knows the ground and nothing of
+//! the other parts:
 //!
 //! | part | what it decides |
 //! |---|---|
+//! | `permit` | who asks, and whether it may |
 //! | `gate` | a command becomes one proposal, exactly once |
 //! | `forwards` | within `gate`: what is under way to the leader, and what a leader has seen |
 //! | `reads` | ReadIndex rounds |
+//! | `saves` | what becomes one flush of the log, and how much of it memory keeps |
 //! | `apply` | committed entries change the store |
-//! | `walks`, `listings` | ranges, and lists of leases, in slices |
+//! | `foundings` | who is of another founding, and is not heard |
+//! | `tokens` | the simple tokens of clients, each with its user |
+//! | `walks` | ranges in slices |
+//! | `listings` | lists of all leases, in slices |
 //! | `backup` | the state at one moment, for a file of etcd's form |
+//! | `hashes` | HashKV, and what it remembers of compactions |
+//! | `lessor` | lease clock, renewals, expiry |
 //! | `watches` | the core's half of watching: live watches in the hub, and history for the others |
 //! | `history` | within `watches`: pieces of the past, each read once |
-//! | `lessor` | lease clock, renewals, expiry |
-//! | `checkpoints`, `transfer` | images of the state in files; snapshots between members |
-//! | `health`, `moves` | hung disk, full disk, clean stop, digests; MoveLeader |
-//! | `foundings` | who is of another founding, and is not heard |
-//! | `doubts` | who asks whom what it still has; what may be lost is remembered |
-//! | `saves` | what becomes one flush of the log, and how much of it memory keeps |
+//! | `checkpoints` | images of the state in files, and where the log is cut |
+//! | `reclaim` | which segments are rewritten, so that the space of dead records comes back |
 //! | `scrub` | the slow look at what lies still |
-//! | `mend`, `placing` | damaged records come again from another member, to where they belong |
-//! | `hashes` | HashKV, and what it remembers of compactions |
-//! | `tokens`, `permit` | who asks, and whether it may |
+//! | `mend` | damaged records come again from another member |
+//! | `placing` | within `mend`: where the records of a damaged stretch belong |
+//! | `watchdog` | whether clients get anything from this member |
+//! | `health` | hung disk, clean stop, digests: when a member must not lead or not answer |
+//! | `health/room` | room on the disk: jobs that wait for it, and the reserve |
+//! | `transfer` | snapshots between members |
+//! | `doubts` | who asks whom what it still has; what may be lost is remembered |
+//! | `moves` | MoveLeader |
+//!
+//! What is said to a member and what it says, and the disk jobs:
+//!
+//! | file | what it decides |
+//! |---|---|
+//! | `io` | all of it under one name |
+//! | `io/request` | what is said to a member: time, frames, requests, finished jobs |
+//! | `io/job` | the disk jobs. The type of a job is its lane |
+//! | `io/output` | what a member says: jobs, frames, answers, messages to watch streams |
+//! | `frame` | peer frames and their bytes |
+//! | `lanes` | what waits for one peer: what goes first, what is given up |
+//! | `queue` | the order of a lane's jobs |
+//! | `work` | a job carried out, on the driver's thread |
+//! | `scan` | a HashKV on its way through the files |
 //!
 //! Beside the member:
 //!
 //! | file | what it decides |
 //! |---|---|
+//! | `recover` | from the files to a member |
+//! | `recover/startover` | a member whose state is of no use begins with an empty one |
+//! | `offline` | from the files to a member's state alone, for tools |
 //! | `watch` | the stream's half of watching |
-//! | `recover`, `offline` | from the files to a member; to its state alone, for tools |
-//! | `lanes` | what waits for one peer: what goes first, what is given up |
-//! | `io` | what is said to a member, what it says, and the disk jobs |
-//! | `frame` | peer frames and their bytes |
-//! | `work`, `scan`, `queue` | jobs carried out, the hash over files, and the order of jobs |
+//! | `watch/message` | what a stream hears and tells, and how large that is |
+//! | `watch/outbox` | what a stream holds for its client, with its budget |
+//! | `watch/few` | a map that most often holds one thing |
 
 mod apply;
 mod backup;
@@ -67,6 +97,7 @@ mod listings;
 mod member;
 mod mend;
 mod moves;
+mod nonsense;
 pub mod offline;
 mod pace;
 mod permit;

@@ -32,11 +32,12 @@ use crate::ground::Ground;
 use crate::hashes::Hashes;
 use crate::health::Health;
 use crate::io::*;
-use crate::jobs::{Task, is_refused};
+use crate::jobs::Task;
 use crate::lessor::{AskAgain, Lessor};
 use crate::listings::Listings;
 use crate::mend::{Mends, Sent, Wanted};
 use crate::moves::Moves;
+use crate::nonsense::{Nonsense, plausible};
 use crate::reads::{Confirmed, Reads, Then};
 use crate::reclaim::{self, Reclaim};
 use crate::saves::Saves;
@@ -83,6 +84,7 @@ pub struct Node {
     scrubs: Scrubs,
     mends: Mends,
     tokens: Tokens,
+    nonsense: Nonsense,
     turn: Turn,
 }
 
@@ -100,7 +102,7 @@ pub(crate) struct Found {
     /// The state was found to differ from the other members' in an earlier life.
     pub(crate) corrupt: bool,
     /// A leader had another history, in an earlier life.
-    pub(crate) contradicted: Option<disk::contradicted::Found>,
+    pub(crate) contradicted: Option<String>,
     /// The founding that the files beside the log say it is of; 0: they do not.
     pub(crate) founding: u64,
     /// There is no state: that of the leader is awaited. The log is whole if it holds anything.
@@ -142,6 +144,7 @@ impl Node {
             scrubs: Scrubs::default(),
             mends: Mends::default(),
             tokens: Tokens::default(),
+            nonsense: Nonsense::default(),
             turn: Turn::default(),
             ground: Ground::new(config, consensus, store),
         };
@@ -155,8 +158,8 @@ impl Node {
             node.health.found_wrong(&mut node.ground);
             node.bar();
         }
-        if let Some(found) = found.contradicted {
-            node.health.found_contradicted(&mut node.ground, found);
+        if let Some(seen) = &found.contradicted {
+            node.health.found_contradicted(&mut node.ground, seen);
             node.bar();
         }
         if node.ground.store.conf().voters == [node.ground.config.member] {
@@ -355,7 +358,7 @@ impl Node {
         let g = &self.ground;
         if fault.is_damage() {
             self.mends.suspect(g, fault.file());
-        } else if is_refused(fault) {
+        } else if fault.is_refused() {
             self.mends.unreadable(g, fault.file());
         }
     }
@@ -382,13 +385,18 @@ impl Node {
         match frame {
             Frame::Raft(message) => {
                 let honest = message.from() == from && message.to() == g.config.member;
-                if honest && is_heard(g, from, &message) {
-                    g.consensus.step(message);
+                if !honest || !is_heard(g, from, &message) {
+                    return;
+                }
+                match g.consensus.plausible_message(&message) {
+                    Ok(()) => g.consensus.step(message),
+                    Err(what) => self.nonsense.implausible(g, from, what),
                 }
             }
             Frame::Forward { term, boot, commands } => {
                 let forward = Forward { from, boot, term, commands };
-                self.gate.on_forward(g, forward, self.health.willing(), self.lessor.clock(g));
+                let none = self.gate.on_forward(g, forward, self.health.willing(), self.lessor.clock(g));
+                self.nonsense.no_commands(g, from, &none);
             }
             Frame::ForwardRefused { boot, seqs, why } => self.gate.on_forward_refused(g, boot, seqs, why),
             Frame::ForwardQuestion { term, boot, token, seqs } => {
@@ -425,9 +433,10 @@ impl Node {
                 let sent = Sent { records, end, compacted };
                 self.mends.on_records(g, caller(boot, token), ok.then_some(sent));
             }
-            Frame::Standing { boot, question, standing } => {
-                self.doubts.on_standing(g, from, boot, question, standing);
-            }
+            Frame::Standing { boot, question, standing } => match plausible(g, &standing) {
+                Ok(()) => self.doubts.on_standing(g, from, boot, question, standing),
+                Err(what) => self.nonsense.implausible(g, from, what),
+            },
             Frame::StateWanted { boot, token, least } => self.give_state(caller(boot, token), least),
             Frame::StateOffer { boot, token, manifest } => {
                 self.transfer.on_state_offer(g, caller(boot, token), manifest, self.health.wants_state());
@@ -449,10 +458,11 @@ impl Node {
 
     /// Of the leader, and of nobody else: what it has is what the members agree on.
     fn give_state(&mut self, to: Caller, least: u64) {
-        if !self.ground.is_leader() || self.health.willing().corrupt {
+        let g = &mut self.ground;
+        // What is not in its log it can never give.
+        if !g.is_leader() || self.health.willing().corrupt || least > g.consensus.status().last {
             return;
         }
-        let g = &mut self.ground;
         if let Some(manifest) = self.checkpoints.offer(g, least) {
             g.send(to.member, Frame::StateOffer { boot: to.boot, token: to.token, manifest });
         }

@@ -10,9 +10,9 @@ use crate::frame::{Caller, Frame};
 use crate::ground::Ground;
 use crate::io::*;
 use crate::permit::Guard;
-use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use store::Query;
+use store::command::Checked;
 
 /// A follower sends its question again after this (etcd: 500 ms). Ticks.
 const ROUND_AGAIN: u64 = 500 / TICK_MS;
@@ -30,7 +30,7 @@ pub(crate) enum Then {
         keep: u64,
     },
     ReadTxn {
-        body: Bytes,
+        body: Checked,
     },
     Members,
     Auth {

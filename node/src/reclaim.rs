@@ -350,8 +350,8 @@ impl Reclaim {
     fn give_up(&mut self, g: &mut Ground, moves: &Moves) {
         g.store.leave_run();
         if g.swapping() {
-            // Another state's files are being put in place: what was begun is no part of them, and a
-            // start removes it.
+            // Another state's files are being put in place: what was begun is no part of them, and
+            // a start removes it.
             g.store.file_is_there(moves.run().output);
             self.stage = Stage::default();
             return;

@@ -5,14 +5,14 @@
 
 mod startover;
 
-use crate::apply::{change_members, conf_state};
+use crate::apply::{change_members, conf_state, membership};
 use crate::checkpoints::log_bytes;
 use crate::config::Config;
 use crate::foundings;
 use crate::io::{Level, Output};
 use crate::member::{Found, Node};
 use bytes::Bytes;
-use consensus::{ConfChange, Consensus, Doubt, Entry, EntryKind, HardState, Position, Restored};
+use consensus::{Consensus, Doubt, Entry, EntryKind, HardState, Position, Restored};
 use disk::{
     Fault, Files, Identity, Log, LogContent, LogOptions, OnDoubt, Patient, Reader, Reserve, Tail, checkpoint,
     contradicted, corrupt, history, records, staging, transfer,
@@ -27,7 +27,7 @@ use store::{Member, Store};
 pub fn genesis(files: &Arc<dyn Files>, id: Identity, config: &Config, mut members: Vec<Member>) -> Result<(), Fault> {
     members.sort_by_key(|member| member.id);
     let index = members.len() as u64;
-    let store = Store::genesis(store_config(config), members, store::Position { index, term: 1 });
+    let store = Store::genesis(config.store(), members, store::Position { index, term: 1 });
     let mut log = Log::create(Arc::clone(files), id, log_options(config), Position { index, term: 1 })?;
     log.save(HardState { term: 1, vote: 0, commit: index }, &[])?;
     checkpoint::genesis(&**files, id, index, &store.image_head())?;
@@ -37,10 +37,6 @@ pub fn genesis(files: &Arc<dyn Files>, id: Identity, config: &Config, mut member
 /// True if `files` hold a member (its genesis was completed).
 pub fn exists(files: &Arc<dyn Files>) -> Result<bool, Fault> {
     Ok(!checkpoint::manifests(&**files)?.is_empty() || transfer::unfinished(&**files)?)
-}
-
-pub(crate) fn store_config(config: &Config) -> store::Config {
-    store::Config { segment_bytes: config.segment_bytes }
 }
 
 fn log_options(config: &Config) -> LogOptions {
@@ -106,7 +102,7 @@ impl Node {
         // none.
         let installed = transfer::finish(&**files, id)?.filter(|state| state.index > 0);
         // The checkpoint is read first: a refusal because of it must leave the log as it is.
-        let loaded = checkpoint::load_newest(&**files, id, store_config(&config), 0)?
+        let loaded = checkpoint::load_newest(&**files, id, config.store(), 0)?
             .ok_or_else(|| Fault::damaged("state", 0, "there is no checkpoint"))?;
         let empty = loaded.store.applied().index == 0;
         let state = reached_state(installed.is_some() || empty, &loaded.store);
@@ -257,12 +253,12 @@ fn reader(store: &Store) -> Reader {
 }
 
 fn understands(kind: EntryKind, data: &[u8]) -> Result<(), Malformed> {
-    if kind != EntryKind::Config {
-        return store::command::decode(data).map(|_| ());
-    }
-    let change =
-        ConfChange::decode(&Bytes::copy_from_slice(data)).map_err(|_| Malformed::new("no membership change"))?;
-    store::MemberChange::decode(&change.context).map(|_| ())
+    let read = match kind {
+        EntryKind::Config => membership(&Bytes::copy_from_slice(data)).map(|_| ()),
+        EntryKind::Normal => store::command::decode(data).map(|_| ()),
+    };
+    // What no version writes is refused when it is applied.
+    read.or_else(|malformed| if malformed.later { Err(malformed) } else { Ok(()) })
 }
 
 fn tell_tail(tail: &Tail, out: &mut Vec<Output>) {
@@ -360,12 +356,15 @@ fn apply_again(
         Fault::NotUnderstood { file, offset: 0, entry, what }
     };
     if entry.kind == EntryKind::Config {
-        let change = ConfChange::decode(&entry.data).map_err(|_| unreadable("no membership change".to_string()))?;
+        let Some((change, member)) = membership(&entry.data).map_err(|later| unreadable(later.what))? else {
+            store.pass_over(at);
+            return Ok(());
+        };
         let before = conf_state(store);
-        let refused =
-            store::MemberChange::decode(&change.context).is_ok_and(|member| store.check_conf(&member).is_err());
+        let refused = store.check_conf(&member).is_err();
         let after = if refused { before } else { before.after(&change).unwrap_or(before) };
-        return change_members(store, at, &change, &after).map_err(|malformed| unreadable(malformed.0));
+        change_members(store, at, &member, &after);
+        return Ok(());
     }
     let mut fetched: Option<Bytes> = None;
     loop {

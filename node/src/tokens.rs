@@ -223,9 +223,14 @@ mod tests {
         g.store.apply(store::Position { index: 11, term: 1 }, &bytes::Bytes::new(), None).expect("an entry");
         assert_eq!(tokens.due(&g).iter().map(|one| one.waiter).collect::<Vec<_>>(), [1]);
         assert!(tokens.cancel(&mut g, 2, false) && !tokens.cancel(&mut g, 2, false));
-        let body = bytes::Bytes::from(vec![0; WAITING_BYTES]);
-        assert!(tokens.wait(3, who(), Request::Propose { body: body.clone(), cost: 0 }, 12));
-        assert!(!tokens.wait(4, who(), Request::Propose { body: body.slice(..1), cost: 0 }, 12));
+        let mut put = Vec::new();
+        let value = vec![0; WAITING_BYTES - 16];
+        store::command::PutRequest { key: b"k", value: &value, ..Default::default() }.encode(&mut put);
+        let body = store::command::encode_put(&put).expect("a put");
+        assert!(body.len() <= WAITING_BYTES, "{}", body.len());
+        assert!(tokens.wait(3, who(), Request::Propose { body, cost: 0 }, 12));
+        let body = store::command::encode_lease_grant(1 << 60, 1 << 60, 0);
+        assert!(!tokens.wait(4, who(), Request::Propose { body, cost: 0 }, 12));
         tokens.cancel(&mut g, 3, false);
         for waiter in 0..WAITING as u64 {
             assert!(tokens.wait(waiter, who(), Request::Leases, 12));

@@ -45,6 +45,8 @@ pub(crate) struct Transfer {
     asked_state: (u64, u64),
     /// The log begins behind this entry, or earlier.
     least: u64,
+    /// It was told that there is no room for a snapshot.
+    told_full: bool,
 }
 
 /// A checkpoint at `index`, offered by a member.
@@ -368,13 +370,20 @@ impl Transfer {
         let store = store.expect("loaded");
         assert_eq!(store.applied().index, snapshot.index, "the files are those of the manifest");
         self.rests.clear();
-        self.staged = None;
+        (self.staged, self.told_full) = (None, false);
         Installed { from, snapshot, store }
     }
 
     /// A job of an install failed. Behind the point of no return, or when the disk fails, this
     /// member must stop.
     pub(crate) fn failed(&mut self, g: &mut Ground, run: u64, fault: &disk::Fault) {
+        let runs = self.receiving.as_ref().filter(|receiving| receiving.run == run);
+        if fault.is_full() && runs.is_none_or(|receiving| !receiving.swaps()) {
+            if runs.is_some() {
+                self.give_up_for_room(g, fault);
+            }
+            return;
+        }
         match fault {
             disk::Fault::Io { .. } | disk::Fault::Stopped { .. } => g.fatal(fault.to_string()),
             _ if self.receiving.as_ref().is_some_and(|receiving| receiving.run == run) => {
@@ -382,6 +391,22 @@ impl Transfer {
             }
             _ => {}
         }
+    }
+
+    /// What has come is removed: it would take the room that is missing. The sender offers again
+    /// after a rest.
+    fn give_up_for_room(&mut self, g: &mut Ground, fault: &disk::Fault) {
+        let receiving = self.receiving.take().expect("an install is under way");
+        if receiving.wanted && !receiving.beside_log {
+            g.consensus.abandon_install();
+        }
+        if !std::mem::replace(&mut self.told_full, true) {
+            let text = format!("there is no room for a snapshot: {fault}; it comes again when there is");
+            g.note(Level::Error, text);
+        }
+        self.staged = None;
+        g.start(Task::DropStaged, BackgroundJob::InstallDrop { applied: u64::MAX });
+        self.rest_quietly(g, receiving.from, receiving.snapshot.index);
     }
 
     /// What has come stays in the staging place.
@@ -399,11 +424,15 @@ impl Transfer {
     /// The checkpoint is not taken again for a while. Its sender hears of it when it may offer
     /// again.
     fn rest(&mut self, g: &mut Ground, from: u64, index: u64, why: &str) {
-        self.rests.retain(|offered, _| offered.from != from || offered.index == index);
-        let rest = self.rests.entry(Offered { from, index }).or_insert(Rest { wait: 0, until: 0, said: false });
-        if rest.wait == 0 {
+        if !self.rests.contains_key(&Offered { from, index }) {
             g.note(Level::Warn, format!("gave up the snapshot at {index} from {from:x}: {why}"));
         }
+        self.rest_quietly(g, from, index);
+    }
+
+    fn rest_quietly(&mut self, g: &Ground, from: u64, index: u64) {
+        self.rests.retain(|offered, _| offered.from != from || offered.index == index);
+        let rest = self.rests.entry(Offered { from, index }).or_insert(Rest { wait: 0, until: 0, said: false });
         let wait = longer_rest(rest.wait);
         *rest = Rest { wait, until: g.now + wait, said: false };
     }

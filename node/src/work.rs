@@ -1,7 +1,6 @@
 //! Carries a job out: blocking calls against `Files`, on whatever thread the driver chose.
 
 use crate::io::{BackgroundJob, Job, JobResult, LogJob, ReadJob, ReclaimJob, ReclaimResult, Remembered};
-use crate::jobs::is_refused;
 use disk::transfer::Taken;
 use disk::{
     Fault, Files, Identity, Log, Reserve, checkpoint, contradicted, corrupt, history, mend, reclaim, records, staging,
@@ -77,6 +76,10 @@ fn log_or_fault(log: &mut Log, job: &LogJob) -> Result<JobResult, Fault> {
             log.keep_doubt(*doubt, *hard)?;
             JobResult::DoubtKept
         }
+        LogJob::LeaveFile { path } => {
+            log.leave_file(path)?;
+            JobResult::FileLeft
+        }
         LogJob::Prove { commit } => {
             log.prove(*commit)?;
             JobResult::Proven
@@ -120,9 +123,17 @@ pub fn run_background(files: &dyn Files, whose: Whose, mut job: BackgroundJob) -
 }
 
 /// A slice of a hash ends its scan when it fails. An install that is being put in place is resumed
-/// by a restart instead. What rewrites segments gives its room back and comes again later.
+/// by a restart instead. What rewrites segments gives its room back and comes again later. So does
+/// what receives a snapshot: waiting, it would keep the room that is missing.
 fn can_repeat(job: &BackgroundJob) -> bool {
-    !matches!(job, BackgroundJob::HashKv { .. } | BackgroundJob::Reclaim(_) | BackgroundJob::InstallFinish { .. })
+    !matches!(
+        job,
+        BackgroundJob::HashKv { .. }
+            | BackgroundJob::Reclaim(_)
+            | BackgroundJob::InstallBegin { .. }
+            | BackgroundJob::InstallChunk { .. }
+            | BackgroundJob::InstallFinish { .. }
+    )
 }
 
 fn background_or_fault(files: &dyn Files, whose: Whose, job: &mut BackgroundJob) -> Result<JobResult, Fault> {
@@ -131,8 +142,7 @@ fn background_or_fault(files: &dyn Files, whose: Whose, job: &mut BackgroundJob)
         BackgroundJob::WriteRecords { segment, offset, parts, seals } => {
             let upto = records::write(files, id, *segment, *offset, parts)?;
             let sealed = if *seals { records::seal(files, *segment, upto) } else { Ok(()) };
-            // A segment can do without a seek table. What is damaged comes again from another
-            // member.
+            // A segment can do without a seek table. Another member gives what is damaged.
             let damage = match sealed {
                 Err(fault) if fault.is_damage() => Some(fault),
                 other => other.map(|()| None)?,
@@ -144,7 +154,7 @@ fn background_or_fault(files: &dyn Files, whose: Whose, job: &mut BackgroundJob)
             let scan = std::mem::take(scan);
             match sliced {
                 Ok(done) => JobResult::HashKv { scan, done },
-                Err(fault) if is_refused(&fault) => JobResult::HashKvUnread { scan, fault },
+                Err(fault) if fault.is_refused() => JobResult::HashKvUnread { scan, fault },
                 Err(fault) => return Err(fault),
             }
         }
@@ -207,26 +217,33 @@ fn background_or_fault(files: &dyn Files, whose: Whose, job: &mut BackgroundJob)
             JobResult::InstallDropped
         }
         BackgroundJob::InstallChunk { file, offset, bytes, kept } => {
-            match transfer::write_chunk(files, file, *offset, bytes)? {
-                Taken::Piece | Taken::Whole => JobResult::ChunkWritten,
-                Taken::Spoiled(fault) if *kept => JobResult::KeptSpoiled { fault },
-                Taken::Spoiled(fault) => return Err(fault),
-            }
+            let taken = transfer::write_chunk(files, file, *offset, bytes)?;
+            chunk_written(taken, *kept)?
         }
         BackgroundJob::MarkCorrupt => {
             corrupt::mark(files, id)?;
             JobResult::CorruptMarked
         }
-        BackgroundJob::Remember(Remembered::Contradicted(found)) => {
-            contradicted::mark(files, id, *found)?;
-            JobResult::Remembered
-        }
-        BackgroundJob::Remember(Remembered::Founding(founding)) => {
-            history::mark(files, id, *founding)?;
-            JobResult::Remembered
-        }
+        BackgroundJob::Remember(what) => remember(files, id, what)?,
         BackgroundJob::InstallFinish { differed } => install(files, whose, *differed)?,
     })
+}
+
+/// What spoiled a piece that was kept from before is no fault of the sender.
+fn chunk_written(taken: Taken, kept: bool) -> Result<JobResult, Fault> {
+    match taken {
+        Taken::Piece | Taken::Whole => Ok(JobResult::ChunkWritten),
+        Taken::Spoiled(fault) if kept => Ok(JobResult::KeptSpoiled { fault }),
+        Taken::Spoiled(fault) => Err(fault),
+    }
+}
+
+fn remember(files: &dyn Files, id: Identity, what: &Remembered) -> Result<JobResult, Fault> {
+    match what {
+        Remembered::Contradicted(seen) => contradicted::mark(files, id, seen)?,
+        Remembered::Founding(founding) => history::mark(files, id, *founding)?,
+    }
+    Ok(JobResult::Remembered)
 }
 
 fn install(files: &dyn Files, whose: Whose, differed: Option<u64>) -> Result<JobResult, Fault> {

@@ -19,7 +19,7 @@ const LATER: &[u8] = &[0x9a, 0xe8, 0x09, 0x00];
 fn put(key: &str) -> Bytes {
     let mut request = Vec::new();
     PutRequest { key: key.as_bytes(), value: b"v", ..PutRequest::default() }.encode(&mut request);
-    store::command::encode_put(&request).expect("well-formed")
+    Bytes::clone(&store::command::encode_put(&request).expect("well-formed"))
 }
 
 /// A member of `members`, founded, whose log goes on with `a`, `b`, the entry, and `c`. All but the
@@ -85,4 +85,27 @@ fn an_entry_that_is_not_committed_does_not_matter() {
     let recovered: Result<_, Fault> = Node::recover(config, &files.shared(), &mut Vec::new());
     let (node, log) = recovered.expect("starts");
     assert_eq!((node.status().revision, log.last().index), (3, 7));
+}
+
+/// Bytes that no version writes: a member once let them into the log unread. All pass over them
+/// alike.
+#[test]
+fn what_no_version_writes_is_passed_over_by_all() {
+    // A put whose key is longer than the message, a field that nobody has, two commands; a change
+    // of nobody, one cut short.
+    let normal = [&b"\x22\x03\x0a\x05k"[..], b"\x0a\x01k", b"\x22\x03\x0a\x01k\x22\x03\x0a\x01k"];
+    let config = [&b"\x10\x01"[..], b"\x22\x05k"];
+    let normal = normal.into_iter().map(|data| (EntryKind::Normal, data));
+    for (kind, data) in normal.chain(config.into_iter().map(|data| (EntryKind::Config, data))) {
+        let members = members(3);
+        let digests = [1, 2, 3].map(|id| {
+            let (files, config) = member(id, &members, kind, data, 0);
+            let recovered = Node::recover(config, &files.shared(), &mut Vec::new());
+            let (node, log) = recovered.unwrap_or_else(|fault| panic!("{kind:?} {data:?}: {fault}"));
+            let status = node.status();
+            assert_eq!((status.revision, status.applied, log.last().index), (4, 7, 7), "{kind:?} {data:?}");
+            status.digest
+        });
+        assert_eq!(digests, [digests[0]; 3], "all hold the same state");
+    }
 }

@@ -1,7 +1,7 @@
 //! Who this member is: ids from the initial cluster as etcd computes them, or from the data
 //! directory's `identity` file (`disk::identity`) when there is one; and the founding of a cluster.
 
-use crate::files::RealFiles;
+use crate::files::{self, RealFiles};
 use crate::log::{self, hex, json};
 use crate::options::Options;
 use crate::peers::{Asking, Greeter, Outcome, PeerPort};
@@ -17,9 +17,6 @@ use std::path::Path;
 use std::sync::Arc;
 use store::Member;
 use tokio::runtime::Runtime;
-
-/// Level of all formats this program writes. A higher one is refused.
-pub(crate) const FORMAT_LEVEL: u32 = disk::LEVEL;
 
 /// A start that did not succeed; the directory is as it was.
 #[derive(Debug)]
@@ -43,6 +40,8 @@ pub(crate) struct Start<'a> {
     /// Drawn anew at each start.
     pub(crate) boot: u64,
     pub(crate) seed: u64,
+    /// Files of the state that stay open between reads.
+    pub(crate) kept_files: usize,
     /// Bound, and not yet served.
     pub(crate) peers: &'a [PeerPort],
     /// How https peers are dialled.
@@ -80,8 +79,9 @@ pub(crate) fn begin(start: &Start) -> Result<Begun, Failed> {
         // A wrong initial cluster shall not even leave an empty directory.
         founding(options).map_err(failed(NOT_OURS))?;
     }
-    let opened = RealFiles::open(&options.data_dir);
+    let opened = RealFiles::open(&options.data_dir, start.kept_files);
     let real = opened.map(Arc::new).map_err(|error| start.failed("cannot open the data directory", error))?;
+    files::tell_modes(&options.data_dir);
     let files: Arc<dyn Files> = real.clone();
     let found = match identity::find(&*files) {
         Ok(found) => found,
@@ -384,6 +384,7 @@ mod tests {
             let _greeter = Greeter::start(identity, stage, &[plain(self.theirs)]).expect("greets");
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
             begin(&Start {
+                kept_files: 256,
                 options: &options,
                 boot: 1,
                 seed: 1,
@@ -409,8 +410,16 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let begins = |options: &Options| {
             let peers = [plain(bound().0)];
-            begin(&Start { options, boot: 1, seed: 1, peers: &peers, dialler: None, runtime: &runtime })
-                .map(|begun| begun.identity)
+            begin(&Start {
+                options,
+                boot: 1,
+                seed: 1,
+                kept_files: 256,
+                peers: &peers,
+                dialler: None,
+                runtime: &runtime,
+            })
+            .map(|begun| begun.identity)
         };
         let asked = Greeter::start(three.identity(1), Stage::Founding, &[plain(three.theirs)]).expect("greets");
         assert_eq!(begins(&options).expect("founds"), identity);
@@ -481,7 +490,7 @@ mod tests {
         for (stage, founds) in [(Stage::Founding, true), (knows, false)] {
             let dir = tempfile::tempdir().expect("a temporary directory");
             let (three, path) = (Three::new(), dir.path().join("a"));
-            identity::write(&RealFiles::open(&path).expect("opens"), three.identity(0), false).expect("writes");
+            identity::write(&RealFiles::open(&path, 256).expect("opens"), three.identity(0), false).expect("writes");
             let read = || std::fs::read(path.join(identity::FILE)).expect("is there");
             let before = read();
             assert_eq!(three.begins(&path, stage).is_ok(), founds);

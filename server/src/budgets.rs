@@ -36,6 +36,8 @@ pub(crate) struct Limits {
     pub(crate) queue: u64,
     pub(crate) peer_frames: u64,
     pub(crate) inbound: u64,
+    /// Calls that are open, whatever they hold beside.
+    pub(crate) calls: u64,
     pub(crate) json_requests: u64,
     pub(crate) json_answers: u64,
     pub(crate) unsent: u64,
@@ -76,6 +78,7 @@ impl Limits {
             queue: part(32, two),
             peer_frames: part(32, two),
             inbound: part(64, two),
+            calls: part(768, 24 * MIB),
             json_requests: part(32, 2 * two),
             json_answers: part(64, 4 * two),
             unsent: part(64, 4 * MIB),
@@ -268,6 +271,7 @@ pub(crate) struct Budgets {
     pub(crate) peer_frames: Budget,
     /// gRPC requests that are not whole yet.
     pub(crate) inbound: Budget,
+    pub(crate) calls: Budget,
     pub(crate) json_requests: Budget,
     pub(crate) json_answers: Budget,
     /// Answers read and not yet sent.
@@ -307,6 +311,7 @@ impl Budgets {
             queue: Budget::new("queue", limits.queue),
             peer_frames: Budget::new("peer_frames", limits.peer_frames),
             inbound: Budget::new("inbound", limits.inbound),
+            calls: Budget::new("calls", limits.calls),
             json_requests: Budget::new("json_requests", limits.json_requests),
             json_answers: Budget::new("json_answers", limits.json_answers),
             unsent: Budget::new("unsent", limits.unsent),
@@ -386,11 +391,12 @@ impl Budgets {
         *self.peer_lost.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn all(&self) -> [&Budget; 11] {
+    pub(crate) fn all(&self) -> [&Budget; 12] {
         [
             &self.queue,
             &self.peer_frames,
             &self.inbound,
+            &self.calls,
             &self.json_requests,
             &self.json_answers,
             &self.unsent,

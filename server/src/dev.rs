@@ -8,6 +8,7 @@ use disk::urls::Url;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -53,7 +54,11 @@ pub fn run(dev: &Dev) -> Result<(), String> {
     if dev.members == 0 || dev.members > MOST_MEMBERS {
         return Err(format!("--members must be 1 to {MOST_MEMBERS}"));
     }
-    fs::create_dir_all(&dev.data_dir).map_err(|error| format!("{}: {error}", dev.data_dir.display()))?;
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&dev.data_dir)
+        .map_err(|error| format!("{}: {error}", dev.data_dir.display()))?;
     let ports = ports(dev)?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [libc::SIGINT, libc::SIGTERM] {
@@ -193,7 +198,12 @@ fn own_group(command: &mut Command) {
 
 fn log_file(dir: &Path, name: &str) -> Result<fs::File, String> {
     let path = dir.join(format!("{name}.log"));
-    fs::File::options().create(true).append(true).open(&path).map_err(|error| format!("{}: {error}", path.display()))
+    fs::File::options()
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .open(&path)
+        .map_err(|error| format!("{}: {error}", path.display()))
 }
 
 fn keep_log(lines: impl Read, mut log: fs::File, member: usize, ready: &mpsc::Sender<usize>) {

@@ -3,18 +3,18 @@
 //! New directories are 0700, new files 0600. The lock is on the directory itself, so that a
 //! refused start leaves it as it was.
 
+use crate::descriptors::{Patience, is_lacking};
+use crate::log::{self, json};
 use disk::handles::{Handles, Looked};
 use disk::{File, Files, How};
 use rustix::fs::{FallocateFlags, FlockOperation};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::fs;
 use std::io::{self, IoSlice, IoSliceMut};
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Open read handles that are kept: state segments are read again and again.
-const KEPT: usize = 256;
 /// Buffers of one vectored write; the kernel's bound is 1,024.
 const VECTORS: usize = 512;
 
@@ -23,6 +23,8 @@ pub(crate) struct RealFiles {
     /// Holds the lock as long as it lives.
     _lock: fs::File,
     kept: Mutex<Handles<Arc<RealFile>>>,
+    /// Of threads that may wait.
+    pub(crate) patience: Patience,
 }
 
 /// Creates `root` and what is missing above it. A new directory whose name a power loss takes back
@@ -58,9 +60,31 @@ fn parent_of(dir: &Path) -> &Path {
     }
 }
 
+/// Tells if others may change or read a data directory, or if it is a link. etcd's modes are those
+/// of new directories here.
+pub(crate) fn tell_modes(root: &Path) {
+    let Ok(found) = fs::symlink_metadata(root) else { return };
+    if found.is_symlink() {
+        let target = fs::canonicalize(root).unwrap_or_default();
+        let fields = [("data-dir", json!(root)), ("target", json!(target))];
+        log::warn("the data directory is a link: whoever may change it decides what this member reads", &fields);
+    }
+    let Ok(found) = fs::metadata(root) else { return };
+    let mode = found.permissions().mode() & 0o777;
+    let text = match mode {
+        0o700 => return,
+        mode if mode & 0o022 != 0 => "others may write in the data directory",
+        mode if mode & 0o077 != 0 => "others may look into the data directory",
+        _ => return,
+    };
+    let mode = format!("{mode:04o}");
+    log::warn(text, &[("data-dir", json!(root)), ("mode", json!(mode)), ("recommended", json!("0700"))]);
+}
+
 impl RealFiles {
-    /// Creates the directory if it is absent, and locks it. The error names the directory.
-    pub(crate) fn open(root: &Path) -> io::Result<RealFiles> {
+    /// Creates the directory if it is absent, and locks it. The error names the directory. `kept`:
+    /// read handles that stay open.
+    pub(crate) fn open(root: &Path, kept: usize) -> io::Result<RealFiles> {
         if !root.exists() {
             create_durably(root)?;
         } else if fs::read_dir(root).is_ok_and(|mut entries| entries.next().is_none()) {
@@ -78,7 +102,8 @@ impl RealFiles {
             }
             Err(error) => return Err(error.into()),
         }
-        Ok(RealFiles { root: root.to_path_buf(), _lock: lock, kept: Mutex::new(Handles::new(KEPT)) })
+        let (kept, patience) = (Mutex::new(Handles::new(kept)), Patience::default());
+        Ok(RealFiles { root: root.to_path_buf(), _lock: lock, kept, patience })
     }
 
     fn path(&self, path: &str) -> io::Result<PathBuf> {
@@ -116,16 +141,16 @@ impl RealFiles {
 impl Files for RealFiles {
     fn open(&self, path: &str, how: How) -> io::Result<Arc<dyn File>> {
         if how == How::Read {
-            return Ok(self.open_read(path)?);
+            return Ok(self.patience.open(|| self.open_read(path))?);
         }
         let full = self.path(path)?;
         let mut options = fs::OpenOptions::new();
         options.read(true).write(true).mode(0o600);
         let file = if how == How::Create {
             options.create(true).truncate(true);
-            self.change(&[path], || options.open(full))?
+            self.patience.open(|| self.change(&[path], || options.open(&full)))?
         } else {
-            options.open(full)?
+            self.patience.open(|| options.open(&full))?
         };
         Ok(Arc::new(RealFile { file }))
     }
@@ -142,7 +167,8 @@ impl Files for RealFiles {
 
     fn list(&self, dir: &str) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
-        for entry in fs::read_dir(self.path(dir)?)? {
+        let path = self.path(dir)?;
+        for entry in self.patience.open(|| fs::read_dir(&path))? {
             let name = entry?.file_name();
             names.push(name.into_string().map_err(|name| {
                 io::Error::new(io::ErrorKind::InvalidData, format!("{}: not a name of ours", name.display()))
@@ -160,7 +186,8 @@ impl Files for RealFiles {
     }
 
     fn sync_dir(&self, dir: &str) -> io::Result<()> {
-        fs::File::open(self.path(dir)?)?.sync_all()
+        let path = self.path(dir)?;
+        self.patience.open(|| fs::File::open(&path))?.sync_all()
     }
 }
 
@@ -234,7 +261,12 @@ fn not_here<T>() -> io::Result<T> {
 impl Files for PageCache {
     fn open(&self, path: &str, how: How) -> io::Result<Arc<dyn File>> {
         match how {
-            How::Read => Ok(Arc::new(CachedFile(self.0.open_read(path)?))),
+            How::Read => match self.0.open_read(path) {
+                Ok(file) => Ok(Arc::new(CachedFile(file))),
+                // A thread that may wait opens it.
+                Err(error) if is_lacking(&error) => Err(io::ErrorKind::WouldBlock.into()),
+                Err(error) => Err(error),
+            },
             _ => not_here(),
         }
     }
@@ -304,7 +336,6 @@ impl File for CachedFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
 
     fn scratch() -> tempfile::TempDir {
         tempfile::tempdir().expect("a temporary directory")
@@ -314,7 +345,7 @@ mod tests {
     fn what_is_written_is_read_and_private() {
         let dir = scratch();
         let root = dir.path().join("data");
-        let files = RealFiles::open(&root).expect("opens");
+        let files = RealFiles::open(&root, 256).expect("opens");
         files.make_dir("log").expect("made");
         files.make_dir("log").expect("made twice");
         let file = files.open("log/a", How::Create).expect("created");
@@ -337,7 +368,7 @@ mod tests {
     #[test]
     fn a_kept_handle_never_shows_another_file() {
         let dir = scratch();
-        let files = RealFiles::open(dir.path()).expect("opens");
+        let files = RealFiles::open(dir.path(), 256).expect("opens");
         let write = |name: &str, text: &[u8]| {
             files.open(name, How::Create).and_then(|f| f.write_at(0, &[text])).expect("written")
         };
@@ -359,7 +390,7 @@ mod tests {
     #[test]
     fn a_reader_in_between_does_not_keep_the_old_file() {
         let dir = scratch();
-        let files = RealFiles::open(dir.path()).expect("opens");
+        let files = RealFiles::open(dir.path(), 256).expect("opens");
         let number = |file: &dyn File| {
             let mut bytes = [0; 4];
             file.read_at(0, &mut bytes).map(|_| u32::from_le_bytes(bytes)).expect("read")
@@ -389,7 +420,7 @@ mod tests {
     fn a_new_directory_is_made_with_all_its_parents() {
         let dir = scratch();
         let root = dir.path().join("x/y/z");
-        RealFiles::open(&root).expect("opens");
+        RealFiles::open(&root, 256).expect("opens");
         let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
         assert_eq!((mode(&root), mode(&dir.path().join("x"))), (0o700, 0o700));
         assert_eq!([parent_of(Path::new("data")), parent_of(Path::new("/"))], [Path::new("."), Path::new("/")]);
@@ -400,7 +431,7 @@ mod tests {
     #[test]
     fn the_page_cache_reads_or_says_that_it_would_wait() {
         let dir = scratch();
-        let files = Arc::new(RealFiles::open(dir.path()).expect("opens"));
+        let files = Arc::new(RealFiles::open(dir.path(), 256).expect("opens"));
         files.open("a", How::Create).and_then(|f| f.write_at(0, &[b"abc"])).expect("written");
         let file = PageCache(files).open("a", How::Read).expect("opens");
         let mut bytes = [0; 3];
@@ -413,18 +444,18 @@ mod tests {
     #[test]
     fn a_locked_directory_is_refused_and_left_as_it_was() {
         let dir = scratch();
-        let first = RealFiles::open(dir.path()).expect("opens");
-        let error = RealFiles::open(dir.path()).err().expect("is refused");
+        let first = RealFiles::open(dir.path(), 256).expect("opens");
+        let error = RealFiles::open(dir.path(), 256).err().expect("is refused");
         assert_eq!(error.to_string(), "another process is using this data directory");
         assert!(first.list("").expect("lists").is_empty());
         drop(first);
-        assert!(RealFiles::open(dir.path()).is_ok());
+        assert!(RealFiles::open(dir.path(), 256).is_ok());
     }
 
     #[test]
     fn no_path_leaves_the_directory() {
         let dir = scratch();
-        let files = RealFiles::open(dir.path()).expect("opens");
+        let files = RealFiles::open(dir.path(), 256).expect("opens");
         for path in ["../x", "/etc/passwd", "a/../../x"] {
             assert_eq!(files.open(path, How::Create).err().expect(path).kind(), io::ErrorKind::InvalidInput);
         }

@@ -313,11 +313,16 @@ fn is_urgent(request: &Request) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bytes::Bytes;
     use std::time::Duration;
 
     fn propose(len: usize) -> Request {
-        Request::Propose { body: Bytes::from(vec![0; len]), cost: 0 }
+        // A put's body takes six bytes more than a key of one byte and its value.
+        let mut put = vec![0x0a, 1, b'k'];
+        if len > 64 {
+            store::protobuf::write_message(&mut put, 2, &vec![0; len - 14]);
+        }
+        let body = store::command::encode_put(&put).expect("a put");
+        Request::Propose { body, cost: 0 }
     }
 
     fn intake() -> Intake {

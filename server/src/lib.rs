@@ -33,6 +33,7 @@ mod bootstrap;
 mod budgets;
 mod compactor;
 mod core;
+mod descriptors;
 pub mod dev;
 mod driver;
 mod files;

@@ -8,6 +8,7 @@ pub(crate) use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::panic::Location;
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
@@ -81,6 +82,8 @@ pub(crate) fn start(least: Level, format: Format, outputs: &[String]) -> Result<
                 File::options()
                     .create(true)
                     .append(true)
+                    // For those who may read what is in the log: keys and addresses.
+                    .mode(0o600)
                     .open(path)
                     .map_err(|error| format!("open {path}: {error}"))?,
             ),

@@ -54,7 +54,6 @@ pub(crate) struct Metrics {
     pub(crate) proposals_pending: IntGauge,
     pub(crate) proposals_failed: IntCounter,
     pub(crate) quota_bytes: IntGauge,
-    #[expect(dead_code, reason = "etcd has it, and nothing moves it yet")]
     pub(crate) slow_apply: IntCounter,
     #[expect(dead_code, reason = "etcd has it, and nothing moves it yet")]
     pub(crate) slow_read_indexes: IntCounter,
@@ -171,19 +170,24 @@ impl Maker<'_> {
     }
 }
 
-/// How many callers were turned away, on encrypted ports for clients and for peers.
+/// How many callers were turned away, on encrypted ports for clients and for peers, and on crowded
+/// ports for peers.
 pub(crate) struct TurnedAway {
     /// Clients.
     pub(crate) clients: IntCounter,
     /// Members, or whoever called on their ports.
     pub(crate) peers: IntCounter,
+    /// Those who are no members, on their ports: others wanted their place.
+    pub(crate) strangers: IntCounter,
 }
 
 impl TurnedAway {
     fn new(m: &Maker) -> TurnedAway {
         let clients = "Connections to https client ports turned away.";
         let peers = "Connections to https peer ports turned away.";
+        let strangers = "Connections on the peer port that were closed because others wanted their place.";
         TurnedAway {
+            strangers: m.counter("kvorum_peer_connections_refused_total", strangers),
             clients: m.counter("kvorum_client_handshakes_failed_total", clients),
             peers: m.counter("kvorum_peer_handshakes_failed_total", peers),
         }
@@ -223,6 +227,7 @@ struct OfRest {
     scrub_passes: IntCounter,
     scrub_age: IntGauge,
     damage_found: IntCounterVec,
+    peer_refused: IntCounterVec,
     damage_mended: IntCounter,
     damaged_segments: IntGauge,
 }
@@ -235,6 +240,11 @@ impl OfRest {
             scrub_age: m.gauge(
                 "kvorum_scrub_age_seconds",
                 "Seconds since the last whole pass over everything at rest; -1 before the first.",
+            ),
+            peer_refused: m.counters(
+                "kvorum_peer_refused_total",
+                "What members said that no member can mean: terms and indexes too far ahead, commands that are none.",
+                &["what"],
             ),
             damage_found: m.counters(
                 "kvorum_damage_found_total",
@@ -383,7 +393,7 @@ impl Metrics {
         big(&self.proposals_pending, status.pending);
         big(&self.quota_bytes, status.quota);
         big(&self.db_total_bytes, db_size(status));
-        big(&self.db_in_use_bytes, status.live_bytes);
+        big(&self.db_in_use_bytes, db_in_use(status));
         big(&self.reclaim_runs, status.reclaimed.runs);
         big(&self.reclaimed_bytes, status.reclaimed.bytes);
         big(&self.keys, status.keys);
@@ -414,6 +424,8 @@ impl Metrics {
         self.follow(&self.rest.scrub_bytes, scrub.read);
         self.follow(&self.rest.scrub_passes, scrub.passes);
         self.rest.scrub_age.set(scrub.age.map_or(-1, signed));
+        self.follow(&self.rest.peer_refused.with_label_values(&["numbers"]), status.nonsense.numbers);
+        self.follow(&self.rest.peer_refused.with_label_values(&["command"]), status.nonsense.commands);
         self.follow(&self.rest.damage_found.with_label_values(&["records"]), mend.found);
         self.follow(&self.rest.damage_found.with_label_values(&["files"]), scrub.found);
         self.follow(&self.rest.damage_mended, mend.mended);
@@ -468,7 +480,16 @@ fn signed(value: u64) -> i64 {
 
 /// Never 0 and never below what is in use: stock tools divide the one by the other.
 pub(crate) fn db_size(now: &node::Status) -> u64 {
-    now.disk_bytes.max(now.live_bytes).max(1)
+    now.disk_bytes.max(db_in_use(now))
+}
+
+/// What the tables of an empty store take, in whole pages as etcd counts them: tools take 0 for a
+/// member that does not say.
+const EMPTY: u64 = 4096;
+
+/// Never 0.
+pub(crate) fn db_in_use(now: &node::Status) -> u64 {
+    now.live_bytes.max(EMPTY)
 }
 
 /// etcd's name of an alarm; numbers it does not know are shown as such.

@@ -225,7 +225,7 @@ fn settings(given: &Given, seed: u64) -> Result<Settings, Rejected> {
         heartbeat: Duration::from_millis(heartbeat),
         quota_bytes: given.int("quota-backend-bytes"),
         scrub_interval: given.duration("scrub-interval"),
-        max_concurrent_streams: u32::try_from(given.uint("max-concurrent-streams")).unwrap_or(u32::MAX),
+        max_concurrent_streams: most_streams(given.uint("max-concurrent-streams")),
         keepalive_interval: given.duration("grpc-keepalive-interval"),
         keepalive_timeout: given.duration("grpc-keepalive-timeout"),
         watch_progress_interval: or(progress, Duration::from_secs(600)),
@@ -237,6 +237,7 @@ fn settings(given: &Given, seed: u64) -> Result<Settings, Rejected> {
             "warning-unary-request-duration",
             "experimental-warning-unary-request-duration",
         ),
+        warn_apply_after: renamed(given, "warning-apply-duration", "experimental-warning-apply-duration"),
         client_cert_auth: given.bool("client-cert-auth"),
         gateway: given.bool("enable-grpc-gateway"),
         tokens: tokens(given)?,
@@ -306,6 +307,14 @@ pub(crate) fn options(given: &Given, seed: u64) -> Result<Options, Rejected> {
         ignored,
         name,
     })
+}
+
+/// As grpc-go has it: zero is no bound.
+fn most_streams(given: u64) -> u32 {
+    match given {
+        0 => u32::MAX,
+        most => u32::try_from(most).unwrap_or(u32::MAX),
+    }
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ mod hello;
 mod http;
 mod inquiry;
 mod listen;
+mod places;
 mod queue;
 mod socket;
 mod wire;
@@ -77,6 +78,8 @@ pub(crate) struct Setup {
     pub(crate) checks_origin: bool,
     /// `--max-request-bytes`.
     pub(crate) max_request_bytes: u64,
+    /// Most connections of those who are no members.
+    pub(crate) strangers: usize,
 }
 
 /// Shared by all tasks of the peer thread.
@@ -94,10 +97,11 @@ struct Peering {
     said: log::Seldom,
     dialler: Option<Dialler>,
     checks_origin: bool,
+    strangers: usize,
 }
 
 /// Longest frame taken or sent. Appends may be merged up to a few times the largest
-/// message, and the receiver allocates before it sees the content.
+/// message.
 fn max_frame(max_request_bytes: u64) -> usize {
     let unit = max_request_bytes.clamp(1 << 20, 256 << 20) as usize;
     4 * unit + (64 << 10)
@@ -182,6 +186,7 @@ impl Peers {
             said: log::Seldom::default(),
             dialler: setup.dialler,
             checks_origin: setup.checks_origin,
+            strangers: setup.strangers,
         });
         let lines: Vec<(u64, Line, Arc<Queue>)> = links
             .iter()

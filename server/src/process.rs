@@ -2,6 +2,7 @@
 
 use crate::bootstrap::{self, Begun, Failed, Start, failed, quota};
 use crate::core::{self, Core};
+use crate::descriptors::{self, Descriptors};
 use crate::driver::{Driver, End};
 use crate::files::PageCache;
 use crate::flags::{self, Given, Rejected};
@@ -116,11 +117,24 @@ fn random() -> u64 {
     hasher.finish()
 }
 
+/// Flags that go away, as etcd says it.
+const DEPRECATED: [(&str, &str); 2] = [
+    ("max-snapshots", "--max-snapshots is deprecated in 3.6 and will be decommissioned in 3.8."),
+    (
+        "v2-deprecation",
+        "--v2-deprecation is deprecated and scheduled for removal in v3.8. The default value is enforced, ignoring \
+         user input.",
+    ),
+];
+
 fn announce(args: &[String], given: &Given, options: &Options) {
     for (message, variable) in &given.env_warnings {
         log::warn(message, &[("environment-variable", json!(variable))]);
     }
     log::info("Running: ", &[("args", json!(args))]);
+    for (_, text) in DEPRECATED.iter().filter(|(name, _)| given.is_set(name)) {
+        log::warn(text, &[]);
+    }
     for (name, value, why) in &options.ignored {
         log::warn("flag has no effect", &[("flag", json!(name)), ("value", json!(value)), ("reason", json!(why))]);
     }
@@ -163,13 +177,6 @@ fn end_on_panic() {
     }));
 }
 
-/// As Go's runtime does: the soft limit of open files is raised to the hard one.
-fn raise_file_limit() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
-}
-
 /// A huge page is 2 MiB of memory however little of it is used, and a heap that clients shape uses
 /// much of some and little of others. The allocator does not ask for them (its feature `no_thp`);
 /// here the system is told not to give them unasked, as it does where `transparent_hugepage` is
@@ -179,12 +186,15 @@ fn decline_huge_pages() {
     let _ = rustix::thread::disable_transparent_huge_pages(true);
 }
 
-fn start(args: &[String], given: &Given, options: Options) -> Result<(), Failed> {
+fn start(args: &[String], given: &Given, mut options: Options) -> Result<(), Failed> {
     log::start(options.log_level, options.log_format, &options.log_outputs).map_err(failed("cannot open the log"))?;
     end_on_panic();
-    raise_file_limit();
+    let descriptors = Descriptors::of(descriptors::raise_limit());
+    let wanted = options.settings.budgets.connections;
+    options.settings.budgets.connections = wanted.min(descriptors.clients);
     decline_huge_pages();
     announce(args, given, &options);
+    descriptors.tell(wanted);
     let bound = Bound::new(&options)?;
     let io = |error: std::io::Error| failed("cannot start a thread")(error.to_string());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(io)?;
@@ -192,6 +202,7 @@ fn start(args: &[String], given: &Given, options: Options) -> Result<(), Failed>
         options: &options,
         boot: random(),
         seed: random(),
+        kept_files: descriptors.kept,
         peers: &bound.peer,
         dialler: bound.dialler.clone(),
         runtime: &runtime,
@@ -216,8 +227,10 @@ fn start(args: &[String], given: &Given, options: Options) -> Result<(), Failed>
         ],
     );
 
+    let waits = real.patience.waits.clone();
     let readers = Readers::start(files.clone(), Arc::new(PageCache(real))).map_err(io)?;
     let registry = prometheus::Registry::new();
+    registry.register(Box::new(waits)).expect("nothing else has its name");
     let (core, end, mut deliveries) =
         Core::new(identity.cluster, identity.member, options.settings.clone(), registry, Some(readers), 2);
     let edge = Edge::new(core.on_runtime(CLIENTS));
@@ -225,9 +238,9 @@ fn start(args: &[String], given: &Given, options: Options) -> Result<(), Failed>
     let to_clients = deliveries.remove(CLIENTS);
     let workers = Workers::start(&edge, &end, files, Whose { id: identity, config: store_config }, wal).map_err(io)?;
     let max_request_bytes = options.settings.max_request_bytes;
-    let (ports, dialler) = (bound.peer, bound.dialler);
+    let (ports, dialler, strangers) = (bound.peer, bound.dialler, descriptors.strangers);
     let checks_origin = !options.peer_tls.skip_origin;
-    let setup = Setup { identity, boot, late, members, ports, dialler, checks_origin, max_request_bytes };
+    let setup = Setup { identity, boot, late, members, ports, dialler, checks_origin, max_request_bytes, strangers };
     // The first hello says it.
     end.shared.founding.store(node.founding(), Ordering::Release);
     // From here on the member answers for itself.

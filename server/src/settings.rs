@@ -41,8 +41,9 @@ pub(crate) struct Settings {
     /// `--host-whitelist`.
     pub(crate) host_whitelist: Vec<String>,
     /// `--warning-unary-request-duration`.
-    #[expect(dead_code, reason = "a slow request is not told of yet")]
     pub(crate) warn_unary_after: Duration,
+    /// `--warning-apply-duration`.
+    pub(crate) warn_apply_after: Duration,
     /// `--client-cert-auth`: the CN of a client's certificate is a user's name.
     pub(crate) client_cert_auth: bool,
     /// `--enable-grpc-gateway`.
@@ -83,6 +84,7 @@ impl Default for Settings {
             cors: vec!["*".into()],
             host_whitelist: vec!["*".into()],
             warn_unary_after: Duration::from_millis(300),
+            warn_apply_after: Duration::from_millis(100),
             client_cert_auth: false,
             gateway: true,
             budgets: crate::budgets::Limits::default(),

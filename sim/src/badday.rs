@@ -20,6 +20,18 @@ pub enum Harm {
     OlderLog,
     /// The newest log file is not there, if there is one before it.
     LogGone,
+    /// The same, and `log/tip` with it.
+    LogAndTip,
+    /// The last write of the log and some pages behind it; `tip`: and `log/tip` with it.
+    TailGone {
+        zeros: bool,
+        tip: bool,
+        draw: u64,
+    },
+    /// As `OlderFounding`, and there is no state.
+    ForeignLog {
+        elections: u64,
+    },
     /// Some batch of the log before the last one; `draw` says which.
     LogHole(Spot, u64),
     /// All manifests.
@@ -67,6 +79,9 @@ impl Harm {
             Harm::OlderFounding { .. } => "disk of another founding",
             Harm::OlderLog => "older log file",
             Harm::LogGone => "log file gone",
+            Harm::LogAndTip => "log file and its mark gone",
+            Harm::TailGone { .. } => "end of the log gone",
+            Harm::ForeignLog { .. } => "log of another founding",
             Harm::LogHole(..) => "rot of an earlier batch",
             Harm::StateGone => "no checkpoint left",
             Harm::TailRot(_) => "rot of the last batch",
@@ -112,6 +127,9 @@ fn harm_of(sight: Sight, rng: &mut Rng) -> Option<Harm> {
         Sight::OlderFounding => Harm::OlderFounding { elections: rng.below(8) },
         Sight::OlderLog => Harm::OlderLog,
         Sight::LogGone => Harm::LogGone,
+        Sight::LogAndTip => Harm::LogAndTip,
+        Sight::TailGone => Harm::TailGone { zeros: rng.percent(50), tip: rng.percent(40), draw: rng.draw() },
+        Sight::ForeignLog => Harm::ForeignLog { elections: rng.below(8) },
         Sight::LogHole => Harm::LogHole(spot(rng), rng.draw()),
         Sight::StateGone => Harm::StateGone,
         Sight::TailRot => Harm::TailRot(spot(rng)),
@@ -173,7 +191,7 @@ fn share(sight: Sight) -> u64 {
     match sight {
         Sight::BigValues => 10,
         Sight::ManyLeases => 2,
-        Sight::Differs | Sight::StoppedEmpty | Sight::OlderFounding => 8,
+        Sight::Differs | Sight::StoppedEmpty | Sight::OlderFounding | Sight::ForeignLog => 8,
         Sight::Bandwidth => 20,
         _ => 15,
     }

@@ -14,6 +14,7 @@ use bytes::Bytes;
 use node::{Answer, Found, Input, RangeStart, Refusal, Request, StreamId, Waiter};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use store::command::Checked;
 use store::{Error, Item, KeyRange, Located, Query, SortOrder, SortTarget};
 
 /// Who waits for an answer.
@@ -170,9 +171,7 @@ impl Sim {
             Ask::Command(Command::Compact { revision, physical: true }) => {
                 Request::Compact { revision: *revision, physical: true }
             }
-            Ask::Command(command) => {
-                Request::Propose { body: Bytes::from(command.encode(tag)), cost: self.cost(command) }
-            }
+            Ask::Command(command) => Request::Propose { body: checked(command.encode(tag)), cost: self.cost(command) },
             Ask::Range { range, stream } => Request::Range {
                 query: query(range),
                 linearizable: !range.serializable && !sloppy,
@@ -180,7 +179,7 @@ impl Sim {
                 keep: sort_room(tag),
             },
             Ask::ReadTxn { txn, linearizable } => Request::ReadTxn {
-                body: Bytes::from(Command::Txn(txn.clone()).encode(tag)),
+                body: checked(Command::Txn(txn.clone()).encode(tag)),
                 linearizable: *linearizable && !sloppy,
             },
             Ask::KeepAlive { lease } => Request::KeepAlive { lease: *lease },
@@ -775,4 +774,9 @@ fn encoded_len(kv: &Kv) -> u64 {
 
 fn fold_name(name: &str) -> u64 {
     crate::trace::fold(name.as_bytes())
+}
+
+/// The simulator writes whole commands.
+fn checked(body: Vec<u8>) -> Checked {
+    Checked::read(Bytes::from(body)).expect("a whole command")
 }

@@ -4,15 +4,14 @@
 use crate::cluster::{MIN_TTL, Sim};
 use crate::model::acceptable;
 use crate::ops::{Command, Delete, Put, Txn};
-use bytes::Bytes;
-use store::command::{self, AlarmAction, LEASE_GRANT_COST, Write};
+use store::command::{self, AlarmAction, Checked, LEASE_GRANT_COST, Write};
 
 /// Operations that a transaction may have.
 const MOST: i64 = 128;
 
 /// The product's way. None: refused.
 fn product(command: &Command) -> Option<Write> {
-    let own = |body: Bytes, cost| Some(Write { body, cost });
+    let own = |body: Checked, cost| Some(Write { body, cost });
     match command {
         Command::Put(put) => command::put(&put.encode()).ok(),
         Command::Delete(delete) => command::delete_range(&delete.encode()).ok(),
@@ -48,7 +47,7 @@ impl Sim {
     /// What the command takes of the quota, in bytes.
     pub(crate) fn cost(&mut self, command: &Command) -> u64 {
         let own = command.encode(0);
-        let Some(write) = product(command).filter(|write| write.body == own) else {
+        let Some(write) = product(command).filter(|write| write.body[..] == own[..]) else {
             self.fail("codec", format!("the edge refuses {command:?}, or makes another entry of it"));
             return 0;
         };

@@ -51,6 +51,8 @@ pub enum Planted {
     RewriteLoses,
     OldFilesGone,
     LossForgotten,
+    EndBelieved,
+    FoundingForgotten,
     ProvenTooFar,
     MendedByAnother,
     DigestsUnheard,
@@ -381,6 +383,18 @@ pub const BANK: &[Entry] = &[
         name: "loss-forgotten",
         breaks: "a member that cut its damaged log, or started over, forgets what it had acknowledged",
         found_by: &["D-5", "D-1", "R-2", "R-5", "R-7", "H-1", "KV-1", "KV-3", "KV-8", "V-4", "V-1"],
+    },
+    Entry {
+        bug: Planted::EndBelieved,
+        name: "end-believed",
+        breaks: "other bytes over the last batch and behind it are taken for the end of the log",
+        found_by: &["D-5", "D-1", "R-2", "R-5", "R-7", "H-1", "KV-1", "KV-3", "KV-8", "V-4", "V-1"],
+    },
+    Entry {
+        bug: Planted::FoundingForgotten,
+        name: "founding-forgotten",
+        breaks: "a log without its state does not say which founding it is of",
+        found_by: &["D-5", "D-1", "R-2", "R-3", "R-4", "R-5", "R-7", "M-7", "KV-1", "V-4", "V-1", "V-2", "H-1", "H-3"],
     },
     Entry {
         bug: Planted::ProvenTooFar,

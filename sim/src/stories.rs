@@ -52,6 +52,12 @@ impl Sim {
         self.members[who].up.as_ref().is_some_and(|life| life.barred) && self.oracle.lacks_state(who)
     }
 
+    /// Other bytes were written over the end of its log.
+    pub(crate) fn lost_its_tail(&self, who: usize) -> bool {
+        let story = self.hurts.get(&who).and_then(|hurt| hurt.story);
+        story.is_some_and(|story| matches!(story.harm, Harm::TailGone { .. }))
+    }
+
     /// A source of pieces may be damaged.
     pub(crate) fn any_hurt(&self) -> bool {
         !self.hurts.is_empty()
@@ -100,7 +106,9 @@ impl Sim {
             return false;
         }
         let older = match story.harm {
-            Harm::OlderFounding { elections } => self.disk_of_another_founding(who, elections),
+            Harm::OlderFounding { elections } | Harm::ForeignLog { elections } => {
+                self.disk_of_another_founding(who, elections)
+            }
             _ => self.members[who].disk.durable_image(self.now),
         };
         self.hurts.insert(
@@ -216,6 +224,24 @@ impl Sim {
             }
             Harm::OlderLog => disk.older_log(&hurt.older),
             Harm::LogGone => disk.lose_newest_log(),
+            Harm::LogAndTip => {
+                let lost = disk.lose_newest_log();
+                if lost {
+                    disk.lose_file("log/tip");
+                }
+                lost
+            }
+            Harm::TailGone { zeros, tip, draw } => {
+                if tip {
+                    disk.lose_file("log/tip");
+                }
+                disk.lose_tail(zeros, draw)
+            }
+            Harm::ForeignLog { .. } => {
+                disk.restore(&hurt.older);
+                disk.lose_checkpoints();
+                true
+            }
             Harm::StateGone => disk.lose_checkpoints(),
             Harm::LogHole(spot, draw) => {
                 hurt.rotten.extend(disk.rot_log(spot, draw));
@@ -246,7 +272,7 @@ impl Sim {
             self.hurts.remove(&who);
             return;
         }
-        let foreign = matches!(story.harm, Harm::OlderFounding { .. });
+        let foreign = matches!(story.harm, Harm::OlderFounding { .. } | Harm::ForeignLog { .. });
         if story.all && story.harm.is_silent() && !foreign && self.nobody_could_know(who) {
             self.tell(Some(who), "spared", 0, 0, || format!("{:?}: nobody could know what is lost", story.harm));
             self.members[who].disk.restore(&right.expect("remembered before the harm"));
@@ -257,7 +283,7 @@ impl Sim {
         let harmed = match story.harm {
             Harm::Differs { .. } => Harmed::Differs,
             Harm::StateGone => Harmed::State,
-            Harm::OlderFounding { .. } => Harmed::Foreign,
+            Harm::OlderFounding { .. } | Harm::ForeignLog { .. } => Harmed::Foreign,
             _ if !rotten.is_empty() && rotten.iter().all(of_state) => Harmed::State,
             _ => Harmed::Yes,
         };

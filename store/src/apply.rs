@@ -89,7 +89,7 @@ pub enum LeaseChange {
     },
 }
 
-/// The entry cannot be understood or a record is not what it must be: the member stops, it never
+/// A later version wrote the entry, or a record is not what it must be: the member stops, it never
 /// skips.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Halt {
@@ -181,7 +181,7 @@ impl Store {
     /// Applies the next entry. `fetched`: the record asked for by the last [`Outcome::Park`].
     ///
     /// # Errors
-    /// The entry cannot be understood, or the fetched record is not the one that it must be. The
+    /// A later version wrote the entry, or the fetched record is not the one that it must be. The
     /// member must stop.
     ///
     /// # Panics
@@ -225,7 +225,15 @@ impl Store {
         if let Some(record) = fetched {
             self.take_fetched(at.index, record)?;
         }
-        let envelope = command::decode(data).map_err(|malformed| halt(malformed.to_string()))?;
+        let envelope = match command::decode(data) {
+            Ok(envelope) => envelope,
+            Err(malformed) if malformed.later => return Err(halt(malformed.to_string())),
+            // No version writes such an entry, so every one says the same of it.
+            Err(_) => {
+                self.finish_entry(at);
+                return Ok(Entered::Done { result: Err(Error::NoCommand), origin: command::origin_of(data) });
+            }
+        };
         let clock = self.lease_clock.max(envelope.lease_clock.unwrap_or(0));
         let result = match self.execute(at, clock, &envelope, effects) {
             Ok(reply) => Ok(reply),
@@ -244,6 +252,15 @@ impl Store {
         self.lease_clock = clock;
         self.finish_entry(at);
         Ok(Entered::Done { result, origin: envelope.origin })
+    }
+
+    /// A membership entry whose bytes no version writes: all members pass over it alike.
+    ///
+    /// # Panics
+    /// If `at` is not the next index.
+    pub fn pass_over(&mut self, at: Position) {
+        self.assert_next(at);
+        self.finish_entry(at);
     }
 
     fn assert_next(&self, at: Position) {

@@ -3,8 +3,15 @@
 //! An entry holds one command (etcd's field numbers) and kvorum's own additions, whose numbers
 //! all stand on this page ([`field`]). Unknown fields *inside* a client's request are ignored, as
 //! etcd does, and never reach the log: the builders splice a request only if it holds known fields
-//! alone, each once, and else write again what was read. An unknown command or an unknown private
-//! field is [`Malformed`]: this version cannot know what the entry means, so the member must stop.
+//! alone, each once, and else write again what was read.
+//!
+//! Only a [`Checked`] command can be proposed: its bytes were decoded whole. An unknown command or
+//! an unknown private field is [`Malformed::later`]: this version cannot know what the entry means,
+//! so the member must stop. An entry of bytes that no version writes is refused by all alike.
+
+mod checked;
+
+pub use checked::Checked;
 
 pub use crate::check::{check_delete, check_put, check_range, check_txn};
 pub use crate::protobuf::Malformed;
@@ -74,6 +81,12 @@ pub mod field {
     pub const OWN: u32 = 20004;
     /// Beside the version of the cluster: the name of its founding.
     pub const FOUNDING: u32 = 20005;
+
+    /// Whether etcd or kvorum may yet give this number to something: the gaps of etcd's commands,
+    /// and our own from 20000 on. Numbers outside are nobody's.
+    pub(super) fn may_be_added(number: u32) -> bool {
+        matches!(number, 12..=999 | 1000..=1999 | 20000..)
+    }
 }
 
 /// Names one request: the member that took it in, a nonce of that member's process, a counter.
@@ -201,13 +214,61 @@ pub fn decode(data: &[u8]) -> Result<Envelope<'_>, Malformed> {
                 envelope.command = read_command(number, b)?;
                 commands += 1;
             }
-            _ => return Err(Malformed::new(format!("entry: unknown field {number}"))),
+            (field::OWN, Value::Varint(_)) => {
+                return Err(Malformed::later(format!("entry: unknown field {number}")));
+            }
+            _ => return Err(unknown("field", number)),
         }
     }
     if commands > 1 {
         return Err(Malformed::new(format!("entry: {commands} commands")));
     }
     Ok(envelope)
+}
+
+/// A field of an entry that this version does not know, or whose value has another type.
+fn unknown(what: &str, number: u32) -> Malformed {
+    let text = format!("entry: unknown {what} {number}");
+    match field::may_be_added(number) && !is_known(number) {
+        true => Malformed::later(text),
+        false => Malformed::new(text),
+    }
+}
+
+fn is_known(number: u32) -> bool {
+    matches!(
+        number,
+        field::HEADER
+            | field::AUTH_ENABLE
+            | field::AUTH_DISABLE
+            | field::AUTHENTICATE
+            | field::AUTH_USER_ADD
+            | field::AUTH_USER_DELETE
+            | field::AUTH_USER_CHANGE_PASSWORD
+            | field::AUTH_USER_GRANT_ROLE
+            | field::AUTH_USER_REVOKE_ROLE
+            | field::AUTH_ROLE_ADD
+            | field::AUTH_ROLE_DELETE
+            | field::AUTH_ROLE_GRANT_PERMISSION
+            | field::AUTH_ROLE_REVOKE_PERMISSION
+            | field::CLUSTER_VERSION
+            | field::MEMBER_ATTR
+            | field::ORIGIN
+            | field::EXPIRE
+            | field::LEASE_CLOCK
+            | field::OWN
+    )
+}
+
+/// Who asked for an entry that does not decode, as far as that can be told.
+pub(crate) fn origin_of(data: &[u8]) -> Option<Origin> {
+    let mut fields = Fields::new(data);
+    while let Ok(Some((number, value))) = fields.next_field() {
+        if let (field::ORIGIN, Value::Bytes(bytes)) = (number, value) {
+            return read_origin(bytes).ok();
+        }
+    }
+    None
 }
 
 fn read_command(number: u32, bytes: &[u8]) -> Result<Command<'_>, Malformed> {
@@ -234,7 +295,7 @@ fn read_command(number: u32, bytes: &[u8]) -> Result<Command<'_>, Malformed> {
                 0 => AlarmAction::Get,
                 1 => AlarmAction::Activate,
                 2 => AlarmAction::Deactivate,
-                other => return Err(Malformed::new(format!("unknown alarm action {other}"))),
+                other => return Err(Malformed::later(format!("unknown alarm action {other}"))),
             };
             Command::Alarm { action, member, alarm: int32(alarm) }
         }
@@ -243,7 +304,7 @@ fn read_command(number: u32, bytes: &[u8]) -> Result<Command<'_>, Malformed> {
         field::CLUSTER_VERSION => read_cluster_version(bytes)?,
         _ => match AuthCommand::decode(number, bytes)? {
             Some(command) => Command::Auth(command),
-            None => return Err(Malformed::new(format!("entry: unknown command {number}"))),
+            None => return Err(unknown("command", number)),
         },
     })
 }
@@ -262,8 +323,8 @@ fn read_header(bytes: &[u8]) -> Result<Asker<'_>, Malformed> {
     Ok(if name.is_empty() { Asker::Nobody } else { Asker::User { name, revision } })
 }
 
-/// The body with who asks. A body of nobody stays as it is.
-pub fn signed(body: &Bytes, asker: Asker<'_>) -> Bytes {
+/// The command with who asks. A command of nobody stays as it is.
+pub fn signed(body: &Checked, asker: Asker<'_>) -> Checked {
     if asker == Asker::Nobody {
         return body.clone();
     }
@@ -277,7 +338,7 @@ pub fn signed(body: &Bytes, asker: Asker<'_>) -> Bytes {
         }),
         Asker::Member => write_varint(&mut out, field::OWN, 1),
     }
-    Bytes::from(out)
+    Checked::made(out)
 }
 
 /// Fields 1..=N of a message made of numbers alone; others are ignored.
@@ -307,7 +368,7 @@ fn read_private<const N: usize>(message: &str, bytes: &[u8]) -> Result<[u64; N],
         match (number as usize, value) {
             (n, Value::Varint(v)) if n <= N => ints[n - 1] = v,
             (n, _) if n <= N => return wrong(message, number),
-            _ => return Err(Malformed::new(format!("{message}: unknown field {number}"))),
+            _ => return Err(Malformed::later(format!("{message}: unknown field {number}"))),
         }
     }
     Ok(ints)
@@ -339,7 +400,8 @@ fn read_expire(bytes: &[u8]) -> Result<Command<'_>, Malformed> {
                 let [lease, granted] = read_private("expired lease", b)?;
                 leases.push((int(lease), granted));
             }
-            _ => return Err(Malformed::new(format!("expire: unknown field {number}"))),
+            (1 | 2, _) => return wrong("expire", number),
+            _ => return Err(Malformed::later(format!("expire: unknown field {number}"))),
         }
     }
     Ok(Command::Expire { term, leases })
@@ -383,13 +445,14 @@ fn read_cluster_version(bytes: &[u8]) -> Result<Command<'_>, Malformed> {
     Ok(Command::ClusterVersion { version, founding })
 }
 
-fn body(number: u32, message: &[u8]) -> Bytes {
+/// `message`: of a request that was read whole, or that this version writes.
+fn body(number: u32, message: &[u8]) -> Checked {
     let mut out = Vec::with_capacity(message.len() + 16);
     write_message(&mut out, number, message);
-    Bytes::from(out)
+    Checked::made(out)
 }
 
-fn body_of(number: u32, encode: impl FnOnce(&mut Vec<u8>)) -> Bytes {
+fn body_of(number: u32, encode: impl FnOnce(&mut Vec<u8>)) -> Checked {
     let mut out = Vec::new();
     encode(&mut out);
     body(number, &out)
@@ -399,7 +462,7 @@ fn body_of(number: u32, encode: impl FnOnce(&mut Vec<u8>)) -> Bytes {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
     /// Body of the entry; the asker is not in it yet.
-    pub body: Bytes,
+    pub body: Checked,
     /// What it takes of the quota, in bytes; 0 = nothing.
     pub cost: u64,
 }
@@ -472,7 +535,7 @@ pub fn txn(request: &[u8], max_ops: i64) -> Result<TxnWrite, Rejected> {
 ///
 /// # Errors
 /// The bytes are no `PutRequest`.
-pub fn encode_put(request: &[u8]) -> Result<Bytes, Malformed> {
+pub fn encode_put(request: &[u8]) -> Result<Checked, Malformed> {
     Ok(put_body(request, PutRequest::read(request)?))
 }
 
@@ -480,7 +543,7 @@ pub fn encode_put(request: &[u8]) -> Result<Bytes, Malformed> {
 ///
 /// # Errors
 /// The bytes are no `DeleteRangeRequest`.
-pub fn encode_delete_range(request: &[u8]) -> Result<Bytes, Malformed> {
+pub fn encode_delete_range(request: &[u8]) -> Result<Checked, Malformed> {
     Ok(delete_range_body(request, DeleteRangeRequest::read(request)?))
 }
 
@@ -488,29 +551,29 @@ pub fn encode_delete_range(request: &[u8]) -> Result<Bytes, Malformed> {
 ///
 /// # Errors
 /// The bytes are no `TxnRequest`.
-pub fn encode_txn(request: &[u8]) -> Result<Bytes, Malformed> {
+pub fn encode_txn(request: &[u8]) -> Result<Checked, Malformed> {
     Ok(txn_body(request, TxnRequest::read(request, 0)?))
 }
 
 /// `read`: the request, and whether its bytes can go into the log as they are.
-fn put_body(request: &[u8], read: (PutRequest<'_>, bool)) -> Bytes {
+fn put_body(request: &[u8], read: (PutRequest<'_>, bool)) -> Checked {
     let (put, plain) = read;
     if plain { body(field::PUT, request) } else { body_of(field::PUT, |out| put.encode(out)) }
 }
 
-fn delete_range_body(request: &[u8], read: (DeleteRangeRequest<'_>, bool)) -> Bytes {
+fn delete_range_body(request: &[u8], read: (DeleteRangeRequest<'_>, bool)) -> Checked {
     let (delete, plain) = read;
     let number = field::DELETE_RANGE;
     if plain { body(number, request) } else { body_of(number, |out| delete.encode(out)) }
 }
 
-fn txn_body(request: &[u8], read: (TxnRequest<'_>, bool)) -> Bytes {
+fn txn_body(request: &[u8], read: (TxnRequest<'_>, bool)) -> Checked {
     let (txn, plain) = read;
     if plain { body(field::TXN, request) } else { body_of(field::TXN, |out| txn.encode(out)) }
 }
 
 /// Body of an entry that compacts; the fields are those of [`Command::Compaction`].
-pub fn encode_compaction(revision: i64, physical: bool) -> Bytes {
+pub fn encode_compaction(revision: i64, physical: bool) -> Checked {
     body_of(field::COMPACTION, |out| {
         write_varint(out, 1, revision as u64);
         write_bool(out, 2, physical);
@@ -519,7 +582,7 @@ pub fn encode_compaction(revision: i64, physical: bool) -> Bytes {
 
 /// `min_ttl` (seconds) is the proposing member's minimum: apply must not depend on a flag,
 /// so the time is raised here. An `id` of 0 must have been replaced by a chosen one.
-pub fn encode_lease_grant(id: i64, ttl: i64, min_ttl: i64) -> Bytes {
+pub fn encode_lease_grant(id: i64, ttl: i64, min_ttl: i64) -> Checked {
     body_of(field::LEASE_GRANT, |out| {
         write_varint(out, 1, ttl.max(min_ttl) as u64);
         write_varint(out, 2, id as u64);
@@ -527,12 +590,12 @@ pub fn encode_lease_grant(id: i64, ttl: i64, min_ttl: i64) -> Bytes {
 }
 
 /// Body of an entry that ends a lease.
-pub fn encode_lease_revoke(id: i64) -> Bytes {
+pub fn encode_lease_revoke(id: i64) -> Checked {
     body_of(field::LEASE_REVOKE, |out| write_varint(out, 1, id as u64))
 }
 
 /// (lease, remaining seconds)
-pub fn encode_lease_checkpoint(leases: &[(i64, i64)]) -> Bytes {
+pub fn encode_lease_checkpoint(leases: &[(i64, i64)]) -> Checked {
     body_of(field::LEASE_CHECKPOINT, |out| {
         for (id, remaining) in leases {
             nested(out, 1, |out| {
@@ -544,7 +607,7 @@ pub fn encode_lease_checkpoint(leases: &[(i64, i64)]) -> Bytes {
 }
 
 /// Body of an entry about alarms; the fields are those of [`Command::Alarm`].
-pub fn encode_alarm(action: AlarmAction, member: u64, alarm: i32) -> Bytes {
+pub fn encode_alarm(action: AlarmAction, member: u64, alarm: i32) -> Checked {
     let action = match action {
         AlarmAction::Get => 0,
         AlarmAction::Activate => 1,
@@ -558,7 +621,7 @@ pub fn encode_alarm(action: AlarmAction, member: u64, alarm: i32) -> Bytes {
 }
 
 /// `term`: the raft term of the leader that proposes. `leases`: (lease, index of its grant).
-pub fn encode_expire(term: u64, leases: &[(i64, u64)]) -> Bytes {
+pub fn encode_expire(term: u64, leases: &[(i64, u64)]) -> Checked {
     body_of(field::EXPIRE, |out| {
         write_varint(out, 1, term);
         for (lease, granted) in leases {
@@ -571,7 +634,7 @@ pub fn encode_expire(term: u64, leases: &[(i64, u64)]) -> Bytes {
 }
 
 /// Body of an entry that says what a member says of itself.
-pub fn encode_member_attr(member: u64, name: &str, client_urls: &[String]) -> Bytes {
+pub fn encode_member_attr(member: u64, name: &str, client_urls: &[String]) -> Checked {
     body_of(field::MEMBER_ATTR, |out| {
         write_varint(out, 1, member);
         nested(out, 2, |out| {
@@ -585,7 +648,7 @@ pub fn encode_member_attr(member: u64, name: &str, client_urls: &[String]) -> By
 
 /// Body of an entry that sets the version of the cluster, such as `3.7.0`, and names its founding
 /// (0: it does not).
-pub fn encode_cluster_version(version: &str, founding: u64) -> Bytes {
+pub fn encode_cluster_version(version: &str, founding: u64) -> Checked {
     body_of(field::CLUSTER_VERSION, |out| {
         write_bytes(out, 1, version.as_bytes());
         write_varint(out, field::FOUNDING, founding);
@@ -609,7 +672,7 @@ pub fn is_reserved(body: &[u8]) -> bool {
 }
 
 /// A body becomes an entry: who asked, and the leader's lease clock (ms) where [`wants_clock`].
-pub fn seal(body: &[u8], origin: Origin, lease_clock: Option<u64>) -> Bytes {
+pub fn seal(body: &Checked, origin: Origin, lease_clock: Option<u64>) -> Bytes {
     let mut out = Vec::with_capacity(body.len() + 48);
     out.extend_from_slice(body);
     nested(&mut out, field::ORIGIN, |out| {
@@ -697,7 +760,7 @@ impl MemberChange {
                 (2, Value::Bytes(b)) => member = Some(decode_member(b)?),
                 (3, Value::Bytes(b)) => origin = Some(read_origin(b)?),
                 _ => {
-                    return Err(Malformed::new(format!("member change: unknown field {number}")));
+                    return Err(Malformed::later(format!("member change: unknown field {number}")));
                 }
             }
         }
@@ -714,7 +777,7 @@ fn read_change_kind(kind: u64) -> Result<MemberChangeKind, Malformed> {
         3 => MemberChangeKind::Promote,
         4 => MemberChangeKind::Update,
         5 => MemberChangeKind::Remove,
-        _ => return Err(Malformed::new(format!("unknown member change {kind}"))),
+        _ => return Err(Malformed::later(format!("unknown member change {kind}"))),
     })
 }
 
@@ -739,7 +802,7 @@ pub(crate) fn decode_member(bytes: &[u8]) -> Result<Member, Malformed> {
             (2, Value::Bytes(b)) => member.name = text(b)?.to_owned(),
             (3, Value::Bytes(b)) => member.peer_urls.push(text(b)?.to_owned()),
             (4, Value::Bytes(b)) => member.client_urls.push(text(b)?.to_owned()),
-            _ => return Err(Malformed::new(format!("member: unknown field {number}"))),
+            _ => return Err(Malformed::later(format!("member: unknown field {number}"))),
         }
     }
     Ok(member)

@@ -317,8 +317,8 @@ impl Loader {
     /// Takes every whole block at the front; how many bytes that were.
     fn blocks(&mut self, bytes: &[u8]) -> Result<usize, Damage> {
         let mut at = 0;
-        while let Some(block) = whole_block(&bytes[at..]).map_err(|Malformed(what)| self.damage(what))? {
-            let (keys, payload) = open_block(block).map_err(|Malformed(what)| self.damage(what))?;
+        while let Some(block) = whole_block(&bytes[at..]).map_err(|Malformed { what, .. }| self.damage(what))? {
+            let (keys, payload) = open_block(block).map_err(|Malformed { what, .. }| self.damage(what))?;
             self.keys_of(keys, payload)?;
             at += block.len();
             self.offset += block.len() as u64;
@@ -352,7 +352,7 @@ impl Loader {
         }
         let mut reader = Varints::new(payload);
         if keys == END {
-            let total = reader.next().map_err(|Malformed(what)| self.damage(what))?;
+            let total = reader.next().map_err(|Malformed { what, .. }| self.damage(what))?;
             self.ended = true;
             return if total == self.keys && reader.rest.is_empty() {
                 Ok(())
@@ -361,7 +361,7 @@ impl Loader {
             };
         }
         for _ in 0..keys {
-            self.row(&mut reader).map_err(|Malformed(what)| self.damage(what))?;
+            self.row(&mut reader).map_err(|Malformed { what, .. }| self.damage(what))?;
         }
         if !reader.rest.is_empty() {
             return Err(self.damage("bytes behind the last key of a block".into()));
@@ -381,11 +381,11 @@ impl Loader {
         }
         for Version { handle, .. } in &self.versions {
             if !self.store.tail.counted(*handle) {
-                return Err(Malformed(format!("{handle:?} lies in no segment of the head")));
+                return Err(Malformed::new(format!("{handle:?} lies in no segment of the head")));
             }
         }
         if !self.store.leases.load_key(key, latest.lease) {
-            return Err(Malformed(format!("a key on lease {:x}, which the head does not have", latest.lease)));
+            return Err(Malformed::new(format!("a key on lease {:x}, which the head does not have", latest.lease)));
         }
         self.store.keys.load(key, shared, &self.versions);
         self.last_key.truncate(shared);
@@ -406,7 +406,7 @@ pub(crate) fn whole_block(bytes: &[u8]) -> Result<Option<&[u8]>, Malformed> {
     }
     let len = le32(&bytes[4..]) as usize;
     if len > BLOCK_LIMIT {
-        return Err(Malformed(format!("a block of {len} bytes")));
+        return Err(Malformed::new(format!("a block of {len} bytes")));
     }
     Ok(bytes.get(..BLOCK_HEADER + len))
 }
@@ -414,7 +414,7 @@ pub(crate) fn whole_block(bytes: &[u8]) -> Result<Option<&[u8]>, Malformed> {
 pub(crate) fn open_block(block: &[u8]) -> Result<(u32, &[u8]), Malformed> {
     let (stored, computed) = (le32(block), crc32c::crc32c(&block[4..]));
     if stored != computed {
-        return Err(Malformed(format!("block checksum {stored:08x}, computed {computed:08x}")));
+        return Err(Malformed::new(format!("block checksum {stored:08x}, computed {computed:08x}")));
     }
     Ok((le32(&block[8..]), &block[BLOCK_HEADER..]))
 }
@@ -449,7 +449,7 @@ impl<'a> Varints<'a> {
         let put = main > 1 && (1..=main).contains(&create) && version > 0;
         let tombstone = main > 1 && create == 0 && version == 0 && lease == 0;
         if !(put || tombstone) {
-            return Err(Malformed(format!("an impossible version {main}.{sub}")));
+            return Err(Malformed::new(format!("an impossible version {main}.{sub}")));
         }
         Ok(Version { main, create, version, lease, sub, handle: Handle { segment, offset, len } })
     }

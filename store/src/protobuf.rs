@@ -6,18 +6,28 @@
 
 /// Bytes that do not decode, and where it was noticed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Malformed(pub String);
+pub struct Malformed {
+    /// What was noticed, and where, for a person.
+    pub what: String,
+    /// The bytes are whole, and a later version may know what they say.
+    pub later: bool,
+}
 
 impl Malformed {
     /// `what`: what was noticed, and where, for a person.
     pub fn new(what: impl Into<String>) -> Malformed {
-        Malformed(what.into())
+        Malformed { what: what.into(), later: false }
+    }
+
+    /// As [`Malformed::new`], of what only a later version can have written.
+    pub fn later(what: impl Into<String>) -> Malformed {
+        Malformed { what: what.into(), later: true }
     }
 }
 
 impl std::fmt::Display for Malformed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.what)
     }
 }
 

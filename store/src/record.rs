@@ -47,7 +47,7 @@ impl std::error::Error for Damage {}
 
 impl From<Malformed> for Damage {
     fn from(malformed: Malformed) -> Damage {
-        Damage::new(0, malformed.0)
+        Damage::new(0, malformed.what)
     }
 }
 

@@ -19,7 +19,7 @@ impl RowsCheck {
     pub fn blocks(&mut self, bytes: &[u8]) -> Result<(), Damage> {
         let mut at = 0;
         loop {
-            let wrong = |Malformed(what)| Damage::new(at as u64, what);
+            let wrong = |Malformed { what, .. }| Damage::new(at as u64, what);
             let block = whole_block(&bytes[at..]).map_err(wrong)?;
             let block = block.ok_or_else(|| wrong(Malformed::new("a block is cut short")))?;
             self.block(block).map_err(wrong)?;
@@ -42,7 +42,7 @@ impl RowsCheck {
         self.ended = true;
         match Varints::new(payload).next()? {
             total if total == self.keys => Ok(()),
-            total => Err(Malformed(format!("{} keys where the end says {total}", self.keys))),
+            total => Err(Malformed::new(format!("{} keys where the end says {total}", self.keys))),
         }
     }
 

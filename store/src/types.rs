@@ -218,6 +218,8 @@ pub enum Error {
     InvalidAuthMgmt,
     /// Users or roles have changed since the asker was looked up.
     AuthOldRevision,
+    /// The entry is no command: its bytes do not decode.
+    NoCommand,
 }
 
 /// What an applied command answers. Values stay behind handles; the edge builds bytes.

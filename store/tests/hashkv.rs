@@ -16,7 +16,7 @@ impl Run {
         Run { store: Store::new(Config { segment_bytes: 8192 }), files: BTreeMap::new() }
     }
 
-    fn apply(&mut self, body: &[u8]) {
+    fn apply(&mut self, body: &command::Checked) {
         let at = Position { index: self.store.applied().index + 1, term: 1 };
         let data = command::seal(body, Origin::default(), Some(1));
         let outcome = self.store.apply(at, &data, None).unwrap();
@@ -91,7 +91,7 @@ impl Run {
     }
 }
 
-fn txn(first: &str, gone: &str, second: &str, value: &str) -> Bytes {
+fn txn(first: &str, gone: &str, second: &str, value: &str) -> command::Checked {
     let op = |key| RequestOp::Put(PutRequest { key, value: value.as_bytes(), ..Default::default() });
     let delete = DeleteRangeRequest { key: gone.as_bytes(), ..Default::default() };
     let success = vec![op(first.as_bytes()), RequestOp::DeleteRange(delete), op(second.as_bytes())];

@@ -24,7 +24,7 @@ struct Member {
 }
 
 impl Member {
-    fn apply(&mut self, body: &[u8]) {
+    fn apply(&mut self, body: &command::Checked) {
         let at = Position { index: self.store.applied().index + 1, term: 1 };
         let data = command::seal(body, Origin::default(), Some(1));
         let outcome = self.store.apply(at, &data, None).expect("a good entry");

@@ -277,7 +277,7 @@ impl Script {
         Position { index: self.store.applied().index + 1, term: self.term }
     }
 
-    fn entry(&mut self, body: &[u8], out: &mut String) {
+    fn entry(&mut self, body: &command::Checked, out: &mut String) {
         let present = self.store.auth().revision();
         let asker = match &self.asker {
             None => Asker::Nobody,
@@ -285,7 +285,7 @@ impl Script {
             Some((name, 0)) => Asker::User { name, revision: present },
             Some((name, revision)) => Asker::User { name, revision: *revision },
         };
-        let body = command::signed(&Bytes::copy_from_slice(body), asker);
+        let body = command::signed(body, asker);
         let data = command::seal(&body, Origin::default(), Some(self.clock));
         let mut fetched = None;
         loop {

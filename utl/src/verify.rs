@@ -382,11 +382,9 @@ impl Verify {
     /// What a start finds beside the log.
     fn remembered(&mut self, id: Identity) -> Result<(), Failure> {
         let failed = |fault: Fault| Failure::new(fault.to_string());
-        if let Some(found) = contradicted::find(&*self.files, id).map_err(failed)? {
-            self.notes.push(format!(
-                "{}: two histories: {found}; a start answers nothing and replaces nothing",
-                contradicted::PATH
-            ));
+        if let Some(seen) = contradicted::find(&*self.files, id).map_err(failed)? {
+            let path = contradicted::PATH;
+            self.notes.push(format!("{path}: two histories: {seen}; a start answers nothing and replaces nothing"));
         }
         if startover::rebuilt(&*self.files, id).map_err(failed)?.is_hopeless() {
             let text = "log/rebuilt: the state was damaged again and again; a start takes no other one";

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use syn::visit::{self, Visit};
 
 /// Crates whose files name one another in one direction.
-const STRAIGHT: [&str; 8] = ["bench", "cobra", "ctl", "testkit", "tls", "utl", "wire", "xtask"];
+const STRAIGHT: [&str; 9] = ["bench", "cobra", "ctl", "node", "testkit", "tls", "utl", "wire", "xtask"];
 
 /// `a::b` as `["a", "b"]`; the root is empty.
 type Module = Vec<String>;
@@ -89,7 +89,10 @@ impl<'a> Visit<'a> for File {
 
     fn visit_path(&mut self, path: &'a syn::Path) {
         let words: Module = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
-        self.named.extend(self.absolute(&words));
+        // One word is no module: it stands here, or an import has counted it.
+        if words.len() > 1 {
+            self.named.extend(self.absolute(&words));
+        }
         visit::visit_path(self, path);
     }
 }
@@ -209,6 +212,8 @@ fn a_circle_is_seen() {
     assert_eq!(left(&[("", "mod a;"), ("a", "mod b; const T: u8 = b::T;"), ("a::b", "use super::Row;")]), 2);
     let exported = [("", "mod a; mod b; pub use a::A;"), ("a", "pub struct A;"), ("b", "use crate::A;")];
     assert_eq!(left(&exported), 0, "what the root exports counts where it stands");
+    let local = [("", "mod a;"), ("a", "mod b; fn f(b: u8) -> u8 { b }"), ("a::b", "use super::f;")];
+    assert_eq!(left(&local), 0, "a value may be called as a module is");
     let tests = [("", "mod a; mod b;"), ("a", "use crate::b;"), ("b", "#[cfg(test)] mod tests { use crate::a; }")];
     assert_eq!(left(&tests), 0, "tests are free");
 }

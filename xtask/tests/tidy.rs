@@ -202,6 +202,23 @@ fn parts_of_a_member_know_the_ground_alone() {
     assert!(parts > 10, "the parts have moved: {parts} files");
 }
 
+/// The page of `node` names every file once, and no other.
+#[test]
+fn the_page_of_a_member_names_every_file() {
+    let folder = workspace().join("node/src");
+    let page = std::fs::read_to_string(folder.join("lib.rs")).expect("the page");
+    let row = |line: &str| Some(line.strip_prefix("//! | `")?.split_once("` | ")?.0.to_string());
+    let mut named: Vec<String> = page.lines().filter_map(row).collect();
+    let mut files: Vec<String> = rust_files("node/src")
+        .iter()
+        .map(|(path, _)| path.strip_prefix(&folder).expect("below it").with_extension("").display().to_string())
+        .filter(|file| file != "lib" && !file.ends_with("tests"))
+        .collect();
+    named.sort();
+    files.sort();
+    assert_eq!(named, files, "left: the rows of node/src/lib.rs; right: its files");
+}
+
 /// Of the edge, what carries a call knows what serves it through one table.
 #[test]
 fn the_transport_knows_no_service() {
@@ -266,4 +283,48 @@ fn prose_has_one_width() {
         }
     }
     assert!(long.is_empty(), "longer than {PROSE_MAX} characters:\n{}", long.join("\n"));
+}
+
+/// Lines of a paragraph or of an item of a list. What is longer is several things.
+const PARAGRAPH_MAX: usize = 5;
+
+/// Where paragraphs and items of lists are too long, outside of tables and fences.
+fn long_paragraphs(text: &str) -> Vec<usize> {
+    let (mut fenced, mut lines, mut long) = (false, 0, Vec::new());
+    for (number, line) in text.lines().enumerate() {
+        let line = line.trim();
+        let fence = line.starts_with("```");
+        fenced ^= fence;
+        if fence || fenced || line.is_empty() || line.starts_with(['|', '#']) {
+            lines = 0;
+            continue;
+        }
+        let digits = line.trim_start_matches(|c: char| c.is_ascii_digit());
+        let numbered = digits.len() < line.len() && digits.starts_with(". ");
+        if numbered || line.starts_with("- ") || line.starts_with("* ") {
+            lines = 0;
+        }
+        lines += 1;
+        if lines == PARAGRAPH_MAX + 1 {
+            long.push(number + 1 - PARAGRAPH_MAX);
+        }
+    }
+    long
+}
+
+#[test]
+fn paragraphs_are_short() {
+    let mut long = Vec::new();
+    for (path, text) in tracked("*.md") {
+        long.extend(long_paragraphs(&text).iter().map(|line| format!("{}:{line}", path.display())));
+    }
+    assert!(long.is_empty(), "more than {PARAGRAPH_MAX} lines:\n{}", long.join("\n"));
+}
+
+#[test]
+fn a_long_paragraph_is_seen() {
+    let five = "a\n".repeat(5);
+    assert_eq!(long_paragraphs(&format!("{five}a\n\n{five}- b\n{five}")), [1, 13]);
+    assert_eq!(long_paragraphs(&format!("{five}\n- a\n{}12. b\n{}", &five[2..], &five[2..])), Vec::<usize>::new());
+    assert_eq!(long_paragraphs(&format!("```\n{five}{five}```\n# A\n{}", "| a |\n".repeat(9))), Vec::<usize>::new());
 }

@@ -303,7 +303,7 @@ mod tests {
             base: Position { index: 11, term: 12 },
             restart: true,
             marked: true,
-            led: false,
+            led: count % 2 == 1,
             count,
             body_len,
             file_len: 1 << 20,

@@ -1,10 +1,11 @@
-//! Closed log files, read while the log goes on: each batch of them against its checksums.
+//! Log files, read while the log goes on: each batch of them against its checksums. Of the newest
+//! one as much as later batches prove: its end may just be written.
 
 use super::batch::{HEADER, Header, decode_table, wrong_bodies};
 use super::space;
 use crate::header::{read_exact, read_full};
 use crate::scrub::{Finding, Step};
-use crate::{Fault, File, Files, How, Identity};
+use crate::{Fault, File, Files, How, Identity, PAGE};
 use std::io::ErrorKind;
 
 /// Where in the log files a look stands.
@@ -24,7 +25,10 @@ impl Place {
     }
 }
 
-/// Reads on. True: every closed file was read.
+/// Bytes behind a place of the newest file that are searched for a proof that it was durable.
+const PROOF: u64 = 8 << 20;
+
+/// Reads on. True: every file was read.
 pub(crate) fn check(
     files: &dyn Files,
     id: Identity,
@@ -33,11 +37,9 @@ pub(crate) fn check(
     step: &mut Step,
 ) -> Result<bool, Fault> {
     let ids = space::ids(files)?;
-    // The newest file is being written.
-    let closed = &ids[..ids.len().saturating_sub(1)];
-    let Some(position) = closed.iter().position(|file| *file >= at.file) else { return Ok(true) };
-    if closed[position] != at.file {
-        *at = Place { file: closed[position], offset: 0, number: 0 };
+    let Some(position) = ids.iter().position(|file| *file >= at.file) else { return Ok(true) };
+    if ids[position] != at.file {
+        *at = Place { file: ids[position], offset: 0, number: 0 };
     }
     let path = space::segment_path(at.file);
     let file = match files.open(&path, How::Read) {
@@ -50,17 +52,58 @@ pub(crate) fn check(
                 at.offset += size;
                 step.read += size;
             }
-            Ok(None) => {
-                let wrong = end(files, &path, id, at, ids[position + 1])?;
+            Err(fault @ Fault::Io { .. }) => return Err(fault),
+            ended => {
+                let wrong = match ids.get(position + 1) {
+                    None => in_the_newest(&*file, &path, id, at, ended.err())?,
+                    Some(next) => match ended {
+                        Err(fault) => Some(fault),
+                        Ok(_) => end(files, &path, id, at, *next)?,
+                    },
+                };
                 tell(files, at, step, wrong)?;
                 return Ok(go_on(at));
             }
-            Err(fault @ Fault::Io { .. }) => return Err(fault),
-            Err(fault) => {
-                tell(files, at, step, Some(fault))?;
-                return Ok(go_on(at));
-            }
         }
+    }
+    Ok(false)
+}
+
+/// No whole batch is at the place: what is wrong there, if a later batch proves that one was
+/// durable.
+fn in_the_newest(
+    file: &dyn File,
+    path: &str,
+    id: Identity,
+    at: &mut Place,
+    fault: Option<Fault>,
+) -> Result<Option<Fault>, Fault> {
+    if !proven(file, path, id, at)? {
+        return Ok(None);
+    }
+    // It may have been written between the two looks.
+    match batch_at(file, path, id, at) {
+        Ok(Some(_)) => Ok(None),
+        Err(fault @ Fault::Io { .. }) => Err(fault),
+        Err(fault) => Ok(Some(fault)),
+        Ok(None) => {
+            let what = || format!("the header of batch {} is not readable", at.number + 1);
+            Ok(Some(fault.unwrap_or_else(|| Fault::damaged(path, at.offset, what()))))
+        }
+    }
+}
+
+/// A batch behind the place says that it was durable.
+fn proven(file: &dyn File, path: &str, id: Identity, at: &Place) -> Result<bool, Fault> {
+    let len = file.len().map_err(|e| Fault::io(path, 0, e))?.min(at.offset.saturating_add(PROOF));
+    let mut page = vec![0; HEADER];
+    for offset in (at.offset + PAGE..len).step_by(PAGE as usize) {
+        let got = read_full(file, path, offset, &mut page)?;
+        let Ok((header, _)) = Header::decode(&page[..got]) else { continue };
+        if header.id != id || (header.at.segment, header.at.offset) != (at.file, offset) {
+            continue;
+        }
+        return Ok((header.proven.segment, header.proven.offset) > (at.file, at.offset));
     }
     Ok(false)
 }

@@ -182,6 +182,8 @@ pub struct Log {
     tip: Tip,
     /// Why nothing may be acknowledged any more.
     stopped: Option<(String, String)>,
+    /// The next batch opens a file of its own.
+    closes: bool,
     /// The last save found no room and wrote nothing; saves that were queued behind it have a gap.
     refused: Option<String>,
 }
@@ -246,6 +248,7 @@ impl Log {
             hard,
             tip: Tip::default(),
             stopped: None,
+            closes: false,
             refused: None,
         };
         log.append(hard, start, &[], true)?;
@@ -358,6 +361,20 @@ impl Log {
     /// As [`save`](Log::save).
     pub fn close(&mut self, commit: u64) -> Result<(), Fault> {
         self.prove_and_mark(commit, true)
+    }
+
+    /// The log goes on in another file, if the one at `path` is the newest: it is damaged, and goes
+    /// when a checkpoint has overtaken it.
+    ///
+    /// # Errors
+    /// As [`save`](Log::save).
+    pub fn leave_file(&mut self, path: &str) -> Result<(), Fault> {
+        self.check_running()?;
+        if self.segments.back().is_none_or(|newest| newest.path != path) {
+            return Ok(());
+        }
+        self.closes = true;
+        self.append(self.hard, self.last, &[], false)
     }
 
     fn prove_and_mark(&mut self, commit: u64, clean: bool) -> Result<(), Fault> {
@@ -592,9 +609,10 @@ impl Log {
         };
         let room = self.segments.back().map_or(0, |segment| segment.len - self.tip.end.offset);
         // A restart opens a segment so that all earlier ones can go.
-        let rolls = restart || header.size() > room;
+        let rolls = restart || self.closes || header.size() > room;
         if rolls {
             self.append_in_new_segment(&mut header, &table, entries)?;
+            self.closes = false;
         } else {
             self.append_here(&mut header, &table, entries)?;
         }
@@ -697,8 +715,8 @@ impl Log {
     }
 }
 
-/// One vectored write and one flush. Returns how far the segment is now written, and how far it says
-/// that nothing follows.
+/// One vectored write and one flush. Returns how far the segment is now written, and how far it
+/// says that nothing follows.
 fn write_batch(
     segment: &Segment,
     header: &Header,

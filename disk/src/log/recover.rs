@@ -222,6 +222,7 @@ impl Replay {
             hard: HardState::default(),
             tip: Tip::default(),
             stopped: None,
+            closes: false,
             refused: None,
         };
         Replay {

@@ -2,7 +2,7 @@
 
 use client::wire::{
     Code,
-    etcdserverpb::{RangeRequest, RangeResponse},
+    etcdserverpb::{RangeRequest, RangeResponse, range_request::SortTarget},
 };
 use client::{Client, from_key, key, prefix};
 
@@ -228,5 +228,54 @@ fn keys_and_values_are_any_bytes() {
         client.put("odd/empty", "").await.unwrap();
         assert_eq!(client.get("odd/empty").await.unwrap().unwrap().value.len(), 0);
         assert_eq!(client.get("odd/none").await.unwrap(), None);
+    });
+}
+
+/// A stream that names what to sort by and not how is sorted by it, ascending, over all of its
+/// messages.
+#[test]
+fn a_stream_with_a_target_and_no_order_is_sorted() {
+    with_shared(|client| async move {
+        five(&client, "sorted/").await;
+        let streamed = async |range: RangeRequest| {
+            let mut stream = client.range_stream(range).await.unwrap();
+            let (mut all, mut last) = (String::new(), None);
+            while let Some(response) = stream.next().await.unwrap() {
+                all += &keys(&response);
+                last = Some(response);
+            }
+            (all, last.unwrap())
+        };
+        let of = |target: SortTarget| RangeRequest { sort_target: target.into(), ..prefix("sorted/").into() };
+        let table = [
+            (SortTarget::Key, "12345"),
+            (SortTarget::Version, "12453"),
+            (SortTarget::Create, "12345"),
+            (SortTarget::Mod, "12453"),
+            (SortTarget::Value, "35421"),
+        ];
+        for (target, order) in table {
+            let (keys, last) = streamed(of(target)).await;
+            assert_eq!((keys.as_str(), last.count, last.more), (order, 5, false), "{target:?}");
+            assert!(last.header.is_some_and(|header| header.revision > 0));
+        }
+        let (none, last) = streamed(RangeRequest { count_only: true, ..of(SortTarget::Value) }).await;
+        assert_eq!((none.as_str(), last.count), ("", 5));
+        let (keys, _) = streamed(RangeRequest { keys_only: true, ..of(SortTarget::Value) }).await;
+        assert_eq!(keys, "35421");
+        // Many more than one message holds. (etcd sorts each message by itself.)
+        if !crate::live::is_other() {
+            for n in 0..100 {
+                client.put(format!("sorted2/{n:02}"), format!("{:02}", 99 - n)).await.unwrap();
+            }
+            let range = RangeRequest { sort_target: SortTarget::Value.into(), ..prefix("sorted2/").into() };
+            let mut stream = client.range_stream(range).await.unwrap();
+            let (mut values, mut messages) = (Vec::new(), 0);
+            while let Some(response) = stream.next().await.unwrap() {
+                messages += 1;
+                values.extend(response.kvs.into_iter().map(|kv| kv.value));
+            }
+            assert!(values.is_sorted() && values.len() == 100 && messages > 1, "{messages}");
+        }
     });
 }

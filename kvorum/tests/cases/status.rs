@@ -3,7 +3,7 @@
 use client::wire::Code;
 
 use crate::live::{http, refused};
-use crate::{shared, with_shared};
+use crate::{shared, with_own, with_shared};
 
 #[test]
 fn a_member_knows_itself_and_its_leader() {
@@ -87,4 +87,50 @@ fn plain_pages_answer_what_monitors_ask() {
     }
     let nowhere = http::get(port, "/nowhere").unwrap();
     assert_eq!((nowhere.status, nowhere.body.trim_end()), (404, "404 page not found"));
+}
+
+/// Tools take 0, which JSON leaves out, for a member that does not say.
+#[test]
+fn a_new_member_has_something_in_use() {
+    with_own(|client, endpoint| async move {
+        let status = client.status().await.unwrap();
+        assert!(status.db_size_in_use > 0 && status.db_size >= status.db_size_in_use, "{status:?}");
+        let port = endpoint.rsplit_once(':').unwrap().1.parse().unwrap();
+        let shown = http::post(port, "/v3/maintenance/status", "{}").unwrap().json();
+        let in_use: i64 = shown["dbSizeInUse"].as_str().expect("it is shown").parse().unwrap();
+        assert!(in_use > 0, "{shown}");
+    });
+}
+
+#[test]
+fn downgrades_are_checked() {
+    let ask = |body: &str| {
+        let answer = http::post(shared().port(), "/v3/maintenance/downgrade", body).unwrap().json();
+        let text = answer["message"].as_str().or(answer["version"].as_str()).unwrap_or_default().to_owned();
+        (answer["code"].as_u64().unwrap_or(0), text)
+    };
+    let told = |code: u64, text: &str| (code, text.to_owned());
+    const FORMAT: &str = "etcdserver: wrong downgrade target version format";
+    const TARGET: &str = "etcdserver: invalid downgrade target version";
+    for (version, expected) in [
+        ("x", told(3, FORMAT)),
+        ("", told(3, FORMAT)),
+        ("3", told(3, FORMAT)),
+        ("v3.6", told(3, FORMAT)),
+        ("3.6-rc", told(3, FORMAT)),
+        ("3.6.0.1", told(3, FORMAT)),
+        ("3.5", told(3, TARGET)),
+        ("3.7", told(3, TARGET)),
+        ("4.0", told(3, TARGET)),
+        ("3.6", told(0, "3.7")),
+        ("3.6.5", told(0, "3.7")),
+    ] {
+        assert_eq!(ask(&format!(r#"{{"action":"VALIDATE","version":"{version}"}}"#)), expected, "{version}");
+        if expected.0 != 0 {
+            assert_eq!(ask(&format!(r#"{{"action":"ENABLE","version":"{version}"}}"#)), expected, "{version}");
+        }
+    }
+    assert_eq!(ask("{}"), told(3, FORMAT));
+    assert_eq!(ask(r#"{"action":"CANCEL"}"#), told(0, "3.7"));
+    assert_eq!(ask(r#"{"action":7}"#), told(2, "etcdserver: unknown method"));
 }

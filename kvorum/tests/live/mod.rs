@@ -8,6 +8,7 @@
 
 pub mod http;
 pub mod ops;
+pub mod peers;
 pub mod watching;
 
 use std::fs::File;

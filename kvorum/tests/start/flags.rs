@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 use std::process::Command;
 
-use crate::live::{self, Ended, Member, Spec, http, is_other, program, run_to_end};
+use crate::live::{self, Alone, Ended, Member, Spec, http, is_other, program, run_to_end};
 
 fn with(args: &[&str]) -> Ended {
     let mut command = program();
@@ -249,4 +249,51 @@ fn a_link_named_etcd_is_the_server() {
     let mut member = Member::spawn_by(spec, &link);
     member.ready();
     assert_eq!(http::get(member.spec.client_port, "/version").expect("answers").json()["etcdserver"], "3.7.3");
+}
+
+/// What etcd's own tests wait for. (A real etcd writes the same lines.)
+#[test]
+fn slow_requests_and_deprecated_flags_are_told() {
+    let slow = ["--warning-unary-request-duration=1us", "--warning-apply-duration=1us", "--bcrypt-cost=4"];
+    let server = Alone::new(&[&slow[..], &["--max-snapshots=6", "--v2-deprecation=write-only"]].concat());
+    let port = server.port();
+    for (route, body) in [
+        ("/v3/kv/put", r#"{"key":"a2V5","value":"c2VjcmV0"}"#),
+        ("/v3/kv/range", r#"{"key":"a2V5","limit":3}"#),
+        ("/v3/kv/txn", r#"{"success":[{"requestPut":{"key":"a2V5","value":"c2VjcmV0"}}]}"#),
+        ("/v3/auth/user/add", r#"{"name":"u","password":"secret"}"#),
+    ] {
+        assert_eq!(http::post(port, route, body).expect("an answer").status, 200, "{route}");
+    }
+    let log = server.member.log();
+    assert!(!log.contains("secret") && !log.contains("c2VjcmV0"), "{log}");
+    let lines: Vec<serde_json::Value> = log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let with = |msg: &str, name: &str, value: serde_json::Value| {
+        let found = lines.iter().find(|line| line["msg"] == msg && (name.is_empty() || line[name] == value));
+        let line = found.unwrap_or_else(|| panic!("no line {msg} with {value}\n{log}"));
+        assert_eq!(line["level"], "warn", "{line}");
+        line.clone()
+    };
+    let put = with("request stats", "response type", "/etcdserverpb.KV/Put".into());
+    assert_eq!(
+        (&put["request count"], &put["request size"], &put["response count"]),
+        (&1.into(), &13.into(), &0.into())
+    );
+    assert_eq!(put["request content"].as_str().unwrap().trim_end(), r#"key:"key" value_size:6"#);
+    assert!(put["start time"].is_string() && put["time spent"].as_str().unwrap().ends_with('s'), "{put}");
+    assert!(put["remote"].is_string() && put["response size"].as_u64().unwrap() > 0, "{put}");
+    let range = with("request stats", "request content", r#"key:"key" limit:3"#.into());
+    assert_eq!((&range["request count"], &range["response count"]), (&0.into(), &1.into()));
+    let txn = with("request stats", "response type", "/etcdserverpb.KV/Txn".into());
+    let shown = txn["request content"].as_str().unwrap();
+    assert!(shown.starts_with(r#"success:<request_put:<key:"key" value_size:6"#), "{shown}");
+    let user = with("request stats", "response type", "/etcdserverpb.Auth/UserAdd".into());
+    assert_eq!((&user["request size"], &user["request content"]), (&(-1).into(), &"".into()));
+    let read = with("apply request took too long", "prefix", "read-only range ".into());
+    assert_eq!(read["expected-duration"], "1µs");
+    assert!(read["response"].as_str().unwrap().starts_with("range_response_count:"), "{read}");
+    with("--max-snapshots is deprecated in 3.6 and will be decommissioned in 3.8.", "", "".into());
+    let text = "--v2-deprecation is deprecated and scheduled for removal in v3.8. The default value is enforced, \
+                ignoring user input.";
+    with(text, "", "".into());
 }

@@ -3,7 +3,7 @@
 
 use crate::scan::HashScan;
 use bytes::Bytes;
-use consensus::{Contradiction, Doubt, Entry, HardState, Position};
+use consensus::{Doubt, Entry, HardState, Position};
 use disk::records::Place;
 use disk::scrub::{Scrub, Step};
 use std::fmt;
@@ -34,6 +34,8 @@ pub enum LogJob {
     KeepDoubt { doubt: Option<Doubt>, hard: HardState },
     /// When nothing was saved for a while and at a clean stop: the end of the log is proven.
     Prove { commit: u64 },
+    /// The file at `path` is damaged: the log goes on in another one.
+    LeaveFile { path: String },
     /// Forget entries below.
     CutLog { below: u64 },
     /// The log restarts behind an installed snapshot.
@@ -48,10 +50,10 @@ pub enum LogJob {
 }
 
 /// What is known of the log, beside it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub enum Remembered {
-    /// A leader has another history.
-    Contradicted(Contradiction),
+    /// There are two histories; what was seen of it.
+    Contradicted(String),
     /// Which founding the log is of.
     Founding(u64),
 }
@@ -364,6 +366,7 @@ pub enum JobResult {
         fault: disk::Fault,
     },
     CorruptMarked,
+    FileLeft,
     Remembered,
     Installed {
         store: Box<store::Store>,

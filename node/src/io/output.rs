@@ -494,6 +494,17 @@ pub struct Status {
     pub scrub: ScrubFigures,
     /// Of damaged records.
     pub mend: MendFigures,
+    /// Of what other members say that no member can mean.
+    pub nonsense: NonsenseFigures,
+}
+
+/// What other members said that no member can mean, since start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NonsenseFigures {
+    /// Terms and indexes that are too far ahead.
+    pub numbers: u64,
+    /// Forwarded commands that are none.
+    pub commands: u64,
 }
 
 /// The slow look at what lies still.

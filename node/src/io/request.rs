@@ -2,8 +2,8 @@
 
 use super::{JobId, JobResult};
 use crate::frame::Frame;
-use bytes::Bytes;
 use std::sync::Arc;
+use store::command::Checked;
 use store::{KeyRange, Query};
 
 /// Names one asker of this process; chosen by the driver, never reused in a process.
@@ -163,7 +163,7 @@ pub enum AuthQuery {
 pub enum Request {
     /// A validated command: `InternalRaftRequest` bytes without header
     /// (see `store::command`'s builders). Answer: `Applied`.
-    Propose { body: Bytes, cost: u64 },
+    Propose { body: Checked, cost: u64 },
     /// Compaction; `physical` answers after the sweep passed and a checkpoint holds it. Answer:
     /// `Applied`.
     Compact { revision: i64, physical: bool },
@@ -172,7 +172,7 @@ pub enum Request {
     Range { query: Query, linearizable: bool, stream: bool, keep: u64 },
     /// A transaction of ranges alone (all compares, both branches read only). `body` as for
     /// Propose. Answer: `Applied` with `Reply::Txn`.
-    ReadTxn { body: Bytes, linearizable: bool },
+    ReadTxn { body: Checked, linearizable: bool },
     /// The next slice of an accepted walk. Answer: `Slice`.
     WalkNext { walk: u64 },
     /// The asker of a walk is done with it or went away. No answer.

@@ -3,7 +3,7 @@
 use super::Node;
 use crate::frame::Frame;
 use crate::io::*;
-use crate::jobs::{Task, is_refused};
+use crate::jobs::Task;
 use crate::transfer::{Installed, Step, send_nothing};
 use disk::scrub::Finding;
 
@@ -47,6 +47,7 @@ impl Node {
             (Task::MarkCorrupt, JobResult::CorruptMarked) => self.health.corrupt_marked(),
             (Task::KeepDoubt, JobResult::DoubtKept)
             | (Task::Remember, JobResult::Remembered)
+            | (Task::LeaveFile, JobResult::FileLeft)
             | (Task::Prove, JobResult::Proven)
             | (Task::CutLog, JobResult::LogCut)
             | (Task::DropStaged, JobResult::InstallDropped)
@@ -118,6 +119,10 @@ impl Node {
                 Finding::Checkpoint(fault) | Finding::Log(fault) => {
                     self.checkpoints.replace_newest();
                     if self.scrubs.is_news(fault) {
+                        if matches!(finding, Finding::Log(_)) {
+                            let path = fault.file().to_string();
+                            g.start(Task::LeaveFile, LogJob::LeaveFile { path });
+                        }
                         g.note(Level::Error, format!("{fault}; the next checkpoint does without it"));
                     }
                 }
@@ -133,7 +138,8 @@ impl Node {
         }
     }
 
-    /// A read that failed concerns its asker; anything else means that this member must stop.
+    /// A read that failed concerns its asker. What was to become durable and did not ends this
+    /// member: nobody may be told of it.
     fn job_failed(&mut self, job: JobId, fault: disk::Fault) {
         let g = &mut self.ground;
         let task = g.job_done(job).expect("it runs");
@@ -143,17 +149,17 @@ impl Node {
             Task::GiveRecords { to, epoch } => self.mends.give(g, to, epoch, None),
             Task::Mended { .. } if fault.is_damage() => {}
             // The bad place stays as it was; the next look tries again.
-            Task::Mend { epoch } | Task::MendFrom { epoch, .. } if is_refused(&fault) => {
+            Task::Mend { epoch } | Task::MendFrom { epoch, .. } if fault.is_refused() => {
                 self.mends.refused(g, epoch, &fault);
             }
-            Task::Mended { epoch } if is_refused(&fault) => self.mends.refused_after(g, epoch, &fault),
-            Task::Checkpoint { .. } if self.checkpoints.is_leftover() && (fault.is_damage() || is_refused(&fault)) => {}
+            Task::Mended { epoch } if fault.is_refused() => self.mends.refused_after(g, epoch, &fault),
+            Task::Checkpoint { .. } if self.checkpoints.is_leftover() && (fault.is_damage() || fault.is_refused()) => {}
             // A restart writes again what no checkpoint names yet; a lone member has no other way.
             Task::Checkpoint { .. } if fault.is_damage() && !g.peers().is_empty() && self.checkpoints.retries() => {
                 self.checkpoints.repeat(g, &fault);
             }
             // A call failed, and it was no flush.
-            Task::Checkpoint { .. } if is_refused(&fault) && self.checkpoints.retries() => {
+            Task::Checkpoint { .. } if fault.is_refused() && self.checkpoints.retries() => {
                 self.checkpoints.repeat(g, &fault);
             }
             // Its file may be gone with the state that is being replaced.
@@ -164,7 +170,7 @@ impl Node {
                 g.note(Level::Warn, text);
                 send_nothing(g, to);
                 // What was tried several times is damaged.
-                if is_refused(&fault) {
+                if fault.is_refused() {
                     self.found(vec![Finding::Unreadable(fault)]);
                 }
             }
@@ -173,12 +179,34 @@ impl Node {
             Task::History => self.watches.history_failed(g, &fault),
             Task::Install { run } => self.transfer.failed(g, run, &fault),
             Task::Reclaim { epoch } if self.reclaim.failed(g, epoch, &fault) => self.unreadable(&fault),
+            // It stands in memory; a start that does not find it learns it again.
+            Task::Remember if fault.is_refused() => {
+                g.note(Level::Warn, format!("what this member has to remember could not be written: {fault}"));
+            }
             Task::ReadLog { ticket } => {
                 // The follower gets a snapshot instead.
                 g.note(Level::Error, format!("old log entries could not be read: {fault}"));
                 g.consensus.fetched(ticket, Vec::new());
             }
-            _ => g.fatal(fault.to_string()),
+            Task::Save { .. }
+            | Task::RestartLog
+            | Task::CutLog
+            | Task::Prove
+            | Task::LeaveFile
+            | Task::KeepDoubt
+            | Task::KeepReserve
+            | Task::ReleaseSpares
+            | Task::MarkCorrupt
+            | Task::Remember
+            | Task::Write { .. }
+            | Task::Checkpoint { .. }
+            | Task::Reclaim { .. }
+            | Task::Scrub { .. }
+            | Task::Look { .. }
+            | Task::Mend { .. }
+            | Task::MendFrom { .. }
+            | Task::Mended { .. }
+            | Task::DropStaged => g.fatal(fault.to_string()),
         }
     }
 

@@ -8,9 +8,9 @@ use crate::lessor::{AskAgain, answer_ttl};
 use crate::permit::{Guard, Identity};
 use crate::reads::{Due, Then};
 use crate::tokens::Known;
-use bytes::Bytes;
 use std::collections::BTreeMap;
 use store::auth::Asker;
+use store::command::Checked;
 use store::{AlarmMember, Member, Query, Store, TxnRead};
 
 /// What a member with a wrong state must not answer or judge.
@@ -206,7 +206,7 @@ impl Node {
         }
     }
 
-    fn propose(&mut self, waiter: Waiter, identity: &Identity, body: Bytes, cost: u64, after: After) {
+    fn propose(&mut self, waiter: Waiter, identity: &Identity, body: Checked, cost: u64, after: After) {
         let body = self.signed(identity, &body);
         let command = Command { waiter: Some(waiter), body, after };
         let unapplied = self.applier.waiting_bytes();
@@ -215,7 +215,7 @@ impl Node {
 
     /// The command with who asks. Before there are users it stays as it is, and versions without
     /// them read it.
-    fn signed(&self, identity: &Identity, body: &Bytes) -> Bytes {
+    fn signed(&self, identity: &Identity, body: &Checked) -> Checked {
         let store = &self.ground.store;
         let asker = if store.auth().untouched() { Asker::Nobody } else { identity.asker(store) };
         store::command::signed(body, asker)
@@ -234,7 +234,7 @@ impl Node {
     }
 
     /// A transaction of ranges alone, on the state as it is.
-    fn read_txn(&mut self, waiter: Waiter, guard: &Guard, body: Bytes) {
+    fn read_txn(&mut self, waiter: Waiter, guard: &Guard, body: Checked) {
         let g = &mut self.ground;
         if self.health.willing().corrupt {
             return g.refuse(waiter, Refusal::User(store::Error::Corrupt));
@@ -250,7 +250,8 @@ impl Node {
                 self.gate.enqueue(Command { waiter: Some(waiter), body, after: After::Apply });
             }
             Ok(TxnRead::Damaged(reason)) => g.fatal(format!("a record is damaged: {reason}")),
-            Err(malformed) => g.fatal(format!("the edge sent a malformed transaction: {malformed}")),
+            // It is another command: the edge sends none.
+            Err(_) => g.refuse(waiter, Refusal::User(store::Error::NoCommand)),
         }
     }
 

@@ -78,6 +78,7 @@ impl Node {
             held: self.held(),
             scrub: self.scrubs.figures(g.now),
             mend: self.mends.figures(),
+            nonsense: self.nonsense.figures(),
         }
     }
 }

@@ -29,12 +29,12 @@ pub(crate) fn begin(files: &dyn Files, config: &Config, fault: &Fault, out: &mut
     Ok(true)
 }
 
-/// An empty state that knows the members, and the founding that the log is of. None: this member is alone, or nobody says who the others
-/// are.
+/// An empty state that knows the members, and the founding that the log is of. None: this member is
+/// alone, or nobody says who the others are.
 fn empty_head(known: Option<ImageHead>, log_founding: u64, id: Identity, config: &Config) -> Option<ImageHead> {
     let members = known.as_ref().map_or_else(|| config.founders.clone(), |head| head.members.clone());
     let ours = members.iter().any(|member| member.id == id.member);
-    let mut head = Store::genesis(crate::recover::store_config(config), members, Position::default()).image_head();
+    let mut head = Store::genesis(config.store(), members, Position::default()).image_head();
     if let Some(known) = known {
         (head.conf, head.removed, head.founding) = (known.conf, known.removed, known.founding);
     }

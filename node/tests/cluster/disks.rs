@@ -12,7 +12,8 @@ const AGAIN: u64 = work::FULL_AGAIN_MS / node::TICK_MS;
 
 impl Cluster {
     /// True if `words` are one of these: `space 1 100` (KiB that may still be used), `space 1`
-    /// (tells it), `losedir 1 log` (a folder is gone, with what was in it).
+    /// (tells it), `losedir 1 log` (a folder is gone, with what was in it), `failcalls 1` (every
+    /// call fails from now on), `healcalls 1`.
     pub fn disk_command(&mut self, words: &[&str]) -> bool {
         match words {
             ["space", id, kib] => {
@@ -24,6 +25,10 @@ impl Cluster {
                 let _ = writeln!(self.told, "{id}: {} KiB are free", left >> 10);
             }
             ["losedir", id, dir] => self.machines[&id.parse().expect("id")].files.lose_dir(dir),
+            ["failcalls", id] => {
+                self.machines[&id.parse().expect("id")].files.fail_after(0, std::io::ErrorKind::Other);
+            }
+            ["healcalls", id] => self.machines[&id.parse().expect("id")].files.heal(),
             _ => return false,
         }
         true

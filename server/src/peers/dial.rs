@@ -5,7 +5,6 @@ use super::queue::Queue;
 use super::socket::Socket;
 use super::wire::{self, Got};
 use super::{Line, Peering};
-use crate::bootstrap::FORMAT_LEVEL;
 use crate::log::{hex, json};
 use crate::settings::ETCD_LEVEL;
 use crate::tls::{Dialler, Moving, in_gos_words};
@@ -82,7 +81,7 @@ async fn connect(peering: &Peering, peer: u64, line: Line, url: usize) -> io::Re
         return Err(other("the member has no peer URL".into()));
     }
     let hello = Hello {
-        level: FORMAT_LEVEL,
+        level: hello::WIRE_LEVEL,
         cluster: peering.identity.cluster,
         from: peering.identity.member,
         to: peer,
@@ -211,7 +210,7 @@ async fn write_all(writer: &mut (impl AsyncWrite + Unpin), frames: &mut VecDeque
 async fn listen(mut reader: impl AsyncRead + Unpin, peer: u64, peering: &Peering, started: Instant) -> io::Error {
     let round_trip = peering.metrics().peer_round_trip.with_label_values(&[peering.name(peer)]);
     loop {
-        match tokio::time::timeout(SILENCE, wire::read(&mut reader, peering.max_frame)).await {
+        match tokio::time::timeout(SILENCE, wire::read(&mut reader, wire::SHORT, peering.core().budgets())).await {
             Ok(Ok(Got::Pong(sent))) => {
                 let micros = (started.elapsed().as_micros() as u64).saturating_sub(sent);
                 round_trip.observe(micros as f64 / 1e6);

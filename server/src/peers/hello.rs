@@ -12,12 +12,15 @@
 //! Little-endian; the length counts what follows it.
 
 use super::Line;
-use crate::bootstrap::FORMAT_LEVEL;
 use disk::Identity;
 use disk::inquiry::{Running, Stage};
 use node::foundings::differ;
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+/// Level of the frames between members. 2: they carry a checksum. A member of another level is
+/// refused: neither would read what the other says.
+pub(crate) const WIRE_LEVEL: u32 = 2;
 
 /// Begins with a byte that no HTTP request begins with.
 pub(crate) const MAGIC: [u8; 8] = *b"\xf5kvorum\n";
@@ -56,8 +59,9 @@ impl Hello {
     /// listener's.
     pub(crate) fn judge(&self, cluster: u64, member: u64, known: bool, founding: u64) -> Verdict {
         let refused = |text: String| Verdict::Refused(text);
-        if self.level > FORMAT_LEVEL {
-            return refused(format!("format level {} is higher than ours, {FORMAT_LEVEL}", self.level));
+        if self.level != WIRE_LEVEL {
+            let than = if self.level > WIRE_LEVEL { "higher" } else { "lower" };
+            return refused(format!("format level {} is {than} than ours, {WIRE_LEVEL}", self.level));
         }
         if self.cluster != cluster {
             return refused(format!("cluster ID mismatch: ours is {cluster:x}, yours {:x}", self.cluster));
@@ -159,7 +163,7 @@ pub(crate) async fn read_hello(from: &mut (impl AsyncRead + Unpin)) -> io::Resul
 }
 
 pub(crate) async fn write_verdict(to: &mut (impl AsyncWrite + Unpin), verdict: &Verdict) -> io::Result<()> {
-    let mut body = FORMAT_LEVEL.to_le_bytes().to_vec();
+    let mut body = WIRE_LEVEL.to_le_bytes().to_vec();
     match verdict {
         Verdict::Ok { founding } => {
             body.push(0);
@@ -205,7 +209,7 @@ pub(crate) async fn write_stage(to: &mut (impl AsyncWrite + Unpin), ours: Identi
         Stage::Running(running) => (RUNNING, *running),
     };
     let flag = |set: bool, flag: u8| if set { flag } else { 0 };
-    let mut body = FORMAT_LEVEL.to_le_bytes().to_vec();
+    let mut body = WIRE_LEVEL.to_le_bytes().to_vec();
     body.extend_from_slice(&ours.cluster.to_le_bytes());
     body.extend_from_slice(&ours.member.to_le_bytes());
     body.push(kind);
@@ -249,7 +253,7 @@ mod tests {
 
     fn hello() -> Hello {
         let (line, founding) = (Line::Bulk, Some(77));
-        Hello { level: 1, cluster: 10, from: 2, to: 3, boot: 99, line, etcd_level: "3.7.3".into(), founding }
+        Hello { level: WIRE_LEVEL, cluster: 10, from: 2, to: 3, boot: 99, line, etcd_level: "3.7.3".into(), founding }
     }
 
     #[tokio::test]
@@ -307,7 +311,8 @@ mod tests {
         }
         assert_eq!(hello().judge(10, 3, true, 78), Verdict::Apart { founding: 78 });
         let table = [
-            (Hello { level: 2, ..hello() }, "format level 2 is higher than ours, 1"),
+            (Hello { level: 3, ..hello() }, "format level 3 is higher than ours, 2"),
+            (Hello { level: 1, ..hello() }, "format level 1 is lower than ours, 2"),
             (Hello { cluster: 11, ..hello() }, "cluster ID mismatch: ours is a, yours b"),
             (Hello { to: 4, ..hello() }, "to field mismatch: this is member 3, not 4"),
             (Hello { from: 3, ..hello() }, "a member does not dial itself"),

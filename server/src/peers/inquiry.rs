@@ -6,7 +6,6 @@
 use super::dial::greet;
 use super::hello::{self, Hello, Verdict};
 use super::{Line, PeerPort, Peering, listen};
-use crate::bootstrap::FORMAT_LEVEL;
 use crate::log::{self, hex, json};
 use crate::settings::ETCD_LEVEL;
 use crate::tls::{Dialler, Handshakes};
@@ -27,6 +26,8 @@ use tokio::sync::{Notify, oneshot};
 const ANSWER: Duration = Duration::from_secs(5);
 const FIRST_WAIT: Duration = Duration::from_millis(20);
 const LONGEST_WAIT: Duration = Duration::from_millis(500);
+/// Most connections at once.
+const STRANGERS: usize = 32;
 /// The first line about members that do not answer, and how often there is another.
 const SAY_AFTER: Duration = Duration::from_secs(1);
 const SAY_EVERY: Duration = Duration::from_secs(5);
@@ -115,11 +116,12 @@ impl Drop for Greeter {
 
 async fn accept(shared: Arc<Shared>, port: PeerPort) {
     let PeerPort { listener, handshakes } = port;
-    let meet = |stream, _| {
+    let meet = |stream, _, place| {
         let (shared, handshakes) = (shared.clone(), handshakes.clone());
         async move {
             // Whoever asked asks again.
             let _ = meet(&shared, stream, handshakes.as_ref()).await;
+            drop(place);
         }
     };
     let failed = |error: io::Error| {
@@ -127,7 +129,7 @@ async fn accept(shared: Arc<Shared>, port: PeerPort) {
             log::warn("accept failed", &[("error", json!(error.to_string()))]);
         }
     };
-    listen::accept(listener, meet, failed).await;
+    listen::accept(listener, STRANGERS, meet, failed, || {}).await;
 }
 
 async fn meet(shared: &Shared, stream: TcpStream, handshakes: Option<&Handshakes>) -> io::Result<()> {
@@ -203,7 +205,7 @@ impl Asking {
 
     async fn ask<'a>(&self, member: &'a Member) -> (&'a Member, Heard) {
         let hello = Hello {
-            level: FORMAT_LEVEL,
+            level: hello::WIRE_LEVEL,
             cluster: self.identity.cluster,
             from: self.identity.member,
             to: member.id,

@@ -1,11 +1,13 @@
 //! The incoming side of the peer port: members that dialled us, and HTTP/1.1.
 
 use super::hello::{self, Hello, MAGIC, Verdict};
+use super::places::{Place, Places};
 use super::socket::Socket;
 use super::wire::{self, Got};
 use super::{Line, PeerPort, Peering, http, inquiry};
 use crate::log::{self, hex, json};
 use crate::tls::{self, Caller, Handshakes, Met};
+use crate::transport::keepalive;
 use disk::Identity;
 use disk::inquiry::Stage;
 use node::frame::{self, Lane};
@@ -15,12 +17,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 
 /// A peer says who it is within this time.
 const FIRST_WORDS: Duration = Duration::from_secs(5);
-/// Connections open at once, of peers and of the curious.
-const CONNECTIONS: usize = 256;
+/// A connection that is no member's, and asks over HTTP, ends after this.
+const CURIOUS: Duration = Duration::from_secs(30);
 /// How long a member may say nothing at all; it pings every second.
 const SILENCE: Duration = Duration::from_secs(10);
 const READ_BUFFER: usize = 64 << 10;
@@ -28,36 +29,51 @@ const READ_BUFFER: usize = 64 << 10;
 /// Serves the peer port of a member that runs.
 pub(super) async fn serve(peering: Arc<Peering>, port: PeerPort) {
     let PeerPort { listener, handshakes } = port;
-    let meet = |stream, from| {
+    let meet = |stream, from, mut place: Place| {
         let (peering, handshakes) = (peering.clone(), handshakes.clone());
         async move {
-            if let Err(error) = connection(&peering, stream, handshakes.as_ref()).await {
+            if let Err(error) = connection(&peering, stream, handshakes.as_ref(), &mut place).await {
                 report(&peering, from, &error);
             }
         }
     };
-    accept(listener, meet, |error| peering.say("accept failed", &[("error", json!(error.to_string()))])).await;
+    let failed = |error: io::Error| peering.say("accept failed", &[("error", json!(error.to_string()))]);
+    let displaced = || {
+        peering.metrics().turned_away.strangers.inc();
+        let most = [("strangers", json!(peering.strangers))];
+        peering.say("too many connections on the peer port: closed one that is no member's", &most);
+    };
+    accept(listener, peering.strangers, meet, failed, displaced).await;
 }
 
-/// Takes connections for ever, a bounded number at once. `meet` makes the task of one of them.
+/// Takes connections for ever, a bounded number at once. `meet` makes the task of one of them;
+/// `displaced` is called when one loses its place to another.
 pub(super) async fn accept<T: Future<Output = ()> + Send + 'static>(
     listener: std::net::TcpListener,
-    meet: impl Fn(TcpStream, SocketAddr) -> T,
+    most_strangers: usize,
+    meet: impl Fn(TcpStream, SocketAddr, Place) -> T,
     failed: impl Fn(io::Error),
+    displaced: impl Fn(),
 ) {
     let listener = match listener.set_nonblocking(true).and_then(|()| TcpListener::from_std(listener)) {
         Ok(listener) => listener,
         Err(error) => log::fatal("listener failed", &[("error", json!(error.to_string()))]),
     };
-    let room = Arc::new(Semaphore::new(CONNECTIONS));
+    let places = Places::new(most_strangers);
     loop {
-        let Ok(place) = room.clone().acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, from)) => {
-                let task = meet(stream, from);
+                let (place, wanted, full) = places.enter(from.ip());
+                if full {
+                    displaced();
+                }
+                keepalive::enable(&stream);
+                let task = meet(stream, from, place);
                 tokio::spawn(async move {
-                    task.await;
-                    drop(place);
+                    tokio::select! {
+                        () = task => {}
+                        _ = wanted => {}
+                    }
                 });
             }
             Err(error) => {
@@ -138,13 +154,20 @@ fn judge(peering: &Peering, hello: &Hello, caller: Option<&Caller>) -> Verdict {
     }
 }
 
-async fn connection(peering: &Arc<Peering>, stream: TcpStream, handshakes: Option<&Handshakes>) -> io::Result<()> {
+async fn connection(
+    peering: &Arc<Peering>,
+    stream: TcpStream,
+    handshakes: Option<&Handshakes>,
+    place: &mut Place,
+) -> io::Result<()> {
     let Some((mut stream, caller)) = secure(stream, handshakes).await? else {
         peering.metrics().turned_away.peers.inc();
         return Ok(());
     };
     let Some(hello) = first_words(&mut stream).await? else {
-        return http::serve(peering.clone(), stream).await;
+        // Whoever reads nothing is no reason to stay.
+        let served = tokio::time::timeout(CURIOUS, http::serve(peering.clone(), stream)).await;
+        return served.unwrap_or(Ok(()));
     };
     let verdict = judge(peering, &hello, caller.as_ref());
     if let Verdict::Refused(why) = &verdict {
@@ -156,6 +179,7 @@ async fn connection(peering: &Arc<Peering>, stream: TcpStream, handshakes: Optio
         let stage = inquiry::stage(peering, hello.from).await?;
         return answer(&mut stream, &verdict, Some((peering.identity, stage))).await;
     }
+    place.of_member(hello.from);
     // Also if it is of another founding: the member is told of that.
     let met = peering.met(hello.from, hello.founding);
     answer(&mut stream, &verdict, None).await?;
@@ -175,7 +199,11 @@ async fn receive(peering: &Peering, hello: &Hello, stream: Socket) -> io::Result
     let received = peering.metrics().peer_received_bytes.with_label_values(&[peering.name(hello.from)]);
     let silent = |_| io::Error::new(io::ErrorKind::TimedOut, "the peer fell silent");
     loop {
-        let got = tokio::time::timeout(SILENCE, wire::read(&mut reader, peering.max_frame)).await.map_err(silent)??;
+        let got = {
+            let budgets = peering.core().budgets();
+            let read = wire::read(&mut reader, peering.max_frame, budgets);
+            tokio::time::timeout(SILENCE, read).await.map_err(silent)??
+        };
         // Ours may have become known since.
         peering.same_founding(hello.founding)?;
         match got {
@@ -191,8 +219,12 @@ async fn receive(peering: &Peering, hello: &Hello, stream: Socket) -> io::Result
                 }
             }
             Got::Ping(number) => {
-                writer.write_all(&wire::pong(number)).await?;
-                writer.flush().await?;
+                let pong = wire::pong(number);
+                let answer = async {
+                    writer.write_all(&pong).await?;
+                    writer.flush().await
+                };
+                tokio::time::timeout(SILENCE, answer).await.map_err(silent)??;
             }
             Got::Pong(_) => return Err(io::Error::new(io::ErrorKind::InvalidData, "a pong without a ping")),
         }

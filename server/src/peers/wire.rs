@@ -1,11 +1,20 @@
-//! Frames on a peer connection: `length u32, kind u8, body`, little-endian. The length
-//! counts kind and body, and is checked before anything is allocated.
+//! Frames on a peer connection: `length u32, checksum u32, kind u8, body`, little-endian. The
+//! length counts kind and body; the checksum is the CRC-32C of both.
+//!
+//! A length is a promise: it is bounded, and room is taken as the bytes come.
 
+use crate::budgets::Budgets;
 use node::frame::{self, Frame};
 use std::io;
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-const LENGTH: usize = 4;
+/// Length and checksum.
+const HEAD: usize = 8;
+/// So much of a frame is read before there is room for more, and at once.
+const PIECE: usize = 64 << 10;
+/// Pings, pongs: the longest frames that come back on a line that was dialled.
+pub(crate) const SHORT: usize = 9;
 
 /// A frame of the member.
 const MEMBER: u8 = 0;
@@ -22,21 +31,28 @@ pub(crate) enum Got {
 
 /// None: longer than any receiver takes.
 pub(crate) fn encode(frame: &Frame, max_frame: usize) -> Option<Vec<u8>> {
-    let mut bytes = vec![0; LENGTH];
+    let mut bytes = vec![0; HEAD];
     bytes.push(MEMBER);
     frame::encode(frame, &mut bytes);
-    let len = bytes.len() - LENGTH;
+    let len = bytes.len() - HEAD;
     if len > max_frame {
         return None;
     }
-    bytes[..LENGTH].copy_from_slice(&u32::try_from(len).ok()?.to_le_bytes());
+    put_head(&mut bytes, u32::try_from(len).ok()?);
     Some(bytes)
 }
 
+fn put_head(bytes: &mut [u8], len: u32) {
+    let sum = crc32c::crc32c(&bytes[HEAD..]);
+    bytes[..4].copy_from_slice(&len.to_le_bytes());
+    bytes[4..HEAD].copy_from_slice(&sum.to_le_bytes());
+}
+
 fn numbered(kind: u8, number: u64) -> Vec<u8> {
-    let mut bytes = 9_u32.to_le_bytes().to_vec();
+    let mut bytes = vec![0; HEAD];
     bytes.push(kind);
     bytes.extend_from_slice(&number.to_le_bytes());
+    put_head(&mut bytes, 9);
     bytes
 }
 
@@ -52,8 +68,45 @@ fn bad(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
+/// What has come of a frame, charged until the frame is whole.
+struct Arriving<'a> {
+    budgets: &'a Budgets,
+    bytes: Vec<u8>,
+    charged: u64,
+}
+
+impl Arriving<'_> {
+    /// Reads one piece more. A frame that is longer than a piece waits while others hold all room.
+    async fn more(&mut self, from: &mut (impl AsyncRead + Unpin), left: usize) -> io::Result<()> {
+        let budget = &self.budgets.peer_frames;
+        while !self.bytes.is_empty() && budget.used() > budget.limit() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        // It doubles: what is there was sent.
+        let piece = left.min(self.bytes.len().max(PIECE));
+        self.bytes.reserve_exact(piece);
+        let begin = self.bytes.len();
+        while self.bytes.len() < begin + piece {
+            let missing = (begin + piece - self.bytes.len()) as u64;
+            let got = (&mut *from).take(missing).read_buf(&mut self.bytes).await?;
+            if got == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            budget.take(got as u64);
+            self.charged += got as u64;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Arriving<'_> {
+    fn drop(&mut self) {
+        self.budgets.peer_frames.give(self.charged);
+    }
+}
+
 /// Reads one frame. Errors of kind `InvalidData` mean that the peer speaks nonsense.
-pub(crate) async fn read(from: &mut (impl AsyncRead + Unpin), max_frame: usize) -> io::Result<Got> {
+pub(crate) async fn read(from: &mut (impl AsyncRead + Unpin), max_frame: usize, budgets: &Budgets) -> io::Result<Got> {
     let len = from.read_u32_le().await? as usize;
     if len == 0 {
         return Err(bad("a frame of no bytes"));
@@ -61,16 +114,25 @@ pub(crate) async fn read(from: &mut (impl AsyncRead + Unpin), max_frame: usize) 
     if len > max_frame {
         return Err(bad("a frame longer than allowed"));
     }
-    let kind = from.read_u8().await?;
-    match kind {
+    let sum = from.read_u32_le().await?;
+    let mut arriving = Arriving { budgets, bytes: Vec::new(), charged: 0 };
+    while arriving.bytes.len() < len {
+        let left = len - arriving.bytes.len();
+        arriving.more(from, left).await?;
+    }
+    let bytes = std::mem::take(&mut arriving.bytes);
+    drop(arriving);
+    if crc32c::crc32c(&bytes) != sum {
+        return Err(bad("a frame whose checksum is wrong"));
+    }
+    match bytes[0] {
         MEMBER => {
-            let mut body = vec![0; len - 1];
-            from.read_exact(&mut body).await?;
-            let frame = frame::decode(body.into()).map_err(|_| bad("a malformed frame"))?;
+            let body = bytes::Bytes::from(bytes).slice(1..);
+            let frame = frame::decode(body).map_err(|_| bad("a malformed frame"))?;
             Ok(Got::Frame { frame, bytes: len as u64 })
         }
-        PING | PONG if len == 9 => {
-            let number = from.read_u64_le().await?;
+        kind @ (PING | PONG) if len == 9 => {
+            let number = bytes[1..].iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
             Ok(if kind == PING { Got::Ping(number) } else { Got::Pong(number) })
         }
         _ => Err(bad("a frame of unknown kind")),
@@ -82,8 +144,18 @@ mod tests {
     use super::*;
 
     async fn read_all(bytes: &[u8]) -> io::Result<Got> {
-        let mut bytes = bytes;
-        read(&mut bytes, 1000).await
+        let (mut bytes, budgets) = (bytes, Budgets::new(crate::budgets::Limits::default()));
+        let got = read(&mut bytes, 1000, &budgets).await;
+        assert_eq!(budgets.peer_frames.used(), 0, "all is given back");
+        got
+    }
+
+    /// A frame of these bytes, with its checksum.
+    fn framed(body: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![0; HEAD];
+        bytes.extend_from_slice(body);
+        put_head(&mut bytes, body.len() as u32);
+        bytes
     }
 
     #[tokio::test]
@@ -98,16 +170,19 @@ mod tests {
 
     #[tokio::test]
     async fn hostile_lengths_and_kinds_are_refused_before_allocation() {
-        let table: [(&[u8], &str); 6] = [
-            (&[0, 0, 0, 0], "a frame of no bytes"),
-            (&[0xff, 0xff, 0xff, 0xff, 0], "a frame longer than allowed"),
-            (&[0xe9, 3, 0, 0, 0], "a frame longer than allowed"),
-            (&[1, 0, 0, 0, 9], "a frame of unknown kind"),
-            (&[2, 0, 0, 0, PING, 1], "a frame of unknown kind"),
-            (&[2, 0, 0, 0, MEMBER, 250], "a malformed frame"),
+        let mut flipped = ping(7);
+        flipped[HEAD + 3] ^= 1;
+        let table: [(Vec<u8>, &str); 7] = [
+            (vec![0, 0, 0, 0], "a frame of no bytes"),
+            (vec![0xff, 0xff, 0xff, 0xff, 0], "a frame longer than allowed"),
+            (vec![0xe9, 3, 0, 0, 0], "a frame longer than allowed"),
+            (framed(&[9]), "a frame of unknown kind"),
+            (framed(&[PING, 1]), "a frame of unknown kind"),
+            (framed(&[MEMBER, 250]), "a malformed frame"),
+            (flipped, "a frame whose checksum is wrong"),
         ];
         for (bytes, text) in table {
-            let error = read_all(bytes).await.expect_err(text);
+            let error = read_all(&bytes).await.expect_err(text);
             assert_eq!((error.kind(), error.to_string().as_str()), (io::ErrorKind::InvalidData, text));
         }
         let good = encode(&Frame::ReadIndex { boot: 3, token: 4 }, 1000).expect("short");

@@ -8,6 +8,7 @@ use base64::Engine;
 use bytes::Bytes;
 use node::{Answer, AuthAnswer, AuthQuery, Request, Who};
 use store::auth::{AuthCommand, encode_permission};
+use store::command::Checked;
 use store::command::field;
 use store::protobuf::{self, Fields};
 
@@ -41,7 +42,7 @@ fn read(number: u32, request: &Bytes) -> Result<AuthCommand<'_>, Status> {
     AuthCommand::decode(number, request)?.ok_or_else(|| Status::unexpected("a change of users"))
 }
 
-async fn apply(call: &mut Call, body: Bytes) -> Result<(), Status> {
+async fn apply(call: &mut Call, body: Checked) -> Result<(), Status> {
     let (revision, term, _) = propose(call, body, 0).await?;
     call.answer(revision, term, &[])
 }

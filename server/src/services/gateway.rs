@@ -1,6 +1,7 @@
 //! The JSON gateway: the same handlers, asked and answered in JSON.
 
-use crate::transport::call::{Edge, Requests};
+use crate::transport::call::{Edge, OpenCall, Requests};
+use crate::transport::forms;
 use crate::transport::grpc;
 use crate::transport::reply::{Body, Speech};
 use crate::transport::status::Status;
@@ -20,17 +21,24 @@ pub(crate) async fn serve(edge: Edge, request: Request<Incoming>) -> Response<Bo
     let Some(method) = edge.methods().by_route(parts.uri.path()) else {
         return failed(&Status::new(wire::Code::NotFound, "Not Found"));
     };
-    if parts.method != http::Method::POST {
+    if forms::meant(&parts) != http::Method::POST {
         return failed(&Status::new(wire::Code::Unimplemented, "Method Not Allowed"));
     }
-    let metadata = metadata(&parts.headers);
-    let deadline = match grpc::deadline(&parts.headers) {
+    let metadata = match metadata(&parts.headers) {
+        Ok(metadata) => metadata,
+        Err(status) => return failed(&status),
+    };
+    let deadline = match forms::page_deadline(&parts.headers) {
         Ok(deadline) => deadline,
         Err(status) => return failed(&status),
     };
     let speech = if method.is_unary() { Speech::Json } else { Speech::JsonLines };
+    let open = match OpenCall::take(&edge) {
+        Ok(open) => open,
+        Err(status) => return failed(&status),
+    };
     let requests = Requests::json(&edge, method, body);
-    let begun = grpc::begin(&edge, method, &metadata, deadline, requests, speech);
+    let begun = grpc::begin(&edge, method, &metadata, (deadline, open), requests, speech, false);
     let (queue, unary) = (begun.queue(), speech == Speech::Json);
     let (body, refusal) = begun.await;
     match refusal {
@@ -71,11 +79,20 @@ fn failed(status: &Status) -> Response<Body> {
 }
 
 /// What becomes metadata: the authorization, and every `Grpc-Metadata-<name>` as `<name>`.
-fn metadata(headers: &HeaderMap) -> HeaderMap {
+fn metadata(headers: &HeaderMap) -> Result<HeaderMap, Status> {
     let mut metadata = HeaderMap::new();
     for (name, value) in headers {
         let name = match name.as_str().strip_prefix("grpc-metadata-") {
-            Some(bare) => HeaderName::from_bytes(bare.as_bytes()).ok(),
+            Some("") => return Err(Status::new(wire::Code::Internal, "there is an empty key in the header")),
+            Some(bare) => {
+                if bare.ends_with("-bin")
+                    && let Err(why) = forms::binary(value.as_bytes())
+                {
+                    let text = format!("invalid binary header {}: {why}", canonical(name.as_str()));
+                    return Err(Status::with(wire::Code::InvalidArgument, text));
+                }
+                HeaderName::from_bytes(bare.as_bytes()).ok()
+            }
             None if name == header::AUTHORIZATION => Some(name.clone()),
             None => None,
         };
@@ -83,7 +100,17 @@ fn metadata(headers: &HeaderMap) -> HeaderMap {
             metadata.append(name, value.clone());
         }
     }
-    metadata
+    Ok(metadata)
+}
+
+/// A header's name as Go writes it.
+fn canonical(name: &str) -> String {
+    let mut out = String::with_capacity(name.len());
+    for letter in name.chars() {
+        let begins = out.is_empty() || out.ends_with('-');
+        out.push(if begins { letter.to_ascii_uppercase() } else { letter });
+    }
+    out
 }
 
 #[cfg(test)]
@@ -96,7 +123,7 @@ mod tests {
         headers.insert("grpc-metadata-hasleader", HeaderValue::from_static("true"));
         headers.insert("authorization", HeaderValue::from_static("token"));
         headers.insert("hasleader", HeaderValue::from_static("false"));
-        let metadata = metadata(&headers);
+        let metadata = metadata(&headers).unwrap();
         assert_eq!(metadata["hasleader"], "true");
         assert_eq!(metadata["authorization"], "token");
         assert_eq!(metadata.len(), 2);

@@ -5,23 +5,22 @@ use crate::budgets::What;
 use crate::core::Answered;
 use crate::transport::call::Call;
 use crate::transport::status::{self, Status};
-use bytes::Bytes;
 use node::{Answer, Request};
 use store::Reply;
-use store::command::{self, TxnWrite, Write};
+use store::command::{self, Checked, TxnWrite, Write};
 use store::protobuf::Fields;
 
 /// What the envelope of an entry adds to a request, as etcd counts it: the header with an id.
 const ENVELOPE: u64 = 14;
 
 /// Refuses what would be too large for the log.
-pub(crate) fn fits(call: &Call, body: &Bytes) -> Result<(), Status> {
+pub(crate) fn fits(call: &Call, body: &[u8]) -> Result<(), Status> {
     let limit = call.core().settings().max_request_bytes;
     if (body.len() as u64).saturating_add(ENVELOPE) > limit { Err(status::REQUEST_TOO_LARGE) } else { Ok(()) }
 }
 
 /// Proposes a command and waits until it is applied.
-pub(crate) async fn propose(call: &Call, body: Bytes, cost: u64) -> Result<(i64, u64, Reply), Status> {
+pub(crate) async fn propose(call: &Call, body: Checked, cost: u64) -> Result<(i64, u64, Reply), Status> {
     fits(call, &body)?;
     applied(call.write(Request::Propose { body, cost }).await?)
 }
@@ -58,6 +57,9 @@ pub(crate) async fn delete_range(call: &mut Call) -> Result<(), Status> {
     let Write { body, cost } = command::delete_range(&request)?;
     let (revision, term, reply) = propose(call, body, cost).await?;
     call.edge.metrics().delete_total.inc();
+    if let Reply::Delete { deleted, .. } = &reply {
+        call.set_found(u64::try_from(*deleted).unwrap_or(0));
+    }
     respond(call, revision, term, reply).await
 }
 

@@ -36,15 +36,28 @@ pub(crate) async fn grant(call: &mut Call) -> Result<(), Status> {
     let request = call.request().await?;
     let (ttl, id) = two_ints(&request)?;
     let id = if id == 0 { call.edge.lease_id() } else { id };
+    let Granted { revision, term, id, ttl } = granted(call, id, ttl).await?;
+    let mut rest = Vec::new();
+    protobuf::write_int(&mut rest, 2, id);
+    protobuf::write_int(&mut rest, 3, ttl);
+    call.answer(revision, term, &rest)
+}
+
+/// A lease that was granted, and where.
+pub(super) struct Granted {
+    revision: i64,
+    term: u64,
+    pub(super) id: i64,
+    ttl: i64,
+}
+
+pub(super) async fn granted(call: &Call, id: i64, ttl: i64) -> Result<Granted, Status> {
     let settings = call.core().settings();
     let body = command::encode_lease_grant(id, ttl, min_ttl(settings.election, settings.heartbeat));
     let (revision, term, reply) = propose(call, body, command::LEASE_GRANT_COST).await?;
     let store::Reply::LeaseGrant { id, ttl } = reply else { return Err(Status::unexpected("a grant")) };
     call.edge.metrics().lease_granted.inc();
-    let mut rest = Vec::new();
-    protobuf::write_int(&mut rest, 2, id);
-    protobuf::write_int(&mut rest, 3, ttl);
-    call.answer(revision, term, &rest)
+    Ok(Granted { revision, term, id, ttl })
 }
 
 pub(crate) async fn revoke(call: &mut Call) -> Result<(), Status> {

@@ -2,7 +2,7 @@
 
 use super::kv::propose;
 use super::plan;
-use crate::metrics::{alarm_name, db_size};
+use crate::metrics::{alarm_name, db_in_use, db_size};
 use crate::transport::call::Call;
 use crate::transport::status::{self, Status};
 use bytes::Bytes;
@@ -41,7 +41,7 @@ pub(crate) async fn status(call: &mut Call) -> Result<(), Status> {
     for error in errors(&now) {
         protobuf::write_bytes(&mut rest, 8, error.as_bytes());
     }
-    protobuf::write_varint(&mut rest, 9, now.live_bytes);
+    protobuf::write_varint(&mut rest, 9, db_in_use(&now));
     protobuf::write_bool(&mut rest, 10, now.is_learner);
     protobuf::write_bytes(&mut rest, 11, storage_version(&now.cluster_version).as_bytes());
     protobuf::write_int(&mut rest, 12, quota);

@@ -9,14 +9,19 @@
 mod auth;
 mod backup;
 mod cluster;
+mod downgrade;
+mod election;
 mod gateway;
 mod health;
 mod kv;
 mod lease;
+mod lock;
 mod maintenance;
 mod pages;
 mod plan;
 mod range;
+mod recipe;
+mod slow;
 pub(crate) mod table;
 mod watch;
 

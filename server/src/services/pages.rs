@@ -5,6 +5,7 @@ use crate::metrics::alarm_name;
 use crate::transport::call::Edge;
 use crate::transport::reply::Body;
 use crate::transport::status::Status;
+use crate::transport::{forms, gzip};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use node::{Answer, Request as Ask};
@@ -16,10 +17,13 @@ pub(crate) async fn serve(edge: Edge, request: Request<Incoming>) -> Response<Bo
     let mut response = match host_refused(&edge, &request) {
         Some(refusal) => refusal,
         None if request.method() == Method::OPTIONS => Response::new(Body::empty()),
+        None if request.method() != Method::CONNECT && forms::shortest(request.uri().path()).is_some() => {
+            moved(&request)
+        }
         None if edge.core().settings().gateway && gateway::is_route(request.uri().path()) => {
             gateway::serve(edge, request).await
         }
-        None => page(&edge, request.method(), request.uri()).await,
+        None => page(&edge, request.method(), request.uri(), request.headers()).await,
     };
     if let Some(origin) = origin {
         let headers = response.headers_mut();
@@ -67,7 +71,7 @@ fn host_refused(edge: &Edge, request: &Request<Incoming>) -> Option<Response<Bod
 pub(crate) async fn serve_metrics(edge: &Edge, request: &Request<Incoming>) -> Response<Body> {
     let path = request.uri().path();
     match matches!(path, "/metrics" | "/health") || Probe::of(path).is_some() {
-        true => page(edge, request.method(), request.uri()).await,
+        true => page(edge, request.method(), request.uri(), request.headers()).await,
         false => error(StatusCode::NOT_FOUND, "404 page not found"),
     }
 }
@@ -79,7 +83,7 @@ pub(crate) fn not_grpc() -> Response<Body> {
     response
 }
 
-async fn page(edge: &Edge, method: &Method, uri: &http::Uri) -> Response<Body> {
+async fn page(edge: &Edge, method: &Method, uri: &http::Uri, headers: &HeaderMap) -> Response<Body> {
     let path = uri.path();
     let query = Query::of(uri);
     match path {
@@ -88,9 +92,9 @@ async fn page(edge: &Edge, method: &Method, uri: &http::Uri) -> Response<Body> {
             true => health(edge, &query).await,
             false => only_get(method, Response::new(Body::empty())),
         },
-        "/metrics" => metrics(edge).await,
+        "/metrics" => metrics(edge, headers).await,
         "/debug/vars" => vars(edge).await,
-        "/v3" if edge.core().settings().gateway => redirected("/v3/"),
+        "/v3" if edge.core().settings().gateway => redirected(method, "/v3/"),
         _ => match Probe::of(path) {
             Some(probe) if method == Method::GET => probe.run(edge, &query).await,
             Some(_) => only_get(method, Response::new(Body::empty())),
@@ -122,13 +126,27 @@ fn error(status: StatusCode, body: &str) -> Response<Body> {
     response
 }
 
+/// As Go's mux sends a client to the shortest path of the same meaning.
+fn moved(request: &Request<Incoming>) -> Response<Body> {
+    let path = forms::shortest(request.uri().path()).unwrap_or_default();
+    let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
+    redirected(request.method(), &format!("{path}{query}"))
+}
+
 /// As Go's mux sends a client to the path with the slash.
-fn redirected(to: &'static str) -> Response<Body> {
-    let mut response = Response::new(Body::whole(format!("<a href=\"{to}\">Temporary Redirect</a>.\n\n")));
+fn redirected(method: &Method, to: &str) -> Response<Body> {
+    let shown = matches!(*method, Method::GET | Method::HEAD);
+    let escaped = to.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&#34;");
+    let page = format!("<a href=\"{}\">Temporary Redirect</a>.\n\n", escaped.replace('\'', "&#39;"));
+    let mut response = Response::new(if *method == Method::GET { Body::whole(page) } else { Body::empty() });
     *response.status_mut() = StatusCode::TEMPORARY_REDIRECT;
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
-    headers.insert(header::LOCATION, HeaderValue::from_static(to));
+    if shown {
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+    }
+    if let Ok(to) = HeaderValue::from_str(to) {
+        headers.insert(header::LOCATION, to);
+    }
     response
 }
 
@@ -260,6 +278,8 @@ const READY: &[&str] = &["data_corruption", "serializable_read", "linearizable_r
 struct Probe {
     kind: &'static str,
     checks: Vec<&'static str>,
+    /// It was asked for alone: then nothing is left out.
+    alone: bool,
 }
 
 impl Probe {
@@ -269,17 +289,17 @@ impl Probe {
             (_, Some(rest)) => ("readyz", READY, rest),
             _ => return None,
         };
-        let checks = match rest.strip_prefix('/') {
-            None if rest.is_empty() => all.to_vec(),
-            Some(one) => vec![*all.iter().find(|check| **check == one)?],
+        let (checks, alone) = match rest.strip_prefix('/') {
+            None if rest.is_empty() => (all.to_vec(), false),
+            Some(one) => (vec![*all.iter().find(|check| **check == one)?], true),
             None => return None,
         };
-        Some(Probe { kind, checks })
+        Some(Probe { kind, checks, alone })
     }
 
     async fn run(&self, edge: &Edge, query: &Query) -> Response<Body> {
         let (mut lines, mut failed) = (String::new(), false);
-        for check in self.checks.iter().filter(|check| !query.contains("exclude", check)) {
+        for check in self.checks.iter().filter(|check| self.alone || !query.contains("exclude", check)) {
             let result = run_check(edge, check).await;
             self.count(edge, check, result.is_ok());
             match result {
@@ -292,8 +312,8 @@ impl Probe {
         }
         match (failed, query.has("verbose")) {
             (true, _) => error(StatusCode::SERVICE_UNAVAILABLE, &lines),
-            (false, true) => text(StatusCode::OK, format!("{lines}ok\n")),
-            (false, false) => text(StatusCode::OK, "ok\n".into()),
+            (false, true) => error(StatusCode::OK, &format!("{lines}ok")),
+            (false, false) => error(StatusCode::OK, "ok"),
         }
     }
 
@@ -322,7 +342,7 @@ async fn run_check(edge: &Edge, check: &str) -> Result<(), String> {
 }
 
 /// Everything registered, in Prometheus' text format.
-async fn metrics(edge: &Edge) -> Response<Body> {
+async fn metrics(edge: &Edge, wishes: &HeaderMap) -> Response<Body> {
     if let Ok(now) = status(edge).await {
         edge.metrics().refresh(&now);
         edge.metrics().auth_revision.set(edge.core().auth_revision().cast_signed());
@@ -333,9 +353,15 @@ async fn metrics(edge: &Edge) -> Response<Body> {
     families.extend(prometheus::gather());
     match encoder.encode_to_string(&families) {
         Ok(body) => {
-            let mut response = text(StatusCode::OK, body);
-            let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-            response.headers_mut().insert(header::CONTENT_TYPE, kind);
+            let packed = forms::takes_gzip(wishes).then(|| gzip::page(body.as_bytes()).ok()).flatten();
+            let is_packed = packed.is_some();
+            let mut response = Response::new(Body::whole(packed.unwrap_or(body.into_bytes())));
+            let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8; escaping=underscores");
+            let headers = response.headers_mut();
+            headers.insert(header::CONTENT_TYPE, kind);
+            if is_packed {
+                headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static(gzip::NAME));
+            }
             response
         }
         Err(failure) => error(StatusCode::INTERNAL_SERVER_ERROR, &failure.to_string()),

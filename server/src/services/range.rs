@@ -6,6 +6,7 @@
 
 use super::plan::{self, Plan, Show, Values};
 use crate::budgets::{Hold, Share, What};
+use crate::core::Core;
 use crate::transport::call::{Asker, Call};
 use crate::transport::status::{self, Status};
 use disk::fetch::Fetched;
@@ -51,9 +52,15 @@ impl Drop for Walk {
 }
 
 /// A range that has begun: the answer so far, revision, term.
-type Begun = (RangeStart, i64, u64);
+pub(super) type Begun = (RangeStart, i64, u64);
 
-async fn ask(call: &Call, query: Query, serializable: bool, stream: bool, keep: u64) -> Result<Begun, Status> {
+pub(super) async fn ask(
+    call: &Call,
+    query: Query,
+    serializable: bool,
+    stream: bool,
+    keep: u64,
+) -> Result<Begun, Status> {
     call.patiently(call.edge.account().ask()).await?;
     let asked = call.read(Request::Range { query, linearizable: !serializable, stream, keep }).await?;
     match asked.answer {
@@ -64,7 +71,7 @@ async fn ask(call: &Call, query: Query, serializable: bool, stream: bool, keep: 
 
 /// A sorted range: a small one at once; a large one is weighed, waits until what it needs is
 /// free, and is asked for again. It keeps its share until it is sent.
-async fn ask_sorted(call: &Call, query: Query, serializable: bool) -> Result<(Begun, Share), Status> {
+pub(super) async fn ask_sorted(call: &Call, query: Query, serializable: bool) -> Result<(Begun, Share), Status> {
     let budgets = call.core().budgets();
     let mut needs = SMALL_SORT;
     loop {
@@ -94,6 +101,7 @@ pub(crate) async fn range(call: &mut Call) -> Result<(), Status> {
         false => (ask(call, query, serializable, false, 0).await?, None),
     };
     call.edge.metrics().range_total.inc();
+    call.set_found(if start.walk.is_some() { start.kvs } else { start.found.len() as u64 });
     let mut answer = Plan::default();
     call.edge.put_header(answer.raw(), revision, term);
     match start.walk {
@@ -115,12 +123,7 @@ async fn whole(call: &mut Call, start: RangeStart, mut answer: Plan, share: Opti
             return answer.send(&core, &mut call.reply).await;
         }
     };
-    let values = match plan::by_value(&query) {
-        true => plan::fetch(&core, items.iter().map(|item| item.at.clone()).collect()).await?,
-        false => Values::new(),
-    };
-    let range = plan::finished(RangeReply { query, items, count, more }, &values);
-    drop(values);
+    let range = in_order(&core, RangeReply { query, items, count, more }).await?;
     let places: u64 = range.items.iter().map(plan::place_cost).sum();
     // A sorted answer stays on its share, what the limit cut off excepted.
     let _held = match share {
@@ -132,6 +135,15 @@ async fn whole(call: &mut Call, start: RangeStart, mut answer: Plan, share: Opti
     };
     plan::put_range(&mut answer, &range)?;
     answer.send(&core, &mut call.reply).await
+}
+
+/// Sorts and cuts a whole range, if it is to be.
+pub(super) async fn in_order(core: &Core, range: RangeReply) -> Result<RangeReply, Status> {
+    let values = match plan::by_value(&range.query) {
+        true => plan::fetch(core, range.items.iter().map(|item| item.at.clone()).collect()).await?,
+        false => Values::new(),
+    };
+    Ok(plan::finished(range, &values))
 }
 
 /// Sends a measured range while it is walked. `answer` holds the header.
@@ -173,7 +185,7 @@ async fn walked(call: &mut Call, mut walk: Walk, start: RangeStart, answer: Plan
     call.reply.part(end.into()).await
 }
 
-/// Refuses what a stream in key order cannot do.
+/// Refuses what a stream cannot do. A target without an order sorts by it, ascending.
 fn check_stream(query: &Query) -> Result<(), Status> {
     let ordered = matches!((query.order, query.target), (SortOrder::None, _) | (SortOrder::Ascend, SortTarget::Key));
     if !ordered {
@@ -233,8 +245,24 @@ pub(crate) async fn range_stream(call: &mut Call) -> Result<(), Status> {
     };
     check_stream(&query)?;
     query.order = SortOrder::None;
-    query.target = SortTarget::Key;
-    let (start, revision, term) = ask(call, query, serializable, true, 0).await?;
+    // A sorted answer is held whole until it is sent.
+    let (start, revision, term, share) = match query.needs_sort() {
+        false => {
+            let (start, revision, term) = ask(call, query, serializable, true, 0).await?;
+            (start, revision, term, None)
+        }
+        true => {
+            let ((start, revision, term), share) = ask_sorted(call, query, serializable).await?;
+            let RangeStart { query, found, count, more, .. } = start;
+            let Found::Items(items) = found else { return Err(Status::unexpected("a sorted range")) };
+            let core = call.core().clone();
+            let sorted = Box::pin(in_order(&core, RangeReply { query, items, count, more })).await?;
+            let RangeReply { query, items, count, more } = sorted;
+            let found = Found::Items(items);
+            (RangeStart { query, found, count, more, ..start }, revision, term, Some(share))
+        }
+    };
+    let _share = share;
     call.edge.metrics().range_total.inc();
     let show = Show::of(&start.query);
     let mut walk = start.walk.map(|id| Walk::new(call, id));

@@ -2,7 +2,7 @@
 //! and to the pages for everything that is no gRPC.
 
 pub(crate) use super::pages::{not_grpc, serve as page, serve_metrics as metrics_page};
-use super::{auth, backup, cluster, health, kv, lease, maintenance, range, watch};
+use super::{auth, backup, cluster, downgrade, election, health, kv, lease, lock, maintenance, range, slow, watch};
 use crate::transport::call::Call;
 use crate::transport::methods::Method;
 use crate::transport::reply::{Queue, Work};
@@ -33,13 +33,15 @@ pub(crate) fn handle(method: &Method, metadata: &HeaderMap, mut call: Call, queu
     if !method.is_unary() {
         call.reply.open();
     }
-    match route(method.wire.rpc) {
+    let (wire, unary) = (method.wire, method.is_unary());
+    match route(wire.rpc) {
         Route::Busy(busy) => Work::Driven(Box::pin(async move {
             let result = match busy {
                 Busy::Range => range::range(&mut call).await,
                 Busy::Put => kv::put(&mut call).await,
                 Busy::Txn => kv::txn(&mut call).await,
             };
+            slow::ended(&call, wire, &result);
             call.tally.end(&result);
             result
         })),
@@ -54,6 +56,9 @@ pub(crate) fn handle(method: &Method, metadata: &HeaderMap, mut call: Call, queu
         }
         Route::Rare(serve) => Work::Driven(Box::pin(async move {
             let result = serve(&mut call).await;
+            if unary {
+                slow::ended(&call, wire, &result);
+            }
             call.tally.end(&result);
             result
         })),
@@ -112,9 +117,8 @@ fn route(rpc: Rpc) -> Route {
         Rpc::HealthCheck => Route::Rare(|call| Box::pin(health::check(call))),
         Rpc::HealthList => Route::Rare(|call| Box::pin(health::list(call))),
         Rpc::HealthWatch => Route::Rare(|call| Box::pin(health::watch(call))),
-        Rpc::MemberAdd | Rpc::MemberRemove | Rpc::MemberUpdate | Rpc::MemberPromote | Rpc::Downgrade => {
-            Route::NotServed
-        }
+        Rpc::Downgrade => Route::Rare(|call| Box::pin(downgrade::downgrade(call))),
+        Rpc::MemberAdd | Rpc::MemberRemove | Rpc::MemberUpdate | Rpc::MemberPromote => Route::NotServed,
         Rpc::AuthStatus => Route::Rare(|call| Box::pin(auth::status(call))),
         Rpc::Authenticate => Route::Rare(|call| Box::pin(auth::authenticate(call))),
         Rpc::UserAdd => Route::Rare(|call| Box::pin(auth::user_add(call))),
@@ -134,9 +138,13 @@ fn route(rpc: Rpc) -> Route {
         Rpc::RoleRevokePermission => {
             Route::Rare(|call| Box::pin(auth::change(call, field::AUTH_ROLE_REVOKE_PERMISSION)))
         }
-        Rpc::Campaign | Rpc::Proclaim | Rpc::Leader | Rpc::Observe | Rpc::Resign | Rpc::Lock | Rpc::Unlock => {
-            Route::NotServed
-        }
+        Rpc::Campaign => Route::Rare(|call| Box::pin(election::campaign(call))),
+        Rpc::Proclaim => Route::Rare(|call| Box::pin(election::proclaim(call))),
+        Rpc::Leader => Route::Rare(|call| Box::pin(election::leader(call))),
+        Rpc::Observe => Route::Rare(|call| Box::pin(election::observe(call))),
+        Rpc::Resign => Route::Rare(|call| Box::pin(election::resign(call))),
+        Rpc::Lock => Route::Rare(|call| Box::pin(lock::lock(call))),
+        Rpc::Unlock => Route::Rare(|call| Box::pin(lock::unlock(call))),
     }
 }
 

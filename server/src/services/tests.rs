@@ -294,9 +294,9 @@ async fn what_is_wrong_with_a_request_is_told_before_the_core_is_asked() {
         (
             "/etcdserverpb.KV/Put",
             vec![],
-            &[("grpc-encoding", "gzip")],
+            &[("grpc-encoding", "snappy")],
             12,
-            "grpc: Decompressor is not installed for grpc-encoding \"gzip\"",
+            "grpc: Decompressor is not installed for grpc-encoding \"snappy\"",
         ),
         ("/etcdserverpb.KV/Put", put(b"a", b"1"), &[("hasleader", "true")], 14, "etcdserver: no leader"),
         (
@@ -307,11 +307,11 @@ async fn what_is_wrong_with_a_request_is_told_before_the_core_is_asked() {
             "grpc: error unmarshalling request: proto: cannot parse invalid wire-format data",
         ),
         (
-            "/etcdserverpb.Maintenance/Downgrade",
+            "/etcdserverpb.Cluster/MemberPromote",
             vec![],
             &[],
             12,
-            "kvorum does not serve /etcdserverpb.Maintenance/Downgrade yet",
+            "kvorum does not serve /etcdserverpb.Cluster/MemberPromote yet",
         ),
         ("/grpc.health.v1.Health/Check", vec![0x0a, 1, b'x'], &[], 5, "unknown service"),
     ];

@@ -9,7 +9,7 @@ use crate::transport::status::{self, Status};
 use bytes::Bytes;
 use disk::fetch::Fetched;
 use node::watch::{CreateRequest, FromClient, Limits, OutEvent, Response, StreamOut, WatchStream};
-use node::{Answer, History, Refusal, Request, TICK_MS, ToStream, Who};
+use node::{Answer, History, Refusal, Request, TICK_MS, ToStream, WatchOp, Who};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
@@ -33,8 +33,16 @@ const CALM: Duration = Duration::from_secs(60);
 /// Sooner, while the stream waits for a tick.
 const SOON: Duration = Duration::from_millis(250);
 
+/// Questions to the core that a stream may have open: a client that creates thousands of watches in
+/// one breath is read as fast as they are answered.
+const UNANSWERED: u32 = 256;
+
 /// Messages of the core that a stream takes in before it looks at anything else.
 const MOST_AT_ONCE: usize = 64;
+
+/// Its messages took more room than there was.
+const SLOW: Status =
+    Status::new(Code::Unavailable, "kvorum: the watch stream is closed: its messages find no more room");
 
 type Asking = Pin<Box<dyn Future<Output = Result<History, Refusal>> + Send>>;
 
@@ -48,6 +56,8 @@ struct Session {
     clock: Clock,
     /// As last told to the budgets.
     held: u64,
+    /// Questions that the core has not answered.
+    unanswered: u32,
 }
 
 fn ticks(of: Duration) -> u32 {
@@ -118,7 +128,7 @@ impl Session {
             stream.require_leader(ticks(settings.election));
         }
         let clock = Clock::new(interval, settings.election, call.wants_leader);
-        Session { stream, core, link, asking: None, on_the_way: VecDeque::new(), clock, held: 0 }
+        Session { stream, core, link, asking: None, on_the_way: VecDeque::new(), clock, held: 0, unanswered: 0 }
     }
 
     /// Ticks for the time that went by, in the light of whether a leader is known now.
@@ -126,6 +136,29 @@ impl Session {
         self.stream.core(ToStream::Leader { known: self.core.leader() != 0 }, out);
         let count = self.clock.ticks(Instant::now(), self.held > 0);
         self.stream.ticks(count, out);
+    }
+
+    /// A message of the core.
+    fn told(&mut self, message: ToStream, out: &mut Vec<StreamOut>) {
+        let answers = matches!(
+            message,
+            ToStream::Joined { .. } | ToStream::Behind { .. } | ToStream::Compacted { .. } | ToStream::Progress { .. }
+        );
+        self.unanswered = self.unanswered.saturating_sub(u32::from(answers));
+        self.stream.core(message, out);
+    }
+
+    fn ask(&mut self, op: WatchOp) {
+        self.unanswered += u32::from(matches!(op, WatchOp::Join { .. } | WatchOp::Progress { .. }));
+        self.link.ask(op);
+    }
+
+    /// The core takes no more of this stream: why.
+    fn cut_off(&self) -> Status {
+        match *self.core.stopping().borrow() {
+            true => status::STOPPED,
+            false => SLOW,
+        }
     }
 
     /// The transport took everything up to `position`.
@@ -196,20 +229,20 @@ pub(crate) async fn watch(call: &mut Call) -> Result<(), Status> {
     let mut listening = true;
     loop {
         let oldest = session.on_the_way.front().filter(|_| session.stream.is_pressed()).copied();
-        let hears = listening && !session.stream.is_full();
+        let hears = listening && !session.stream.is_full() && session.unanswered < UNANSWERED;
         // Of this turn alone: a stream at rest keeps none.
         let mut out = Vec::new();
         let mut asks = None;
         tokio::select! {
             message = session.link.recv() => match message {
                 Some(message) => {
-                    session.stream.core(message, &mut out);
+                    session.told(message, &mut out);
                     for _ in 0..MOST_AT_ONCE {
                         let Some(message) = session.link.try_recv() else { break };
-                        session.stream.core(message, &mut out);
+                        session.told(message, &mut out);
                     }
                 }
-                None => return Err(status::STOPPED),
+                None => return Err(session.cut_off()),
             },
             request = call.requests.next(), if hears => match request? {
                 Some(request) => {
@@ -257,7 +290,7 @@ async fn carry_out(call: &mut Call, session: &mut Session, out: Vec<StreamOut>) 
                 call.reply.message_behind_head(message)?;
                 session.on_the_way.push_back((call.reply.position(), bytes));
             }
-            StreamOut::Ask(op) => session.link.ask(op),
+            StreamOut::Ask(op) => session.ask(op),
             StreamOut::AskHistory { from, prev } => session.ask_history(from, prev),
             StreamOut::End(refusal) => return Err(refusal.into()),
         }

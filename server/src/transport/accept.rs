@@ -5,8 +5,10 @@
 
 use super::call::Edge;
 use super::cork::{Cork, Spares};
-use super::grpc;
+use super::forms;
 use super::reply::Body;
+use super::{grpc, keepalive};
+use crate::log::json;
 use crate::services::table;
 use crate::tls::{Met, Security};
 use http::{Request, Response, Version};
@@ -17,6 +19,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -67,12 +70,13 @@ pub(crate) async fn serve(listener: TcpListener, edge: Edge, door: Door, securit
             _ = stopping.wait_for(|stopping| *stopping) => return,
         };
         match accepted {
-            Ok((socket, _)) => {
+            Ok((socket, from)) => {
                 pause = PAUSES.0;
-                admit(socket, &spares, &edge, door, &security);
+                admit((socket, from.ip()), &spares, &edge, door, &security);
             }
             Err(error) if is_the_clients(&error) => {}
-            Err(_) => {
+            Err(error) => {
+                edge.say("a client cannot be let in", &[("error", json!(error.to_string()))]);
                 // Descriptors or memory ran out: without a pause this would spin.
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(PAUSES.1);
@@ -98,21 +102,23 @@ impl Drop for Open {
     }
 }
 
-fn admit(socket: TcpStream, spares: &Spares, edge: &Edge, door: Door, security: &Security) {
+fn admit((socket, from): (TcpStream, IpAddr), spares: &Spares, edge: &Edge, door: Door, security: &Security) {
     let metrics = edge.metrics();
-    let most = i64::try_from(edge.core().budgets().limits.connections).unwrap_or(i64::MAX);
-    if metrics.connections.get() >= most {
+    let Some(seat) = edge.seats().take(from) else {
         metrics.connections_refused.inc();
-        return;
-    }
+        let most = edge.core().budgets().limits.connections;
+        let fields = [("remote-addr", json!(from.to_string())), ("most", json!(most))];
+        return edge.say("refused a client: too many connections", &fields);
+    };
     metrics.connections.inc();
     let open = Open(metrics.connections.clone());
-    let (edge, spares, security) = (edge.clone(), spares.clone(), security.clone());
+    let (edge, spares, security) = (edge.at(socket.peer_addr().ok()), spares.clone(), security.clone());
     tokio::spawn(async move {
-        let _open = open;
+        let _open = (open, seat);
         // Small answers must not wait for the acknowledgement of the one before. A socket
         // on which this fails is broken, which reading it will tell.
         let _ = socket.set_nodelay(true);
+        keepalive::enable(&socket);
         // Whatever ends a connection concerns its client alone; calls have their own tally.
         let _ = secure(socket, spares, edge, door, security).await;
     });
@@ -224,13 +230,16 @@ where
 
 /// gRPC by its content type over HTTP/2, everything else as a page.
 fn answer(edge: Edge, door: Door, request: Request<Incoming>) -> Answering {
-    if request.version() == Version::HTTP_2 && grpc::is_grpc(request.headers()) {
+    if request.version() == Version::HTTP_2 && forms::means_grpc(request.headers()) {
         return match grpc::start(edge, request) {
             Ok(begun) => Answering::Call(begun),
             Err(refusal) => Answering::Other(Box::pin(std::future::ready(*refusal))),
         };
     }
     Answering::Other(Box::pin(async move {
+        if let Some(refusal) = forms::page(&request) {
+            return refusal;
+        }
         match door {
             Door::Grpc => table::not_grpc(),
             Door::Metrics => table::metrics_page(&edge, &request).await,

@@ -1,11 +1,14 @@
 //! One call: who asks, what was sent along, the requests coming in, the reply going out.
 
 use super::frames::Unframer;
+use super::gzip::Inflate;
 use super::methods::{Method, Methods};
 use super::reply::Reply;
+use super::seats::Seats;
 use super::status::{self, Status};
 use crate::budgets::{Account, Budget};
 use crate::core::{Answered, Core};
+use crate::log;
 use crate::metrics::{Calls, Metrics};
 use crate::passwords::Passwords;
 use crate::tls::Secured;
@@ -13,6 +16,7 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use node::{Answer, Request, Who};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -32,6 +36,8 @@ pub(crate) struct Edge {
     account: Arc<Account>,
     /// None: the connection is not encrypted.
     secured: Option<Secured>,
+    /// Whose connection it is; None: nobody's.
+    remote: Option<SocketAddr>,
 }
 
 struct Shared {
@@ -39,6 +45,8 @@ struct Shared {
     metrics: Metrics,
     passwords: Passwords,
     leases: AtomicU64,
+    seats: Arc<Seats>,
+    said: log::Seldom,
 }
 
 impl Edge {
@@ -49,7 +57,9 @@ impl Edge {
         let leases = AtomicU64::new(core.settings().seed);
         let account = Account::new(core.budgets());
         let passwords = Passwords::new(core.settings().bcrypt_cost);
-        Edge { core, shared: Arc::new(Shared { methods, metrics, passwords, leases }), account, secured: None }
+        let (seats, said) = (Seats::new(core.budgets().limits.connections), log::Seldom::default());
+        let shared = Arc::new(Shared { methods, metrics, passwords, leases, seats, said });
+        Edge { core, shared, account, secured: None, remote: None }
     }
 
     /// The same edge on another connection runtime.
@@ -61,6 +71,16 @@ impl Edge {
     /// none.
     pub(crate) fn for_connection(&self, secured: Option<Secured>) -> Edge {
         Edge { account: Account::new(self.core.budgets()), secured, ..self.clone() }
+    }
+
+    /// The same edge for a caller at this address.
+    pub(crate) fn at(&self, remote: Option<SocketAddr>) -> Edge {
+        Edge { remote, ..self.clone() }
+    }
+
+    /// The address of the caller.
+    pub(crate) fn remote(&self) -> Option<SocketAddr> {
+        self.remote
     }
 
     /// Whether the connection is encrypted.
@@ -89,6 +109,18 @@ impl Edge {
     /// The numbers of this member, for whoever has some to add.
     pub(crate) fn metrics(&self) -> &Metrics {
         &self.shared.metrics
+    }
+
+    /// Places for connections of clients.
+    pub(crate) fn seats(&self) -> &Arc<Seats> {
+        &self.shared.seats
+    }
+
+    /// At most one line a minute for each different text.
+    pub(crate) fn say(&self, text: &str, fields: log::Fields) {
+        if self.shared.said.due(format!("{text} {fields:?}")) {
+            log::warn(text, fields);
+        }
     }
 
     pub(crate) fn passwords(&self) -> &Passwords {
@@ -134,17 +166,44 @@ fn mix(mut x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
+/// What a call costs while it is open, beside what it says: its stream, headers, handler. Bytes.
+const OPEN_CALL: u64 = 6 << 10;
+
+/// Charges a call for as long as it is open.
+pub(crate) struct OpenCall(Arc<crate::budgets::Budgets>);
+
+impl OpenCall {
+    /// # Errors
+    /// There are as many as memory bears.
+    pub(crate) fn take(edge: &Edge) -> Result<OpenCall, Status> {
+        let budgets = edge.core.budgets();
+        match budgets.calls.try_take(OPEN_CALL) {
+            true => Ok(OpenCall(budgets.clone())),
+            false => Err(status::TOO_MANY_REQUESTS),
+        }
+    }
+}
+
+impl Drop for OpenCall {
+    fn drop(&mut self) {
+        self.0.calls.give(OPEN_CALL);
+    }
+}
+
 /// Counts how a call ended; one that is dropped was cancelled by its client.
 pub(crate) struct Tally {
     shared: Arc<Shared>,
     index: usize,
     begun: std::time::Instant,
     ended: bool,
+    /// Goes when the call does.
+    _open: OpenCall,
 }
 
 impl Tally {
-    pub(crate) fn new(edge: &Edge, method: &Method) -> Tally {
-        Tally { shared: edge.shared.clone(), index: method.index, begun: std::time::Instant::now(), ended: false }
+    pub(crate) fn new(edge: &Edge, method: &Method, open: OpenCall) -> Tally {
+        let (shared, begun) = (edge.shared.clone(), std::time::Instant::now());
+        Tally { shared, index: method.index, begun, ended: false, _open: open }
     }
 
     pub(crate) fn end(&mut self, result: &Result<(), Status>) {
@@ -202,13 +261,20 @@ impl Drop for Held {
 enum Source {
     Grpc(Unframer),
     /// JSON objects, one after another.
-    JsonLines {
-        arrived: Vec<u8>,
-        ended: bool,
-    },
+    JsonLines(Box<Lines>),
     /// JSON: one object, or nothing at all.
     Json,
     Over,
+}
+
+/// What has come of the objects of a stream.
+#[derive(Default)]
+struct Lines {
+    requests: wire::json::Requests,
+    arrived: Vec<u8>,
+    /// So many bytes of it were taken: they go when more comes.
+    taken: usize,
+    ended: bool,
 }
 
 /// The messages of a client, as protobuf bytes, whichever way they came.
@@ -218,25 +284,36 @@ pub(crate) struct Requests {
     method: &'static wire::Method,
     limit: u64,
     held: Held,
+    /// A message that is being unpacked.
+    inflating: Option<Box<Inflate>>,
 }
 
 impl Requests {
-    pub(crate) fn grpc(edge: &Edge, method: &Method, body: Incoming) -> Requests {
-        Requests::new(edge, method, body, Source::Grpc(Unframer::new(edge.largest_message())))
+    /// `packed`: messages may be in gzip.
+    pub(crate) fn grpc(edge: &Edge, method: &Method, body: Incoming, packed: bool) -> Requests {
+        let limit = edge.largest_message();
+        let unframer = if packed { Unframer::of_packed(limit) } else { Unframer::new(limit) };
+        Requests::new(edge, method, body, Source::Grpc(unframer))
     }
 
     /// The JSON gateway; streams take any number of objects.
     pub(crate) fn json(edge: &Edge, method: &Method, body: Incoming) -> Requests {
         let source = match method.is_unary() {
             true => Source::Json,
-            false => Source::JsonLines { arrived: Vec::new(), ended: false },
+            false => Source::JsonLines(Box::default()),
         };
         Requests::new(edge, method, body, source)
     }
 
     fn new(edge: &Edge, method: &Method, body: Incoming, source: Source) -> Requests {
         let held = Held { edge: edge.clone(), json: !matches!(source, Source::Grpc(_)), bytes: 0 };
-        Requests { body, source, method: method.wire, limit: edge.largest_message(), held }
+        let limit = edge.largest_message();
+        Requests { body, source, method: method.wire, limit, held, inflating: None }
+    }
+
+    /// Over gRPC.
+    fn is_framed(&self) -> bool {
+        !self.held.json
     }
 
     async fn piece(&mut self) -> Result<Option<Bytes>, Status> {
@@ -256,7 +333,7 @@ impl Requests {
     pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Status> {
         let message = match &mut self.source {
             Source::Grpc(_) => self.next_framed().await?,
-            Source::JsonLines { .. } => self.next_line().await?,
+            Source::JsonLines(_) => self.next_line().await?,
             Source::Json => Some(self.whole_json().await?),
             Source::Over => None,
         };
@@ -268,11 +345,27 @@ impl Requests {
 
     async fn next_framed(&mut self) -> Result<Option<Bytes>, Status> {
         loop {
+            if let Some(inflate) = &mut self.inflating {
+                let message = inflate.step()?;
+                self.held.set(message.as_ref().map_or(inflate.kept(), |_| 0))?;
+                if message.is_some() {
+                    self.inflating = None;
+                    return Ok(message);
+                }
+                // The others of this thread have their turn.
+                tokio::task::yield_now().await;
+                continue;
+            }
             let Source::Grpc(unframer) = &mut self.source else { return Ok(None) };
             let message = unframer.next_message()?;
             self.held.set(unframer.kept())?;
-            if message.is_some() {
-                return Ok(message);
+            match message {
+                Some(message) if unframer.is_packed() => {
+                    self.inflating = Some(Box::new(Inflate::new(message, self.limit)));
+                    continue;
+                }
+                Some(_) => return Ok(message),
+                None => {}
             }
             let piece = self.piece().await?;
             let Source::Grpc(unframer) = &mut self.source else { return Ok(None) };
@@ -286,27 +379,29 @@ impl Requests {
     async fn next_line(&mut self) -> Result<Option<Bytes>, Status> {
         loop {
             let limit = self.json_limit();
-            let Source::JsonLines { arrived, ended } = &mut self.source else { return Ok(None) };
+            let Source::JsonLines(lines) = &mut self.source else { return Ok(None) };
+            let Lines { requests, arrived, taken, ended } = &mut **lines;
             // What cannot be read ends the client's side, as etcd's gateway has it: the answers to
             // what it said before still come.
-            let Ok(next) = wire::json::next_request(self.method, arrived, *ended) else { return Ok(None) };
+            let Ok(next) = requests.next(self.method, &arrived[*taken..], *ended) else { return Ok(None) };
             match next {
                 Some((message, used)) => {
-                    arrived.drain(..used);
+                    *taken += used;
                     return self.checked(message).map(Some);
                 }
                 None if *ended => return Ok(None),
                 None => {}
             }
+            arrived.drain(..std::mem::take(taken));
             self.held.set(arrived.len())?;
             if arrived.len() as u64 > limit {
                 return Err(too_large(arrived.len() as u64, self.limit));
             }
             let piece = self.piece().await?;
-            let Source::JsonLines { arrived, ended } = &mut self.source else { return Ok(None) };
+            let Source::JsonLines(lines) = &mut self.source else { return Ok(None) };
             match piece {
-                Some(piece) => arrived.extend_from_slice(&piece),
-                None => *ended = true,
+                Some(piece) => lines.arrived.extend_from_slice(&piece),
+                None => lines.ended = true,
             }
         }
     }
@@ -347,6 +442,15 @@ fn too_large(len: u64, limit: u64) -> Status {
     Status::with(Code::ResourceExhausted, format!("grpc: received message larger than max ({len} vs. {limit})"))
 }
 
+/// As grpc-go words it.
+const CUT: Status = Status::new(Code::Internal, "unexpected EOF");
+const NONE_AT_ALL: Status =
+    Status::new(Code::Internal, "cardinality violation: received no request message from non-client-streaming RPC");
+const MORE_THAN_ONE: Status = Status::new(
+    Code::Internal,
+    "cardinality violation: received multiple request messages for non-client-streaming RPC",
+);
+
 /// One call on its way through a handler.
 pub(crate) struct Call {
     pub(crate) edge: Edge,
@@ -358,18 +462,73 @@ pub(crate) struct Call {
     pub(crate) reply: Reply,
     pub(crate) received: prometheus::IntCounter,
     pub(crate) tally: Tally,
+    pub(crate) seen: Seen,
+}
+
+/// What a call has seen so far, for the log.
+#[derive(Default)]
+pub(crate) struct Seen {
+    /// The one request of a unary call.
+    request: Bytes,
+    /// Microseconds until the core's last answer; 0: there is none.
+    worked: AtomicU64,
+    /// Keys found or deleted.
+    found: u64,
 }
 
 impl Call {
+    /// The one request of a unary call, once it was read.
+    pub(crate) fn said(&self) -> &Bytes {
+        &self.seen.request
+    }
+
+    /// Keys found or deleted.
+    pub(crate) fn found(&self) -> i64 {
+        i64::try_from(self.seen.found).unwrap_or(i64::MAX)
+    }
+
+    pub(crate) fn set_found(&mut self, found: u64) {
+        self.seen.found = found;
+    }
+
+    /// How long it took until there was an answer, without what sending it takes.
+    pub(crate) fn worked(&self) -> Duration {
+        match self.seen.worked.load(Ordering::Relaxed) {
+            0 => self.tally.begun.elapsed(),
+            micros => Duration::from_micros(micros),
+        }
+    }
+
+    fn note(&self, answered: Answered) -> Answered {
+        let micros = u64::try_from(self.tally.begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.seen.worked.store(micros.max(1), Ordering::Relaxed);
+        answered
+    }
+
     pub(crate) fn core(&self) -> &Core {
         self.edge.core()
     }
 
     /// The one request of a call that is not a stream of them.
     pub(crate) async fn request(&mut self) -> Result<Bytes, Status> {
-        match self.next().await? {
-            Some(message) => Ok(message),
-            None => Err(Status::new(Code::Internal, "unexpected EOF")),
+        let unary = self.requests.method.kind == wire::Kind::Unary;
+        let first = self.next().await.map_err(|status| match unary && status == CUT {
+            true => Status { code: Code::Unknown, ..status },
+            false => status,
+        })?;
+        if let Some(message) = first.as_ref().filter(|_| unary) {
+            // The handler keeps it as long.
+            self.seen.request = message.clone();
+        }
+        match first {
+            Some(message) if unary || !self.requests.is_framed() => Ok(message),
+            // The one request of a stream of answers must be seen to be the only one.
+            Some(message) => match self.next().await? {
+                None => Ok(message),
+                Some(_) => Err(MORE_THAN_ONE),
+            },
+            None if unary => Err(Status::new(Code::Unknown, "EOF")),
+            None => Err(NONE_AT_ALL),
         }
     }
 
@@ -399,12 +558,14 @@ impl Call {
 
     /// As [`Call::read`], for work that takes longer than requests usually may.
     pub(crate) async fn read_within(&self, request: Request, timeout: Duration) -> Result<Answered, Status> {
-        accepted(self.patiently(self.core().ask_read(self.who.clone(), request, timeout)).await?)
+        let asked = self.patiently(self.core().ask_read(self.who.clone(), request, timeout)).await?;
+        accepted(self.note(asked))
     }
 
     /// As [`Call::read`], for callers that want to see refusals.
     pub(crate) async fn asked(&self, request: Request) -> Result<Answered, Status> {
-        self.patiently(self.core().ask_read(self.who.clone(), request, self.timeout())).await
+        let asked = self.patiently(self.core().ask_read(self.who.clone(), request, self.timeout())).await?;
+        Ok(self.note(asked))
     }
 
     /// Waits for room, no longer than the client does.
@@ -417,7 +578,7 @@ impl Call {
     pub(crate) async fn write(&self, request: Request) -> Result<Answered, Status> {
         let left = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let timeout = left.map_or(self.timeout(), |left| left.min(self.timeout()));
-        accepted(self.core().ask(self.who.clone(), request, timeout).await)
+        accepted(self.note(self.core().ask(self.who.clone(), request, timeout).await))
     }
 
     /// An answer of a header alone, or of a header and `rest`.

@@ -10,6 +10,8 @@ pub(crate) const HEAD: usize = 5;
 #[derive(Debug)]
 pub(crate) struct Unframer {
     limit: u64,
+    /// Messages may be packed; then and only then.
+    packed: bool,
     input: Bytes,
     head: [u8; HEAD],
     have: usize,
@@ -21,7 +23,18 @@ pub(crate) struct Unframer {
 impl Unframer {
     /// Refuses messages of more than `limit` bytes, before any of their bytes are kept.
     pub(crate) fn new(limit: u64) -> Unframer {
-        Unframer { limit, input: Bytes::new(), head: [0; HEAD], have: 0, want: None, body: BytesMut::new() }
+        let (input, body) = (Bytes::new(), BytesMut::new());
+        Unframer { limit, packed: false, input, head: [0; HEAD], have: 0, want: None, body }
+    }
+
+    /// The same, of messages that may be packed.
+    pub(crate) fn of_packed(limit: u64) -> Unframer {
+        Unframer { packed: true, ..Unframer::new(limit) }
+    }
+
+    /// Whether the message that came last says that it is packed.
+    pub(crate) fn is_packed(&self) -> bool {
+        self.head[0] == 1
     }
 
     /// The next piece of the stream. Call [`Unframer::next_message`] until it has nothing, before
@@ -71,9 +84,6 @@ impl Unframer {
         if self.have < HEAD {
             return Ok(None);
         }
-        if self.head[0] != 0 {
-            return Err(Status::new(Code::Internal, "grpc: compressed flag set with identity or empty encoding"));
-        }
         let want = u32::from_be_bytes([self.head[1], self.head[2], self.head[3], self.head[4]]);
         if u64::from(want) > self.limit {
             return Err(Status::with(
@@ -81,15 +91,25 @@ impl Unframer {
                 format!("grpc: received message larger than max ({want} vs. {})", self.limit),
             ));
         }
+        match self.head[0] {
+            0 => {}
+            1 if self.packed => {}
+            1 => return Err(Status::new(Code::Internal, "grpc: compressed flag set with identity or empty encoding")),
+            other => {
+                let text = format!("grpc: received unexpected payload format {other}");
+                return Err(Status::with(Code::Internal, text));
+            }
+        }
         self.want = Some(want as usize);
         Ok(self.want)
     }
 
     /// The stream ended: an error when that was inside a message.
     pub(crate) fn end(&self) -> Result<(), Status> {
-        match self.have {
-            0 => Ok(()),
-            _ => Err(Status::new(Code::Internal, "unexpected EOF")),
+        match self.want {
+            // A head that is cut short ends the stream, too, as grpc-go has it.
+            None => Ok(()),
+            Some(_) => Err(Status::new(Code::Internal, "unexpected EOF")),
         }
     }
 }
@@ -152,7 +172,7 @@ mod tests {
         for cut in 1..7 {
             let stream = &framed(&[b"ab"])[..cut];
             let ended = read_all(stream, 3, 10);
-            assert_eq!(ended.is_err(), cut < 7, "cut at {cut}");
+            assert_eq!(ended.is_err(), cut >= HEAD, "cut at {cut}");
         }
         assert_eq!(read_all(&framed(&[b"ab"]), 3, 10).unwrap(), vec![Bytes::from_static(b"ab")]);
     }

@@ -88,7 +88,7 @@ impl Default for Methods {
 }
 
 fn split(path: &str) -> Option<(&str, &str)> {
-    path.strip_prefix('/').unwrap_or(path).rsplit_once('/')
+    path.strip_prefix('/')?.rsplit_once('/')
 }
 
 #[cfg(test)]
@@ -115,5 +115,6 @@ mod tests {
         assert_eq!(methods.unknown("/etcdserverpb.KV/Fly"), "unknown method Fly for service etcdserverpb.KV");
         assert_eq!(methods.unknown("/a.B/C"), "unknown service a.B");
         assert_eq!(methods.unknown("nothing"), "malformed method name: \"nothing\"");
+        assert_eq!(methods.unknown("a/b"), "malformed method name: \"a/b\"");
     }
 }

@@ -9,11 +9,15 @@
 mod accept;
 pub(crate) mod call;
 mod cork;
+pub(crate) mod forms;
 pub(crate) mod frames;
 pub(crate) mod grpc;
+pub(crate) mod gzip;
+pub(crate) mod keepalive;
 pub(crate) mod listeners;
 pub(crate) mod methods;
 pub(crate) mod reply;
+mod seats;
 pub(crate) mod status;
 
 #[cfg(test)]

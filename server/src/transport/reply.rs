@@ -6,6 +6,7 @@
 //! drops it. Streams run as tasks of their own, ended with the body.
 
 use super::frames;
+use super::gzip::{self, Packing};
 use super::status::{Code, Status};
 use crate::budgets::{Account, Kept, Share, What};
 use bytes::Bytes;
@@ -58,6 +59,8 @@ struct Out {
     finished: Option<Result<(), Status>>,
     /// The answer broke off inside a message: only a reset is honest.
     broken: Option<String>,
+    /// The content type of the answer, if it is not the usual one.
+    kind: Option<Box<HeaderValue>>,
     body: Option<Waker>,
     room: Option<Waker>,
 }
@@ -75,18 +78,25 @@ impl Drop for Out {
 pub(crate) struct Queue {
     out: Arc<Mutex<Out>>,
     account: Arc<Account>,
+    packed: bool,
 }
 
 impl Queue {
-    /// `charged`: what is queued counts as read and not sent.
-    pub(crate) fn new(account: &Arc<Account>, charged: bool) -> Queue {
+    /// `charged`: what is queued counts as read and not sent. `packed`: messages of gRPC go out in
+    /// gzip.
+    pub(crate) fn new(account: &Arc<Account>, charged: bool, packed: bool) -> Queue {
         let mut out = Out::default();
         out.account = charged.then(|| account.clone());
-        Queue { out: Arc::new(Mutex::new(out)), account: account.clone() }
+        Queue { out: Arc::new(Mutex::new(out)), account: account.clone(), packed }
     }
 
     fn lock(&self) -> MutexGuard<'_, Out> {
         self.out.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Answers with this content type.
+    pub(crate) fn answer_as(&self, kind: HeaderValue) {
+        self.lock().kind = Some(Box::new(kind));
     }
 
     fn push(&self, part: Bytes) {
@@ -158,10 +168,14 @@ pub(crate) struct Reply {
     gathered: Vec<u8>,
     /// gRPC: of the present message, not queued yet: it goes with the first bytes.
     head: Option<[u8; frames::HEAD]>,
+    /// gRPC: the present message, if it goes out in gzip.
+    packing: Option<Packing>,
     /// Bytes of the present message that are still to come.
     owed: u64,
     /// Messages completed.
     whole: u64,
+    /// Bytes of all messages, as they were begun.
+    size: u64,
 }
 
 impl Reply {
@@ -171,7 +185,18 @@ impl Reply {
         wire: &'static wire::Method,
         messages: prometheus::IntCounter,
     ) -> Reply {
-        Reply { queue, speech, wire, messages, gathered: Vec::new(), head: None, owed: 0, whole: 0 }
+        Reply {
+            queue,
+            speech,
+            wire,
+            messages,
+            gathered: Vec::new(),
+            head: None,
+            packing: None,
+            owed: 0,
+            whole: 0,
+            size: 0,
+        }
     }
 
     /// Lets the headers go out before there is a message.
@@ -185,6 +210,11 @@ impl Reply {
 
     pub(crate) fn account(&self) -> &Arc<Account> {
         &self.queue.account
+    }
+
+    /// Bytes of all messages, as they were begun.
+    pub(crate) fn size(&self) -> u64 {
+        self.size
     }
 
     /// As [`Reply::begin`]; a message in JSON first waits for room, since it is held whole.
@@ -216,7 +246,12 @@ impl Reply {
             ));
         }
         self.owed = len;
+        self.size += len;
         match self.speech {
+            Speech::Grpc if self.queue.packed && gzip::fits(len) => {
+                let hold = self.account().hold(What::Unsent, gzip::PACKER + len);
+                self.packing = Some(Packing::new(hold));
+            }
             Speech::Grpc => self.head = Some(frames::head(len as u32)),
             Speech::Json | Speech::JsonLines => self.gathered.clear(),
         }
@@ -244,7 +279,12 @@ impl Reply {
     /// The next bytes of the message; waits while the client is slow.
     pub(crate) async fn part(&mut self, part: Bytes) -> Result<(), Status> {
         self.room().await;
-        self.part_now(part)
+        self.part_now(part)?;
+        if self.packing.is_some() {
+            // Packing takes its time: the others of this thread have their turn.
+            tokio::task::yield_now().await;
+        }
+        Ok(())
     }
 
     fn part_now(&mut self, part: Bytes) -> Result<(), Status> {
@@ -252,6 +292,14 @@ impl Reply {
         assert!(len <= self.owed, "more bytes than the message was announced with");
         self.owed -= len;
         match self.speech {
+            Speech::Grpc if self.packing.is_some() => {
+                let packing = self.packing.as_mut().expect("just seen");
+                packing.part(&part).map_err(not_packed)?;
+                if self.owed == 0 {
+                    let framed = self.packing.take().expect("just seen").framed().map_err(not_packed)?;
+                    self.queue.push(Bytes::from(framed));
+                }
+            }
             Speech::Grpc if len > 0 => {
                 self.push_head();
                 self.queue.push(part);
@@ -285,10 +333,12 @@ impl Reply {
     pub(crate) fn message_now(&mut self, message: &[u8]) -> Result<(), Status> {
         assert_eq!(self.owed, 0, "a message was begun inside another");
         match self.speech {
+            Speech::Grpc if self.queue.packed && gzip::fits_at_once(message.len()) => self.packed_now(message),
             Speech::Grpc if (message.len() as u64) <= LARGEST => {
                 let mut framed = Vec::with_capacity(frames::HEAD + message.len());
                 framed.extend_from_slice(&frames::head(message.len() as u32));
                 framed.extend_from_slice(message);
+                self.size += message.len() as u64;
                 self.queue.push(Bytes::from(framed));
                 self.messages.inc();
                 self.whole += 1;
@@ -301,10 +351,19 @@ impl Reply {
         }
     }
 
+    fn packed_now(&mut self, message: &[u8]) -> Result<(), Status> {
+        self.size += message.len() as u64;
+        self.queue.push(Bytes::from(gzip::framed(message).map_err(not_packed)?));
+        self.messages.inc();
+        self.whole += 1;
+        Ok(())
+    }
+
     /// As [`Reply::message_now`], of a message behind room for its head: it is not copied.
     pub(crate) fn message_behind_head(&mut self, mut framed: Vec<u8>) -> Result<(), Status> {
         let len = framed.len() - frames::HEAD;
-        if self.speech != Speech::Grpc || len as u64 > LARGEST {
+        let packed = self.queue.packed && gzip::fits_at_once(len);
+        if self.speech != Speech::Grpc || len as u64 > LARGEST || packed {
             return self.message_now(&framed[frames::HEAD..]);
         }
         assert_eq!(self.owed, 0, "a message was begun inside another");
@@ -353,6 +412,7 @@ impl Reply {
     pub(crate) fn break_off(&mut self, reason: String) -> Status {
         if self.owed > 0 && self.speech == Speech::Grpc {
             self.head = None;
+            self.packing = None;
             let mut out = self.queue.lock();
             if self.whole == 0 && out.sent == 0 {
                 out.parts.clear();
@@ -366,6 +426,10 @@ impl Reply {
         }
         Status::with(Code::Internal, reason)
     }
+}
+
+fn not_packed(error: std::io::Error) -> Status {
+    Status::with(Code::Internal, format!("grpc: error while compressing: {error}"))
 }
 
 /// What writes an answer.
@@ -407,6 +471,19 @@ impl Body {
             Kind::Whole(_) => None,
             Kind::Queue { queue, .. } => Some(queue.clone()),
         }
+    }
+
+    /// None: the usual one.
+    pub(crate) fn content_type(&self) -> Option<HeaderValue> {
+        match &self.kind {
+            Kind::Queue { queue, .. } => queue.lock().kind.as_deref().cloned(),
+            Kind::Whole(_) => None,
+        }
+    }
+
+    /// Whether its messages are in gzip.
+    pub(crate) fn is_packed(&self) -> bool {
+        matches!(&self.kind, Kind::Queue { queue, .. } if queue.packed)
     }
 
     /// Ready when the headers should go out, with the status of a call that failed before it said

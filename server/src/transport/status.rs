@@ -127,6 +127,7 @@ impl From<store::Error> for Status {
             E::AuthNotEnabled => (FailedPrecondition, "etcdserver: authentication is not enabled"),
             E::InvalidAuthToken => (Unauthenticated, "etcdserver: invalid auth token"),
             E::InvalidAuthMgmt => (InvalidArgument, "etcdserver: invalid auth management"),
+            E::NoCommand => (Internal, "etcdserver: the request is no command"),
             E::AuthOldRevision => (InvalidArgument, "etcdserver: revision of auth store is old"),
         };
         Status::new(code, text)

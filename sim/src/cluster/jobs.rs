@@ -374,6 +374,7 @@ fn log_name(job: &LogJob) -> &'static str {
     match job {
         LogJob::Save { .. } => "save",
         LogJob::Prove { .. } => "prove",
+        LogJob::LeaveFile { .. } => "leave file",
         LogJob::KeepDoubt { .. } => "keep doubt",
         LogJob::CutLog { .. } => "cut log",
         LogJob::RestartLog { .. } => "restart log",

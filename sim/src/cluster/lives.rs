@@ -56,6 +56,9 @@ impl Sim {
             disk.end();
             return;
         }
+        if self.is(Planted::FoundingForgotten) {
+            disk.lose_file("log/founding");
+        }
         let late = disk::late::marked(&*files, self.identity(who)).unwrap_or(true);
         let config = node::Config { late_founder: late, ..config };
         let mut out = Vec::new();
@@ -67,7 +70,7 @@ impl Sim {
         disk.set_lies(plants::lies(self.planted));
         let recovered = match recovered {
             Ok(Ok(both))
-                if self.is(Planted::LossForgotten)
+                if (self.is(Planted::LossForgotten) || (self.is(Planted::EndBelieved) && self.lost_its_tail(who)))
                     && self.is_hurt(who)
                     && disk.paths().iter().any(|path| path == "log/doubt") =>
             {

@@ -173,6 +173,18 @@ impl Disk {
         true
     }
 
+    /// Other bytes stand over the last write to the newest log file and some pages behind it; false
+    /// when there is none.
+    pub fn lose_tail(&self, zeros: bool, draw: u64) -> bool {
+        let mut inner = self.lock();
+        let Some(newest) = inner.logs().pop() else { return false };
+        let Some((offset, len)) = inner.data(&newest).and_then(|data| data.last_write) else { return false };
+        let mut draws = Rng::new(draw, "tail");
+        let len = len + draws.below(4) as usize * PAGE;
+        let wrong = (0..len).map(|_| if zeros { 0 } else { draws.draw() as u8 }).collect();
+        inner.replace(&newest, offset, wrong).is_some()
+    }
+
     /// Changes bytes of the last write to the newest log file.
     pub fn rot_tail(&self, spot: crate::badday::Spot, draw: u64) -> Option<Rotten> {
         let mut inner = self.lock();

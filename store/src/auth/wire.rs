@@ -217,10 +217,10 @@ impl<'a> AuthCommand<'a> {
     }
 
     /// Body of an entry.
-    pub fn body(&self) -> Bytes {
+    pub fn body(&self) -> crate::command::Checked {
         let mut out = Vec::new();
         nested(&mut out, self.number(), |out| self.encode(out));
-        Bytes::from(out)
+        crate::command::Checked::made(out)
     }
 
     fn encode(&self, out: &mut Vec<u8>) {

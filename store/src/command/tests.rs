@@ -14,7 +14,7 @@ fn txn() -> TxnRequest<'static> {
     }
 }
 
-fn bodies() -> Vec<Bytes> {
+fn bodies() -> Vec<Checked> {
     let mut request = Vec::new();
     txn().encode(&mut request);
     vec![
@@ -58,7 +58,7 @@ fn commands_round_trip() {
 #[test]
 fn who_asks_stands_behind_the_command() {
     let body = encode_lease_revoke(-5);
-    let asker = |body: &Bytes| decode(body).unwrap().asker == Asker::Nobody;
+    let asker = |body: &Checked| decode(body).unwrap().asker == Asker::Nobody;
     assert!(asker(&signed(&body, Asker::Nobody)));
     assert_eq!(signed(&body, Asker::Nobody), body);
     for asker in [Asker::Member, Asker::User { name: "u", revision: 7 }] {
@@ -152,4 +152,40 @@ fn operations_are_counted_down_into_nested_transactions() {
     let outer = |n| TxnRequest { success: vec![RequestOp::Txn(wide(n))], ..Default::default() };
     assert_eq!(check_txn(&outer(3), 4), Ok(()));
     assert_eq!(check_txn(&outer(4), 4), Err(crate::Error::TooManyOps));
+}
+
+#[test]
+fn only_a_whole_command_can_be_proposed() {
+    for body in bodies() {
+        assert_eq!(Checked::read(Bytes::clone(&body)), Ok(body.clone()));
+        for cut in 0..body.len() {
+            let read = Checked::read(body.slice(..cut));
+            assert!(read.as_ref().is_err_and(|bad| !bad.later), "{read:?}");
+        }
+        let entry = seal(&body, Origin { member: 1, boot: 2, seq: 3 }, Some(4));
+        assert!(Checked::read(entry).is_err(), "an entry is no body");
+    }
+    let signed = signed(&bodies()[1], Asker::User { name: "u", revision: 7 });
+    assert!(Checked::read(Bytes::clone(&signed)).is_ok(), "who asks comes along");
+}
+
+#[test]
+fn what_a_later_version_may_have_written_is_told_from_nonsense() {
+    let table: [(&[u8], bool); 9] = [
+        // A new command of etcd, and one of ours; a new field of an origin.
+        (b"\xb2\x51\x01a", true),
+        (b"\x9a\xe8\x09\x00", true),
+        (b"\x8a\xe2\x09\x02\x20\x01", true),
+        // Numbers that are nobody's, and values of another type.
+        (b"\x0a\x01k", false),
+        (b"\x22\x03\x0a\x05k", false),
+        (b"\x20\x01", false),
+        (b"\x88\xe2\x09\x01", false),
+        (b"\xff", false),
+        (b"\x22\x03\x0a\x01k\x22\x03\x0a\x01k", false),
+    ];
+    for (bytes, later) in table {
+        let malformed = decode(bytes).expect_err("is refused");
+        assert_eq!(malformed.later, later, "{bytes:x?}: {malformed}");
+    }
 }

@@ -47,7 +47,7 @@ impl Bench {
         }
     }
 
-    fn apply(&mut self, body: &[u8]) -> Result<Said, Error> {
+    fn apply(&mut self, body: &command::Checked) -> Result<Said, Error> {
         self.index += 1;
         let at = Position { index: self.index, term: 3 };
         let data = command::seal(body, Origin { member: 1, boot: 2, seq: self.index }, Some(self.index * 10));

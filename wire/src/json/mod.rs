@@ -37,7 +37,7 @@ use bytes::Bytes;
 pub use self::error::JsonError;
 use self::{
     encode::{Style, encode, push_string},
-    scan::{Scan, scan},
+    scan::{Scan, Scanner, scan},
 };
 use crate::{Code, Method, methods::MessageShape};
 
@@ -57,6 +57,38 @@ pub fn json_to_request(method: &Method, body: &[u8]) -> Result<Bytes, JsonError>
     }
 }
 
+/// Requests that follow each other in what arrives piece by piece. Each byte is looked at once to
+/// find where they end.
+#[derive(Default)]
+pub struct Requests {
+    scanner: Scanner,
+}
+
+impl Requests {
+    /// As [`next_request`]. Until it gives a request, `arrived` begins with what it was given
+    /// before; behind one it begins with what the request did not take.
+    ///
+    /// # Errors
+    /// As [`next_request`].
+    ///
+    /// # Panics
+    /// As [`next_request`].
+    pub fn next(&mut self, method: &Method, arrived: &[u8], end: bool) -> Result<Option<(Bytes, usize)>, JsonError> {
+        let scanned = self.scanner.read(arrived, end).map_err(|unexpected| JsonError(unexpected.to_string()));
+        if !matches!(scanned, Ok(Scan::Empty | Scan::Partial)) {
+            self.scanner = Scanner::default();
+        }
+        match scanned? {
+            Scan::Partial if end => Err(JsonError("unexpected EOF".to_owned())),
+            Scan::Empty | Scan::Partial => Ok(None),
+            Scan::Value { start, end } => {
+                let request = decode::decode(&arrived[start..end], request_shape(method))?;
+                Ok(Some((Bytes::from(request), end)))
+            }
+        }
+    }
+}
+
 /// The next request of a stream, from the bytes that have arrived so far and
 /// were not taken yet, and how many of these it took. `None`: there is no whole
 /// request in them. `end` says that no more bytes will come.
@@ -70,14 +102,7 @@ pub fn json_to_request(method: &Method, body: &[u8]) -> Result<Bytes, JsonError>
 /// # Panics
 /// If the method has no JSON path.
 pub fn next_request(method: &Method, arrived: &[u8], end: bool) -> Result<Option<(Bytes, usize)>, JsonError> {
-    match scan(arrived, end).map_err(|unexpected| JsonError(unexpected.to_string()))? {
-        Scan::Partial if end => Err(JsonError("unexpected EOF".to_owned())),
-        Scan::Empty | Scan::Partial => Ok(None),
-        Scan::Value { start, end } => {
-            let request = decode::decode(&arrived[start..end], request_shape(method))?;
-            Ok(Some((Bytes::from(request), end)))
-        }
-    }
+    Requests::default().next(method, arrived, end)
 }
 
 /// The body of a unary answer.

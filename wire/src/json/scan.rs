@@ -80,32 +80,57 @@ enum Open {
 ///
 /// A number at the very end is complete only then.
 pub(super) fn scan(bytes: &[u8], end: bool) -> Result<Scan, Unexpected> {
-    let Some(start) = bytes.iter().position(|b| !is_space(*b)) else {
-        return Ok(Scan::Empty);
-    };
-    let mut scanner = Scanner { state: State::Value, open: Vec::new() };
-    for (at, byte) in bytes.iter().enumerate().skip(start) {
-        // A scalar on its own is complete once something follows it.
-        if scanner.complete_before(*byte) {
-            return Ok(Scan::Value { start, end: at });
-        }
-        scanner.step(*byte)?;
-        if scanner.bracket_complete(*byte) {
-            return Ok(Scan::Value { start, end: at + 1 });
-        }
-    }
-    if end && scanner.complete_before(b' ') {
-        return Ok(Scan::Value { start, end: bytes.len() });
-    }
-    Ok(Scan::Partial)
+    Scanner::default().read(bytes, end)
 }
 
-struct Scanner {
+/// Where a reader is that gets its bytes piece by piece: it looks at each of them once.
+pub(super) struct Scanner {
     state: State,
     open: Vec<Open>,
+    /// Of the bytes, so many were read.
+    read: usize,
+    /// Where the value begins, once it has.
+    start: Option<usize>,
+}
+
+impl Default for Scanner {
+    fn default() -> Scanner {
+        Scanner { state: State::Value, open: Vec::new(), read: 0, start: None }
+    }
 }
 
 impl Scanner {
+    /// As [`scan`]; `bytes` begin with all that was given before. After a value or an error the
+    /// scanner is done.
+    pub(super) fn read(&mut self, bytes: &[u8], end: bool) -> Result<Scan, Unexpected> {
+        let start = match self.start {
+            Some(start) => start,
+            None => {
+                let Some(spaces) = bytes[self.read..].iter().position(|b| !is_space(*b)) else {
+                    self.read = bytes.len();
+                    return Ok(Scan::Empty);
+                };
+                self.read += spaces;
+                *self.start.insert(self.read)
+            }
+        };
+        for (at, byte) in bytes.iter().enumerate().skip(self.read) {
+            // A scalar on its own is complete once something follows it.
+            if self.complete_before(*byte) {
+                return Ok(Scan::Value { start, end: at });
+            }
+            self.step(*byte)?;
+            if self.bracket_complete(*byte) {
+                return Ok(Scan::Value { start, end: at + 1 });
+            }
+        }
+        self.read = bytes.len();
+        if end && self.complete_before(b' ') {
+            return Ok(Scan::Value { start, end: bytes.len() });
+        }
+        Ok(Scan::Partial)
+    }
+
     /// The value outside all brackets ends before this byte.
     fn complete_before(&self, byte: u8) -> bool {
         self.open.is_empty()

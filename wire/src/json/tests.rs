@@ -202,6 +202,25 @@ fn a_stream_of_requests_is_read_as_it_arrives() {
             "invalid character 'x' looking for beginning of value",
         ]
     );
+    // A reader that goes on where it was finds the same.
+    let body = br#" {"ID":"5"}{"ID":[1, {"a\"":-1.5e3}]} {"ID":"7"} 12 "#;
+    let mut requests = Requests::default();
+    let (mut from, mut ends) = (0, Vec::new());
+    for to in 0..=body.len() {
+        match requests.next(method, &body[from..to], to == body.len()) {
+            Ok(None) => {}
+            Ok(Some((_, took))) => {
+                from += took;
+                ends.push(from);
+            }
+            // The value is whole, and is no message: it was read to its end.
+            Err(_) => {
+                from = to;
+                ends.push(to);
+            }
+        }
+    }
+    assert_eq!(ends, [11, 37, 48, 52]);
     assert_eq!(next_request(method, b" \n", true), Ok(None));
     assert_eq!(next_request(method, b"{", true), Err(JsonError("unexpected EOF".to_owned())));
     assert_eq!(next_request(method, b"{", false), Ok(None));

@@ -23,7 +23,7 @@ pub fn reason(step: &Step, right: &str) -> Option<&'static str> {
             Some("fields of a type that the message does not have are refused")
         }
         // etcd sorts each chunk by itself, wherever it happens to cut; kvorum
-        // streams in the order of the keys.
+        // sorts the whole answer.
         Step::RangeStream(r) if r.sort_target != 0 && r.sort_order == 0 => {
             Some("a stream with a sort target but no order")
         }

@@ -43,7 +43,7 @@ impl Reader {
             let entry = Position { index: row.id.index, term: row.id.term };
             let behind = entry.index > self.applied;
             let strange = behind.then(|| (self.understands)(row.kind, body).err()).flatten();
-            strange.map(|Malformed(what)| (entry, what))
+            strange.map(|Malformed { what, .. }| (entry, what))
         })
     }
 }

@@ -1,0 +1,228 @@
+//! Limits of the process under attack: descriptors, CPU time, open calls, watches; and who may
+//! look.
+
+#[path = "live/mod.rs"]
+mod live;
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use client::wire::etcdserverpb::WatchCreateRequest;
+use live::watching::Watching;
+use live::{Alone, Member, PATIENCE, Spec, block_on, client_of, http};
+
+const MIB: i64 = 1 << 20;
+
+fn metric(port: u16, name: &str) -> i64 {
+    let page = http::get(port, "/metrics").unwrap().body;
+    let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("{name} is shown")).parse::<f64>().unwrap() as i64
+}
+
+/// Bytes of anonymous memory of a process.
+fn anonymous(pid: u32) -> i64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+    line.trim().trim_end_matches("kB").trim().parse::<i64>().unwrap() * 1024
+}
+
+/// Processor time that a process has used.
+fn cpu(pid: u32) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
+    Duration::from_millis(ticks * 10)
+}
+
+/// A connection from another address of this machine.
+fn from_address(last: u8, port: u16) -> std::io::Result<TcpStream> {
+    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None)?;
+    bind(&socket, &SocketAddr::from(SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, last), 0)))?;
+    connect(&socket, &SocketAddr::from(SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)))?;
+    Ok(TcpStream::from(socket))
+}
+
+/// A member that may have so many files open.
+fn with_files(dir: &Path, most: u32, extra: &[&str]) -> Member {
+    let program = live::program();
+    let script = dir.join("limited");
+    let text = format!("#!/bin/sh\nulimit -n {most}\nexec {} \"$@\"\n", program.get_program().display());
+    std::fs::write(&script, text).unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut member = Member::spawn_by(Spec::alone(dir, extra), &script);
+    member.ready();
+    member
+}
+
+#[test]
+fn idle_connections_leave_descriptors_for_everything_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut member = with_files(dir.path(), 256, &[]);
+    let port = member.spec.client_port;
+    let idle: Vec<TcpStream> = block_on(async {
+        let client = client_of([&member]);
+        client.put("first", "x").await.expect("puts");
+        let idle = (0..1_000).filter_map(|_| TcpStream::connect(("127.0.0.1", port)).ok()).collect();
+        for n in 0..3_000 {
+            client.put(format!("key/{n}"), vec![b'x'; 1024]).await.expect("puts go on");
+        }
+        idle
+    });
+    assert_eq!(member.ended(), None, "it lives");
+    // Another address is let in, though one holds all that it may.
+    let mut other = from_address(2, port).expect("connects");
+    other.set_read_timeout(Some(PATIENCE)).unwrap();
+    other.write_all(b"GET /health HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    other.read_to_string(&mut answer).expect("is answered");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    drop(idle);
+    let until = Instant::now() + PATIENCE;
+    while http::get(port, "/health").is_err() {
+        assert!(Instant::now() < until, "places are free again");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(metric(port, "kvorum_client_connections_refused_total") > 800);
+    assert_eq!(member.log().matches("refused a client: too many connections").count(), 1, "{}", member.log());
+}
+
+#[test]
+fn a_trickled_json_string_is_read_once() {
+    let own = Alone::new(&[]);
+    let port = own.port();
+    let before = cpu(own.member.pid());
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.set_nodelay(true).unwrap();
+    let head = "POST /v3/watch HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut piece = format!("{:x}\r\n", 1024).into_bytes();
+    piece.extend([b'a'; 1024]);
+    piece.extend(b"\r\n");
+    stream.write_all(b"1a\r\n{\"create_request\":{\"key\":\"\r\n").unwrap();
+    for n in 0..2_900 {
+        stream.write_all(&piece).expect("is read");
+        // So slowly that each piece is read alone.
+        if n % 4 == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    std::thread::sleep(Duration::from_secs(1));
+    let used = cpu(own.member.pid()) - before;
+    println!("used {used:?}");
+    assert!(used < Duration::from_millis(700), "{used:?}");
+}
+
+#[test]
+fn many_watches_in_one_breath_are_all_created() {
+    const WATCHES: usize = 20_000;
+    let own = Alone::new(&["--memory-budget=128MiB"]);
+    block_on(async {
+        let create = |n: usize| WatchCreateRequest {
+            key: format!("burst/{n}").into_bytes().into(),
+            ..WatchCreateRequest::default()
+        };
+        let mut watching = Watching::open(&own.member.endpoint(), create(0)).await;
+        (1..WATCHES).for_each(|n| watching.create(create(n)));
+        for _ in 0..WATCHES {
+            let answer = watching.next().await;
+            assert!(answer.created && !answer.canceled, "{answer:?}");
+        }
+        own.client().put(format!("burst/{}", WATCHES - 1), "x").await.expect("puts");
+        assert_eq!(watching.events(1).await.len(), 1);
+    });
+}
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut out = (payload.len() as u32).to_be_bytes()[1..].to_vec();
+    out.extend([kind, flags]);
+    out.extend(stream.to_be_bytes());
+    out.extend(payload);
+    out
+}
+
+/// Headers of a put whose body never comes.
+fn headers() -> Vec<u8> {
+    let mut head = Vec::new();
+    let fields = [
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":path", "/etcdserverpb.KV/Put"),
+        (":authority", "a"),
+        ("content-type", "application/grpc"),
+        ("te", "trailers"),
+    ];
+    for (name, value) in fields {
+        head.push(0);
+        for text in [name, value] {
+            head.push(text.len() as u8);
+            head.extend(text.as_bytes());
+        }
+    }
+    head
+}
+
+/// So many calls on one connection, none of which is finished.
+fn unfinished(port: u16, calls: u32) -> Option<TcpStream> {
+    let mut socket = TcpStream::connect(("127.0.0.1", port)).ok()?;
+    let mut out = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    out.extend(frame(4, 0, 0, &[]));
+    let head = headers();
+    for call in 0..calls {
+        out.extend(frame(1, 4, 2 * call + 1, &head));
+    }
+    socket.write_all(&out).ok()?;
+    Some(socket)
+}
+
+#[test]
+fn open_calls_hold_a_bounded_part_of_memory() {
+    let own = Alone::new(&["--memory-budget=512MiB"]);
+    let port = own.port();
+    block_on(async {
+        let client = own.client();
+        client.put("before", "x").await.expect("puts");
+        let before = anonymous(own.member.pid());
+        let held: Vec<_> = (0..100).filter_map(|_| unfinished(port, 2_000)).collect();
+        std::thread::sleep(Duration::from_secs(8));
+        let grown = anonymous(own.member.pid()) - before;
+        println!("200,000 calls asked on {} connections: grown by {} MiB", held.len(), grown / MIB);
+        assert!(grown < 256 * MIB, "{grown}");
+        assert!(metric(port, "kvorum_budget_full_total{name=\"calls\"}") > 0, "some were refused");
+        drop(held);
+        let until = Instant::now() + PATIENCE;
+        while client.put("after", "x").await.is_err() {
+            assert!(Instant::now() < until, "calls are free again");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    });
+}
+
+#[test]
+fn no_bound_of_streams_is_none() {
+    let own = Alone::new(&["--max-concurrent-streams=0"]);
+    block_on(async { own.client().put("a", "b").await.expect("a stream is let in") });
+}
+
+#[test]
+fn loose_modes_and_links_are_told_and_logs_are_private() {
+    let dir = tempfile::tempdir().unwrap();
+    let (real, log) = (dir.path().join("real"), dir.path().join("member.log"));
+    std::fs::create_dir(&real).unwrap();
+    std::fs::set_permissions(&real, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let output = format!("--log-outputs=stderr,{}", log.display());
+    let spec = Spec::alone(dir.path(), &[&output]);
+    std::os::unix::fs::symlink(&real, &spec.dir).unwrap();
+    let member = Member::start(spec);
+    for text in ["others may write in the data directory", "the data directory is a link"] {
+        assert!(member.log().contains(text), "{text}: {}", member.log());
+    }
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&log), 0o600);
+    assert_eq!(mode(&real), 0o777, "it is the operator's");
+    let own = Alone::new(&[]);
+    assert!(!own.member.log().contains("others may"), "a directory of its own is private: {}", own.member.log());
+}
