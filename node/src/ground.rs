@@ -5,7 +5,7 @@
 //! part goes back as a value; `member` carries both. So no part names another part's type.
 
 use crate::config::Config;
-use crate::frame::Frame;
+use crate::frame::{Caller, Frame};
 use crate::io::{Answer, BackgroundJob, Job, JobId, Level, Output, Refusal, Waiter};
 use crate::jobs::{Jobs, Task};
 use crate::writing::Writing;
@@ -252,6 +252,11 @@ impl Ground {
     /// How long the oldest piece of a snapshot for a follower has been read. Ticks.
     pub(crate) fn piece_age(&self) -> u64 {
         self.jobs.piece_age(self.now)
+    }
+
+    /// A piece of a snapshot is being read for this request.
+    pub(crate) fn reads_piece(&self, to: Caller) -> bool {
+        self.jobs.reads_piece(to)
     }
 
     /// How long the oldest step of a checkpoint has been on its way. Ticks.

@@ -130,6 +130,11 @@ impl Jobs {
         self.running.values().find(piece).map_or(0, |running| now - running.since)
     }
 
+    /// A piece is being read for this request.
+    pub(crate) fn reads_piece(&self, to: Caller) -> bool {
+        self.running.values().any(|running| matches!(running.task, Task::SendChunk { to: asked } if asked == to))
+    }
+
     /// How long the oldest step of a checkpoint has been on its way. Ticks.
     pub(crate) fn checkpoint_age(&self, now: u64) -> u64 {
         let step = |running: &&Running| matches!(running.task, Task::Checkpoint { .. });

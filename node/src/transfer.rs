@@ -555,7 +555,10 @@ impl Transfer {
         let since = self.sending.get(&to.member).filter(|sending| sending.index == index);
         let logged = since.map_or(stock.logged, |sending| sending.logged);
         self.sending.insert(to.member, Sending { index, asked: g.now, logged, lost: false });
-        g.start(Task::SendChunk { to }, BackgroundJob::ReadChunk { file, offset, len });
+        // A request that came again while the disk is slow has its answer on the way.
+        if !g.reads_piece(to) {
+            g.start(Task::SendChunk { to }, BackgroundJob::ReadChunk { file, offset, len });
+        }
     }
 
     pub(crate) fn on_transfer_ended(&mut self, g: &mut Ground, from: u64, index: u64, ok: bool) {
