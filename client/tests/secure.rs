@@ -177,7 +177,8 @@ async fn a_client_shows_its_certificate_and_a_new_one_when_it_is_renewed() {
 #[tokio::test]
 async fn sockets_with_a_path_speak_with_and_without_encryption() {
     let ours = Authority::new();
-    ours.issue("server", &["localhost"]);
+    // As with etcd's client, the last part of the path is the name that a certificate has to have.
+    ours.issue("server", &["secure.sock"]);
     let (plain, secure) = (ours.file("plain.sock"), ours.file("secure.sock"));
     let _plain = Fake::unix(&plain, None, answers);
     let _secure = Fake::unix(&secure, Some(ours.acceptor("server", false)), answers);

@@ -134,7 +134,7 @@ fn drive(consensus: &mut Consensus) {
 fn a_member_survives_whatever_decodes() {
     let mut dice = Dice::new(7);
     let mut led = 0;
-    for _ in 0..1_000 {
+    for _ in 0..2_000 {
         let mut consensus = member();
         for _ in 0..60 {
             if let Ok(message) = Message::decode(bytes_of(&mut dice).into()) {

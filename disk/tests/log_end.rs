@@ -51,7 +51,7 @@ fn written(recycled: bool, small: u64, len: usize) -> Written {
     };
     if recycled {
         let first = newest(&files);
-        while files.files().contains(&first) || newest(&files) < "log/0000000000000006.log".to_string() {
+        while files.files().contains(&first) || newest(&files).as_str() < "log/0000000000000006.log" {
             let index = save(&mut log, 9_000);
             log.cut_below(index.saturating_sub(1)).expect("cuts");
         }

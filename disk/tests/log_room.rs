@@ -77,6 +77,21 @@ fn a_log_that_was_cut_keeps_its_good_part_without_a_state() {
     }
 }
 
+/// A backlog was flushed before its commit index was known, then a checkpoint came and the log was
+/// cut behind it. Nothing was written since, and the state is lost: the log is not.
+#[test]
+fn a_log_that_was_cut_says_that_its_beginning_is_committed() {
+    let files = MemFiles::new();
+    let mut log = Log::create(files.shared(), ID, options(), Position::default()).expect("an empty disk");
+    (1_u64..=40).for_each(|index| save(&mut log, index, 0).expect("saves"));
+    log.cut_below(20).expect("a checkpoint has those");
+    let begins = log.boundary();
+    assert!(begins.index > 8);
+    drop(log);
+    let (_, content) = recover(&files, None).expect("the state alone is gone");
+    assert_eq!((content.boundary, content.last.index), (begins, 40));
+}
+
 /// A disk where every write needs new room: `log/tip` finds none while the log still does.
 struct Copying {
     files: MemFiles,

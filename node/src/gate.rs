@@ -440,7 +440,7 @@ impl Gate {
             let Some(command) = self.take(seq) else { continue };
             self.failed += 1;
             if let Some(waiter) = command.waiter {
-                g.refuse(waiter, refusal.clone());
+                g.refuse(waiter, refusal);
             }
         }
     }

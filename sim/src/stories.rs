@@ -280,9 +280,12 @@ impl Sim {
             return;
         }
         let of_state = |rotten: &Rotten| rotten.path.starts_with("state/");
+        let names_founding = self.members[who].disk.paths().iter().any(|path| path == disk::history::PATH);
         let harmed = match story.harm {
             Harm::Differs { .. } => Harmed::Differs,
             Harm::StateGone => Harmed::State,
+            // A log that is of no founding yet is heard: it has nothing that could be of another one.
+            Harm::ForeignLog { .. } if !names_founding => Harmed::Yes,
             Harm::OlderFounding { .. } | Harm::ForeignLog { .. } => Harmed::Foreign,
             _ if !rotten.is_empty() && rotten.iter().all(of_state) => Harmed::State,
             _ => Harmed::Yes,

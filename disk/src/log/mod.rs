@@ -469,15 +469,32 @@ impl Log {
     pub fn cut_below(&mut self, index: u64) -> Result<(), Fault> {
         self.check_running()?;
         assert!(index <= self.last.index + 1, "a cut below {index} would go beyond the last entry {}", self.last.index);
+        let mut told = false;
         while self.segments.len() > 1 {
             let first = self.segments[0].id;
             let gone = self.spans.partition_point(|span| span.at.segment == first);
             if self.spans.range(..gone).any(|span| span.last >= index) {
                 break;
             }
+            if !told {
+                self.tell_committed(index.saturating_sub(1))?;
+                told = true;
+            }
             self.retire_first()?;
             self.spans.drain(..gone);
             self.boundary = self.spans.front().map_or(self.last, Span::base);
+        }
+        Ok(())
+    }
+
+    /// Entries up to this one stand in a checkpoint, so they are committed. No batch need say so:
+    /// the commit index alone causes no flush. Once the log begins behind them, a start that finds
+    /// no state must know that nothing but the state is missing.
+    fn tell_committed(&mut self, index: u64) -> Result<(), Fault> {
+        let known = index.min(self.last.index);
+        if known > self.hard.commit {
+            self.hard.commit = known;
+            self.write_reached(false)?;
         }
         Ok(())
     }

@@ -167,7 +167,7 @@ fn mix(mut x: u64) -> u64 {
 }
 
 /// What a call costs while it is open, beside what it says: its stream, headers, handler. Bytes.
-const OPEN_CALL: u64 = 6 << 10;
+const OPEN_CALL: u64 = 12 << 10;
 
 /// Charges a call for as long as it is open.
 pub(crate) struct OpenCall(Arc<crate::budgets::Budgets>);

@@ -83,14 +83,14 @@ impl Honest {
             };
             let since = Instant::now();
             noticed.puts.add(since, &self.raw.call::<_, pb::PutResponse>(Rpc::Put, &put).await);
-            if turn % 10 == 0 {
+            if turn.is_multiple_of(10) {
                 let since = Instant::now();
                 let ask = pb::LeaseTimeToLiveRequest { id: self.lease, keys: false };
                 noticed
                     .renewals
                     .add(since, &self.raw.call::<_, pb::LeaseTimeToLiveResponse>(Rpc::LeaseTimeToLive, &ask).await);
             }
-            if turn % 25 == 0 {
+            if turn.is_multiple_of(25) {
                 let since = Instant::now();
                 noticed.connections.add(since, &self.connect().await);
             }
