@@ -12,12 +12,15 @@ const HASH_SLICE: u64 = 4 << 20;
 
 /// What became of a job.
 pub enum Ran<J> {
+    /// It was carried out, or it failed for good.
     Done(JobResult),
     /// The disk is full and the job was not done; nothing half done stands in the way of doing it
     /// again. The lane waits with it: [`FULL_AGAIN_MS`] later it is tried once more, and the member
     /// is told once (`Input::Stalled`).
     Full {
+        /// To be tried again as it is.
         job: J,
+        /// The call that found no room.
         fault: Fault,
     },
 }
@@ -37,7 +40,9 @@ pub const FULL_AGAIN_MS: u64 = 250;
 /// Whose files they are, and how the state is laid out in them.
 #[derive(Clone, Copy, Debug)]
 pub struct Whose {
+    /// Cluster and member.
     pub id: Identity,
+    /// With which settings a state is read.
     pub config: store::Config,
 }
 

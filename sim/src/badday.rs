@@ -24,12 +24,16 @@ pub enum Harm {
     LogAndTip,
     /// The last write of the log and some pages behind it; `tip`: and `log/tip` with it.
     TailGone {
+        /// Zeros stand there, else junk.
         zeros: bool,
+        /// `log/tip` is gone too.
         tip: bool,
+        /// Chooses how much of it.
         draw: u64,
     },
     /// As `OlderFounding`, and there is no state.
     ForeignLog {
+        /// How many elections that other cluster went through.
         elections: u64,
     },
     /// Some batch of the log before the last one; `draw` says which.

@@ -51,7 +51,9 @@ pub enum Planted {
     RewriteLoses,
     OldFilesGone,
     LossForgotten,
+    /// What is no batch is the end of the log, whatever stood there.
     EndBelieved,
+    /// `log/founding` is not there at a start.
     FoundingForgotten,
     ProvenTooFar,
     MendedByAnother,

@@ -12,8 +12,11 @@ pub enum Sight {
     OlderFounding,
     OlderLog,
     LogGone,
+    /// The newest log file and `log/tip` are gone.
     LogAndTip,
+    /// The last batch, and what stands behind it.
     TailGone,
+    /// A log of another founding, without a state.
     ForeignLog,
     LogHole,
     StateGone,

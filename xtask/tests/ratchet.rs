@@ -19,7 +19,7 @@ const BOUNDS: [(&str, usize, usize); 17] = [
     ("ctl", 49, 2),
     ("disk", 50, 88),
     ("kvorum", 19, 0),
-    ("node", 92, 266),
+    ("node", 92, 264),
     ("server", 121, 0),
     ("sim", 120, 500),
     ("store", 46, 0),
