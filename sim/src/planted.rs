@@ -378,7 +378,7 @@ pub const BANK: &[Entry] = &[
         bug: Planted::OldFilesGone,
         name: "old-files-gone",
         breaks: "segments that were rewritten vanish before a checkpoint names the new one",
-        found_by: &["D-5", "D-4", "D-1", "D-2", "recover", "fatal", "panic", "KV-1", "W-5"],
+        found_by: &["D-5", "D-4", "D-1", "D-2", "recover", "fatal", "panic", "KV-1", "KV-2", "W-5"],
     },
     Entry {
         bug: Planted::LossForgotten,
@@ -396,7 +396,9 @@ pub const BANK: &[Entry] = &[
         bug: Planted::FoundingForgotten,
         name: "founding-forgotten",
         breaks: "a log without its state does not say which founding it is of",
-        found_by: &["D-5", "D-1", "R-2", "R-3", "R-4", "R-5", "R-7", "M-7", "KV-1", "V-4", "V-1", "V-2", "H-1", "H-3"],
+        found_by: &[
+            "D-5", "D-1", "D-2", "R-2", "R-3", "R-4", "R-5", "R-7", "M-7", "KV-1", "V-4", "V-1", "V-2", "H-1", "H-3",
+        ],
     },
     Entry {
         bug: Planted::ProvenTooFar,
@@ -521,7 +523,7 @@ pub const BANK: &[Entry] = &[
         bug: Planted::CorruptKept,
         name: "corrupt-kept",
         breaks: "the mark of a wrong state stays when the state was replaced",
-        found_by: &["H-3", "V-6", "V-4", "KV-1"],
+        found_by: &["H-3", "V-6", "V-4", "KV-1", "KV-3"],
     },
     Entry {
         bug: Planted::PageMisplaced,
@@ -592,6 +594,7 @@ impl Planted {
             Planted::StateBelowLog => &[Sight::StateGone],
             Planted::ManifestUnflushed => &[Sight::KilledThenPower],
             Planted::EmptyStateWritten => &[Sight::StoppedEmpty],
+            Planted::EndBelieved => &[Sight::TailGone],
             Planted::MendedTooFar => &[Sight::RecordRot, Sight::RotAwake],
             _ => &[],
         }

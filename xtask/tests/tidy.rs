@@ -174,12 +174,14 @@ const NODE_WHOLE: [&str; 5] = ["lib", "member", "offline", "recover", "watch"];
 /// A part that has a second file for itself.
 const NODE_INNER: [(&str, &str); 3] = [("watches", "history"), ("gate", "forwards"), ("mend", "placing")];
 
-/// The modules of its own crate that a file names. Names that the crate exports count by
-/// themselves.
-fn own_modules(text: &str) -> BTreeSet<String> {
-    let code: Vec<&str> = product(text).map(|(_, line)| line).collect();
+/// The modules of its own crate that a file names, so many folders below the root. Names that the
+/// crate exports count by themselves.
+fn own_modules(text: &str, folders: usize) -> BTreeSet<String> {
+    let code = product(text).map(|(_, line)| line).collect::<Vec<_>>().join("\n");
     let name = |rest: &str| rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
-    code.join("\n").split("crate::").skip(1).map(name).collect()
+    let above = "super::".repeat(folders + 1);
+    let named = code.split("crate::").skip(1).chain(code.split(&above).skip(1));
+    named.map(name).filter(|name: &String| !name.is_empty() && name != "super").collect()
 }
 
 #[test]
@@ -193,7 +195,8 @@ fn parts_of_a_member_know_the_ground_alone() {
         }
         let is_ground = NODE_GROUND.contains(&file.as_str());
         parts += usize::from(!is_ground);
-        for used in own_modules(&text) {
+        let folders = inside.iter().count() - 1;
+        for used in own_modules(&text, folders) {
             let own = NODE_INNER.contains(&(file.as_str(), used.as_str()));
             let below = NODE_GROUND.contains(&used.as_str()) && !(is_ground && used == "ground");
             assert!(own || below, "{}: what it names of `{used}` comes as a value, by way of `member`", path.display());
@@ -234,8 +237,11 @@ fn the_transport_knows_no_service() {
 
 #[test]
 fn every_module_that_a_file_names_is_seen() {
-    let named = own_modules("use crate::gate::Gate;\n// crate::health\nfn f() { crate::lessor::g(crate::Node) }");
-    assert_eq!(named.iter().map(String::as_str).collect::<Vec<_>>(), ["Node", "gate", "lessor"]);
+    let named = |text, folders| own_modules(text, folders).into_iter().collect::<Vec<_>>().join(" ");
+    let text = "use crate::gate::Gate;\n// crate::health\nfn f() { crate::lessor::g(crate::Node) }";
+    assert_eq!(named(text, 0), "Node gate lessor");
+    let text = "use super::gate::Gate;\nuse super::super::mend::Mend;\nuse super::*;";
+    assert_eq!((named(text, 0).as_str(), named(text, 1).as_str()), ("gate mend", "mend"));
 }
 
 /// Lines of prose, in characters: Markdown, and comments of Rust. One width, so that a paragraph

@@ -191,7 +191,7 @@ impl Log {
             segment: self.tip.end.segment,
             blank_from: self.tip.blank_from.max(self.tip.end.offset),
             last: self.last,
-            hard: self.hard,
+            hard: HardState { commit: self.hard.commit.max(self.committed), ..self.hard },
         }
     }
 

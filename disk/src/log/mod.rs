@@ -179,6 +179,8 @@ pub struct Log {
     boundary: Position,
     last: Position,
     hard: HardState,
+    /// Entries up to this one are committed, as a cut told, whatever the last batch says.
+    committed: u64,
     tip: Tip,
     /// Why nothing may be acknowledged any more.
     stopped: Option<(String, String)>,
@@ -246,6 +248,7 @@ impl Log {
             boundary: start,
             last: start,
             hard,
+            committed: start.index,
             tip: Tip::default(),
             stopped: None,
             closes: false,
@@ -492,8 +495,8 @@ impl Log {
     /// no state must know that nothing but the state is missing.
     fn tell_committed(&mut self, index: u64) -> Result<(), Fault> {
         let known = index.min(self.last.index);
-        if known > self.hard.commit {
-            self.hard.commit = known;
+        if known > self.hard.commit.max(self.committed) {
+            self.committed = known;
             self.write_reached(false)?;
         }
         Ok(())

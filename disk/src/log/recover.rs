@@ -220,6 +220,7 @@ impl Replay {
             boundary: Position::default(),
             last: Position::default(),
             hard: HardState::default(),
+            committed: 0,
             tip: Tip::default(),
             stopped: None,
             closes: false,
@@ -646,6 +647,7 @@ impl Replay {
                 .map_err(|e| Fault::io(&segment.path, at.offset, e))?;
         }
         marks::tidy(&*self.log.files)?;
+        self.log.committed = self.marks.committed();
         self.log.tip_file = marks::open_tip(&*self.log.files)?;
         if !self.cut {
             // Behind the last page that is not zero nothing was written. Before it everything may
