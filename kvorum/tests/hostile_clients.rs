@@ -190,8 +190,8 @@ fn open_calls_hold_a_bounded_part_of_memory() {
         std::thread::sleep(Duration::from_secs(8));
         let grown = anonymous(own.member.pid()) - before;
         println!("200,000 calls asked on {} connections: grown by {} MiB", held.len(), grown / MIB);
-        // Calls that are open, some 80 MiB of it; and a good KiB in the transport for each stream that
-        // was refused: the transport keeps its place as long as the connection stands.
+        // Calls that are open, some 80 MiB of it; and a good KiB in the transport for each stream
+        // that was refused: the transport keeps its place as long as the connection stands.
         assert!(grown < 384 * MIB, "{grown}");
         assert!(metric(port, "kvorum_budget_full_total{name=\"calls\"}") > 0, "some were refused");
         drop(held);
