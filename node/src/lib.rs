@@ -17,13 +17,13 @@
 //! | `jobs` | jobs under way, and what each was begun for |
 //! | `writing` | records on their way to files |
 //! | `pace` | how much is asked of another member at a time, and when what failed is tried again |
+//! | `permit` | who asks, and whether it may |
 //!
 //! The parts, in the order of a turn. Each has private state and knows the ground and nothing of
 //! the other parts:
 //!
 //! | part | what it decides |
 //! |---|---|
-//! | `permit` | who asks, and whether it may |
 //! | `gate` | a command becomes one proposal, exactly once |
 //! | `forwards` | within `gate`: what is under way to the leader, and what a leader has seen |
 //! | `reads` | ReadIndex rounds |
