@@ -535,7 +535,7 @@ pub const BANK: &[Entry] = &[
         bug: Planted::StateBelowLog,
         name: "state-below-log",
         breaks: "the state that a member is given ends below the beginning of its log",
-        found_by: &["D-1", "D-2", "V-4", "V-5", "recover", "panic"],
+        found_by: &["D-1", "D-2", "KV-2", "V-4", "V-5", "recover", "panic"],
     },
     Entry {
         bug: Planted::ManifestUnflushed,
