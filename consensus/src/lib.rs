@@ -36,6 +36,7 @@ mod check;
 mod consensus;
 mod doubt;
 mod histories;
+mod membership;
 mod message;
 mod plausible;
 mod reads;

@@ -80,6 +80,11 @@ impl Message {
         matches!(self.0.get_msg_type(), MessageType::MsgAppend | MessageType::MsgHeartbeat | MessageType::MsgSnapshot)
     }
 
+    /// Of one that stands for election, or is about to.
+    pub fn asks_for_vote(&self) -> bool {
+        matches!(self.0.get_msg_type(), MessageType::MsgRequestVote | MessageType::MsgRequestPreVote)
+    }
+
     /// Bytes of entry data and manifest, for queue limits.
     pub fn payload_bytes(&self) -> u64 {
         let entries: usize = self.0.entries.iter().map(|entry| entry.data.len()).sum();

@@ -23,8 +23,10 @@ const TOLD_AGAIN: u64 = 60_000 / TICK_MS;
 /// An entry that has changed the state: `member` shows it to every part that it concerns.
 pub(crate) struct Done {
     pub(crate) at: Position,
-    /// None: a membership change.
+    /// None: a membership entry.
     pub(crate) applied: Option<Applied>,
+    /// It was a membership change.
+    pub(crate) changed: Option<Applied>,
     /// It was a compaction; the compacted revision before it.
     pub(crate) compacted: Option<i64>,
 }
@@ -195,7 +197,7 @@ impl Applier {
             }
             Ok(Outcome::Done(applied)) => {
                 let compacted = (g.store.compacted() > before).then_some(before);
-                Some(Done { at, applied: Some(applied), compacted })
+                Some(Done { at, applied: Some(applied), changed: None, compacted })
             }
             Err(halt) => {
                 g.fatal(format!("entry {} of term {} cannot be applied: {halt}", at.index, at.term));
@@ -219,7 +221,7 @@ fn may_apply(g: &Ground) -> bool {
 /// Members and ConfState change in one step.
 fn apply_config(g: &mut Ground, entry: &Entry) -> Option<Done> {
     let at = Position { index: entry.index, term: entry.term };
-    match membership(&entry.data) {
+    let changed = match membership(&entry.data) {
         Err(Malformed { what, .. }) => {
             g.fatal(format!("membership entry {} cannot be applied: {what}", at.index));
             return None;
@@ -227,6 +229,7 @@ fn apply_config(g: &mut Ground, entry: &Entry) -> Option<Done> {
         Ok(None) => {
             g.consensus.conf_refused();
             g.store.pass_over(at);
+            None
         }
         Ok(Some((change, member))) => {
             let after = if g.store.check_conf(&member).is_err() {
@@ -235,10 +238,10 @@ fn apply_config(g: &mut Ground, entry: &Entry) -> Option<Done> {
             } else {
                 g.consensus.conf_applied(&change)
             };
-            change_members(&mut g.store, at, &member, &after);
+            Some(change_members(&mut g.store, at, &member, &after))
         }
-    }
-    Some(Done { at, applied: None, compacted: None })
+    };
+    Some(Done { at, applied: None, changed, compacted: None })
 }
 
 pub(crate) fn conf_state(store: &Store) -> ConfState {
@@ -264,6 +267,11 @@ pub(crate) fn membership(data: &Bytes) -> Result<Option<(ConfChange, store::Memb
 }
 
 /// The store's half of a membership entry; `after`: what consensus makes of it.
-pub(crate) fn change_members(store: &mut Store, at: Position, member: &store::MemberChange, after: &ConfState) {
-    store.apply_conf(at, member, &Conf { voters: after.voters.clone(), learners: after.learners.clone() });
+pub(crate) fn change_members(
+    store: &mut Store,
+    at: Position,
+    member: &store::MemberChange,
+    after: &ConfState,
+) -> Applied {
+    store.apply_conf(at, member, &Conf { voters: after.voters.clone(), learners: after.learners.clone() })
 }

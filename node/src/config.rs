@@ -32,6 +32,11 @@ pub struct Config {
     pub digest_every: u64,
     /// A simple token ends when it was not used for so many seconds.
     pub token_seconds: u64,
+    /// Members are added, given votes and removed only while enough of the others are connected
+    /// and have started once (etcd's strict reconfiguration).
+    pub strict_reconfig: bool,
+    /// Most learners at once.
+    pub max_learners: usize,
     pub budgets: Budgets,
     /// etcd level of the cluster version that a leader sets, "3.7.0".
     pub cluster_version: String,
@@ -65,6 +70,8 @@ impl Config {
             scrub_seconds: 24 * 60 * 60,
             digest_every: 4_096,
             token_seconds: 300,
+            strict_reconfig: true,
+            max_learners: 1,
             budgets: Budgets::default(),
             cluster_version: "3.7.0".to_string(),
             founding: boot.max(1),

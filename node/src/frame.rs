@@ -140,6 +140,27 @@ pub enum Frame {
         index: u64,
         digest: u128,
     },
+    /// A membership change for the leader of `term`; it is said again with the same token until it
+    /// is answered, or applied.
+    ChangeMember {
+        /// The leader proposes it in this term alone.
+        term: u64,
+        /// Life of the asker.
+        boot: u64,
+        /// Names the change in that life.
+        token: u64,
+        /// `store::MemberChange`, without an origin.
+        change: Bytes,
+    },
+    /// The leader did not propose it.
+    MemberUnchanged {
+        /// Life of the asker.
+        boot: u64,
+        /// As it was asked with.
+        token: u64,
+        /// The reason.
+        why: Unchanged,
+    },
     /// Whether the sender saves and applies entries in time. Said when it changes, and while it is
     /// false once in each election timeout. A member that is not able is no successor of a leader.
     Able {
@@ -176,6 +197,52 @@ pub enum Why {
     TooMany = 1,
     /// It is no command: the same bytes are refused by every leader.
     NoCommand = 2,
+}
+
+/// Why the leader does not propose a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Unchanged {
+    /// The member asked does not lead (any more).
+    NotLeader = 0,
+    /// Too few of the voters have ever started.
+    NotEnoughStarted = 1,
+    /// Too few of the voters are connected.
+    Unhealthy = 2,
+    /// The learner lags.
+    LearnerNotReady = 3,
+    /// There are as many learners as may be.
+    TooManyLearners = 4,
+    /// Too many changes wait.
+    TooMany = 5,
+    /// The member is there already.
+    Exists = 6,
+    /// Another member has the URL.
+    UrlExists = 7,
+    /// There is no such member.
+    NotFound = 8,
+    /// It has a vote already.
+    NotLearner = 9,
+}
+
+impl Unchanged {
+    /// The reason with this number, as it stands in a frame.
+    pub(crate) fn numbered(number: u64) -> Option<Unchanged> {
+        use Unchanged::*;
+        let all = [
+            NotLeader,
+            NotEnoughStarted,
+            Unhealthy,
+            LearnerNotReady,
+            TooManyLearners,
+            TooMany,
+            Exists,
+            UrlExists,
+            NotFound,
+            NotLearner,
+        ];
+        all.into_iter().find(|why| *why as u64 == number)
+    }
 }
 
 /// Which queue of a peer connection a frame goes through.
@@ -241,6 +308,8 @@ const RECORDS_WANTED: u8 = 18;
 const RECORDS: u8 = 19;
 const STATE_WANTED: u8 = 20;
 const STATE_OFFER: u8 = 21;
+const CHANGE_MEMBER: u8 = 22;
+const MEMBER_UNCHANGED: u8 = 23;
 
 /// Appends the bytes of `frame` to `out`.
 pub fn encode(frame: &Frame, out: &mut Vec<u8>) {
@@ -318,6 +387,13 @@ pub fn encode(frame: &Frame, out: &mut Vec<u8>) {
             put_numbers(out, DIGEST, &[*index, *digest as u64, (*digest >> 64) as u64]);
         }
         Frame::Able { able } => put_numbers(out, ABLE, &[*able as u64]),
+        Frame::ChangeMember { term, boot, token, change } => {
+            put_numbers(out, CHANGE_MEMBER, &[*term, *boot, *token]);
+            put_bytes(out, change);
+        }
+        Frame::MemberUnchanged { boot, token, why } => {
+            put_numbers(out, MEMBER_UNCHANGED, &[*boot, *token, *why as u64]);
+        }
     }
 }
 
@@ -365,6 +441,11 @@ pub fn decode(mut bytes: Bytes) -> Result<Frame, Malformed> {
         STANDING => r.standing()?,
         DIGEST => Frame::Digest { index: r.u64()?, digest: r.u64()? as u128 | (r.u64()? as u128) << 64 },
         ABLE => Frame::Able { able: r.flag()? },
+        CHANGE_MEMBER => Frame::ChangeMember { term: r.u64()?, boot: r.u64()?, token: r.u64()?, change: r.bytes()? },
+        MEMBER_UNCHANGED => {
+            let (boot, token) = (r.u64()?, r.u64()?);
+            Frame::MemberUnchanged { boot, token, why: Unchanged::numbered(r.u64()?).ok_or(Malformed)? }
+        }
         _ => return Err(Malformed),
     };
     if r.0.has_remaining() { Err(Malformed) } else { Ok(frame) }
@@ -578,6 +659,8 @@ mod tests {
             },
             Frame::Digest { index: 4096, digest: (1u128 << 100) + 5 },
             Frame::Able { able: false },
+            Frame::ChangeMember { term: 3, boot: 9, token: 4, change: Bytes::from_static(b"who") },
+            Frame::MemberUnchanged { boot: 9, token: 4, why: Unchanged::LearnerNotReady },
         ]
     }
 

@@ -11,7 +11,7 @@ use crate::jobs::{Jobs, Task};
 use crate::writing::Writing;
 use consensus::{Consensus, Role};
 use std::collections::{BTreeMap, BTreeSet};
-use store::Store;
+use store::{Member, Store};
 
 /// See the module's page.
 pub(crate) struct Ground {
@@ -132,6 +132,17 @@ impl Ground {
         self.out.push(Output::Answer { waiter, revision, term: self.term, answer });
     }
 
+    /// Who belongs to the cluster, and who of them is a learner.
+    pub(crate) fn members(&self) -> Vec<(Member, bool)> {
+        self.store.members().map(|member| (member.clone(), self.store.is_learner(member.id))).collect()
+    }
+
+    /// Who belongs to the cluster.
+    pub(crate) fn answer_members(&mut self, waiter: Waiter) {
+        let members = self.members();
+        self.answer(waiter, Answer::Members { members });
+    }
+
     pub(crate) fn refuse(&mut self, waiter: Waiter, refusal: Refusal) {
         self.answer(waiter, Answer::Refused(refusal));
     }
@@ -142,13 +153,19 @@ impl Ground {
         self.out.push(Output::Fatal { reason });
     }
 
+    /// This member was removed from the cluster.
+    pub(crate) fn removed(&mut self) {
+        self.dead = true;
+        self.out.push(Output::Removed);
+    }
+
     /// This member must stop, and start again by itself.
     pub(crate) fn restart(&mut self, reason: String) {
         self.dead = true;
         self.out.push(Output::Restart { reason });
     }
 
-    /// `Output::Fatal` or `Output::Restart` was said: nothing more is done.
+    /// `Output::Fatal`, `Output::Removed` or `Output::Restart` was said: nothing more is done.
     pub(crate) fn dead(&self) -> bool {
         self.dead
     }

@@ -310,6 +310,10 @@ impl Health {
         if index <= floor || index > ceiling {
             return false;
         }
+        if !g.store.conf().voters.contains(&from) {
+            // It compares itself with the voters, and decides nothing for them.
+            return false;
+        }
         if !index.is_multiple_of(every) {
             self.forget_quiet(every, from, index);
         }
@@ -471,6 +475,10 @@ impl Health {
     /// As [`Health::bar`], found at start: there is no state. `has_log`: the log is whole.
     pub(crate) fn found_empty(&mut self, g: &mut Ground, has_log: bool) {
         (self.empty, self.has_log) = (true, has_log);
+        if self.joins() {
+            let text = "this member joins: nothing is answered before the leader's snapshot is installed";
+            return g.note(Level::Info, text.to_string());
+        }
         let text = match has_log {
             _ if self.rebuilt.is_hopeless() => {
                 "the state of this member was damaged again and again: it stays CORRUPT and answers nothing, and takes \
@@ -488,6 +496,11 @@ impl Health {
         g.note(Level::Error, text.to_string());
     }
 
+    /// It never had a state.
+    fn joins(&self) -> bool {
+        self.empty && !self.has_log && self.rebuilt == Rebuilt::default()
+    }
+
     /// Another member's state was installed.
     pub(crate) fn healed(&mut self, g: &mut Ground) {
         self.marks.clear();
@@ -496,9 +509,11 @@ impl Health {
         self.undecided = None;
         self.rebuild = None;
         self.leaderless = None;
+        let joined = self.joins();
         if std::mem::take(&mut self.corrupt) {
             g.bar(Bar::Corrupt, false);
             let text = match std::mem::take(&mut self.empty) {
+                true if joined => return g.note(Level::Info, "this member has joined the cluster".to_string()),
                 true => "this member has a state again, the leader's",
                 false => "the state was replaced by the leader's: CORRUPT is over",
             };

@@ -49,6 +49,7 @@
 //! | `transfer` | snapshots between members |
 //! | `doubts` | who asks whom what it still has; what may be lost is remembered |
 //! | `moves` | MoveLeader |
+//! | `membership` | members that come, go, get a vote or move |
 //! | `nonsense` | what other members say that none can mean: refused, counted, told |
 //!
 //! What is said to a member and what it says, and the disk jobs:
@@ -96,6 +97,7 @@ pub mod lanes;
 mod lessor;
 mod listings;
 mod member;
+mod membership;
 mod mend;
 mod moves;
 mod nonsense;
@@ -122,5 +124,5 @@ mod writing;
 pub use config::{Budgets, Config, TICK_MS};
 pub use io::*;
 pub use member::Node;
-pub use recover::{exists, genesis};
+pub use recover::{exists, genesis, join};
 pub use scan::HashScan;

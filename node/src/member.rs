@@ -35,6 +35,7 @@ use crate::io::*;
 use crate::jobs::Task;
 use crate::lessor::{AskAgain, Lessor};
 use crate::listings::Listings;
+use crate::membership::Membership;
 use crate::mend::{Mends, Sent, Wanted};
 use crate::moves::Moves;
 use crate::nonsense::{Nonsense, plausible};
@@ -79,6 +80,7 @@ pub struct Node {
     health: Health,
     watchdog: Watchdog,
     moves: Moves,
+    membership: Membership,
     doubts: Doubts,
     foundings: Foundings,
     scrubs: Scrubs,
@@ -139,6 +141,7 @@ impl Node {
             health: Health::new(found.rebuilt),
             watchdog: Watchdog::default(),
             moves: Moves::default(),
+            membership: Membership::default(),
             doubts: Doubts::new(found.doubtful),
             foundings: Foundings::new(found.founding),
             scrubs: Scrubs::default(),
@@ -150,6 +153,7 @@ impl Node {
         };
         node.checkpoints.files_grew(found.disk_bytes);
         node.ground.swap_out(out);
+        node.membership.tell(&mut node.ground);
         if found.empty {
             let has_log = node.ground.store.applied().index > 0;
             node.health.found_empty(&mut node.ground, has_log);
@@ -249,6 +253,7 @@ impl Node {
             Input::Frame { from, frame } => self.frame(from, frame),
             Input::Met { peer, founding } => self.met(peer, founding),
             Input::Lost { peer } => self.lost(peer),
+            Input::Removed { by } => self.membership.told_gone(g, by),
             Input::Request { waiter, who, request } => self.request(waiter, who, request),
             Input::Cancel { waiter, timed_out } => self.cancel(waiter, timed_out),
             Input::Watch { stream, op } => self.watches.watch(g, stream, op, self.health.willing()),
@@ -274,6 +279,7 @@ impl Node {
         let g = &mut self.ground;
         self.reads.tick(g);
         self.gate.tick(g);
+        self.membership.tick(g);
         if let Some(command) = self.lessor.tick(g, self.health.willing()) {
             self.gate.propose_own(command);
         }
@@ -381,6 +387,7 @@ impl Node {
         if g.is_apart(from) {
             return;
         }
+        self.membership.heard(g, from);
         let caller = |boot, token| Caller { member: from, boot, token };
         match frame {
             Frame::Raft(message) => {
@@ -448,6 +455,13 @@ impl Node {
                 }
             }
             Frame::Able { able } => self.watchdog.on_able(g, from, able),
+            Frame::ChangeMember { term, boot, token, change } => {
+                let willing = self.health.willing();
+                if let Err(none) = self.membership.on_change(g, caller(boot, token), term, &change, willing) {
+                    self.nonsense.no_commands(g, from, &[none]);
+                }
+            }
+            Frame::MemberUnchanged { boot, token, why } => self.membership.on_unchanged(g, boot, token, why),
             Frame::Digest { index, digest } => {
                 if self.health.on_digest(g, from, index, digest) {
                     self.bar();
@@ -495,6 +509,7 @@ impl Node {
     fn submit_commands(&mut self) {
         let clock = self.lessor.clock(&self.ground);
         self.gate.submit(&mut self.ground, self.health.willing(), clock);
+        self.membership.submit(&mut self.ground, self.health.willing());
     }
 
     /// Moves everything ready in consensus outward: messages before the save of the same turn.
@@ -569,6 +584,7 @@ impl Node {
         self.health.leader_changed(g);
         self.watchdog.leader_changed(g);
         self.moves.leader_changed(g);
+        self.membership.leader_changed(g);
         for AskAgain { waiter, lease } in self.lessor.stop(g) {
             self.reads.queue(waiter, Then::KeepAlive { lease });
         }
@@ -589,6 +605,7 @@ impl Node {
             self.hashes.compacted(g, before);
         }
         self.gate.fence(done.at.term);
+        self.membership.fence(done.at.term);
         if self.lessor.start(g, done.at.term) {
             let named = self.foundings.names(g);
             if named != 0 || g.store.cluster_version() != g.config.cluster_version {
@@ -599,6 +616,9 @@ impl Node {
         let differs = self.health.applied(g, done.at.index);
         if let Some(applied) = done.applied {
             self.tell_applied(applied);
+        }
+        if let Some(changed) = done.changed {
+            self.membership.applied(&mut self.ground, changed);
         }
         if differs {
             // Behind the events of the entry: what is barred begins anew behind the state.
@@ -671,11 +691,13 @@ impl Node {
     }
 }
 
-/// Members are heard, removed ones are not. A follower that has not applied the addition of its
-/// leader hears it all the same, or it never would; votes of strangers are not heard. A lone voter
-/// has committed itself whatever adds a member, so it knows its leaders.
+/// Members are heard, removed ones are not. A follower that has not applied the addition of a
+/// member hears it all the same when it leads, or asks for a vote: it may be the only one that can
+/// lead, and then this one would never learn of it. A lone voter has committed itself whatever adds
+/// a member, so it knows all of them.
 fn is_heard(g: &Ground, from: u64, message: &consensus::Message) -> bool {
     let lone = g.store.conf().voters == [g.config.member];
-    let leads = message.is_from_leader() && message.term() >= g.consensus.term() && !lone;
-    g.store.member(from).is_some() || (leads && !g.store.removed().contains(&from))
+    let says = message.is_from_leader() || message.asks_for_vote();
+    let stranger = says && message.term() >= g.consensus.term() && !lone;
+    g.store.member(from).is_some() || (stranger && !g.store.removed().contains(&from))
 }

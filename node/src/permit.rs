@@ -85,6 +85,7 @@ fn is_open(request: &Request) -> bool {
         | Request::Hash
         | Request::Backup
         | Request::MoveLeader { .. }
+        | Request::ChangeMember { .. }
         | Request::Admin
         | Request::KeepAlive { .. }
         | Request::TimeToLive { .. }
@@ -112,6 +113,7 @@ pub(crate) fn needs(request: &Request) -> Vec<Need> {
         | Request::Hash
         | Request::Backup
         | Request::MoveLeader { .. }
+        | Request::ChangeMember { .. }
         | Request::Admin => vec![Need::Admin],
         Request::KeepAlive { lease } => vec![Need::User, Need::WriteLease(*lease)],
         Request::TimeToLive { keys: false, .. } => vec![Need::User],

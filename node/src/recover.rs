@@ -34,6 +34,23 @@ pub fn genesis(files: &Arc<dyn Files>, id: Identity, config: &Config, mut member
     Ok(())
 }
 
+/// Writes what a member begins with that joins a running cluster: the members that it was told of,
+/// none of whom votes as far as it knows, no state and no log. The leader's snapshot brings all
+/// three. Nothing else may be in `files`.
+pub fn join(
+    files: &Arc<dyn Files>,
+    id: Identity,
+    config: &Config,
+    members: Vec<(Member, bool /* learner */)>,
+) -> Result<(), Fault> {
+    let members = members.into_iter().map(|(member, _)| member).collect();
+    let mut head = Store::genesis(config.store(), members, store::Position::default()).image_head();
+    head.conf = store::Conf::default();
+    Log::create(Arc::clone(files), id, log_options(config), Position::default())?;
+    checkpoint::genesis(&**files, id, 0, &head)?;
+    Ok(())
+}
+
 /// True if `files` hold a member (its genesis was completed).
 pub fn exists(files: &Arc<dyn Files>) -> Result<bool, Fault> {
     Ok(!checkpoint::manifests(&**files)?.is_empty() || transfer::unfinished(&**files)?)

@@ -26,6 +26,8 @@ const MOST_TICKS: u64 = 6;
 pub(crate) enum End {
     /// The clean stop is complete.
     Stopped,
+    /// The member was removed from the cluster.
+    Removed,
     /// The member must not go on.
     Fatal(String),
     /// The process must begin anew.
@@ -90,7 +92,7 @@ impl Driver {
         }
         self.end.shared.intake.close();
         let end = self.ended.take().unwrap_or(End::Stopped);
-        if matches!(end, End::Stopped | End::Restart(_)) {
+        if matches!(end, End::Stopped | End::Removed | End::Restart(_)) {
             self.workers.finish();
         }
         end
@@ -110,7 +112,7 @@ impl Driver {
         for output in out.drain(..) {
             self.carry_out(output);
             // Nothing behind a fatal output may be acknowledged.
-            if let Some(End::Fatal(_) | End::Restart(_)) = self.ended {
+            if let Some(End::Fatal(_) | End::Restart(_) | End::Removed) = self.ended {
                 return;
             }
         }
@@ -147,6 +149,8 @@ impl Driver {
                 };
                 log::named("node", level, &text, &[]);
             }
+            Output::Members { .. } => {}
+            Output::Removed => self.ended = Some(End::Removed),
             Output::Stopped => self.ended = Some(End::Stopped),
             Output::Fatal { reason } => self.ended = Some(End::Fatal(reason)),
             Output::Restart { reason } => self.ended = Some(End::Restart(reason)),

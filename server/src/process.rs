@@ -308,7 +308,7 @@ async fn live(
     log::info("closing etcd server", &fields);
     edge.core().stop();
     match tokio::time::timeout(STOP_WITHIN, core_ended).await {
-        Ok(Ok(End::Stopped)) => {}
+        Ok(Ok(End::Stopped | End::Removed)) => {}
         Ok(Ok(End::Fatal(reason))) => die(End::Fatal(reason)),
         // The mark is on the disk: the next start starts over.
         Ok(Ok(End::Restart(_))) => {}
@@ -323,7 +323,7 @@ fn die(end: End) -> ! {
     match end {
         End::Fatal(reason) => log::fatal("the member stopped", &[("error", json!(reason))]),
         End::Restart(reason) => restart(&reason),
-        End::Stopped => std::process::exit(0),
+        End::Stopped | End::Removed => std::process::exit(0),
     }
 }
 

@@ -689,6 +689,7 @@ impl Sim {
                     life.barred = crate::differs::is_barred(&text).unwrap_or(life.barred);
                 }
             }
+            Output::Members { .. } | Output::Removed => {}
             Output::Stopped => {
                 self.marks.hit("member stopped cleanly");
                 let down = self.members[who].stopping.unwrap_or(SECOND);

@@ -3,6 +3,7 @@
 use super::{Job, JobId, StreamId, Waiter};
 use crate::frame::Frame;
 use consensus::Role;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use store::record::Record;
 use store::{AlarmMember, Item, Key, Located, Member, Query, Reply, RevisionEvents};
@@ -77,6 +78,16 @@ pub enum Output {
         /// What this member is.
         role: Role,
     },
+    /// Who belongs to the cluster: said at start, and whenever it may have changed.
+    Members {
+        /// Ascending by id.
+        members: Vec<(Member, bool /* learner */)>,
+        /// Ids that were members once, and never are again.
+        removed: BTreeSet<u64>,
+    },
+    /// This member was removed from the cluster: it must end, and its directory is of no use.
+    /// Nothing may be acknowledged after this.
+    Removed,
     /// One line for the log of the program.
     Note {
         /// How much it matters.
@@ -363,6 +374,14 @@ pub enum Refusal {
     BadLeaderTransferee,
     /// The other member did not lead in time.
     LeaderTransferTimeout,
+    /// With this change too few voters would ever have started.
+    NotEnoughStarted,
+    /// Too few voters are connected for this change.
+    Unhealthy,
+    /// The learner lags behind the leader.
+    LearnerNotReady,
+    /// There are as many learners as may be.
+    TooManyLearners,
     /// The user was wrong, found before the log (quota, compacted reads, …).
     User(store::Error),
 }

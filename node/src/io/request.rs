@@ -4,7 +4,7 @@ use super::{JobId, JobResult};
 use crate::frame::Frame;
 use std::sync::Arc;
 use store::command::Checked;
-use store::{KeyRange, Query};
+use store::{KeyRange, MemberChange, Query};
 
 /// Names one asker of this process; chosen by the driver, never reused in a process.
 pub type Waiter = u64;
@@ -34,6 +34,11 @@ pub enum Input {
     /// version knows of no founding. Said before the frames of the connection, also if it is
     /// refused for what it said.
     Met { peer: u64, founding: Option<u64> },
+    /// A member of this cluster, of the same founding, says that this one was removed from it.
+    Removed {
+        /// Who says so.
+        by: u64,
+    },
     /// The connection to a peer broke: everything queued on it is gone.
     Lost {
         /// The member at its other end.
@@ -185,6 +190,12 @@ pub enum Request {
     Leases,
     /// Answer: `Members`.
     Members { linearizable: bool },
+    /// A member comes, goes, gets a vote or moves; without an origin. Answer: `Members`, those
+    /// behind the change, once it is applied here.
+    ChangeMember {
+        /// Who, and what happens to it.
+        change: MemberChange,
+    },
     /// Answer: `Status`. Always at once.
     Status,
     /// Answer: `Alarms`. (kind 0 = all)

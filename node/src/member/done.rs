@@ -250,6 +250,7 @@ impl Node {
         self.health.healed(g);
         self.watches.release_held(g);
         self.gate.replaced(g);
+        self.membership.replaced(g);
         g.note(Level::Info, format!("installed the snapshot at {index}"));
         g.send(from, Frame::TransferEnded { index, ok: true });
     }

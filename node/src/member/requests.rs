@@ -11,7 +11,7 @@ use crate::tokens::Known;
 use std::collections::BTreeMap;
 use store::auth::Asker;
 use store::command::Checked;
-use store::{AlarmMember, Member, Query, Store, TxnRead};
+use store::{AlarmMember, Query, Store, TxnRead};
 
 /// What a member with a wrong state must not answer or judge.
 fn of_the_state(request: &Request) -> bool {
@@ -23,6 +23,7 @@ fn of_the_state(request: &Request) -> bool {
             | Request::Status
             | Request::Alarms { .. }
             | Request::MoveLeader { .. }
+            | Request::ChangeMember { .. }
             | Request::History { .. }
             | Request::Watch { .. }
             | Request::Admin
@@ -123,7 +124,7 @@ impl Node {
             Request::WalkEnd { walk } => self.walks.end(g, walk),
             Request::KeepAlive { lease } => self.reads.queue(waiter, Then::KeepAlive { lease }),
             Request::Leases => self.listings.begin(waiter),
-            Request::Members { .. } => self.answer_members(waiter),
+            Request::Members { .. } => g.answer_members(waiter),
             Request::Watch { .. } | Request::Admin => g.answer(waiter, Answer::Barrier),
             Request::Status => self.answer_status(waiter),
             Request::Alarms { kind } => self.answer_alarms(waiter, kind),
@@ -138,6 +139,7 @@ impl Node {
                 g.answer(waiter, Answer::Hash { hash });
             }
             Request::MoveLeader { target } => self.moves.begin(g, waiter, target),
+            Request::ChangeMember { change } => self.membership.ask(g, waiter, change, willing),
             Request::Barrier => self.reads.queue(waiter, Then::Barrier),
             Request::History { from, prev } => self.watches.history(g, waiter, from, prev, willing),
         }
@@ -153,6 +155,7 @@ impl Node {
             || self.watches.cancel(g, waiter, timed_out)
             || self.lessor.cancel(g, waiter, timed_out)
             || self.moves.cancel(g, waiter, timed_out)
+            || self.membership.cancel(g, waiter, timed_out)
             || self.listings.cancel(g, waiter, timed_out)
             || self.tokens.cancel(g, waiter, timed_out)
             || self.checkpoints.cancel(g, waiter, timed_out);
@@ -180,7 +183,7 @@ impl Node {
                 Ok(answer) => g.answer(waiter, Answer::Auth(answer)),
                 Err(error) => g.refuse(waiter, Refusal::User(error)),
             },
-            Then::Members => self.answer_members(waiter),
+            Then::Members => g.answer_members(waiter),
             Then::Barrier => g.answer(waiter, Answer::Barrier),
             Then::KeepAlive { lease } => {
                 if let Some(AskAgain { waiter, lease }) = self.lessor.renew(g, waiter, lease) {
@@ -253,13 +256,6 @@ impl Node {
             // It is another command: the edge sends none.
             Err(_) => g.refuse(waiter, Refusal::User(store::Error::NoCommand)),
         }
-    }
-
-    fn answer_members(&mut self, waiter: Waiter) {
-        let store = &self.ground.store;
-        let members: Vec<(Member, bool)> =
-            store.members().map(|member| (member.clone(), store.is_learner(member.id))).collect();
-        self.ground.answer(waiter, Answer::Members { members });
     }
 
     fn answer_status(&mut self, waiter: Waiter) {

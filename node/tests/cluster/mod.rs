@@ -3,6 +3,7 @@
 mod disks;
 mod foundings;
 mod links;
+mod members;
 mod requests;
 
 use bytes::Bytes;
@@ -119,6 +120,7 @@ pub struct Cluster {
     /// Members that said that they restart.
     restarts: Vec<u64>,
     foundings: foundings::Foundings,
+    members: members::Members,
     /// Copies of disks.
     images: BTreeMap<u64, MemFiles>,
     /// Who leads, as each member knows it.
@@ -275,7 +277,8 @@ impl Cluster {
                 self.input(id, Input::Stop);
                 (0..100).for_each(|_| self.tick());
             }
-            words if self.link_command(words) || self.disk_command(words) || self.founding_command(words) => {}
+            words if self.link_command(words) || self.disk_command(words) => {}
+            words if self.founding_command(words) || self.member_command(words) => {}
             [id, rest @ ..] => self.ask(id.parse().expect("a member or a command"), rest),
             [] => {}
         }
@@ -628,7 +631,7 @@ impl Cluster {
                     }
                 }
                 Output::Send { to, frame } => {
-                    assert!(to != id && self.machines.contains_key(&to), "{id} speaks to nobody: {frame:?}");
+                    assert!(to != id, "{id} speaks to itself: {frame:?}");
                     let wire = Wire { from: id, to };
                     if self.links.takes(wire, &frame) {
                         self.wires.push_back((wire, frame));
@@ -655,6 +658,8 @@ impl Cluster {
                 Output::Note { level, text } => {
                     let _ = writeln!(self.told, "{id}: {level:?}: {text}");
                 }
+                Output::Members { members, removed } => self.who_belongs(id, &members, removed),
+                Output::Removed => self.ends_removed(id),
                 Output::Stopped => {
                     let _ = writeln!(self.told, "{id}: stopped");
                 }
@@ -675,6 +680,7 @@ impl Cluster {
         self.next += 1;
         let waiter = self.next;
         let request = match words {
+            words if members::change(words).is_some() => members::change(words).expect("just seen"),
             ["put", key, value] => propose_put(key, value, 0),
             ["put", key, value, lease] => propose_put(key, value, lease.parse().expect("lease")),
             ["touch", key] => propose_touch(key),
@@ -725,6 +731,7 @@ impl Cluster {
                 let _ = writeln!(self.told, "{id}: {kib} KiB of entries cached");
                 return;
             }
+            ["publish"] => Request::Propose { body: command::encode_member_attr(id, &format!("m{id}"), &[]), cost: 0 },
             ["move", target] => Request::MoveLeader { target: target.parse().expect("id") },
             ["members"] => Request::Members { linearizable: true },
             ["alarms"] => Request::Alarms { kind: 0 },
@@ -842,7 +849,8 @@ impl Cluster {
                 format!("records {revisions:?} end {end}")
             }
             Answer::Members { members } => {
-                let names: Vec<&str> = members.iter().map(|(member, _)| member.name.as_str()).collect();
+                let names: Vec<String> =
+                    members.iter().map(|(member, learner)| members::named(member, *learner)).collect();
                 names.join(" ")
             }
             other => format!("{other:?}"),

@@ -164,6 +164,18 @@ impl From<Refusal> for Status {
             Refusal::LeaderTransferTimeout => {
                 Status::new(Code::Unknown, "etcdserver: request timed out, leader transfer took too long")
             }
+            Refusal::NotEnoughStarted => Status::new(
+                Code::FailedPrecondition,
+                "etcdserver: re-configuration failed due to not enough started members",
+            ),
+            Refusal::Unhealthy => Status::new(Code::Unavailable, "etcdserver: unhealthy cluster"),
+            Refusal::LearnerNotReady => Status::new(
+                Code::FailedPrecondition,
+                "etcdserver: can only promote a learner member which is in sync with leader",
+            ),
+            Refusal::TooManyLearners => {
+                Status::new(Code::FailedPrecondition, "etcdserver: too many learner members in cluster")
+            }
             Refusal::User(error) => error.into(),
         }
     }
