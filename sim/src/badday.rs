@@ -1,5 +1,6 @@
 //! What the new sights draw for a seed: harms to disks, and settings. One stream for each sight.
 
+use crate::operator;
 use crate::plan::{Fault, MS, Plan, Pulls, SECOND, Who};
 use crate::rng::Rng;
 use crate::sights::Sight;
@@ -195,6 +196,7 @@ fn share(sight: Sight) -> u64 {
     match sight {
         Sight::BigValues => 10,
         Sight::ManyLeases => 2,
+        Sight::Operator => 20,
         Sight::Differs | Sight::StoppedEmpty | Sight::OlderFounding | Sight::ForeignLog => 8,
         Sight::Bandwidth => 20,
         _ => 15,
@@ -207,6 +209,10 @@ pub(crate) fn add(plan: &mut Plan) {
         let mut rng = Rng::new(plan.seed, &format!("sight {}", sight.name()));
         // A sight that was asked for alone shows itself in every seed.
         if !rng.percent(share(sight)) && !plan.always.contains(&sight) {
+            continue;
+        }
+        if sight == Sight::Operator && !plan.always.is_empty() && !plan.always.contains(&sight) {
+            // A sight that was asked for alone is not hidden by it.
             continue;
         }
         settings(plan, sight, &mut rng);
@@ -226,6 +232,7 @@ pub(crate) fn add(plan: &mut Plan) {
 
 fn settings(plan: &mut Plan, sight: Sight, rng: &mut Rng) {
     match sight {
+        Sight::Operator => operator::command(plan, rng),
         Sight::BigValues => {
             plan.workload.value = 100_000;
             plan.workload.long = rng.between(10, 60);

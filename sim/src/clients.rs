@@ -31,6 +31,8 @@ pub(crate) enum Reader {
     Flood,
     /// The member's own edge.
     Publish,
+    /// The operator.
+    Operator,
     /// The vigil, during the faults.
     Vigil {
         probe: crate::vigil::Probe,
@@ -110,7 +112,7 @@ impl Sim {
         }
         let pause = self.plan.workload.think;
         let who = self.work_rng.below(self.members.len() as u64) as usize;
-        if self.members[who].up.is_none() {
+        if self.members[who].up.is_none() || self.is_joining(who) {
             let at = self.now + 10 * MS + self.work_rng.delay(pause / 2);
             return self.at(at, Event::Client { client });
         }
@@ -188,7 +190,9 @@ impl Sim {
             Ask::HashKv { revision } => Request::HashKv { revision: *revision },
             Ask::Barrier => Request::Barrier,
             Ask::Members { linearizable } => Request::Members { linearizable: *linearizable },
-            Ask::MoveLeader { nth } => Request::MoveLeader { target: nth % self.members.len() as u64 + 1 },
+            Ask::MoveLeader { nth } => {
+                Request::MoveLeader { target: self.members[*nth as usize % self.members.len()].id }
+            }
             Ask::Backup => Request::Backup,
             Ask::Status => Request::Status,
             Ask::Alarms { kind } => Request::Alarms { kind: *kind },
@@ -255,6 +259,7 @@ impl Sim {
                 self.marks.hit("outcome unknown");
                 self.next_op(client);
             }
+            Reader::Operator => self.operator_orphaned(),
             _ => {}
         }
     }
@@ -270,6 +275,7 @@ impl Sim {
         match reader {
             Reader::Flood => {}
             Reader::Publish => self.publish_answered(who, &answer),
+            Reader::Operator => self.operator_answered(answer),
             Reader::Vigil { probe } => self.vigil_answered(probe, answer),
             Reader::History { stream } => self.history_answered(who, stream, answer),
             Reader::Epilogue { tag } => self.epilogue_answered(who, tag, revision, answer),
@@ -515,8 +521,7 @@ impl Sim {
             }
             (Ask::Members { .. }, Answer::Members { members }) => {
                 let ids: Vec<u64> = members.iter().map(|(m, _)| m.id).collect();
-                let right: Vec<u64> = (1..=self.members.len() as u64).collect();
-                if ids != right {
+                if !self.oracle.was_list(op.applied, self.oracle.applied(who), &ids) {
                     self.fail("M-6", format!("m{} lists members {ids:?}", who + 1));
                 }
             }

@@ -28,7 +28,7 @@ use node::{
     Answer, BackgroundJob, Input, Job, JobId, JobResult, Level, Node, Output, Request, Status, StreamId, Waiter,
 };
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::sync::Arc;
 
 pub const CLUSTER: u64 = 0xc1;
@@ -133,6 +133,8 @@ pub(crate) enum Event {
     },
     /// The next leases of a flood.
     Flood,
+    /// The operator looks at what it wants.
+    Operate,
     /// A member that serves says where.
     Publish {
         who: usize,
@@ -207,7 +209,8 @@ pub(crate) struct Life {
     saving: bool,
     checkpointing: bool,
     checkpoint_began: Time,
-    installing: bool,
+    /// Another member's state takes the place of its own.
+    pub installing: Installing,
     /// A snapshot was installed, or begun.
     pub replaced: bool,
     /// The run of segments that is being rewritten.
@@ -225,6 +228,28 @@ pub(crate) struct Life {
     published_urls: bool,
     /// Which founding it was of behind its last turn.
     pub founding: u64,
+    /// Who belongs to the cluster, as it says.
+    pub cluster: Belongs,
+}
+
+/// Ids of members, and of those that are members no more.
+#[derive(Default)]
+pub(crate) struct Belongs {
+    /// Members.
+    pub known: BTreeSet<u64>,
+    /// Members no more.
+    pub removed: BTreeSet<u64>,
+}
+
+/// How far a member is with another one's state.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Installing {
+    #[default]
+    No,
+    /// Its files come.
+    Pulls,
+    /// Files take the place of its own: what it reads by an old handle may be of the new state.
+    Swaps,
 }
 
 /// Who leads a term.
@@ -295,6 +320,8 @@ pub struct Sim {
     pub(crate) rng: Rng,
     pub(crate) work_rng: Rng,
     twice_rng: Rng,
+    pub(crate) operator: crate::operator::Operator,
+    pub(crate) operator_rng: Rng,
     pub fault_counts: BTreeMap<&'static str, u64>,
     pub(crate) next_waiter: Waiter,
     pub(crate) next_tag: u64,
@@ -330,7 +357,7 @@ fn lane_number(job: &Job) -> usize {
 impl Sim {
     pub fn new(plan: Plan, planted: Option<Planted>, mode: Mode) -> Sim {
         let seed = plan.seed;
-        let n = plan.members;
+        let n = plan.members + plan.spares;
         let members = (0..n)
             .map(|i| {
                 let disk = Disk::new(Rng::new(seed, &format!("disk {i}")), Speed { flush: plan.flush, percent: 100 });
@@ -367,13 +394,15 @@ impl Sim {
             queue: BinaryHeap::new(),
             trace: Trace::new(mode),
             marks: Marks::default(),
-            oracle: Oracle::new(n, genesis_index(n)),
+            oracle: Oracle::new(plan.members, n, genesis_index(plan.members)),
             net: Net::new(n, Rng::new(seed, "net"), plan.delay, plan.breaks, plan.ghosts),
             members,
             clients,
             rng: Rng::new(seed, "driver"),
             work_rng: Rng::new(seed, "workload"),
             twice_rng: Rng::new(seed, "killed, then power"),
+            operator: Default::default(),
+            operator_rng: Rng::new(seed, "operator's day"),
             fault_counts: BTreeMap::new(),
             next_waiter: 1,
             next_tag: 1,
@@ -413,6 +442,7 @@ impl Sim {
         self.at(self.plan.until, Event::Phase);
         self.at(SECOND, Event::Look);
         self.net.bandwidth = self.plan.bandwidth;
+        self.employ_operator();
         if self.plan.leases > 0 {
             self.at(2 * SECOND, Event::Flood);
         }
@@ -528,6 +558,7 @@ impl Sim {
             Event::Look => self.look(),
             Event::Depart { from, to } => self.depart(from, to),
             Event::Flood => self.flood(),
+            Event::Operate => self.operate(),
             Event::Publish { who, life } if self.alive(who, life) => self.publish(who),
             Event::FaultEnds { nth, member } => self.fault_ends(nth, member),
             Event::Phase => self.advance_phase(),
@@ -686,10 +717,20 @@ impl Sim {
                 self.hear_note(who, &text);
                 self.hear_contradiction(who, &text);
                 if let Some(life) = self.members[who].up.as_mut() {
+                    if text.starts_with("installed the snapshot") {
+                        life.installing = Installing::No;
+                    }
                     life.barred = crate::differs::is_barred(&text).unwrap_or(life.barred);
+                    if !life.barred {
+                        self.has_joined(who);
+                    }
                 }
             }
-            Output::Members { .. } | Output::Removed => {}
+            Output::Members { members, removed } => {
+                let known = members.iter().map(|(member, _)| member.id).collect();
+                self.members[who].up.as_mut().expect("up").cluster = Belongs { known, removed };
+            }
+            Output::Removed => self.ends_removed(who),
             Output::Stopped => {
                 self.marks.hit("member stopped cleanly");
                 let down = self.members[who].stopping.unwrap_or(SECOND);

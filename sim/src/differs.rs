@@ -53,7 +53,7 @@ pub(crate) fn is_barred(note: &str) -> Option<bool> {
         "answers nothing; look",
     ]) {
         Some(true)
-    } else if says(&["CORRUPT is over", "has a state again"]) {
+    } else if says(&["CORRUPT is over", "has a state again", "has joined the cluster"]) {
         Some(false)
     } else {
         None

@@ -19,6 +19,7 @@
 //! | `client`, `clients`, `edge`, `streams`, `backups` | what is asked, and by whom |
 //! | `model`, `oracle`, `watcher` | what is right |
 //! | `run`, `campaign`, `shrink` | one seed; many; a failing one made smaller |
+//! | `operator`, `confs` | who adds, promotes, moves and removes members; who belongs to the cluster |
 //! | `load` | goodput against load |
 //! | `planted`, `marks` | bugs that must be found; situations that must be met |
 //!
@@ -29,11 +30,12 @@
 //! flushed, D-4 every record in a file is right, D-5 damage is never served, D-6 no checkpoint
 //! names damage, D-8 no own write spoils what was right; L-3 renewed leases live during faults, L-4
 //! others end during faults; V-2 a healthy majority serves during faults, V-5 who lags makes
-//! progress; N-1 nothing is said or done for ever, B-1 nothing is forwarded over and over, B-2
-//! goodput does not fall with load, B-3 no snapshot comes over and over; R-1 one leader a term, R-2
-//! to R-6 logs; H-1 equal digests, H-2 equal hashes, H-3 a wrong state is found and replaced; S-5
-//! backups; V-1 a write in peace, V-4 equality in peace, V-6 no doubt without a loss; `panic`,
-//! `fatal`, `recover` and `codec` for what may simply not happen.
+//! progress; M-6 one list of members, M-8 members come and go; N-1 nothing is said or done for
+//! ever, B-1 nothing is forwarded over and over, B-2 goodput does not fall with load, B-3 no
+//! snapshot comes over and over; R-1 one leader a term, R-2 to R-6 logs; H-1 equal digests, H-2
+//! equal hashes, H-3 a wrong state is found and replaced; S-5 backups; V-1 a write in peace, V-4
+//! equality in peace, V-6 no doubt without a loss; `panic`, `fatal`, `recover` and `codec` for what
+//! may simply not happen.
 
 mod backups;
 pub mod badday;
@@ -42,6 +44,7 @@ pub mod client;
 mod clients;
 pub mod clock;
 pub mod cluster;
+mod confs;
 mod differs;
 pub mod disk;
 mod edge;
@@ -52,6 +55,7 @@ pub mod load;
 pub mod marks;
 pub mod model;
 pub mod net;
+pub mod operator;
 pub mod ops;
 pub mod oracle;
 mod panics;

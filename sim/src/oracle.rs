@@ -6,6 +6,7 @@
 //! equal the model at some point that is not older than anything answered before it was asked.
 
 use crate::clock::Clock;
+use crate::confs::Confs;
 use crate::model::{Done, Kv, Mark, Model, Reply, sort_key};
 use crate::ops::{Command, Op, Range, Txn};
 use crate::plan::{MS, SECOND};
@@ -29,6 +30,7 @@ pub const CORRUPT: i32 = 2;
 /// What one member holds, as the oracle follows it.
 #[derive(Debug, Default)]
 struct Seat {
+    id: u64,
     /// The member's log as it was told to save it: index to (term, kind, data).
     log: BTreeMap<u64, (u64, EntryKind, Bytes)>,
     /// What its disk has flushed: index to term.
@@ -89,7 +91,7 @@ pub struct Oracle {
     /// Commands that were refused for good: may never stand in the log.
     never: BTreeMap<u64, String>,
     seats: Vec<Seat>,
-    voters: usize,
+    confs: Confs,
     leaders: BTreeMap<u64, usize>,
     digests: BTreeMap<u64, (usize, u128)>,
     /// Who said each of them first.
@@ -103,7 +105,8 @@ pub struct Oracle {
 }
 
 impl Oracle {
-    pub fn new(members: usize, genesis: u64) -> Oracle {
+    /// `founders` of `slots` members begin.
+    pub fn new(founders: usize, slots: usize, genesis: u64) -> Oracle {
         Oracle {
             model: Model::new(genesis),
             first: genesis + 1,
@@ -111,8 +114,10 @@ impl Oracle {
             done: Vec::new(),
             tags: BTreeMap::new(),
             never: BTreeMap::new(),
-            seats: (0..members).map(|_| Seat { base: genesis, applied: genesis, ..Seat::default() }).collect(),
-            voters: members,
+            seats: (1..=slots as u64)
+                .map(|id| Seat { id, base: genesis, applied: genesis, ..Seat::default() })
+                .collect(),
+            confs: Confs::new(founders, genesis),
             leaders: BTreeMap::new(),
             digests: BTreeMap::new(),
             hashes: BTreeMap::new(),
@@ -226,6 +231,21 @@ impl Oracle {
     /// The state of this member was of no use when it came back, or it has none.
     pub fn lacks_state(&self, who: usize) -> bool {
         self.seats[who].harmed == Harmed::State
+    }
+
+    /// A new member takes the place: it has nothing.
+    pub fn on_seated(&mut self, who: usize, id: u64) {
+        self.seats[who] = Seat { id, harmed: Harmed::State, ..Seat::default() };
+    }
+
+    /// A committed entry removed it.
+    pub fn was_removed(&self, id: u64) -> bool {
+        self.confs.was_removed(id)
+    }
+
+    /// These were the members at some index from `from` to `upto`.
+    pub fn was_list(&self, from: u64, upto: u64, ids: &[u64]) -> bool {
+        self.confs.was_list(from, upto, ids)
     }
 
     pub fn on_harmed(&mut self, who: usize, harmed: Harmed) {
@@ -377,11 +397,15 @@ impl Oracle {
     /// The first apply of an index.
     fn commit(&mut self, now: Time, who: usize, index: u64, term: u64, kind: EntryKind, data: Bytes) -> Option<Done> {
         let has = |at: &BTreeMap<u64, u64>| at.get(&index) == Some(&term);
-        let holders = self.seats.iter().filter(|s| s.base >= index || has(&s.durable)).count();
-        if holders * 2 <= self.voters {
-            let text =
-                format!("m{} applied {index} of term {term} while {holders} of {} disks have it", who + 1, self.voters);
+        let holders = self.seats.iter().filter(|s| s.base >= index || has(&s.durable));
+        let holders: BTreeSet<u64> = holders.map(|seat| seat.id).collect();
+        if !self.confs.is_quorum(&holders) {
+            let (have, of) = (holders.len(), self.confs.voters());
+            let text = format!("m{} applied {index} of term {term} while {have} of {of} disks have it", who + 1);
             self.fail(now, "D-2", text);
+        }
+        if kind == EntryKind::Config {
+            self.confs.apply(index, &data);
         }
         if self.log.last().is_some_and(|last| last.term > term) {
             self.fail(now, "R-3", format!("entry {index} is of term {term}, the one before of a later one"));

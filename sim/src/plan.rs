@@ -2,6 +2,7 @@
 //! the first event.
 
 use crate::badday::{self, Spot, Story};
+use crate::operator::Order;
 use crate::rng::Rng;
 use crate::sights::{Sight, Sights};
 use crate::trace::Time;
@@ -277,6 +278,10 @@ pub struct Plan {
     /// Bytes of living versions from which on writes are refused; -1: no bound.
     pub quota: i64,
     pub faults: Vec<(Time, Fault)>,
+    /// Slots for members that are added.
+    pub spares: usize,
+    /// What the operator is told to do.
+    pub orders: Vec<(Time, Order)>,
 }
 
 impl Plan {
@@ -319,6 +324,8 @@ impl Plan {
             leases: 0,
             quota: -1,
             faults: Vec::new(),
+            spares: 0,
+            orders: Vec::new(),
         };
         plan.faults = faults(&plan, &mut Rng::new(seed, "fault plan"));
         badday::add(&mut plan);

@@ -90,6 +90,12 @@ pub enum Planted {
     PageMisplaced,
     /// The state that a member is given ends below the beginning of its log.
     StateBelowLog,
+    /// A member that was removed does not hear of it.
+    RemovedUntold,
+    /// Votes of members that are not known yet are not heard.
+    StrangersUnheard,
+    /// A joiner begins as a founder.
+    JoinerFounds,
     /// Names of checkpoints are not flushed at a start.
     ManifestUnflushed,
     /// A member without a state that stops cleanly writes its empty state down.
@@ -538,6 +544,24 @@ pub const BANK: &[Entry] = &[
         found_by: &["D-1", "D-2", "KV-2", "V-4", "V-5", "recover", "panic"],
     },
     Entry {
+        bug: Planted::RemovedUntold,
+        name: "removed-untold",
+        breaks: "nobody tells a removed member that it was removed",
+        found_by: &["V-4"],
+    },
+    Entry {
+        bug: Planted::StrangersUnheard,
+        name: "strangers-unheard",
+        breaks: "a member does not vote for one whose addition it has not applied",
+        found_by: &["V-1", "V-2", "V-4"],
+    },
+    Entry {
+        bug: Planted::JoinerFounds,
+        name: "joiner-founds",
+        breaks: "a member that joins begins as a founder, with a vote and a state of its own",
+        found_by: &["D-1", "D-2", "R-1", "R-5", "KV-2", "H-1", "S-3", "V-1", "V-4", "panic", "recover", "fatal"],
+    },
+    Entry {
         bug: Planted::ManifestUnflushed,
         name: "manifest-unflushed",
         breaks: "names of checkpoints are not flushed at a start",
@@ -592,6 +616,7 @@ impl Planted {
             Planted::PeersForget => &[Sight::OlderDisk],
             Planted::CorruptKept => &[Sight::Differs],
             Planted::StateBelowLog => &[Sight::StateGone],
+            Planted::RemovedUntold | Planted::StrangersUnheard | Planted::JoinerFounds => &[Sight::Operator],
             Planted::ManifestUnflushed => &[Sight::KilledThenPower],
             Planted::EmptyStateWritten => &[Sight::StoppedEmpty],
             Planted::EndBelieved => &[Sight::TailGone],

@@ -169,7 +169,7 @@ impl Sim {
                 self.repair();
                 Phase::Repair { deadline: now + 60 * SECOND }
             }
-            Phase::Repair { .. } if self.all_up() && self.lanes_go() => {
+            Phase::Repair { .. } if self.all_up() && self.lanes_go() && self.operator_rests() => {
                 // Long values take their time to those that lag.
                 let lagging = if self.plan.workload.long > 0 || self.plan.bandwidth > 0 { 5 * SECOND } else { 0 };
                 let room = if self.plan.quota >= 0 { 5 * SECOND } else { 0 };

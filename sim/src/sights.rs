@@ -52,6 +52,8 @@ pub enum Sight {
     PullBroken,
     /// A member stops cleanly before it has a state.
     StoppedEmpty,
+    /// Members come and go. The last one: it takes away what others drew that harms disks.
+    Operator,
 }
 
 /// A switch as people name it.
@@ -123,6 +125,7 @@ pub const ALL: &[Entry] = &[
     entry(Sight::KilledThenPower, "killed-then-power", "the power goes soon after a killed process was started again"),
     entry(Sight::PullBroken, "pull-broken", "connections break under pieces of a snapshot, or its sender dies"),
     entry(Sight::StoppedEmpty, "stopped-empty", "a member that has no state yet is stopped cleanly"),
+    entry(Sight::Operator, "operator", "members are added, promoted, moved, replaced and removed"),
 ];
 
 /// A sight that the product does not survive today, the number of the fault that it shows, and what

@@ -3,7 +3,7 @@
 
 use crate::client::Ask;
 use crate::clients::Reader;
-use crate::cluster::{Event, Sim};
+use crate::cluster::{Event, Installing, Sim};
 use crate::plan::{MS, SECOND};
 use crate::planted::Planted;
 use crate::trace::Time;
@@ -302,7 +302,10 @@ impl Sim {
         let mut installs = false;
         match unread {
             Some(disk::Fault::Refused { .. }) => installs = true,
-            Some(fault) => self.give(who, Input::Unreadable { fault }),
+            Some(fault) => {
+                installs = self.members[who].up.as_ref().is_some_and(|life| life.installing == Installing::Swaps);
+                self.give(who, Input::Unreadable { fault });
+            }
             None => {}
         }
         if from_file {
@@ -379,7 +382,8 @@ impl Sim {
     /// The member died or ended the stream: its client goes on elsewhere, just behind the last
     /// event.
     pub(crate) fn orphan_stream(&mut self, stream: Stream) {
-        let alive: Vec<usize> = (0..self.members.len()).filter(|&i| self.members[i].up.is_some()).collect();
+        let serves = |who: &usize| self.members[*who].up.is_some() && !self.is_joining(*who);
+        let alive: Vec<usize> = (0..self.members.len()).filter(serves).collect();
         if alive.is_empty() || stream.watcher.watches.is_empty() {
             return;
         }

@@ -99,6 +99,7 @@ impl Sim {
     fn is_healthy(&self, who: usize) -> bool {
         let m = &self.members[who];
         m.up.is_some()
+            && !self.is_joining(who)
             && !m.is_stopping()
             && m.armed.is_empty()
             && !m.clock.frozen(self.now)

@@ -21,7 +21,7 @@ const BOUNDS: [(&str, usize, usize); 17] = [
     ("kvorum", 19, 0),
     ("node", 92, 264),
     ("server", 121, 0),
-    ("sim", 120, 500),
+    ("sim", 120, 499),
     ("store", 46, 0),
     ("testkit", 50, 16),
     ("tls", 19, 0),

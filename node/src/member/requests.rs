@@ -73,6 +73,9 @@ impl Node {
 
     fn request_of(&mut self, waiter: Waiter, identity: Identity, request: Request) {
         let willing = self.health.willing();
+        if self.membership.is_gone() && !matches!(request, Request::Status | Request::Members { linearizable: false }) {
+            return self.ground.refuse(waiter, Refusal::Stopped);
+        }
         if willing.corrupt && of_the_state(&request) {
             return self.ground.refuse(waiter, Refusal::User(store::Error::Corrupt));
         }

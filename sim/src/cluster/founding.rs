@@ -36,6 +36,7 @@ impl Sim {
         let files = Arc::clone(&self.members[who].files);
         match identity::find(&*files) {
             Ok(Found::Ready(_)) => true,
+            Ok(Found::Empty | Found::Founding(_)) if self.is_joining(who) => self.begins_to_join(who),
             Ok(Found::Empty | Found::Founding(_)) => self.asks_to_found(who),
             Err(why) if self.is_hurt(who) => {
                 self.refused_start(who, &why.to_string());
@@ -54,8 +55,22 @@ impl Sim {
         }
     }
 
+    /// As a founder writes what it begins with.
+    fn begins_to_join(&mut self, who: usize) -> bool {
+        let disk = &self.members[who].disk;
+        let may_fail = disk.is_full() || disk.troubled().no_room.is_some();
+        match guarded(|| self.joined(who)) {
+            Ok(Ok(())) => return true,
+            // The process ends; the next one begins anew.
+            Ok(Err(_)) if may_fail => self.at(self.now + SECOND / 2, Event::Start { who }),
+            Ok(Err(fault)) => self.fail("recover", format!("m{} cannot join: {fault}", who + 1)),
+            Err(panic) => self.fail("panic", panic),
+        }
+        false
+    }
+
     fn asks_to_found(&mut self, who: usize) -> bool {
-        let others: Vec<usize> = (0..self.members.len()).filter(|other| *other != who).collect();
+        let others: Vec<usize> = (0..self.plan.members).filter(|other| *other != who).collect();
         let answers: BTreeMap<u64, Option<Stage>> =
             others.into_iter().map(|other| (self.members[other].id, self.stage_of(other, who))).collect();
         let decision = decide(&answers);

@@ -18,6 +18,9 @@ impl Sim {
 
     pub(super) fn send(&mut self, who: usize, to: u64, frame: Frame) {
         let Some(peer) = self.position(to) else {
+            if self.was_member(to) {
+                return;
+            }
             return self.fail("M-3", format!("m{} sends to {to}, which is nobody", who + 1));
         };
         if peer == who {

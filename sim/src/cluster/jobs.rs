@@ -33,7 +33,10 @@ impl Sim {
                 life.checkpointing = true;
                 life.checkpoint_began = self.now;
             }
-            Job::Background(BackgroundJob::InstallBegin { .. }) => (life.installing, life.replaced) = (true, true),
+            Job::Background(BackgroundJob::InstallFinish { .. }) => life.installing = Installing::Swaps,
+            Job::Background(BackgroundJob::InstallBegin { .. }) => {
+                (life.installing, life.replaced) = (Installing::Pulls, true)
+            }
             Job::Read(ReadJob::ReadRecord { .. }) => self.marks.hit("apply waited for a value"),
             Job::Background(BackgroundJob::ReadHistory { .. }) => {
                 self.marks.hit("watch fed from history");
@@ -224,7 +227,6 @@ impl Sim {
             }
             JobResult::Reclaim(ReclaimResult::GivenUp) => life.rewriting.clear(),
             JobResult::Installed { .. } => {
-                life.installing = false;
                 self.marks.hit("snapshot installed");
                 let revision = life.status.revision;
                 if life.streams.values().any(|s| s.waits_beyond(revision)) {

@@ -119,7 +119,7 @@ impl Sim {
             saving: false,
             checkpointing: false,
             checkpoint_began: 0,
-            installing: false,
+            installing: Installing::No,
             replaced: false,
             rewriting: Vec::new(),
             status: Status::default(),
@@ -130,6 +130,7 @@ impl Sim {
             publishing: None,
             published_urls: false,
             founding: 0,
+            cluster: Belongs::default(),
         };
         self.tell(Some(who), "start", life, report.end, || format!("life {life}, {} disk calls", report.calls.len()));
         self.members[who].starting = Some(Box::new(life_box));
@@ -217,6 +218,10 @@ impl Sim {
                     let life = self.members[who].starting.as_mut().expect("starting");
                     life.lanes[lane].waiting.push(job, work);
                 }
+                Output::Members { members, removed } => {
+                    let known = members.iter().map(|(member, _)| member.id).collect();
+                    self.members[who].starting.as_mut().expect("starting").cluster = Belongs { known, removed };
+                }
                 other => panic!("recovery cannot say {other:?}"),
             }
         }
@@ -258,6 +263,10 @@ impl Sim {
             self.run_lane(who, lane);
         }
         self.observe(who);
+        if self.members[who].up.as_ref().is_some_and(|life| !life.barred) {
+            // It was killed between the state and its word of it.
+            self.has_joined(who);
+        }
         self.members[who].clock.begin(self.now);
         self.publish(who);
         self.stop_without_state(who);
@@ -333,7 +342,7 @@ impl Sim {
         if !life.rewriting.is_empty() {
             self.marks.hit("crash while segments are rewritten");
         }
-        if life.installing {
+        if life.installing != Installing::No {
             self.marks.hit("snapshot interrupted by a crash");
         }
         let Life { waiters, streams, node, log, .. } = *life;

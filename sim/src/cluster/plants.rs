@@ -180,6 +180,11 @@ impl Sim {
                 | Frame::ReadIndex { .. }
                 | Frame::KeepAlive { .. },
             ) if self.hangs_and_leads(who) => return None,
+            (Some(Planted::StrangersUnheard), Frame::Raft(message)) => {
+                let life = self.members[who].up.as_ref()?;
+                let known = life.cluster.known.contains(&message.from());
+                return (known || !message.asks_for_vote()).then_some(Frame::Raft(message));
+            }
             (Some(Planted::StandingsUnheard), Frame::Standing { question: false, .. }) => return None,
             (Some(Planted::PeersForget), Frame::Standing { boot, question, standing }) => {
                 let standing =
