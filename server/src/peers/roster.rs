@@ -12,12 +12,17 @@ use crate::budgets::Budgets;
 use disk::urls::Url;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 use store::Member;
 use tokio::sync::{Notify, watch};
 
 /// Most guests at once. A cluster changes by one member at a time, and a member that was away for
 /// long may miss a few changes.
 pub(super) const MOST_GUESTS: usize = 16;
+
+/// How long connections outlive the word that one is spoken to no more. A removed member that
+/// applies its removal in this time answers the client who asked it.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Where one is called.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -66,10 +71,12 @@ impl Peer {
         self.addresses.borrow().clone()
     }
 
-    /// Until it is neither a member nor a guest any more.
+    /// Until it is neither a member nor a guest any more, and a moment longer: what was sent to it
+    /// before tells it so.
     pub(super) async fn gone(&self) {
         let mut addresses = self.addresses.clone();
         while addresses.changed().await.is_ok() {}
+        tokio::time::sleep(LAST_WORDS).await;
     }
 }
 
