@@ -390,8 +390,8 @@ impl Consensus {
         }
     }
 
-    /// Hands leadership to a voter that keeps up. The end shows in [`Turn::soft`], or
-    /// [`Status::transferee`] is 0 again after at most one election timeout.
+    /// Hands leadership to a voter that keeps up, or has all entries. The end shows in
+    /// [`Turn::soft`], or [`Status::transferee`] is 0 again after at most one election timeout.
     pub fn transfer(&mut self, to: u64) -> Result<(), Refused> {
         if self.role() != Role::Leader {
             return Err(Refused::NotLeader);
@@ -400,7 +400,14 @@ impl Consensus {
             return Ok(());
         }
         let progress = self.raw.raft.prs().get(to);
-        let keeps_up = progress.is_some_and(|pr| pr.state == ProgressState::Replicate);
+        // Behind a broken connection only the next append would show that it keeps up, and none
+        // comes while nothing is proposed.
+        let last = self.raw.raft.raft_log.last_index();
+        let keeps_up = progress.is_some_and(|pr| match pr.state {
+            ProgressState::Replicate => true,
+            ProgressState::Probe => pr.matched == last,
+            ProgressState::Snapshot => false,
+        });
         if !keeps_up || !self.conf().voters.contains(&to) {
             return Err(Refused::BadTransferee);
         }

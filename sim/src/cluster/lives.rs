@@ -74,11 +74,7 @@ impl Sim {
         self.check_own_write(who, writes);
         disk.set_lies(plants::lies(self.planted));
         let recovered = match recovered {
-            Ok(Ok(both))
-                if (self.is(Planted::LossForgotten) || (self.is(Planted::EndBelieved) && self.lost_its_tail(who)))
-                    && self.is_hurt(who)
-                    && disk.paths().iter().any(|path| path == "log/doubt") =>
-            {
+            Ok(Ok(both)) if self.forgets_its_loss(who) && disk.paths().iter().any(|path| path == "log/doubt") => {
                 drop(both);
                 disk.lose_file("log/doubt");
                 out.clear();
