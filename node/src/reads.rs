@@ -49,6 +49,8 @@ pub(crate) enum Then {
     TtlKnown {
         lease: i64,
         ttl: i64,
+        /// What the leader had applied then.
+        index: u64,
         keys: bool,
     },
     /// For another member: the index goes back by frame.
@@ -392,7 +394,7 @@ impl Reads {
         let Some(round) = self.rounds.remove(&token) else { return };
         for mut read in round.reads {
             if let Then::TimeToLive { lease, keys } = read.then {
-                read.then = Then::TtlKnown { lease, ttl, keys };
+                read.then = Then::TtlKnown { lease, ttl, index, keys };
             }
             self.reached.entry(index).or_default().push(read);
         }

@@ -121,6 +121,23 @@ pub struct Story {
     pub down: Time,
 }
 
+/// What happens to disks that are full when their members come back.
+const HARMS_OF_FULL_DISKS: &[Sight] = &[
+    Sight::EmptyDisk,
+    Sight::OlderDisk,
+    Sight::LogGone,
+    Sight::LogAndTip,
+    Sight::TailGone,
+    Sight::LogHole,
+    Sight::StateGone,
+    Sight::TailRot,
+    Sight::TailRot,
+    Sight::Rot,
+    Sight::BadSector,
+    Sight::LostWrite,
+    Sight::MisdirectedWrite,
+];
+
 fn spot(rng: &mut Rng) -> Spot {
     *rng.pick(&[Spot::Bit, Spot::Bit, Spot::Sector, Spot::Page, Spot::ZeroPage])
 }
@@ -187,6 +204,7 @@ fn fault(plan: &Plan, sight: Sight, rng: &mut Rng) -> Option<Fault> {
             Fault::SlowTurns { who, lasts: lasts * 8, cost: rng.between(most / 2, most) * MS }
         }
         Sight::DroppedFrames => Fault::Drops { lasts, per_myriad: rng.between(10, 2_000) },
+        Sight::FullAtStart => return story(*rng.pick(HARMS_OF_FULL_DISKS), rng),
         _ => return story(sight, rng),
     })
 }
@@ -197,7 +215,7 @@ fn share(sight: Sight) -> u64 {
         Sight::BigValues => 10,
         Sight::ManyLeases => 2,
         Sight::Operator => 20,
-        Sight::Differs | Sight::StoppedEmpty | Sight::OlderFounding | Sight::ForeignLog => 8,
+        Sight::Differs | Sight::StoppedEmpty | Sight::OlderFounding | Sight::ForeignLog | Sight::FullAtStart => 8,
         Sight::Bandwidth => 20,
         _ => 15,
     }
@@ -290,6 +308,7 @@ fn settings(plan: &mut Plan, sight: Sight, rng: &mut Rng) {
             let story = Story { harm: Harm::StateGone, who, behind, end: End::Kill, all: false, down: SECOND };
             plan.faults.push((rng.between(5, 20) * SECOND, Fault::Hurt(story)));
         }
+        Sight::FullAtStart => plan.full_at_start = rng.between(50, 90),
         Sight::LaneHung => {
             plan.small_budgets = true;
             plan.until += 20 * SECOND;

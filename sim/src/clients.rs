@@ -2,12 +2,13 @@
 //! way from a member's answer to what the oracle is asked.
 
 use crate::client::{Ask, Draw, Known};
-use crate::cluster::{Event, Sim};
+use crate::cluster::{Event, Member, Sim};
 use crate::model::{Kv, Reply};
 use crate::ops::{Blob, Command, Op, Range};
 use crate::oracle::Read;
 use crate::plan::{MS, SECOND};
 use crate::planted::Planted;
+use crate::time_left::Span;
 use crate::trace::Time;
 use crate::watcher;
 use bytes::Bytes;
@@ -65,6 +66,12 @@ pub(crate) struct Pending {
     until: Time,
     walk: Option<Walking>,
     pub pulling: Option<crate::backups::Pulling>,
+}
+
+impl Pending {
+    fn span(&self, answered: Time) -> Span {
+        Span { sent: self.sent, answered }
+    }
 }
 
 /// A range that is pulled in slices.
@@ -142,6 +149,7 @@ impl Sim {
         let until = self.now + patience;
         if let Ask::KeepAlive { lease } = &ask {
             self.tried_to_renew(*lease);
+            self.times_left.renewal_sent(tag, *lease, until);
         }
         let (serial, applied) = (self.oracle.serial(who), self.oracle.applied(who));
         let sent = self.now;
@@ -502,6 +510,8 @@ impl Sim {
                 }
                 if ttl > 0 {
                     self.oracle.on_renewed(self.now, op.floor, *lease, op.sent, ttl);
+                    let granted = self.oracle.lives_since(*lease, op.floor);
+                    self.times_left.renewed(op.tag, *lease, granted, op.span(self.now), ttl);
                 } else {
                     self.oracle.on_not_renewed(self.now, op.floor, *lease);
                 }
@@ -601,7 +611,14 @@ impl Sim {
         }
         let known = self.oracle.model.lease(lease).iter().any(|l| l.ended_at > op.floor && l.ttl == granted);
         if !known || ttl > granted {
-            self.fail("L-7", format!("lease {lease} is said to have {ttl} of {granted} s"));
+            return self.fail("L-7", format!("lease {lease} is said to have {ttl} of {granted} s"));
+        }
+        // A member that stood still meanwhile may not know yet what time it is.
+        let stood_still = |m: &Member| m.clock.frozen_until.max(m.slow.0) > op.sent;
+        let steady = (!self.members.iter().any(stood_still)).then_some(self.last_leader_change);
+        let life = self.oracle.lives_since(lease, op.floor);
+        if let Some(wrong) = self.times_left.told(lease, life, op.span(self.now), ttl, steady) {
+            self.fail("L-8", wrong);
         }
     }
 
@@ -638,6 +655,12 @@ impl Sim {
                 if self.is(Planted::TimeoutIsRefusal) && matches!(op.ask, Ask::Command(_)) =>
             {
                 Answer::Refused(Refusal::TooManyRequests)
+            }
+            Answer::TimeToLive { ttl, granted, keys } if ttl >= 0 && self.is(Planted::TimeLeftWhole) => {
+                Answer::TimeToLive { ttl: granted.max(ttl), granted, keys }
+            }
+            Answer::TimeToLive { ttl, granted, keys } if self.is(Planted::TimeLeftNone) => {
+                Answer::TimeToLive { ttl: ttl.min(0), granted, keys }
             }
             answer => answer,
         }

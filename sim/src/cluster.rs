@@ -3,6 +3,7 @@
 
 mod founding;
 mod frames;
+mod histories;
 mod jobs;
 mod lives;
 mod plants;
@@ -55,6 +56,12 @@ pub(crate) enum Event {
         flight: Flight,
     },
     Lost {
+        who: usize,
+        life: u64,
+        peer: usize,
+    },
+    /// A peer's port refuses connections.
+    Gone {
         who: usize,
         life: u64,
         peer: usize,
@@ -130,6 +137,10 @@ pub(crate) enum Event {
     Depart {
         from: usize,
         to: usize,
+    },
+    /// A disk that was full when its member came back has room again.
+    Room {
+        who: usize,
     },
     /// The next leases of a flood.
     Flood,
@@ -320,6 +331,7 @@ pub struct Sim {
     pub(crate) rng: Rng,
     pub(crate) work_rng: Rng,
     twice_rng: Rng,
+    gone_rng: Rng,
     pub(crate) operator: crate::operator::Operator,
     pub(crate) operator_rng: Rng,
     pub fault_counts: BTreeMap<&'static str, u64>,
@@ -331,10 +343,13 @@ pub struct Sim {
     pub(crate) hurts: BTreeMap<usize, crate::stories::Hurt>,
     pub(crate) vigil: crate::vigil::Vigil,
     pub(crate) flooded: u64,
+    pub(crate) times_left: crate::time_left::TimesLeft,
     pub(crate) last_leader_change: Time,
     plants: plants::Plants,
     /// For what happens to snapshots under way, and to members without a state.
     pull_rng: Rng,
+    /// For disks that are full when their members come back.
+    pub(crate) room_rng: Rng,
     /// Senders of snapshots that died so far.
     senders_died: u64,
     /// Pairs of members of which each has heard which founding the other is of, and over which
@@ -355,7 +370,8 @@ fn lane_number(job: &Job) -> usize {
 }
 
 impl Sim {
-    pub fn new(plan: Plan, planted: Option<Planted>, mode: Mode) -> Sim {
+    pub fn new(mut plan: Plan, planted: Option<Planted>, mode: Mode) -> Sim {
+        plants::shape(&mut plan, planted);
         let seed = plan.seed;
         let n = plan.members + plan.spares;
         let members = (0..n)
@@ -401,6 +417,7 @@ impl Sim {
             rng: Rng::new(seed, "driver"),
             work_rng: Rng::new(seed, "workload"),
             twice_rng: Rng::new(seed, "killed, then power"),
+            gone_rng: Rng::new(seed, "ports that refuse"),
             operator: Default::default(),
             operator_rng: Rng::new(seed, "operator's day"),
             fault_counts: BTreeMap::new(),
@@ -412,9 +429,11 @@ impl Sim {
             hurts: BTreeMap::new(),
             vigil: Default::default(),
             flooded: 0,
+            times_left: Default::default(),
             last_leader_change: 0,
             plants: Default::default(),
             pull_rng: Rng::new(seed, "pulls"),
+            room_rng: Rng::new(seed, "full at start"),
             senders_died: 0,
             connected: BTreeMap::new(),
             frame_buffer: Vec::new(),
@@ -510,7 +529,8 @@ impl Sim {
 
     /// Runs until a finding or the end; false once the seed is over.
     pub fn step(&mut self) -> bool {
-        if self.oracle.failed() || self.phase == crate::run::Phase::Done {
+        let over = self.phase == crate::run::Phase::Done || self.oracle.waited_in_vain(self.now);
+        if self.oracle.failed() || over {
             return false;
         }
         let Some(Reverse(next)) = self.queue.pop() else { return false };
@@ -533,6 +553,7 @@ impl Sim {
                 self.tell(Some(who), "lost", peer, 0, || format!("connection to m{peer}"));
                 self.give(who, Input::Lost { peer });
             }
+            Event::Gone { who, life, peer } if self.alive(who, life) => self.sees_gone(who, peer),
             Event::LaneAgain { who, life, lane } if self.alive(who, life) => {
                 self.members[who].up.as_mut().expect("up").lanes[lane].busy = false;
                 self.run_lane(who, lane);
@@ -557,6 +578,7 @@ impl Sim {
             Event::Mend { who } => self.mend(who),
             Event::Look => self.look(),
             Event::Depart { from, to } => self.depart(from, to),
+            Event::Room { who } => self.has_room(who),
             Event::Flood => self.flood(),
             Event::Operate => self.operate(),
             Event::Publish { who, life } if self.alive(who, life) => self.publish(who),

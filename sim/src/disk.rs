@@ -112,6 +112,8 @@ pub struct Lies {
     pub keeps_spares: bool,
     /// The mark of a wrong state cannot be removed.
     pub keeps_corrupt: bool,
+    /// `log/reached` stays what it was.
+    pub keeps_reached: bool,
     /// Open files are kept by name, whatever the name stands for meanwhile.
     pub keeps_handles: bool,
 }
@@ -514,6 +516,12 @@ impl Disk {
 
     pub fn is_full(&self) -> bool {
         self.lock().full
+    }
+
+    /// Files may grow.
+    pub fn has_room(&self) -> bool {
+        let inner = self.lock();
+        !inner.full && inner.trouble.no_room.is_none()
     }
 
     pub fn set_lies(&self, lies: Lies) {

@@ -18,7 +18,7 @@ impl Sim {
             return;
         }
         let fault = self.plan.faults[nth].1;
-        let done = !self.is_quiet() && self.strike(nth, fault);
+        let done = !self.is_quiet() && !self.are_parted() && self.strike(nth, fault);
         if done {
             *self.fault_counts.entry(fault.kind()).or_default() += 1;
         }

@@ -15,6 +15,7 @@
 //! | `disk`, `net`, `pipe`, `clock` | what fails |
 //! | `cluster`, `faults` | the driver: lives, turns, jobs, frames; the fault script |
 //! | `stories`, `differs` | harm to disks, a minority at a time; states that differ |
+//! | `time_left` | what may be left to a lease |
 //! | `vigil`, `whole` | checks that look on while faults go on; what who lost nothing keeps |
 //! | `client`, `clients`, `edge`, `streams`, `backups` | what is asked, and by whom |
 //! | `model`, `oracle`, `watcher` | what is right |
@@ -29,13 +30,13 @@
 //! acknowledged is lost, D-2 durable before counted, D-3 recovery gives back each entry as it was
 //! flushed, D-4 every record in a file is right, D-5 damage is never served, D-6 no checkpoint
 //! names damage, D-8 no own write spoils what was right; L-3 renewed leases live during faults, L-4
-//! others end during faults; V-2 a healthy majority serves during faults, V-5 who lags makes
-//! progress; M-6 one list of members, M-8 members come and go; N-1 nothing is said or done for
-//! ever, B-1 nothing is forwarded over and over, B-2 goodput does not fall with load, B-3 no
-//! snapshot comes over and over; R-1 one leader a term, R-2 to R-6 logs; H-1 equal digests, H-2
-//! equal hashes, H-3 a wrong state is found and replaced; S-5 backups; V-1 a write in peace, V-4
-//! equality in peace, V-6 no doubt without a loss; `panic`, `fatal`, `recover` and `codec` for what
-//! may simply not happen.
+//! others end during faults, L-8 the time left; V-2 a healthy majority serves during faults, V-5
+//! who lags makes progress; M-6 one list of members, M-8 members come and go; N-1 nothing is
+//! said or done for ever, B-1 nothing is forwarded over and over, B-2 goodput does not fall with
+//! load, B-3 no snapshot comes over and over; R-1 one leader a term, R-2 to R-6 logs, R-7 two
+//! histories are noticed; H-1 equal digests, H-2 equal hashes, H-3 a wrong state is found and
+//! replaced; S-5 backups; V-1 a write in peace, V-4 equality in peace, V-6 no doubt without a loss;
+//! `panic`, `fatal`, `recover` and `codec` for what may simply not happen.
 
 mod backups;
 pub mod badday;
@@ -69,6 +70,7 @@ pub mod shrink;
 pub mod sights;
 mod stories;
 mod streams;
+mod time_left;
 pub mod trace;
 mod vigil;
 pub mod watcher;

@@ -102,6 +102,9 @@ pub struct Oracle {
     renewed: BTreeMap<i64, (Time, i64)>,
     pub failures: Vec<Failure>,
     pub fenced: u64,
+    /// Planted: there are two histories, and a member must say so in these words until then. What
+    /// two histories break besides is not judged.
+    two_histories: Option<(&'static str, Time)>,
 }
 
 impl Oracle {
@@ -125,13 +128,29 @@ impl Oracle {
             renewed: BTreeMap::new(),
             failures: Vec::new(),
             fenced: 0,
+            two_histories: None,
         }
     }
 
     pub fn fail(&mut self, at: Time, oracle: &'static str, text: String) {
-        if self.failures.len() < 20 {
+        let judged = self.two_histories.is_none() || ["R-7", "panic"].contains(&oracle);
+        if judged && self.failures.len() < 20 {
             self.failures.push(Failure { at, oracle, text });
         }
+    }
+
+    pub fn expects_two_histories(&mut self, said: &'static str, until: Time) {
+        self.two_histories.get_or_insert((said, until));
+    }
+
+    /// Nobody said that there are two histories.
+    pub fn waited_in_vain(&self, now: Time) -> bool {
+        self.two_histories.is_some_and(|(_, until)| now > until)
+    }
+
+    /// What a member says of two histories is what it must see.
+    pub fn is_expected(&self, said: &str) -> bool {
+        self.two_histories.is_none_or(|(expected, _)| said.contains(expected))
     }
 
     pub fn failed(&self) -> bool {
@@ -255,6 +274,15 @@ impl Oracle {
     /// The last index that any disk has.
     pub fn last_durable(&self) -> u64 {
         self.seats.iter().filter_map(|s| s.durable.keys().next_back()).copied().max().unwrap_or(0).max(self.last())
+    }
+
+    /// Term and vote that the disk of a member has flushed.
+    pub fn ballot(&self, who: usize) -> HardState {
+        self.seats[who].durable_hard
+    }
+
+    pub fn is_harmed(&self, who: usize) -> bool {
+        self.seats[who].harmed != Harmed::No
     }
 
     /// Last entry and commit index that the disk of a member has flushed.
@@ -654,6 +682,12 @@ impl Oracle {
         } else if life.expired {
             self.check_not_early(now, lease, sent, ttl, self.commit_time(life.ended_at).unwrap_or(now));
         }
+    }
+
+    /// The entry that granted the lease, if it lives and lived already at `floor`.
+    pub fn lives_since(&self, lease: i64, floor: u64) -> Option<u64> {
+        let last = self.model.lease(lease).last()?;
+        (last.granted_at <= floor && last.ended_at == u64::MAX).then_some(last.granted_at)
     }
 
     /// True when the leader's clock may say that the lease is over, though it is not yet revoked.

@@ -251,6 +251,8 @@ pub struct Plan {
     pub pulls: Pulls,
     /// Percent of the starts without a state that end in a clean stop soon.
     pub stops_empty: u64,
+    /// Percent of the harmed disks that are full when their member comes back.
+    pub full_at_start: u64,
     /// Entries between two comparisons of digests.
     pub digest_every: u64,
     /// Mean one-way delay.
@@ -309,6 +311,7 @@ impl Plan {
             killed_then_power: 0,
             pulls: Pulls::default(),
             stops_empty: 0,
+            full_at_start: 0,
             digest_every: 4_096,
             delay: *rng.pick(&[200, 500, 2_000, 10_000]),
             breaks: *rng.pick(&[0, 0, 1, 5, 20]),

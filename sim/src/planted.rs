@@ -110,6 +110,18 @@ pub enum Planted {
     DoubtForEver,
     /// What a peer says of its founding is not heard.
     FoundingUnheard,
+    /// A member that voted in a term votes for the next one who asks, too.
+    VotesTwice,
+    /// All members but one come back with older copies of their disks.
+    MajorityRolledBack,
+    /// The cut of a log does not say that its beginning is committed.
+    CutUntold,
+    /// A start that finds no room forgets what the member had acknowledged.
+    DoubtWithoutRoom,
+    /// The time left to a lease is answered as the granted one.
+    TimeLeftWhole,
+    /// Of a lease that lives, no time is left.
+    TimeLeftNone,
 }
 
 #[derive(Debug)]
@@ -597,6 +609,42 @@ pub const BANK: &[Entry] = &[
         breaks: "a member whose doubt is over goes on saying that it is in doubt",
         found_by: &["V-6"],
     },
+    Entry {
+        bug: Planted::VotesTwice,
+        name: "votes-twice",
+        breaks: "a member votes twice in a term, and nothing but two leaders shows it",
+        found_by: &["R-7"],
+    },
+    Entry {
+        bug: Planted::MajorityRolledBack,
+        name: "majority-rolled-back",
+        breaks: "all members but one come back with older disks, which end before its log begins",
+        found_by: &["R-7"],
+    },
+    Entry {
+        bug: Planted::CutUntold,
+        name: "cut-untold",
+        breaks: "the cut of a log does not say that its beginning is committed",
+        found_by: &["D-1", "D-2"],
+    },
+    Entry {
+        bug: Planted::DoubtWithoutRoom,
+        name: "doubt-without-room",
+        breaks: "a member that starts with a full disk forgets what it had acknowledged",
+        found_by: &["D-5", "D-1", "R-2", "R-5", "R-7", "H-1", "KV-1", "KV-3", "KV-8", "V-4", "V-1"],
+    },
+    Entry {
+        bug: Planted::TimeLeftWhole,
+        name: "time-left-whole",
+        breaks: "the time left to a lease is answered as the granted one",
+        found_by: &["L-8"],
+    },
+    Entry {
+        bug: Planted::TimeLeftNone,
+        name: "time-left-none",
+        breaks: "of a lease that was just renewed, no second is left",
+        found_by: &["L-8"],
+    },
 ];
 
 impl Planted {
@@ -621,6 +669,7 @@ impl Planted {
             Planted::EmptyStateWritten => &[Sight::StoppedEmpty],
             Planted::EndBelieved => &[Sight::TailGone],
             Planted::MendedTooFar => &[Sight::RecordRot, Sight::RotAwake],
+            Planted::DoubtWithoutRoom => &[Sight::FullAtStart],
             _ => &[],
         }
     }

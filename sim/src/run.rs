@@ -3,7 +3,7 @@
 
 use crate::client::Ask;
 use crate::clients::Reader;
-use crate::cluster::{Event, Sim};
+use crate::cluster::{Event, Member, Sim};
 use crate::marks::Marks;
 use crate::model::Reply;
 use crate::ops::{Command, Delete, Put, Range};
@@ -138,9 +138,10 @@ impl Sim {
         (2 * most * SECOND).checked_div(self.plan.bandwidth).unwrap_or(0)
     }
 
-    /// No job waits any more for a lane that hung.
+    /// No job waits any more for a lane that hung, or for a call that began on a slow disk.
     fn lanes_go(&self) -> bool {
-        self.members.iter().all(|m| m.hung.iter().all(|&until| until <= self.now))
+        let goes = |m: &Member| m.hung.iter().all(|&until| until <= self.now) && m.disk.is_well(self.now);
+        self.members.iter().filter(|m| !m.gone).all(goes)
     }
 
     fn equal(&self) -> bool {

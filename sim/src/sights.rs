@@ -52,6 +52,8 @@ pub enum Sight {
     PullBroken,
     /// A member stops cleanly before it has a state.
     StoppedEmpty,
+    /// A harmed disk has no room when its member comes back.
+    FullAtStart,
     /// Members come and go. The last one: it takes away what others drew that harms disks.
     Operator,
 }
@@ -125,6 +127,7 @@ pub const ALL: &[Entry] = &[
     entry(Sight::KilledThenPower, "killed-then-power", "the power goes soon after a killed process was started again"),
     entry(Sight::PullBroken, "pull-broken", "connections break under pieces of a snapshot, or its sender dies"),
     entry(Sight::StoppedEmpty, "stopped-empty", "a member that has no state yet is stopped cleanly"),
+    entry(Sight::FullAtStart, "full-at-start", "a harmed disk is full when its member comes back"),
     entry(Sight::Operator, "operator", "members are added, promoted, moved, replaced and removed"),
 ];
 

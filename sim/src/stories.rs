@@ -11,6 +11,7 @@ use crate::run::Phase;
 use crate::trace::Time;
 use bytes::Bytes;
 use disk::checkpoint::{Manifest, SegmentFile};
+use std::io::ErrorKind;
 
 /// A disk that was harmed, or is about to be.
 #[derive(Debug)]
@@ -293,11 +294,36 @@ impl Sim {
         };
         self.oracle.on_harmed(who, harmed);
         self.marks.hit("a disk was harmed");
+        self.fill(who, story.down);
         *self.fault_counts.entry(story.harm.name()).or_default() += 1;
         self.tell(Some(who), "harmed", 0, 0, || {
             let place: Vec<String> = rotten.iter().map(|r| format!("{} at {}", r.path, r.offset)).collect();
             format!("{:?} {}", story.harm, place.join(", "))
         });
+    }
+
+    /// In some seeds there is no room on a harmed disk when its member comes back after `down`, and
+    /// for a while.
+    fn fill(&mut self, who: usize, down: Time) {
+        let percent = self.plan.full_at_start;
+        if percent == 0 || !self.room_rng.percent(percent) {
+            return;
+        }
+        let disk = self.members[who].disk.clone();
+        match self.room_rng.below(4) {
+            0 => disk.trouble(|t| t.no_room = Some((ErrorKind::QuotaExceeded, false))),
+            1 => disk.trouble(|t| t.no_room = Some((ErrorKind::StorageFull, true))),
+            _ => disk.set_full(true),
+        }
+        *self.fault_counts.entry("harmed disk full at a start").or_default() += 1;
+        let lasts = self.room_rng.between(200, 8_000) * MS;
+        self.at(self.now + down + lasts, Event::Room { who });
+    }
+
+    pub(crate) fn has_room(&mut self, who: usize) {
+        let disk = &self.members[who].disk;
+        disk.set_full(false);
+        disk.trouble(|t| t.no_room = None);
     }
 
     /// Bytes change under a running member.

@@ -269,6 +269,10 @@ impl Sim {
 
     fn respond(&mut self, who: usize, id: StreamId, response: Response) {
         self.tell(Some(who), "respond", id, response.header_revision as u64, || format!("s{id} {}", short(&response)));
+        // Its watchers are those of another cluster.
+        if self.is_foreign(who) {
+            return;
+        }
         let number = self.members[who].life;
         let now = self.now;
         let Some(life) = self.members[who].up.as_mut() else { return };

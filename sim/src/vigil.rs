@@ -134,6 +134,7 @@ impl Sim {
         self.end_stories();
         self.watch_differing();
         self.watch_doubts();
+        self.plant_older_majority();
         if self.phase != Phase::Safety {
             return;
         }
@@ -397,7 +398,7 @@ impl Sim {
     /// Harm is bounded so that nothing acknowledged is lost: then no member's history is another
     /// than the leader's.
     pub(crate) fn hear_contradiction(&mut self, who: usize, text: &str) {
-        if text.contains("members have lost what they had acknowledged") {
+        if text.contains("members have lost what they had acknowledged") && self.oracle.is_expected(text) {
             self.fail("R-7", format!("m{} says: {text}", who + 1));
         }
     }

@@ -201,7 +201,11 @@ impl Node {
                 let ttl = self.lessor.remaining(g, lease);
                 answer_ttl(g, waiter, lease, ttl, keys);
             }
-            Then::TtlKnown { lease, ttl, keys } => answer_ttl(g, waiter, lease, ttl, keys),
+            // Granted anew since the leader told its time: that was another lease of the same id.
+            Then::TtlKnown { lease, index, keys, .. } if g.store.lease(lease).is_some_and(|l| l.granted > index) => {
+                self.reads.queue_guarded(waiter, guard, Then::TimeToLive { lease, keys });
+            }
+            Then::TtlKnown { lease, ttl, keys, .. } => answer_ttl(g, waiter, lease, ttl, keys),
             Then::ForeignIndex { .. } | Then::Deadlines { .. } => unreachable!("settled when the round was confirmed"),
             // Its leases are wrong too. The asker asks whoever leads next.
             Then::ForeignKeepAlive { caller: Caller { member, boot, token }, .. } if self.health.willing().corrupt => {

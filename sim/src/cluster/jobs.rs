@@ -88,6 +88,7 @@ impl Sim {
         };
         let writes = self.own_write(who, &work);
         let blessed = self.plant_in_job(who, &mut work);
+        self.plant_in_cut(who, matches!(&work, Job::Log(LogJob::CutLog { .. })));
         let armed = self.members[who].armed.remove(&lane);
         let fault = match armed {
             Some(Armed::Fail(fault)) => Some(fault),
@@ -239,8 +240,12 @@ impl Sim {
             self.pulls_anew(who);
         }
         self.members[who].up.as_mut().expect("up").lanes[lane].busy = false;
+        let cut = matches!(result, JobResult::LogCut);
         self.give(who, Input::Done { job, result });
         self.run_lane(who, lane);
+        if cut {
+            self.plant_behind_cut(who);
+        }
     }
 
     /// No install is broken off for ever, and none where a harmed disk needs those who know.

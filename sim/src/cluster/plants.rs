@@ -1,6 +1,7 @@
 //! What planted bugs do to a running member: to its ticks, its jobs, its frames and its files.
 
 use super::*;
+use crate::badday::{End, Harm, Story};
 use std::collections::BTreeSet;
 
 /// In the wire form of a message (`consensus/src/message.rs`).
@@ -21,11 +22,21 @@ pub(crate) struct Plants {
     asked: BTreeMap<usize, (u64, Time)>,
     /// Receiver: whose snapshot it heard of, and when.
     offered: BTreeMap<usize, (usize, Time)>,
+    pub(super) parted: super::histories::Parted,
 }
 
 impl Plants {
     pub(super) fn broke(&mut self, a: usize, b: usize) {
         self.broken.extend([(a, b), (b, a)]);
+    }
+}
+
+/// What a planted bug needs of a plan.
+pub(super) fn shape(plan: &mut Plan, bug: Option<Planted>) {
+    if let Some(Planted::MajorityRolledBack | Planted::CutUntold) = bug {
+        // Logs are cut often.
+        plan.checkpoint_bytes = plan.checkpoint_bytes.min(4 << 10);
+        plan.log_segment_bytes = 16 << 10;
     }
 }
 
@@ -84,6 +95,39 @@ impl Sim {
             let before = &self.members[who].up.as_ref().expect("up").status;
             status.doubt |= before.doubt;
         }
+    }
+
+    /// A job of the log begins.
+    pub(super) fn plant_in_cut(&mut self, who: usize, cuts: bool) {
+        if self.is(Planted::CutUntold) {
+            let lies = Lies { keeps_reached: cuts, ..lies(self.planted) };
+            self.members[who].disk.set_lies(lies);
+        }
+    }
+
+    /// A log was cut, and nothing on the disk says that its beginning is committed: the state is
+    /// lost before another write can say so.
+    pub(super) fn plant_behind_cut(&mut self, who: usize) {
+        let Some(life) = self.members[who].up.as_ref().filter(|_| self.is(Planted::CutUntold)) else { return };
+        if life.log.boundary().index <= life.log.hard().commit {
+            return;
+        }
+        let (down, who_is) = (SECOND, crate::plan::Who::Nth(who));
+        let story = Story { harm: Harm::StateGone, who: who_is, behind: 0, end: End::Kill, all: false, down };
+        if self.begin_story(0, story) {
+            self.strike_story(0, who);
+        }
+    }
+
+    /// What a start found is about to be forgotten.
+    pub(super) fn forgets_its_loss(&self, who: usize) -> bool {
+        let forgets = match self.planted {
+            Some(Planted::LossForgotten) => true,
+            Some(Planted::EndBelieved) => self.lost_its_tail(who),
+            Some(Planted::DoubtWithoutRoom) => !self.members[who].disk.has_room(),
+            _ => false,
+        };
+        forgets && self.is_hurt(who)
     }
 
     /// Before a job of the background. True: what is rotten must be put back behind it.
@@ -185,6 +229,7 @@ impl Sim {
                 let known = life.cluster.known.contains(&message.from());
                 return (known || !message.asks_for_vote()).then_some(Frame::Raft(message));
             }
+            (Some(Planted::VotesTwice), Frame::Raft(message)) => self.plant_second_vote(who, from, message),
             (Some(Planted::StandingsUnheard), Frame::Standing { question: false, .. }) => return None,
             (Some(Planted::PeersForget), Frame::Standing { boot, question, standing }) => {
                 let standing =
