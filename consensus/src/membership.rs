@@ -51,6 +51,10 @@ impl Consensus {
         if change.kind == ConfChangeKind::Update {
             return expected;
         }
+        if change.kind == ConfChangeKind::Remove && self.role() == Role::Leader {
+            // The last that it hears: that its removal is committed.
+            self.call(|raw| raw.raft.bcast_append());
+        }
         self.raw.mut_store().set_conf_index(index);
         let mut theirs = eraftpb::ConfChange::default();
         theirs.node_id = change.member;

@@ -228,3 +228,25 @@ fn all_members_know_the_same_cluster_and_leadership_moves_on_request() {
         three.agree().await;
     });
 }
+
+/// With an election timeout of ten seconds: whoever waited for it would be too late.
+#[test]
+fn a_killed_leader_is_not_waited_for() {
+    if is_other() {
+        return; // etcd waits
+    }
+    block_on(async {
+        let mut three = Three::with(&["--heartbeat-interval=1000", "--election-timeout=10000"]);
+        let (leader, term) = three.leader(&[0, 1, 2]).await;
+        three.all().put("before", "one").await.expect("acknowledged");
+        three.members[leader].kill();
+        let since = Instant::now();
+        let alive = others(leader);
+        three.at(alive[0]).put("behind", "two").await.expect("acknowledged by the next leader");
+        let took = since.elapsed();
+        assert!(took < Duration::from_secs(5), "{took:?}");
+        assert!(three.leader(&alive).await.1 > term);
+        assert!(three.at(alive[1]).get("behind").await.expect("answered").is_some());
+        println!("the next write was acknowledged after {took:?}");
+    });
+}

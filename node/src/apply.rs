@@ -10,7 +10,7 @@ use bytes::Bytes;
 use consensus::{ConfChange, ConfState, Entry, EntryKind};
 use std::collections::VecDeque;
 use store::protobuf::Malformed;
-use store::{Applied, Conf, Outcome, Position, Store};
+use store::{Applied, Conf, Member, Outcome, Position, Store};
 
 /// Entries applied in one turn before reads and walks get theirs.
 pub(crate) const ENTRIES_PER_TURN: usize = 1_000;
@@ -27,6 +27,8 @@ pub(crate) struct Done {
     pub(crate) applied: Option<Applied>,
     /// It was a membership change.
     pub(crate) changed: Option<Applied>,
+    /// The member that it removed.
+    pub(crate) gone: Option<Member>,
     /// It was a compaction; the compacted revision before it.
     pub(crate) compacted: Option<i64>,
 }
@@ -197,7 +199,7 @@ impl Applier {
             }
             Ok(Outcome::Done(applied)) => {
                 let compacted = (g.store.compacted() > before).then_some(before);
-                Some(Done { at, applied: Some(applied), changed: None, compacted })
+                Some(Done { at, applied: Some(applied), changed: None, gone: None, compacted })
             }
             Err(halt) => {
                 g.fatal(format!("entry {} of term {} cannot be applied: {halt}", at.index, at.term));
@@ -221,6 +223,7 @@ fn may_apply(g: &Ground) -> bool {
 /// Members and ConfState change in one step.
 fn apply_config(g: &mut Ground, entry: &Entry) -> Option<Done> {
     let at = Position { index: entry.index, term: entry.term };
+    let mut gone = None;
     let changed = match membership(&entry.data) {
         Err(Malformed { what, .. }) => {
             g.fatal(format!("membership entry {} cannot be applied: {what}", at.index));
@@ -238,10 +241,13 @@ fn apply_config(g: &mut Ground, entry: &Entry) -> Option<Done> {
             } else {
                 g.consensus.conf_applied(&change)
             };
-            Some(change_members(&mut g.store, at, &member, &after))
+            let before = g.store.member(change.member).cloned();
+            let applied = change_members(&mut g.store, at, &member, &after);
+            gone = before.filter(|_| g.store.removed().contains(&change.member));
+            Some(applied)
         }
     };
-    Some(Done { at, applied: None, changed, compacted: None })
+    Some(Done { at, applied: None, changed, gone, compacted: None })
 }
 
 pub(crate) fn conf_state(store: &Store) -> ConfState {

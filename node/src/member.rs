@@ -619,7 +619,7 @@ impl Node {
             self.tell_applied(applied);
         }
         if let Some(changed) = done.changed {
-            self.membership.applied(&mut self.ground, changed);
+            self.membership.applied(&mut self.ground, changed, done.gone);
         }
         if differs {
             // Behind the events of the entry: what is barred begins anew behind the state.

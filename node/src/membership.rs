@@ -14,7 +14,7 @@ use bytes::Bytes;
 use consensus::{ConfChange, ConfChangeKind};
 use std::collections::{BTreeMap, VecDeque};
 use store::command::{Malformed, MemberChangeKind, Origin};
-use store::{Applied, Error, MemberChange};
+use store::{Applied, Error, Member, MemberChange};
 
 /// A voter counts as connected when it was heard without a gap for so long (etcd's health
 /// interval). Ticks.
@@ -102,17 +102,28 @@ pub(crate) struct Membership {
     /// Since when it hands over because it is to be removed. Ticks.
     leaves_since: Option<u64>,
     gone: Option<Gone>,
+    /// Removed, and still named as a member until this tick: what was said to them is on its way.
+    leaving: BTreeMap<u64, Leaving>,
+}
+
+struct Leaving {
+    member: Member,
+    until: u64,
 }
 
 impl Membership {
     /// At start, and when another state is in place: who belongs to the cluster.
     pub(crate) fn tell(&mut self, g: &mut Ground) {
-        let members = g.members();
-        let removed = g.store.removed().clone();
+        let (mut members, mut removed) = (g.members(), g.store.removed().clone());
         if removed.contains(&g.config.member) && self.gone.is_none() {
             self.gone = Some(Gone::Since(g.now));
             g.note(Level::Warn, "this member was removed from the cluster: it ends".to_string());
         }
+        for (id, leaving) in &self.leaving {
+            removed.remove(id);
+            members.push((leaving.member.clone(), true));
+        }
+        members.sort_by_key(|(member, _)| member.id);
         g.push(Output::Members { members, removed });
     }
 
@@ -375,6 +386,11 @@ impl Membership {
     /// Frames may be lost: what was handed over is said again once in an election timeout. The
     /// leader knows it by its number.
     pub(crate) fn tick(&mut self, g: &mut Ground) {
+        let before = self.leaving.len();
+        self.leaving.retain(|_, leaving| leaving.until > g.now);
+        if self.leaving.len() != before {
+            self.tell(g);
+        }
         if let Some(Gone::Since(since)) = self.gone
             && g.now >= since + g.config.election_ticks()
         {
@@ -400,7 +416,11 @@ impl Membership {
     }
 
     /// A membership entry was applied here.
-    pub(crate) fn applied(&mut self, g: &mut Ground, changed: Applied) {
+    pub(crate) fn applied(&mut self, g: &mut Ground, changed: Applied, gone: Option<Member>) {
+        if let Some(member) = gone.filter(|member| member.id != g.config.member) {
+            let until = g.now + 2 * g.config.heartbeat_ms / TICK_MS;
+            self.leaving.insert(member.id, Leaving { member, until });
+        }
         if changed.result.is_ok() {
             self.tell(g);
         }

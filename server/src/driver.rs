@@ -242,6 +242,7 @@ fn accept(
         ToCore::Frame { from, frame, .. } => Input::Frame { from, frame },
         ToCore::Met { peer, founding } => Input::Met { peer, founding },
         ToCore::Lost { peer } => Input::Lost { peer },
+        ToCore::Gone { peer } => Input::Gone { peer },
         ToCore::Removed { by } => Input::Removed { by },
         ToCore::Done { job, result } => Input::Done { job, result },
         ToCore::Unreadable { fault } => Input::Unreadable { fault },

@@ -51,6 +51,10 @@ pub(crate) enum ToCore {
     Lost {
         peer: u64,
     },
+    /// The port of a peer refuses connections.
+    Gone {
+        peer: u64,
+    },
     /// A peer says that this member was removed from the cluster.
     Removed {
         by: u64,
@@ -219,6 +223,11 @@ impl Intake {
     /// Behind the frames of the broken connection, so it takes their lane.
     pub(crate) fn lost(&self, peer: u64) {
         let _ = self.push(false, ToCore::Lost { peer });
+    }
+
+    /// The port of a peer refuses connections. Behind the frames that it has sent.
+    pub(crate) fn gone(&self, peer: u64) {
+        let _ = self.push(false, ToCore::Gone { peer });
     }
 
     pub(crate) fn done(&self, job: JobId, result: JobResult) {

@@ -51,11 +51,12 @@ pub(super) async fn keep_connected(peering: Arc<Peering>, peer: Peer, line: Line
 
 async fn dial_for_ever(peering: &Peering, peer: &Peer, line: Line, queue: &Queue) {
     let mut wait = FIRST_WAIT;
-    let mut failures = 0;
+    let (mut failures, mut refused) = (0, 0);
     loop {
         match connect(peering, peer, line, failures).await {
             Ok((stream, founding)) => {
-                (wait, failures) = (FIRST_WAIT, 0);
+                (failures, refused) = (0, 0);
+                let since = Instant::now();
                 let labels = [&peering.label[..], &peer.label];
                 let active = peering.metrics().active_peers.with_label_values(&labels);
                 queue.open();
@@ -63,6 +64,8 @@ async fn dial_for_ever(peering: &Peering, peer: &Peer, line: Line, queue: &Queue
                 let ended = serve(stream, (peer, founding), queue, peering).await;
                 queue.close();
                 active.dec();
+                // One that stood looks at once whether the other process is gone.
+                wait = if since.elapsed() > LONGEST_WAIT { Duration::ZERO } else { FIRST_WAIT };
                 peering.metrics().disconnected_peers.with_label_values(&labels).inc();
                 peering.core().intake().lost(peer.id);
                 peering.say(
@@ -76,6 +79,11 @@ async fn dial_for_ever(peering: &Peering, peer: &Peer, line: Line, queue: &Queue
             }
             Err(error) => {
                 failures += 1;
+                wait = (wait * 2).clamp(FIRST_WAIT, LONGEST_WAIT);
+                refused = if is_refused(&error) { refused + 1 } else { 0 };
+                if refused > 0 && refused >= peer.addresses().count() {
+                    peering.core().intake().gone(peer.id);
+                }
                 peering.metrics().peer_sent_failures.with_label_values(&[&peer.label]).inc();
                 if queue.take_refused() {
                     peering.core().intake().lost(peer.id);
@@ -89,9 +97,15 @@ async fn dial_for_ever(peering: &Peering, peer: &Peer, line: Line, queue: &Queue
                 );
             }
         }
-        let _ = tokio::time::timeout(wait, peer.nudge.notified()).await;
-        wait = (wait * 2).min(LONGEST_WAIT);
+        if !wait.is_zero() {
+            let _ = tokio::time::timeout(wait, peer.nudge.notified()).await;
+        }
     }
+}
+
+/// The machine answers, and nobody listens there.
+fn is_refused(error: &NoLine) -> bool {
+    matches!(error, NoLine::Io(error) if error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
 fn other(text: String) -> io::Error {

@@ -41,6 +41,11 @@ impl Addresses {
         self.agreed.iter().chain(&self.named).nth(at).cloned()
     }
 
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.agreed.len() + self.named.len()
+    }
+
     fn name(&mut self, urls: &[String]) -> bool {
         let named: Vec<String> = urls.iter().filter(|url| !self.agreed.contains(url)).cloned().collect();
         std::mem::replace(&mut self.named, named) != self.named
