@@ -4,6 +4,7 @@ use crate::again::Again;
 use crate::away::Away;
 use crate::check::{Here, Suspicions, is_sound};
 use crate::doubt::Heard;
+use crate::gone::Gone;
 use crate::histories::Histories;
 use crate::message::conf_from;
 use crate::plausible::Bounds;
@@ -47,6 +48,7 @@ pub struct Consensus {
     pub(crate) bounds: Bounds,
     pub(crate) again: Again,
     away: Away,
+    pub(crate) gone: Option<Gone>,
     campaigns: u64,
     /// Ticks since leadership began to move to another member; 0: it does not.
     moving: u64,
@@ -107,6 +109,7 @@ impl Consensus {
             bounds: Bounds::new(hard.term, last),
             again: Again::default(),
             away: Away::default(),
+            gone: None,
             campaigns: 0,
             moving: 0,
             blocked: false,
@@ -155,6 +158,7 @@ impl Consensus {
         self.count_away();
         self.count_move(1);
         self.wait_for_leader();
+        self.stand_for_gone();
         if self.role() != Role::Leader && !self.may_campaign() {
             // Time goes on, so that votes are granted once the leader is silent, but no election.
             self.raw.raft.election_elapsed += 1;

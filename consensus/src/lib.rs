@@ -19,7 +19,8 @@
 //! 8. bytes are bounded: per message, uncommitted, cached;
 //! 9. bytes from the network are read by our own decoder ([`Message::decode`]) and checked
 //!    ([`Consensus::step`]) before the crate sees them;
-//! 10. a member that may have lost what it promised votes and campaigns as if it still had it
+//! 10. a leader whose process is gone is not waited for ([`Consensus::leader_gone`]);
+//! 11. a member that may have lost what it promised votes and campaigns as if it still had it
 //!     ([`Doubt`]).
 //!
 //! It refuses to know: files, sockets, clocks (it counts ticks), what an entry means, who may
@@ -35,6 +36,7 @@ mod check;
 
 mod consensus;
 mod doubt;
+mod gone;
 mod histories;
 mod membership;
 mod message;

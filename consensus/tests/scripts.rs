@@ -38,6 +38,11 @@ fn command(cluster: &mut Cluster, line: &str) {
             let ticks = number(2);
             cluster.call(number(1), |consensus| consensus.was_away(ticks));
         }
+        // gone MEMBER LEADER: the port of the leader refuses connections.
+        "gone" => {
+            let leader = number(2);
+            cluster.call(number(1), |consensus| consensus.leader_gone(leader));
+        }
         "campaign" => {
             cluster.call(number(1), Consensus::campaign);
         }

@@ -135,7 +135,7 @@ fn check_advertised(name: &str, ours: &[String], advertised: &[String]) -> Resul
 }
 
 /// How etcd words the comparison of two sorted lists of URLs.
-fn difference(a: &[String], b: &[String]) -> String {
+pub fn difference(a: &[String], b: &[String]) -> String {
     let quoted = |list: &[String]| list.iter().map(|url| format!("{url:?}")).collect::<Vec<_>>().join(" ");
     if a.len() != b.len() {
         return format!("len([{}]) != len([{}])", quoted(a), quoted(b));

@@ -57,6 +57,11 @@ impl Running {
         !self.late && self.term <= 1 && self.commit <= founders && self.last <= founders
     }
 
+    /// An asker that has no data, and was added while this cluster ran, has been here before.
+    pub fn knows_a_joiner(&self) -> bool {
+        self.knows_the_asker(0)
+    }
+
     fn knows_the_asker(&self, founders: u64) -> bool {
         self.published || self.acknowledged > founders
     }

@@ -260,3 +260,29 @@ fn a_lone_members_peer_port_survives_garbage() {
     block_on(async { own.client().put("a", "b").await.expect("puts go on") });
     assert_eq!(own.member.ended(), None);
 }
+
+/// Whoever is no member is a guest if it says where it is called. Guests are few, and what they say
+/// is nothing that a member would heed.
+#[test]
+fn guests_are_few_and_are_not_believed() {
+    let mut three = Three::start();
+    let cluster = three.cluster.clone();
+    let to = &three.members[0];
+    let url = "http://127.0.0.1:9";
+    let mut guests: Vec<Line> = (1..=16).map(|id| Line::called_at(to, &cluster, id, url).expect("a guest")).collect();
+    let full = Line::called_at(to, &cluster, 17, url).err().expect("one too many").to_string();
+    assert!(full.contains("16 members that are not known here yet"), "{full}");
+    // A vote for itself, in a later term.
+    for guest in &mut guests {
+        let _ = guest.send(&raft(4, cluster.member(&to.spec.name), 1, [1 << 20, 1, 9, 9]));
+    }
+    guests.pop();
+    let until = Instant::now() + PATIENCE;
+    while let Err(error) = Line::called_at(to, &cluster, 17, url) {
+        assert!(Instant::now() < until, "{error}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    drop(guests);
+    block_on(three.puts_go_on("guests"));
+    three.all_live();
+}

@@ -253,6 +253,7 @@ impl Node {
             Input::Frame { from, frame } => self.frame(from, frame),
             Input::Met { peer, founding } => self.met(peer, founding),
             Input::Lost { peer } => self.lost(peer),
+            Input::Gone { peer } => g.consensus.leader_gone(peer),
             Input::Removed { by } => self.membership.told_gone(g, by),
             Input::Request { waiter, who, request } => self.request(waiter, who, request),
             Input::Cancel { waiter, timed_out } => self.cancel(waiter, timed_out),

@@ -245,12 +245,13 @@ impl Membership {
         match change.kind {
             MemberChangeKind::AddVoter if strict => {
                 ready_to_add(g)?;
-                self.all_connected(g)?;
+                self.connected_with_one_more(g)?;
             }
+            MemberChangeKind::AddLearner if strict => self.connected_with_one_more(g)?,
             MemberChangeKind::Promote => {
                 in_step(g, id)?;
                 if strict {
-                    ready_to_promote(g, id)?;
+                    ready_to_promote(g)?;
                 }
             }
             MemberChangeKind::Remove if strict && !g.store.is_learner(id) => {
@@ -277,9 +278,13 @@ impl Membership {
         now && long
     }
 
-    fn all_connected(&self, g: &Ground) -> Result<(), Unchanged> {
-        let all = g.store.conf().voters.iter().all(|id| self.is_connected(g, *id));
-        if all { Ok(()) } else { Err(Unchanged::Unhealthy) }
+    /// Enough of the voters are connected for a quorum with one more that is not. A learner counts
+    /// as well, as etcd has it: it is to be a voter. A lone voter may always get a second one.
+    fn connected_with_one_more(&self, g: &Ground) -> Result<(), Unchanged> {
+        let voters = &g.store.conf().voters;
+        let connected = voters.iter().filter(|id| self.is_connected(g, **id)).count();
+        let enough = voters.len() <= 1 || connected > voters.len().div_ceil(2);
+        if enough { Ok(()) } else { Err(Unchanged::Unhealthy) }
     }
 
     /// Enough of the voters stay connected without this one. One that is down may always go.
@@ -458,8 +463,9 @@ fn ready_to_add(g: &Ground) -> Result<(), Unchanged> {
     if started == 1 && members == 2 { Ok(()) } else { enough(started, members) }
 }
 
-fn ready_to_promote(g: &Ground, id: u64) -> Result<(), Unchanged> {
-    enough(started(g, id) + 1, g.store.conf().voters.len() + 1)
+/// The learner counts as started, as etcd counts it.
+fn ready_to_promote(g: &Ground) -> Result<(), Unchanged> {
+    enough(started(g, 0) + 1, g.store.conf().voters.len() + 1)
 }
 
 fn ready_to_remove(g: &Ground, id: u64) -> Result<(), Unchanged> {

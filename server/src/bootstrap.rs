@@ -1,6 +1,8 @@
 //! Who this member is: ids from the initial cluster as etcd computes them, or from the data
 //! directory's `identity` file (`disk::identity`) when there is one; and the founding of a cluster.
 
+mod join;
+
 use crate::files::{self, RealFiles};
 use crate::log::{self, hex, json};
 use crate::options::Options;
@@ -77,7 +79,7 @@ pub(crate) fn begin(start: &Start) -> Result<Begun, Failed> {
     let created = Created(!options.data_dir.exists());
     if created.0 {
         // A wrong initial cluster shall not even leave an empty directory.
-        founding(options).map_err(failed(NOT_OURS))?;
+        check_flags(options).map_err(failed(NOT_OURS))?;
     }
     let opened = RealFiles::open(&options.data_dir, start.kept_files);
     let real = opened.map(Arc::new).map_err(|error| start.failed("cannot open the data directory", error))?;
@@ -89,6 +91,7 @@ pub(crate) fn begin(start: &Start) -> Result<Begun, Failed> {
     };
     let member = match found {
         Found::Ready(identity) => start.goes_on(&files, identity),
+        found if options.existing => start.joins(&files, &found, created),
         found => start.founds(&files, &found, created),
     }?;
     let Known { identity, late, greeter, stops } = member;
@@ -129,6 +132,8 @@ impl Start<'_> {
             founders: self.founders(identity),
             kernel_boot: kernel_boot(),
             token_seconds: settings.token_seconds,
+            strict_reconfig: settings.strict_reconfig,
+            max_learners: settings.max_learners,
             ..node::Config::new(identity.cluster, identity.member, self.boot, self.seed)
         }
     }
@@ -175,7 +180,7 @@ impl Start<'_> {
 
     /// The directory is empty, or holds a founding that was interrupted.
     fn founds(&self, files: &Arc<dyn Files>, found: &Found, created: Created) -> Result<Known, Failed> {
-        let Founding { identity, members } = founding(self.options).map_err(failed(NOT_OURS))?;
+        let Founding { identity, members } = members_of(self.options).map_err(failed(NOT_OURS))?;
         if let Found::Founding(before) = found
             && *before != identity
         {
@@ -226,12 +231,16 @@ impl Start<'_> {
             }
             Ok(Outcome::Refuse { member, running }) => {
                 self.leave(created);
-                let by = members.iter().find(|other| other.id == member);
-                Err(failed(NOT_OURS)(refusal(self.options, identity.member, (member, by), running)))
+                let named = |id| members.iter().find(|other| other.id == id);
+                Err(failed(NOT_OURS)(refusal(self.options, named(identity.member), (member, named(member)), running)))
             }
             Ok(Outcome::Apart { one, other }) => {
                 self.leave(created);
                 Err(failed(NOT_OURS)(two_foundings(members, one, other)))
+            }
+            Ok(Outcome::Removed { member }) => {
+                self.leave(created);
+                Err(failed(NOT_OURS)(was_removed(identity.member, member)))
             }
             Err(signal) => {
                 self.leave(created);
@@ -242,17 +251,34 @@ impl Start<'_> {
 }
 
 /// etcd's words first, then what it means here and the ways out.
-fn refusal(options: &Options, ours: u64, (id, by): (u64, Option<&Member>), running: Running) -> String {
+fn refusal(options: &Options, own: Option<&Member>, (id, by): (u64, Option<&Member>), running: Running) -> String {
     let Running { term, commit, founding, .. } = running;
     let name = by.map_or("", |member| &member.name[..]);
+    let (ours, urls) = own.map_or((0, &[][..]), |member| (member.id, &member.peer_urls[..]));
     format!(
         "member {ours:x} has already been bootstrapped: member {id:x} ({name}) is at term {term}, entry {commit}, \
-         of founding {founding:016x}, and knows this member, but the data directory {} is empty. This member would forget what it has \
-         acknowledged. Put its directory back, or correct --data-dir. This version cannot add a member to a \
-         running cluster: if the directory is lost, the others go on without this member as long as they are a \
-         majority. To have all members again, save a snapshot, stop every member, and restore it for each of them \
-         into an empty directory (`kvorum utl snapshot restore`); never for one member alone, beside others that run",
+         of founding {founding:016x}, and knows this member, but the data directory {} is empty. This member would \
+         forget what it has acknowledged. Put its directory back, or correct --data-dir. If it is lost: {}",
         options.data_dir.display(),
+        way_out(ours, &options.name, urls),
+    )
+}
+
+/// How a member whose directory is lost comes back under a new id.
+fn way_out(id: u64, name: &str, peer_urls: &[String]) -> String {
+    format!(
+        "while the others are a majority, remove this member and add it anew (`etcdctl member remove {id:x}`, then \
+         `etcdctl member add {name} --peer-urls={}`), and start it with `--initial-cluster-state existing` and the \
+         `--initial-cluster` that is printed; without a majority, restore a snapshot for all members",
+        peer_urls.join(",")
+    )
+}
+
+/// The cluster has removed this member, and an id does not come back.
+fn was_removed(ours: u64, by: u64) -> String {
+    format!(
+        "member {ours:x} was removed from the cluster, says member {by:x}. To have it back, add it anew \
+         (`etcdctl member add`), and start it with `--initial-cluster-state existing`"
     )
 }
 
@@ -290,21 +316,12 @@ fn members_of(options: &Options) -> Result<Founding, Mismatch> {
     disk::founding::founding(&options.name, cluster, &options.token, &texts(&options.advertise_peer))
 }
 
-/// Why the flags found no cluster.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Unfounded {
-    /// The initial cluster does not fit.
-    #[error(transparent)]
-    Mismatch(#[from] Mismatch),
-    /// There shall be one already.
-    #[error("--initial-cluster-state=existing: joining a running cluster is not supported by this version")]
-    Existing,
-}
-
-/// Checks the initial cluster (`disk::founding`) of the flags.
-pub(crate) fn founding(options: &Options) -> Result<Founding, Unfounded> {
-    let founding = members_of(options)?;
-    if options.existing { Err(Unfounded::Existing) } else { Ok(founding) }
+/// Checks the initial cluster of the flags.
+fn check_flags(options: &Options) -> Result<(), Mismatch> {
+    match options.existing {
+        true => join::named(options).map(drop),
+        false => members_of(options).map(drop),
+    }
 }
 
 #[cfg(test)]
@@ -318,9 +335,9 @@ mod tests {
         PeerPort { listener, handshakes: None }
     }
 
-    fn found(line: &str) -> Result<Founding, Unfounded> {
+    fn found(line: &str) -> Result<Founding, Mismatch> {
         let args: Vec<String> = line.split_whitespace().map(str::to_string).collect();
-        founding(&options(&parse(&args, &[]).expect("parses"), 1).expect("valid"))
+        members_of(&options(&parse(&args, &[]).expect("parses"), 1).expect("valid"))
     }
 
     #[test]
@@ -331,19 +348,9 @@ mod tests {
 
     #[test]
     fn a_wrong_initial_cluster_is_refused_in_etcds_words() {
-        let table = [
-            (
-                "--initial-cluster a=http://localhost:2380",
-                "couldn't find local name \"default\" in the initial cluster configuration",
-            ),
-            (
-                "--initial-cluster-state existing",
-                "--initial-cluster-state=existing: joining a running cluster is not supported by this version",
-            ),
-        ];
-        for (line, text) in table {
-            assert_eq!(found(line).expect_err(line).to_string(), text, "{line}");
-        }
+        let text = "couldn't find local name \"default\" in the initial cluster configuration";
+        let error = found("--initial-cluster a=http://localhost:2380").expect_err("names another");
+        assert_eq!(error.to_string(), text);
     }
 
     fn bound() -> (TcpListener, u16) {
@@ -374,7 +381,7 @@ mod tests {
         }
 
         fn identity(&self, member: usize) -> Identity {
-            founding(&self.options(member)).expect("good").identity
+            members_of(&self.options(member)).expect("good").identity
         }
 
         /// Starts `a` in `dir` while `b` answers `stage`.
@@ -474,7 +481,8 @@ mod tests {
         let path = dir.path().join("a");
         let failed = begins(&path, knows).err().expect("refused");
         assert_eq!(failed.message, "discovery failed");
-        for part in ["has already been bootstrapped", "(b) is at term 2, entry 9", "--data-dir", "snapshot restore"] {
+        let parts = ["has already been bootstrapped", "(b) is at term 2, entry 9", "--data-dir", "member remove"];
+        for part in parts.into_iter().chain(["member add a --peer-urls=", "--initial-cluster-state existing"]) {
             assert!(failed.error.contains(part), "{failed:?}");
         }
         assert!(!path.exists());

@@ -42,6 +42,8 @@ pub(crate) struct Shared {
     pub(crate) revision: AtomicI64,
     pub(crate) term: AtomicU64,
     pub(crate) leader: AtomicU64,
+    /// This member is a learner, as far as it has applied.
+    pub(crate) learner: AtomicBool,
     /// Revision of users and roles, and whether users are asked for.
     pub(crate) auth_revision: AtomicU64,
     pub(crate) asks_users: AtomicBool,
@@ -118,6 +120,7 @@ impl Core {
             revision: AtomicI64::new(1),
             term: AtomicU64::new(0),
             leader: AtomicU64::new(0),
+            learner: AtomicBool::new(false),
             auth_revision: AtomicU64::new(1),
             asks_users: AtomicBool::new(false),
             founding: AtomicU64::new(0),
@@ -161,6 +164,11 @@ impl Core {
     /// 0 = none known.
     pub(crate) fn leader(&self) -> u64 {
         self.shared.leader.load(Ordering::Acquire)
+    }
+
+    /// This member is a learner, as far as it has applied.
+    pub(crate) fn is_learner(&self) -> bool {
+        self.shared.learner.load(Ordering::Acquire)
     }
 
     /// Users are asked for, as far as this member has applied.

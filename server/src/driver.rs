@@ -6,13 +6,15 @@
 use crate::core::{Answered, CoreEnd, Delivery};
 use crate::intake::{Batch, ToCore};
 use crate::log;
+use crate::membership::Membership;
 use crate::peers::Peers;
 use crate::posts::Post;
 use crate::workers::Workers;
 use node::{Answer, Input, Job, LogJob, Node, Output, Request, StreamId, ToStream, Waiter};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use store::Member;
 use tokio::sync::oneshot;
 
 const TICK: Duration = Duration::from_millis(node::TICK_MS);
@@ -44,6 +46,7 @@ pub(crate) struct Driver {
     end: CoreEnd,
     peers: Peers,
     workers: Workers,
+    membership: Membership,
     waiters: BTreeMap<Waiter, (usize, oneshot::Sender<Answered>)>,
     streams: BTreeMap<StreamId, OpenStream>,
     /// Of this turn, one list per connection runtime.
@@ -59,6 +62,7 @@ impl Driver {
             end,
             peers,
             workers,
+            membership: Membership::default(),
             waiters: BTreeMap::new(),
             streams: BTreeMap::new(),
             deliveries,
@@ -149,7 +153,7 @@ impl Driver {
                 };
                 log::named("node", level, &text, &[]);
             }
-            Output::Members { .. } => {}
+            Output::Members { members, removed } => self.members(members, &removed),
             Output::Removed => self.ended = Some(End::Removed),
             Output::Stopped => self.ended = Some(End::Stopped),
             Output::Fatal { reason } => self.ended = Some(End::Fatal(reason)),
@@ -175,6 +179,14 @@ impl Driver {
             return;
         }
         self.deliveries[open.runtime].push(Delivery::Stream(open.post.clone(), message));
+    }
+
+    fn members(&mut self, members: Vec<(Member, bool)>, removed: &BTreeSet<u64>) {
+        let shared = &self.end.shared;
+        let learner = members.iter().any(|(member, learner)| member.id == shared.member && *learner);
+        shared.learner.store(learner, Ordering::Release);
+        self.peers.follow(&members, removed);
+        self.membership.tell(shared.cluster, shared.member, members);
     }
 
     fn leader(&self, term: u64, leader: u64, role: consensus::Role) {
@@ -230,6 +242,7 @@ fn accept(
         ToCore::Frame { from, frame, .. } => Input::Frame { from, frame },
         ToCore::Met { peer, founding } => Input::Met { peer, founding },
         ToCore::Lost { peer } => Input::Lost { peer },
+        ToCore::Removed { by } => Input::Removed { by },
         ToCore::Done { job, result } => Input::Done { job, result },
         ToCore::Unreadable { fault } => Input::Unreadable { fault },
         ToCore::Stalled { job, fault } => Input::Stalled { job, fault },

@@ -51,6 +51,10 @@ pub(crate) enum ToCore {
     Lost {
         peer: u64,
     },
+    /// A peer says that this member was removed from the cluster.
+    Removed {
+        by: u64,
+    },
     Done {
         job: JobId,
         result: JobResult,
@@ -205,6 +209,11 @@ impl Intake {
     /// Ahead of the frames of the new connection.
     pub fn met(&self, peer: u64, founding: Option<u64>) {
         let _ = self.push(true, ToCore::Met { peer, founding });
+    }
+
+    /// A peer of this cluster says that this member was removed from it.
+    pub(crate) fn removed(&self, by: u64) {
+        let _ = self.push(true, ToCore::Removed { by });
     }
 
     /// Behind the frames of the broken connection, so it takes their lane.

@@ -19,6 +19,7 @@
 //! | `budgets` | every byte budget by name |
 //! | `workers`, `readers`, `files` | threads for the disk, and the real disk |
 //! | `peers` | connections to the other members |
+//! | `membership` | log lines about members that come and go |
 //! | `ports` | the sockets of a member, and how they are encrypted |
 //! | `tls` | certificates and handshakes, for clients and peers |
 //! | `passwords`, `tokens` | bcrypt with a bound, and what clients show of themselves |
@@ -40,6 +41,7 @@ mod files;
 mod flags;
 mod intake;
 mod log;
+mod membership;
 mod metrics;
 mod options;
 mod passwords;

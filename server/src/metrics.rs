@@ -47,7 +47,7 @@ pub(crate) struct Metrics {
 
     pub(crate) has_leader: IntGauge,
     pub(crate) is_leader: IntGauge,
-    pub(crate) is_learner: IntGauge,
+    pub(crate) learners: OfLearners,
     pub(crate) leader_changes: IntCounter,
     pub(crate) proposals_committed: IntGauge,
     pub(crate) proposals_applied: IntGauge,
@@ -194,6 +194,27 @@ impl TurnedAway {
     }
 }
 
+/// Whether this member is a learner, and those that it as leader was asked to promote.
+pub(crate) struct OfLearners {
+    is_learner: IntGauge,
+    pub(crate) promoted: IntCounter,
+    pub(crate) not_promoted: IntCounterVec,
+}
+
+impl OfLearners {
+    fn new(m: &Maker) -> OfLearners {
+        OfLearners {
+            is_learner: m.gauge("etcd_server_is_learner", "1: this member is a learner."),
+            promoted: m.counter("etcd_server_learner_promote_successes", "Learners promoted while this member led."),
+            not_promoted: m.counters(
+                "etcd_server_learner_promote_failures",
+                "Promotions of learners refused while this member led.",
+                &["Reason"],
+            ),
+        }
+    }
+}
+
 /// What is held against budgets.
 struct OfBudgets {
     bytes: IntGaugeVec,
@@ -292,7 +313,7 @@ impl Metrics {
             turned_away: TurnedAway::new(&m),
             has_leader: m.gauge("etcd_server_has_leader", "1: a leader is known."),
             is_leader: m.gauge("etcd_server_is_leader", "1: this member leads."),
-            is_learner: m.gauge("etcd_server_is_learner", "1: this member is a learner."),
+            learners: OfLearners::new(&m),
             leader_changes: m.counter("etcd_server_leader_changes_seen_total", "Changes of leader seen."),
             proposals_committed: m.gauge("etcd_server_proposals_committed_total", "Last committed index."),
             proposals_applied: m.gauge("etcd_server_proposals_applied_total", "Last applied index."),
@@ -381,13 +402,24 @@ impl Metrics {
         }
     }
 
+    /// Takes the series of a peer away that is spoken to no more.
+    pub(crate) fn forget_peer(&self, ours: &str, peer: &str) {
+        // A series that never began is none that could be left.
+        let _ = self.peer_round_trip.remove_label_values(&[peer]);
+        for counters in [&self.peer_sent_bytes, &self.peer_received_bytes, &self.peer_sent_failures] {
+            let _ = counters.remove_label_values(&[peer]);
+        }
+        let _ = self.active_peers.remove_label_values(&[ours, peer]);
+        let _ = self.disconnected_peers.remove_label_values(&[ours, peer]);
+    }
+
     /// Copies what the core answered into the gauges.
     pub(crate) fn refresh(&self, status: &Status) {
         let flag = |gauge: &IntGauge, value: bool| gauge.set(i64::from(value));
         let big = |gauge: &IntGauge, value: u64| gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
         flag(&self.has_leader, status.leader != 0);
         flag(&self.is_leader, status.is_leader);
-        flag(&self.is_learner, status.is_learner);
+        flag(&self.learners.is_learner, status.is_learner);
         big(&self.proposals_committed, status.committed);
         big(&self.proposals_applied, status.applied);
         big(&self.proposals_pending, status.pending);

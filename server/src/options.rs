@@ -198,6 +198,11 @@ fn tokens(given: &Given) -> Result<Arc<Tokens>, Rejected> {
     }
 }
 
+fn max_learners(given: &Given) -> usize {
+    let name = if given.is_set("max-learners") { "max-learners" } else { "experimental-max-learners" };
+    usize::try_from(given.int(name)).unwrap_or(0)
+}
+
 fn settings(given: &Given, seed: u64) -> Result<Settings, Rejected> {
     let list = |name: &str| given.text(name).split(',').map(|part| part.trim().to_string()).collect();
     let (heartbeat, election) = (given.uint("heartbeat-interval"), given.uint("election-timeout"));
@@ -240,6 +245,8 @@ fn settings(given: &Given, seed: u64) -> Result<Settings, Rejected> {
         warn_apply_after: renamed(given, "warning-apply-duration", "experimental-warning-apply-duration"),
         client_cert_auth: given.bool("client-cert-auth"),
         gateway: given.bool("enable-grpc-gateway"),
+        strict_reconfig: given.bool("strict-reconfig-check"),
+        max_learners: max_learners(given),
         tokens: tokens(given)?,
         token_seconds: match given.uint("auth-token-ttl") {
             0 => 300,

@@ -4,6 +4,7 @@
 //! Each member dials each other one twice, for the log and for bulk, and only sends on what
 //! it dialled; what it accepted it only reads. Everything goes to the advertised peer URL.
 //! A connection that breaks drops what was queued on it: consensus sends again, forwards fail.
+//! Links come and go with the members that the core names (`roster`).
 
 mod dial;
 mod hello;
@@ -12,6 +13,8 @@ mod inquiry;
 mod listen;
 mod places;
 mod queue;
+mod remote;
+mod roster;
 mod socket;
 mod wire;
 
@@ -21,12 +24,14 @@ use crate::metrics::Metrics;
 use crate::tls::{Dialler, Handshakes};
 use crate::transport::Edge;
 use disk::Identity;
-pub(crate) use inquiry::{Asking, Greeter, Outcome};
+pub(crate) use inquiry::{Asking, Greeter, Greeting, Outcome};
 use node::foundings::differ;
 use node::frame::{self, Frame, Lane};
 use node::lanes::Pushed;
 use queue::Queue;
-use std::collections::BTreeMap;
+pub(crate) use remote::Remote;
+use roster::{Link, Peer, Roster};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -68,9 +73,9 @@ pub(crate) struct Setup {
     pub(crate) boot: u64,
     /// A late founder (`disk::late`).
     pub(crate) late: bool,
-    /// All members of the cluster, this one included.
-    pub(crate) members: Vec<Member>,
-    /// Where other members call.
+    /// Where other members call, as this one was told by its flags.
+    pub(crate) urls: Vec<String>,
+    /// The sockets of these.
     pub(crate) ports: Vec<PeerPort>,
     /// How https peers are dialled.
     pub(crate) dialler: Option<Dialler>,
@@ -87,14 +92,15 @@ struct Peering {
     identity: Identity,
     boot: u64,
     late: bool,
-    members: BTreeMap<u64, Member>,
+    urls: Vec<String>,
+    roster: Arc<Roster>,
     edge: Edge,
-    /// Ours and the others' ids as labels.
-    names: BTreeMap<u64, String>,
+    /// Our id as a label.
+    label: String,
     max_frame: usize,
-    /// Wakes the dialler of a member that has just dialled us.
-    nudge: BTreeMap<u64, Arc<tokio::sync::Notify>>,
     said: log::Seldom,
+    /// Of the peer thread.
+    runtime: tokio::runtime::Handle,
     dialler: Option<Dialler>,
     checks_origin: bool,
     strangers: usize,
@@ -116,13 +122,23 @@ impl Peering {
         self.edge.metrics()
     }
 
-    /// A connection to a peer said which founding that is of.
+    /// A connection to a peer said which founding that is of. What a guest says, the core is told
+    /// when it is a member.
     ///
     /// # Errors
     /// It is not ours: the connection is of no use.
     fn met(&self, peer: u64, founding: Option<u64>) -> io::Result<()> {
-        self.core().intake().met(peer, founding);
+        if self.roster.is_member(peer) {
+            self.core().intake().met(peer, founding);
+        }
         self.same_founding(founding)
+    }
+
+    /// Dials both lines to one that is new, for as long as it is spoken to.
+    fn dial(self: &Arc<Self>, peer: &Peer) {
+        for line in [Line::Log, Line::Bulk] {
+            self.runtime.spawn(dial::keep_connected(self.clone(), peer.clone(), line));
+        }
     }
 
     /// # Errors
@@ -137,10 +153,6 @@ impl Peering {
         Err(io::Error::other(text))
     }
 
-    fn name(&self, member: u64) -> &str {
-        self.names.get(&member).map_or("", String::as_str)
-    }
-
     /// At most one line a minute for each different text.
     fn say(&self, text: &str, fields: log::Fields) {
         if self.said.due(format!("{text} {fields:?}")) {
@@ -149,73 +161,77 @@ impl Peering {
     }
 }
 
-struct Link {
-    log: Arc<Queue>,
-    bulk: Arc<Queue>,
-}
-
 /// The core thread's end: frames go in here.
 pub(crate) struct Peers {
+    /// To all members but this one.
     links: BTreeMap<u64, Link>,
-    max_frame: usize,
+    peering: Arc<Peering>,
     dirty: Vec<Arc<Queue>>,
 }
 
 impl Peers {
-    /// Starts the thread. The core of `edge` must answer on the runtime of `deliveries`.
+    /// Starts the thread. The core of `edge` must answer on the runtime of `deliveries`. Nobody is
+    /// dialled before [`Peers::follow`] names somebody.
     pub(crate) fn start(
         setup: Setup,
         edge: Edge,
         deliveries: mpsc::UnboundedReceiver<Vec<crate::core::Delivery>>,
     ) -> io::Result<Peers> {
-        let max_frame = max_frame(setup.max_request_bytes);
-        let budgets = edge.core().budgets().clone();
-        let queue = || Arc::new(Queue::new(&budgets));
-        let others = setup.members.iter().filter(|member| member.id != setup.identity.member);
-        let links: BTreeMap<u64, Link> =
-            others.map(|member| (member.id, Link { log: queue(), bulk: queue() })).collect();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let ports = setup.ports;
         let peering = Arc::new(Peering {
             identity: setup.identity,
             boot: setup.boot,
             late: setup.late,
-            nudge: links.keys().map(|id| (*id, Arc::default())).collect(),
-            names: setup.members.iter().map(|member| (member.id, format!("{:x}", member.id))).collect(),
-            members: setup.members.into_iter().map(|member| (member.id, member)).collect(),
+            urls: setup.urls,
+            roster: Roster::new(setup.identity.member, edge.core().budgets()),
             edge,
-            max_frame,
+            label: format!("{:x}", setup.identity.member),
+            max_frame: max_frame(setup.max_request_bytes),
             said: log::Seldom::default(),
+            runtime: runtime.handle().clone(),
             dialler: setup.dialler,
             checks_origin: setup.checks_origin,
             strangers: setup.strangers,
         });
-        let lines: Vec<(u64, Line, Arc<Queue>)> = links
-            .iter()
-            .flat_map(|(id, link)| [(*id, Line::Log, link.log.clone()), (*id, Line::Bulk, link.bulk.clone())])
-            .collect();
-        let ports = setup.ports;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let served = peering.clone();
         std::thread::Builder::new().name("peers".into()).spawn(move || {
             runtime.block_on(async move {
                 tokio::spawn(crate::core::hand_out(deliveries));
-                for (id, line, queue) in lines {
-                    tokio::spawn(dial::keep_connected(peering.clone(), id, line, queue));
-                }
                 for port in ports {
-                    tokio::spawn(listen::serve(peering.clone(), port));
+                    tokio::spawn(listen::serve(served.clone(), port));
                 }
                 // The thread lives as long as the process: peers are answered until the end.
                 std::future::pending::<()>().await
             })
         })?;
-        Ok(Peers { links, max_frame, dirty: Vec::new() })
+        Ok(Peers { links: BTreeMap::new(), peering, dirty: Vec::new() })
+    }
+
+    /// Takes over who belongs to the cluster, and who was removed from it.
+    pub(crate) fn follow(&mut self, members: &[(Member, bool)], removed: &BTreeSet<u64>) {
+        let changed = self.peering.roster.follow(members, removed);
+        for (guest, founding) in changed.named {
+            self.peering.core().intake().met(guest, founding);
+        }
+        changed.new.iter().for_each(|peer| self.peering.dial(peer));
+        self.links = self.peering.roster.links();
     }
 
     /// Queues a frame; [`Peers::wake`] lets it leave.
     pub(crate) fn send(&mut self, to: u64, frame: &Frame) {
-        let Some(link) = self.links.get(&to) else { return };
+        let guest;
+        let link = match self.links.get(&to) {
+            Some(link) => link,
+            None => {
+                guest = self.peering.roster.guest_link(to);
+                let Some(link) = &guest else { return };
+                link
+            }
+        };
         let lane = frame::lane(frame);
         let queue = if lane == Lane::Bulk { &link.bulk } else { &link.log };
-        let Some(bytes) = wire::encode(frame, self.max_frame) else {
+        let Some(bytes) = wire::encode(frame, self.peering.max_frame) else {
             log::error("dropped a frame that no peer would take", &[("to", log::hex(to))]);
             return;
         };

@@ -20,7 +20,8 @@ use crate::{compactor, publish};
 use disk::Files;
 use disk::urls::texts;
 use node::work::Whose;
-use node::{Answer, Input, Node, Output, Request};
+use node::{Node, Output};
+use std::collections::BTreeSet;
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -33,6 +34,9 @@ const CLIENTS: usize = 0;
 const PEERS: usize = 1;
 /// A clean stop takes at most this long; then the process ends all the same.
 const STOP_WITHIN: Duration = Duration::from_millis(1500);
+
+/// Answers that are on their way when a removed member ends get so long.
+const LAST_ANSWERS: Duration = Duration::from_millis(100);
 
 /// What `--version` prints: etcd's first line, then ours.
 pub fn version_text() -> String {
@@ -214,10 +218,10 @@ fn start(args: &[String], given: &Given, mut options: Options) -> Result<(), Fai
     let mut first = Vec::new();
     // On a thread that ends: the allocator gives what a living one does not use to nobody else.
     let recovered = std::thread::scope(|scope| scope.spawn(|| Node::recover(config, &files, &mut first)).join());
-    let (mut node, wal) = recovered
+    let (node, wal) = recovered
         .expect("a panic ends the process")
         .map_err(|fault| failed("the data directory cannot be used")(refusal(&fault, &options)))?;
-    let members = members(&mut node, &mut first);
+    let (members, removed) = members(&first);
     log::info(
         "starting local etcd server",
         &[
@@ -240,12 +244,14 @@ fn start(args: &[String], given: &Given, mut options: Options) -> Result<(), Fai
     let max_request_bytes = options.settings.max_request_bytes;
     let (ports, dialler, strangers) = (bound.peer, bound.dialler, descriptors.strangers);
     let checks_origin = !options.peer_tls.skip_origin;
-    let setup = Setup { identity, boot, late, members, ports, dialler, checks_origin, max_request_bytes, strangers };
+    let urls = texts(&options.advertise_peer);
+    let setup = Setup { identity, boot, late, urls, ports, dialler, checks_origin, max_request_bytes, strangers };
     // The first hello says it.
     end.shared.founding.store(node.founding(), Ordering::Release);
     // From here on the member answers for itself.
     drop(greeter);
-    let peers = Peers::start(setup, edge.on(core.on_runtime(PEERS)), to_peers).map_err(io)?;
+    let mut peers = Peers::start(setup, edge.on(core.on_runtime(PEERS)), to_peers).map_err(io)?;
+    peers.follow(&members, &removed);
     let (ended, core_ended) = oneshot::channel();
     let driver = Driver::new(node, end, peers, workers);
     std::thread::Builder::new().name("core".into()).spawn(move || drop(ended.send(driver.run(first)))).map_err(io)?;
@@ -273,18 +279,13 @@ fn refusal(fault: &disk::Fault, options: &Options) -> String {
     }
 }
 
-/// Asks the recovered member for the members it knows.
-fn members(node: &mut Node, out: &mut Vec<Output>) -> Vec<Member> {
-    const WAITER: node::Waiter = 0;
-    let request = Request::Members { linearizable: false };
-    node.step(Input::Request { waiter: WAITER, who: node::Who::Member, request }, out);
-    let at = out.iter().position(|output| matches!(output, Output::Answer { waiter: WAITER, .. }));
-    match at.map(|at| out.remove(at)) {
-        Some(Output::Answer { answer: Answer::Members { members }, .. }) => {
-            members.into_iter().map(|(member, _)| member).collect()
-        }
-        other => panic!("a member knows its members at once, not {other:?}"),
-    }
+/// The members that the recovered member knows, and those it knows to be removed.
+fn members(first: &[Output]) -> (Vec<(Member, bool)>, BTreeSet<u64>) {
+    let said = first.iter().rev().find_map(|output| match output {
+        Output::Members { members, removed } => Some((members.clone(), removed.clone())),
+        _ => None,
+    });
+    said.expect("a member says first who belongs to its cluster")
 }
 
 /// The member's life behind its start: publish, serve, stop.
@@ -301,7 +302,13 @@ async fn live(
     let serving = tokio::spawn(come_up(edge.clone(), options.clone(), clients, metrics));
     let number = tokio::select! {
         number = stops.next() => number,
-        ended = &mut core_ended => die(ended.unwrap_or(End::Fatal("the core thread ended".into()))),
+        ended = &mut core_ended => {
+            let ended = ended.unwrap_or(End::Fatal("the core thread ended".into()));
+            if ended == End::Removed {
+                leave(&edge).await;
+            }
+            die(ended)
+        }
     };
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
     let fields = [("name", json!(options.name)), ("data-dir", json!(options.data_dir))];
@@ -325,6 +332,14 @@ fn die(end: End) -> ! {
         End::Restart(reason) => restart(&reason),
         End::Stopped | End::Removed => std::process::exit(0),
     }
+}
+
+/// The member was removed: in etcd's words, and clients that wait are told that it stops.
+async fn leave(edge: &Edge) {
+    log::warn("server error", &[("error", json!("the member has been permanently removed from the cluster"))]);
+    log::warn("data-dir used by this member must be removed", &[]);
+    edge.core().stop();
+    tokio::time::sleep(LAST_ANSWERS).await;
 }
 
 /// Begins the same program anew in the place of this process: whoever looks after it sees no end.

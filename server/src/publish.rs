@@ -19,6 +19,7 @@ pub(crate) async fn publish(core: &Core, client_urls: &[String]) -> bool {
     let timeout = core.settings().request_timeout();
     let body = store::command::encode_member_attr(core.member(), &core.settings().name, client_urls);
     let mut stopping = core.stopping();
+    let said = log::Seldom::default();
     loop {
         let request = Request::Propose { body: body.clone(), cost: 0 };
         let asked = tokio::select! {
@@ -43,6 +44,13 @@ pub(crate) async fn publish(core: &Core, client_urls: &[String]) -> bool {
             }
             // No leader yet is the usual state of a starting cluster: not worth a line each time.
             Answer::Refused(node::Refusal::NoLeader) => {}
+            // It joins, and its state has not come yet; or its state is lost.
+            Answer::Refused(node::Refusal::User(store::Error::Corrupt)) => {
+                if said.due("state".into()) {
+                    let text = "waiting for the state of the cluster before this member publishes itself";
+                    log::info(text, &[("local-member-id", hex(core.member()))]);
+                }
+            }
             other => log::warn(
                 "failed to publish local member to cluster through raft",
                 &[("local-member-id", hex(core.member())), ("error", json!(format!("{other:?}")))],

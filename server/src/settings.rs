@@ -24,6 +24,10 @@ pub(crate) struct Settings {
     pub(crate) quota_bytes: i64,
     /// `--scrub-interval`: everything at rest is verified in about this time; zero = never.
     pub(crate) scrub_interval: Duration,
+    /// `--strict-reconfig-check`: no change of members that would cost the quorum.
+    pub(crate) strict_reconfig: bool,
+    /// `--max-learners`.
+    pub(crate) max_learners: usize,
     /// `--auth-token`.
     pub(crate) tokens: Arc<Tokens>,
     /// `--auth-token-ttl`: seconds that a simple token lives without use.
@@ -73,6 +77,8 @@ impl Default for Settings {
             heartbeat: Duration::from_millis(100),
             quota_bytes: 0,
             scrub_interval: Duration::from_secs(24 * 60 * 60),
+            strict_reconfig: true,
+            max_learners: 1,
             tokens: Arc::new(Tokens::Simple),
             token_seconds: 300,
             bcrypt_cost: 10,

@@ -60,6 +60,12 @@ pub(crate) enum Event {
         life: u64,
         peer: usize,
     },
+    /// A peer's port refuses connections.
+    Gone {
+        who: usize,
+        life: u64,
+        peer: usize,
+    },
     LaneAgain {
         who: usize,
         life: u64,
@@ -325,6 +331,7 @@ pub struct Sim {
     pub(crate) rng: Rng,
     pub(crate) work_rng: Rng,
     twice_rng: Rng,
+    gone_rng: Rng,
     pub(crate) operator: crate::operator::Operator,
     pub(crate) operator_rng: Rng,
     pub fault_counts: BTreeMap<&'static str, u64>,
@@ -410,6 +417,7 @@ impl Sim {
             rng: Rng::new(seed, "driver"),
             work_rng: Rng::new(seed, "workload"),
             twice_rng: Rng::new(seed, "killed, then power"),
+            gone_rng: Rng::new(seed, "ports that refuse"),
             operator: Default::default(),
             operator_rng: Rng::new(seed, "operator's day"),
             fault_counts: BTreeMap::new(),
@@ -545,6 +553,7 @@ impl Sim {
                 self.tell(Some(who), "lost", peer, 0, || format!("connection to m{peer}"));
                 self.give(who, Input::Lost { peer });
             }
+            Event::Gone { who, life, peer } if self.alive(who, life) => self.sees_gone(who, peer),
             Event::LaneAgain { who, life, lane } if self.alive(who, life) => {
                 self.members[who].up.as_mut().expect("up").lanes[lane].busy = false;
                 self.run_lane(who, lane);

@@ -297,7 +297,9 @@ impl Sim {
             Answer::Refused(refusal) if change => {
                 let definite = is_definite(refusal);
                 current.unsure |= !definite;
-                if definite && !unsure && self.now > since + GIVE_UP {
+                // A learner is in step sooner or later.
+                let may_wait = matches!(step, Step::Promote { .. });
+                if definite && !unsure && !may_wait && self.now > since + GIVE_UP {
                     self.tell(None, "gives up", 0, 0, || format!("{step:?}: {refusal:?}"));
                     self.give_step_up(step);
                 }

@@ -45,14 +45,28 @@ impl Line {
     }
 
     pub fn at_level(to: &Member, cluster: &Cluster, from: &str, level: u32) -> io::Result<Line> {
+        Line::with(to, cluster, cluster.member(from), level, None)
+    }
+
+    /// Says hello as one that is called at `url`.
+    pub fn called_at(to: &Member, cluster: &Cluster, from: u64, url: &str) -> io::Result<Line> {
+        Line::with(to, cluster, from, LEVEL, Some(url))
+    }
+
+    fn with(to: &Member, cluster: &Cluster, from: u64, level: u32, url: Option<&str>) -> io::Result<Line> {
         let mut socket = TcpStream::connect(("127.0.0.1", to.spec.peer_port))?;
         socket.set_read_timeout(Some(PATIENCE))?;
         let mut body = level.to_le_bytes().to_vec();
-        for number in [cluster.id, cluster.member(from), cluster.member(&to.spec.name), 77] {
+        for number in [cluster.id, from, cluster.member(&to.spec.name), 77] {
             body.extend(number.to_le_bytes());
         }
         body.push(0);
         body.extend(b"3.7.3");
+        if let Some(url) = url {
+            body.extend([0; 9]);
+            body.extend(url.as_bytes());
+            body.push(0);
+        }
         let mut hello = MAGIC.to_vec();
         hello.extend((body.len() as u16).to_le_bytes());
         hello.extend(body);

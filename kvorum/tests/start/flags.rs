@@ -208,17 +208,6 @@ fn a_peer_url_that_is_none_is_refused() {
 }
 
 #[test]
-fn joining_a_running_cluster_is_refused_in_clear_words() {
-    if is_other() {
-        return;
-    }
-    refused_before_the_directory(
-        |spec| spec.extra.push("--initial-cluster-state=existing".into()),
-        "--initial-cluster-state=existing: joining a running cluster is not supported by this version",
-    );
-}
-
-#[test]
 fn a_port_that_is_taken_is_named() {
     let holder = TcpListener::bind("127.0.0.1:0").expect("binds");
     let port = holder.local_addr().expect("bound").port();

@@ -186,3 +186,33 @@ fn peers_encrypt_without_files() {
     members.iter_mut().for_each(Member::ready);
     assert!(members[0].spec.dir.join("fixtures/peer/key.pem").exists());
 }
+
+/// The new member is a guest of those that do not know it yet: its certificate names its own host.
+#[test]
+fn a_member_joins_over_https() {
+    let place = Place::new();
+    let mut members = three(&place, |_, _| ());
+    members.iter_mut().for_each(Member::ready);
+    let mut spec = members[0].spec.clone();
+    (spec.name, spec.dir) = ("m4".into(), place.dir.path().join("m4"));
+    (spec.client_port, spec.peer_port) = (live::free_port(), live::free_port());
+    let url = format!("https://127.0.0.1:{}", spec.peer_port);
+    spec.initial_cluster += &format!(",m4={url}");
+    let pair = place.ca.issue("peer4", &["127.0.0.1"], "peer4", 40);
+    spec.extra = vec!["--heartbeat-interval=50".into(), "--election-timeout=500".into()];
+    spec.extra.extend(peer_flags(&spec, &pair, &place.file("ca.pem")));
+    spec.extra.push("--initial-cluster-state=existing".into());
+    block_on(async {
+        let until = Instant::now() + PATIENCE;
+        while let Err(error) = live::client_of(&members).member_add(vec![url.clone()], false).await {
+            assert!(error.says("etcdserver: unhealthy cluster") && Instant::now() < until, "{error}");
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    });
+    let mut joined = Member::start(spec);
+    goes_on(members.iter().chain([&joined]), "v");
+    // Three of four, the new one among them.
+    members[0].kill();
+    goes_on(members[1..].iter().chain([&joined]), "w");
+    joined.kill();
+}

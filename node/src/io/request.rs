@@ -34,6 +34,11 @@ pub enum Input {
     /// version knows of no founding. Said before the frames of the connection, also if it is
     /// refused for what it said.
     Met { peer: u64, founding: Option<u64> },
+    /// The port of a peer refuses connections: its process is gone.
+    Gone {
+        /// The member.
+        peer: u64,
+    },
     /// A member of this cluster, of the same founding, says that this one was removed from it.
     Removed {
         /// Who says so.

@@ -57,6 +57,11 @@ impl Cluster {
                 let (members, removed) = &self.members.said[&id.parse().expect("id")];
                 let _ = writeln!(self.told, "{id}: knows {members:?}, removed {removed:?}");
             }
+            // The port of another member refuses connections.
+            ["gone", id, peer] => {
+                let peer = peer.parse().expect("id");
+                self.input(id.parse().expect("id"), node::Input::Gone { peer });
+            }
             // As the hello of a member that does not know it any more.
             ["told-gone", id, "by", other] => {
                 let by = other.parse().expect("id");

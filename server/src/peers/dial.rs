@@ -2,6 +2,7 @@
 
 use super::hello::{self, Hello, Verdict};
 use super::queue::Queue;
+use super::roster::Peer;
 use super::socket::Socket;
 use super::wire::{self, Got};
 use super::{Line, Peering};
@@ -27,46 +28,68 @@ const SILENCE: Duration = Duration::from_secs(5);
 /// Bytes taken from the queue at once: an urgent frame waits behind at most these.
 const AT_ONCE: usize = 256 << 10;
 
-/// Keeps one line to one member connected for the life of the process.
-pub(super) async fn keep_connected(peering: Arc<Peering>, peer: u64, line: Line, queue: Arc<Queue>) {
+/// Why no line stands.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NoLine {
+    /// The other side says so.
+    #[error("the peer says that this member was removed from the cluster")]
+    Removed,
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// Keeps one line to one member connected for as long as it is spoken to.
+pub(super) async fn keep_connected(peering: Arc<Peering>, peer: Peer, line: Line) {
+    let queue = if line == Line::Bulk { &peer.link.bulk } else { &peer.link.log };
+    tokio::select! {
+        () = peer.gone() => {}
+        () = dial_for_ever(&peering, &peer, line, queue) => {}
+    }
+    queue.close();
+    peering.metrics().forget_peer(&peering.label, &peer.label);
+}
+
+async fn dial_for_ever(peering: &Peering, peer: &Peer, line: Line, queue: &Queue) {
     let mut wait = FIRST_WAIT;
-    let mut url = 0;
+    let mut failures = 0;
     loop {
-        match connect(&peering, peer, line, url).await {
+        match connect(peering, peer, line, failures).await {
             Ok((stream, founding)) => {
-                wait = FIRST_WAIT;
-                let (ours, theirs) = (peering.name(peering.identity.member), peering.name(peer));
-                let active = peering.metrics().active_peers.with_label_values(&[ours, theirs]);
+                (wait, failures) = (FIRST_WAIT, 0);
+                let labels = [&peering.label[..], &peer.label];
+                let active = peering.metrics().active_peers.with_label_values(&labels);
                 queue.open();
                 active.inc();
-                let ended = serve(stream, (peer, founding), &queue, &peering).await;
+                let ended = serve(stream, (peer, founding), queue, peering).await;
                 queue.close();
                 active.dec();
-                peering.metrics().disconnected_peers.with_label_values(&[ours, theirs]).inc();
-                peering.core().intake().lost(peer);
+                peering.metrics().disconnected_peers.with_label_values(&labels).inc();
+                peering.core().intake().lost(peer.id);
                 peering.say(
                     "lost the connection to a peer",
                     &[
-                        ("remote-peer-id", hex(peer)),
+                        ("remote-peer-id", hex(peer.id)),
                         ("line", json!(format!("{line:?}"))),
                         ("error", json!(ended.to_string())),
                     ],
                 );
             }
             Err(error) => {
-                url += 1;
-                peering.metrics().peer_sent_failures.with_label_values(&[peering.name(peer)]).inc();
+                failures += 1;
+                peering.metrics().peer_sent_failures.with_label_values(&[&peer.label]).inc();
                 if queue.take_refused() {
-                    peering.core().intake().lost(peer);
+                    peering.core().intake().lost(peer.id);
+                }
+                if matches!(error, NoLine::Removed) {
+                    peering.core().intake().removed(peer.id);
                 }
                 peering.say(
                     "failed to connect to a peer",
-                    &[("remote-peer-id", hex(peer)), ("error", json!(error.to_string()))],
+                    &[("remote-peer-id", hex(peer.id)), ("error", json!(error.to_string()))],
                 );
             }
         }
-        let nudge = peering.nudge[&peer].notified();
-        let _ = tokio::time::timeout(wait, nudge).await;
+        let _ = tokio::time::timeout(wait, peer.nudge.notified()).await;
         wait = (wait * 2).min(LONGEST_WAIT);
     }
 }
@@ -75,52 +98,72 @@ fn other(text: String) -> io::Error {
     io::Error::other(text)
 }
 
-async fn connect(peering: &Peering, peer: u64, line: Line, url: usize) -> io::Result<(Socket, Option<u64>)> {
-    let urls = &peering.members[&peer].peer_urls;
-    if urls.is_empty() {
-        return Err(other("the member has no peer URL".into()));
-    }
+async fn connect(peering: &Peering, peer: &Peer, line: Line, failures: usize) -> Result<(Socket, Option<u64>), NoLine> {
+    let Some(url) = peer.addresses().nth(failures) else {
+        return Err(other("the member has no peer URL".into()).into());
+    };
     let hello = Hello {
         level: hello::WIRE_LEVEL,
         cluster: peering.identity.cluster,
         from: peering.identity.member,
-        to: peer,
+        to: peer.id,
         boot: peering.boot,
         line,
         etcd_level: ETCD_LEVEL.into(),
         founding: Some(peering.core().founding()),
+        urls: peering.urls.clone(),
     };
-    let (stream, founding) = greet(&urls[url % urls.len()], &hello, peering.dialler.as_ref()).await?;
-    peering.met(peer, founding)?;
+    let (stream, founding) = greet(&url, &hello, peering.dialler.as_ref()).await?;
+    peering.met(peer.id, founding)?;
     Ok((stream, founding))
 }
 
 /// Connects to a peer URL and says hello. The stream is for what the hello's line carries; beside
 /// it which founding the listener is of, as in [`Hello`]. If that is not the one of `hello`, the
 /// stream is closed.
-pub(super) async fn greet(url: &str, hello: &Hello, dialler: Option<&Dialler>) -> io::Result<(Socket, Option<u64>)> {
+///
+/// # Errors
+/// Nobody answers there, or not as it should.
+pub(super) async fn greet(
+    url: &str,
+    hello: &Hello,
+    dialler: Option<&Dialler>,
+) -> Result<(Socket, Option<u64>), NoLine> {
     let url = Url::parse(url).map_err(|bad| other(bad.to_string()))?;
-    if url.is_unix() {
-        return Err(other(format!("{url}: unix sockets are not supported by this version")));
-    }
-    let timed_out = |_| io::Error::new(io::ErrorKind::TimedOut, format!("{url}: timed out"));
-    let stream = tokio::time::timeout(CONNECT, TcpStream::connect(url.address())).await.map_err(timed_out)??;
-    stream.set_nodelay(true)?;
-    let mut stream = match (url.is_tls(), dialler) {
-        (false, _) => Socket::from(stream),
-        (true, Some(dialler)) => {
-            tokio::time::timeout(HELLO, encrypt(stream, &url, dialler)).await.map_err(timed_out)??
-        }
-        (true, None) => return Err(other(format!("{url}: nothing is known of whom to trust for https"))),
-    };
+    let mut stream = reach(&url, dialler).await?;
     let talk = async {
         hello::write_hello(&mut stream, hello).await?;
         hello::read_verdict(&mut stream).await
     };
-    match tokio::time::timeout(HELLO, talk).await.map_err(timed_out)?? {
+    match tokio::time::timeout(HELLO, talk).await.map_err(|_| timed_out(&url))?? {
         Verdict::Ok { founding } => Ok((stream, founding)),
         Verdict::Apart { founding } => Ok((stream, Some(founding))),
-        Verdict::Refused(why) => Err(other(format!("the peer refused us: {why}"))),
+        Verdict::Removed => Err(NoLine::Removed),
+        Verdict::Refused(why) => Err(other(format!("the peer refused us: {why}")).into()),
+    }
+}
+
+fn timed_out(url: &Url) -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, format!("{url}: timed out"))
+}
+
+/// A connection to a peer URL, encrypted if the URL says so.
+///
+/// # Errors
+/// Nobody is there, or nobody that is trusted.
+pub(super) async fn reach(url: &Url, dialler: Option<&Dialler>) -> io::Result<Socket> {
+    if url.is_unix() {
+        return Err(other(format!("{url}: unix sockets are not supported by this version")));
+    }
+    let stream =
+        tokio::time::timeout(CONNECT, TcpStream::connect(url.address())).await.map_err(|_| timed_out(url))??;
+    stream.set_nodelay(true)?;
+    match (url.is_tls(), dialler) {
+        (false, _) => Ok(stream.into()),
+        (true, Some(dialler)) => {
+            tokio::time::timeout(HELLO, encrypt(stream, url, dialler)).await.map_err(|_| timed_out(url))?
+        }
+        (true, None) => Err(other(format!("{url}: nothing is known of whom to trust for https"))),
     }
 }
 
@@ -134,10 +177,10 @@ async fn encrypt(stream: TcpStream, url: &Url, dialler: &Dialler) -> io::Result<
 }
 
 /// A peer, and which founding it said that it is of.
-type Whom = (u64, Option<u64>);
+type Whom<'a> = (&'a Peer, Option<u64>);
 
 /// Sends until the connection breaks; says why it did.
-async fn serve(stream: Socket, whom: Whom, queue: &Queue, peering: &Peering) -> io::Error {
+async fn serve(stream: Socket, whom: Whom<'_>, queue: &Queue, peering: &Peering) -> io::Error {
     let started = Instant::now();
     let (reader, writer) = tokio::io::split(stream);
     tokio::select! {
@@ -148,12 +191,12 @@ async fn serve(stream: Socket, whom: Whom, queue: &Queue, peering: &Peering) -> 
 
 async fn send(
     mut writer: impl AsyncWrite + Unpin,
-    (peer, founding): Whom,
+    (peer, founding): Whom<'_>,
     queue: &Queue,
     peering: &Peering,
     started: Instant,
 ) -> io::Error {
-    let sent = peering.metrics().peer_sent_bytes.with_label_values(&[peering.name(peer)]);
+    let sent = peering.metrics().peer_sent_bytes.with_label_values(&[&peer.label]);
     let mut taken = VecDeque::new();
     let mut next_ping = Instant::now();
     loop {
@@ -207,8 +250,8 @@ async fn write_all(writer: &mut (impl AsyncWrite + Unpin), frames: &mut VecDeque
 }
 
 /// On a line that we dialled only pongs come back.
-async fn listen(mut reader: impl AsyncRead + Unpin, peer: u64, peering: &Peering, started: Instant) -> io::Error {
-    let round_trip = peering.metrics().peer_round_trip.with_label_values(&[peering.name(peer)]);
+async fn listen(mut reader: impl AsyncRead + Unpin, peer: &Peer, peering: &Peering, started: Instant) -> io::Error {
+    let round_trip = peering.metrics().peer_round_trip.with_label_values(&[&peer.label]);
     loop {
         match tokio::time::timeout(SILENCE, wire::read(&mut reader, wire::SHORT, peering.core().budgets())).await {
             Ok(Ok(Got::Pong(sent))) => {

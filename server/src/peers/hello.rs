@@ -2,11 +2,12 @@
 //!
 //! Dialler:
 //! `magic (8), length u16, level u32, cluster u64, from u64, to u64, boot u64,
-//! line u8, etcd level, 0 u8, founding u64`.
+//! line u8, etcd level, 0 u8, founding u64`, and its peer URLs, a byte 0 behind each.
 //! Listener: `magic (8), length u16, level u32, code u8`, and behind it the founding (u64) if the
-//! code says yes, the reason as text if it says no, and both if the listener is of another
-//! founding. A version before foundings had names says none and reads past it. On the line of
-//! inquiries the listener goes on with its stage:
+//! code says yes, the reason as text if it says no, and the founding if it is another one. The
+//! code for a member that was removed is a no with a reason to whoever does not know it. A version
+//! before foundings had names says none and reads past it, and one before peers named their URLs
+//! reads past these. On the line of inquiries the listener goes on with its stage:
 //! `magic (8), length u16, level u32, cluster u64, member u64, kind u8, flags u8,
 //! term u64, commit u64, last u64, acknowledged u64, founding u64`.
 //! Little-endian; the length counts what follows it.
@@ -27,6 +28,8 @@ pub(crate) const MAGIC: [u8; 8] = *b"\xf5kvorum\n";
 /// Longest hello or verdict, in bytes behind the length.
 const LONGEST: usize = 512;
 const FIXED: usize = 4 + 8 * 4 + 1;
+/// The reason for a reader that does not know the code.
+const REMOVED: &str = "the member has been permanently removed from the cluster";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hello {
@@ -41,6 +44,20 @@ pub(crate) struct Hello {
     /// Which founding the dialler's state is of; 0: it knows none yet. None: its version knows of
     /// none.
     pub(crate) founding: Option<u64>,
+    /// Where the dialler is called itself, as it was started. A listener that does not know it yet,
+    /// or knows other places, finds it there. As many as fit.
+    pub(crate) urls: Vec<String>,
+}
+
+/// What the dialler is to the listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// A member of its cluster.
+    Member,
+    /// One that was removed from it.
+    Removed,
+    /// Neither: maybe a member whose addition the listener has not applied yet.
+    Stranger,
 }
 
 /// The listener's answer.
@@ -52,12 +69,13 @@ pub(crate) enum Verdict {
     Refused(String),
     /// The listener's state is of another founding; the connection is closed behind it.
     Apart { founding: u64 },
+    /// The dialler was removed from the cluster, of this same founding.
+    Removed,
 }
 
 impl Hello {
-    /// What the listener thinks of it. `known`: whether `from` is a member; `founding`: the
-    /// listener's.
-    pub(crate) fn judge(&self, cluster: u64, member: u64, known: bool, founding: u64) -> Verdict {
+    /// What the listener thinks of it. `standing`: of `from`; `founding`: the listener's.
+    pub(crate) fn judge(&self, cluster: u64, member: u64, standing: Standing, founding: u64) -> Verdict {
         let refused = |text: String| Verdict::Refused(text);
         if self.level != WIRE_LEVEL {
             let than = if self.level > WIRE_LEVEL { "higher" } else { "lower" };
@@ -72,13 +90,18 @@ impl Hello {
         if self.from == member {
             return refused("a member does not dial itself".into());
         }
-        if !known {
+        // Whoever says where it is called can be answered, and may be a member before the listener
+        // has heard of it. Nothing is told to it that a founder asks.
+        if standing == Standing::Stranger && (self.urls.is_empty() || self.line == Line::Inquiry) {
             return refused(format!("member {:x} is not in the cluster", self.from));
         }
         if differ(founding, self.founding.unwrap_or(0)) {
             return Verdict::Apart { founding };
         }
-        Verdict::Ok { founding: Some(founding) }
+        match standing {
+            Standing::Removed => Verdict::Removed,
+            Standing::Member | Standing::Stranger => Verdict::Ok { founding: Some(founding) },
+        }
     }
 }
 
@@ -132,8 +155,20 @@ pub(crate) async fn write_hello(to: &mut (impl AsyncWrite + Unpin), hello: &Hell
     if let Some(founding) = hello.founding {
         body.push(0);
         body.extend_from_slice(&founding.to_le_bytes());
+        for url in &hello.urls {
+            if body.len() + url.len() < LONGEST {
+                body.extend_from_slice(url.as_bytes());
+                body.push(0);
+            }
+        }
     }
     write(to, &body).await
+}
+
+/// The peer URLs at the end of a hello.
+fn read_urls(bytes: &[u8]) -> Vec<String> {
+    let texts = bytes.split(|byte| *byte == 0).filter(|text| !text.is_empty());
+    texts.map(|text| String::from_utf8_lossy(text).into_owned()).collect()
 }
 
 pub(crate) async fn read_hello(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Hello> {
@@ -141,9 +176,13 @@ pub(crate) async fn read_hello(from: &mut (impl AsyncRead + Unpin)) -> io::Resul
     if body.len() < FIXED {
         return Err(bad("a hello cut short"));
     }
-    let (text, founding) = match body[FIXED..].iter().position(|byte| *byte == 0) {
-        None => (&body[FIXED..], None),
-        Some(at) => (&body[FIXED..FIXED + at], number_at(&body, FIXED + at + 1)),
+    let (text, founding, urls) = match body[FIXED..].iter().position(|byte| *byte == 0) {
+        None => (&body[FIXED..], None, &[][..]),
+        Some(at) => {
+            let founding = FIXED + at + 1;
+            let urls = body.get(founding + 8..).unwrap_or_default();
+            (&body[FIXED..FIXED + at], number_at(&body, founding), urls)
+        }
     };
     Ok(Hello {
         level: u32_at(&body, 0),
@@ -159,6 +198,7 @@ pub(crate) async fn read_hello(from: &mut (impl AsyncRead + Unpin)) -> io::Resul
         },
         etcd_level: String::from_utf8_lossy(text).into_owned(),
         founding,
+        urls: read_urls(urls),
     })
 }
 
@@ -177,6 +217,10 @@ pub(crate) async fn write_verdict(to: &mut (impl AsyncWrite + Unpin), verdict: &
             body.push(2);
             body.extend_from_slice(&founding.to_le_bytes());
         }
+        Verdict::Removed => {
+            body.push(3);
+            body.extend_from_slice(REMOVED.as_bytes());
+        }
     }
     body.truncate(LONGEST);
     write(to, &body).await
@@ -189,6 +233,7 @@ pub(crate) async fn read_verdict(from: &mut (impl AsyncRead + Unpin)) -> io::Res
         Some(2) => {
             number_at(&body, 5).map(|founding| Verdict::Apart { founding }).ok_or_else(|| bad("a verdict cut short"))
         }
+        Some(3) => Ok(Verdict::Removed),
         Some(_) => Ok(Verdict::Refused(String::from_utf8_lossy(&body[5..]).into_owned())),
         None => Err(bad("a verdict cut short")),
     }
@@ -252,8 +297,17 @@ mod tests {
     use super::*;
 
     fn hello() -> Hello {
-        let (line, founding) = (Line::Bulk, Some(77));
-        Hello { level: WIRE_LEVEL, cluster: 10, from: 2, to: 3, boot: 99, line, etcd_level: "3.7.3".into(), founding }
+        Hello {
+            level: WIRE_LEVEL,
+            cluster: 10,
+            from: 2,
+            to: 3,
+            boot: 99,
+            line: Line::Bulk,
+            etcd_level: "3.7.3".into(),
+            founding: Some(77),
+            urls: vec!["http://a:1".into(), "https://[::1]:2".into()],
+        }
     }
 
     #[tokio::test]
@@ -261,12 +315,14 @@ mod tests {
         let mut bytes = Vec::new();
         write_hello(&mut bytes, &hello()).await.expect("written");
         assert_eq!(read_hello(&mut &bytes[..]).await.expect("read"), hello());
-        let before = Hello { founding: None, ..hello() };
-        let mut bytes = Vec::new();
-        write_hello(&mut bytes, &before).await.expect("written");
-        assert_eq!(read_hello(&mut &bytes[..]).await.expect("read"), before);
+        let before = [Hello { founding: None, urls: Vec::new(), ..hello() }, Hello { urls: Vec::new(), ..hello() }];
+        for before in before {
+            let mut bytes = Vec::new();
+            write_hello(&mut bytes, &before).await.expect("written");
+            assert_eq!(read_hello(&mut &bytes[..]).await.expect("read"), before);
+        }
         let good = [None, Some(0), Some(u64::MAX)].map(|founding| Verdict::Ok { founding });
-        let bad = [Verdict::Refused("no".into()), Verdict::Apart { founding: 5 }];
+        let bad = [Verdict::Refused("no".into()), Verdict::Apart { founding: 5 }, Verdict::Removed];
         for verdict in good.into_iter().chain(bad) {
             let mut bytes = Vec::new();
             write_verdict(&mut bytes, &verdict).await.expect("written");
@@ -306,10 +362,15 @@ mod tests {
     #[test]
     fn mismatches_are_refused_with_the_reason() {
         for (ours, theirs) in [(77, Some(77)), (0, Some(77)), (77, Some(0)), (77, None), (0, None)] {
-            let verdict = Hello { founding: theirs, ..hello() }.judge(10, 3, true, ours);
-            assert_eq!(verdict, Verdict::Ok { founding: Some(ours) });
+            let hello = Hello { founding: theirs, ..hello() };
+            for standing in [Standing::Member, Standing::Stranger] {
+                assert_eq!(hello.judge(10, 3, standing, ours), Verdict::Ok { founding: Some(ours) });
+            }
+            assert_eq!(hello.judge(10, 3, Standing::Removed, ours), Verdict::Removed);
         }
-        assert_eq!(hello().judge(10, 3, true, 78), Verdict::Apart { founding: 78 });
+        for standing in [Standing::Member, Standing::Removed, Standing::Stranger] {
+            assert_eq!(hello().judge(10, 3, standing, 78), Verdict::Apart { founding: 78 });
+        }
         let table = [
             (Hello { level: 3, ..hello() }, "format level 3 is higher than ours, 2"),
             (Hello { level: 1, ..hello() }, "format level 1 is lower than ours, 2"),
@@ -318,9 +379,33 @@ mod tests {
             (Hello { from: 3, ..hello() }, "a member does not dial itself"),
         ];
         for (hello, text) in table {
-            assert_eq!(hello.judge(10, 3, true, 77), Verdict::Refused(text.into()));
+            assert_eq!(hello.judge(10, 3, Standing::Member, 77), Verdict::Refused(text.into()));
         }
-        assert_eq!(hello().judge(10, 3, false, 78), Verdict::Refused("member 2 is not in the cluster".into()));
+        // Nobody could answer the one, and the other asks what only a member is told.
+        for stranger in [Hello { urls: Vec::new(), ..hello() }, Hello { line: Line::Inquiry, ..hello() }] {
+            let refused = Verdict::Refused("member 2 is not in the cluster".into());
+            assert_eq!(stranger.judge(10, 3, Standing::Stranger, 78), refused);
+        }
+    }
+
+    #[tokio::test]
+    async fn as_many_urls_are_said_as_fit() {
+        let urls: Vec<String> = (0..40).map(|n| format!("http://member-{n:02}.example:2380")).collect();
+        let long = Hello { urls: urls.clone(), ..hello() };
+        let mut bytes = Vec::new();
+        write_hello(&mut bytes, &long).await.expect("written");
+        assert!(bytes.len() <= MAGIC.len() + 2 + LONGEST);
+        let read = read_hello(&mut &bytes[..]).await.expect("read");
+        assert!(read.urls.len() > 10 && urls.starts_with(&read.urls), "{:?}", read.urls);
+    }
+
+    /// As a version of before reads it.
+    #[tokio::test]
+    async fn a_removed_member_is_told_a_reason_by_any_version() {
+        let mut bytes = Vec::new();
+        write_verdict(&mut bytes, &Verdict::Removed).await.expect("written");
+        let text = String::from_utf8_lossy(&bytes[MAGIC.len() + 2 + 5..]).into_owned();
+        assert_eq!(text, "the member has been permanently removed from the cluster");
     }
 
     #[tokio::test]

@@ -3,8 +3,8 @@
 //!
 //! Until the member itself runs, a [`Greeter`] answers on its peer port.
 
-use super::dial::greet;
-use super::hello::{self, Hello, Verdict};
+use super::dial::{NoLine, greet};
+use super::hello::{self, Hello, Standing, Verdict};
 use super::{Line, PeerPort, Peering, listen};
 use crate::log::{self, hex, json};
 use crate::settings::ETCD_LEVEL;
@@ -136,7 +136,7 @@ async fn meet(shared: &Shared, stream: TcpStream, handshakes: Option<&Handshakes
     let Some((mut stream, _)) = listen::secure(stream, handshakes).await? else { return Ok(()) };
     let Some(hello) = listen::first_words(&mut stream).await? else { return Ok(()) };
     // The cluster's id says that its initial members are ours.
-    let verdict = match hello.judge(shared.identity.cluster, shared.identity.member, true, 0) {
+    let verdict = match hello.judge(shared.identity.cluster, shared.identity.member, Standing::Member, 0) {
         Verdict::Ok { .. } if hello.line != Line::Inquiry => Verdict::Refused("this member does not run yet".into()),
         verdict => verdict,
     };
@@ -160,14 +160,39 @@ pub(crate) struct Asking {
 }
 
 /// What one member answered, or why it did not.
-type Heard = Result<Stage, String>;
+type Heard = Result<Stage, NoLine>;
 
 /// What the answers came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    Found { late: bool },
-    Refuse { member: u64, running: Running },
-    Apart { one: (u64, Running), other: (u64, Running) },
+    Found {
+        late: bool,
+    },
+    Refuse {
+        member: u64,
+        running: Running,
+    },
+    Apart {
+        one: (u64, Running),
+        other: (u64, Running),
+    },
+    /// `member` says that the asker was removed from the cluster.
+    Removed {
+        member: u64,
+    },
+}
+
+/// What the members of a cluster say to one that joins it.
+#[derive(Debug)]
+pub(crate) enum Greeting {
+    /// It is a member that was never heard of before.
+    Welcome,
+    /// `member` has heard of the asker already.
+    Known { member: u64 },
+    /// `member` says that the asker was removed.
+    Removed { member: u64 },
+    /// Nobody answers, and why.
+    Nobody(String),
 }
 
 impl Asking {
@@ -187,6 +212,9 @@ impl Asking {
             let heard: Vec<(&Member, Heard)> = join_all(self.others().map(|member| self.ask(member))).await;
             let answers: BTreeMap<u64, Option<Stage>> =
                 heard.iter().map(|(member, heard)| (member.id, heard.as_ref().ok().copied())).collect();
+            if let Some(member) = removed_by(&heard) {
+                return Outcome::Removed { member };
+            }
             match decide(&answers) {
                 Decision::Found { late } => return Outcome::Found { late },
                 Decision::Refuse { member, running } => return Outcome::Refuse { member, running },
@@ -203,6 +231,26 @@ impl Asking {
         }
     }
 
+    /// Asks all others once, for one that joins a cluster that runs.
+    pub(crate) async fn greeting(&self) -> Greeting {
+        let heard: Vec<(&Member, Heard)> = join_all(self.others().map(|member| self.ask(member))).await;
+        if let Some(member) = removed_by(&heard) {
+            return Greeting::Removed { member };
+        }
+        let knows = |heard: &Heard| matches!(heard, Ok(Stage::Running(running)) if running.knows_a_joiner());
+        if let Some((member, _)) = heard.iter().find(|(_, heard)| knows(heard)) {
+            return Greeting::Known { member: member.id };
+        }
+        if heard.iter().any(|(_, heard)| matches!(heard, Ok(Stage::Running(_)))) {
+            return Greeting::Welcome;
+        }
+        let why = heard.iter().map(|(member, heard)| match heard {
+            Err(why) => format!("member {:x}: {why}", member.id),
+            Ok(stage) => format!("member {:x}: {stage:?}", member.id),
+        });
+        Greeting::Nobody(why.collect::<Vec<_>>().join("; "))
+    }
+
     async fn ask<'a>(&self, member: &'a Member) -> (&'a Member, Heard) {
         let hello = Hello {
             level: hello::WIRE_LEVEL,
@@ -213,22 +261,24 @@ impl Asking {
             line: Line::Inquiry,
             etcd_level: ETCD_LEVEL.into(),
             founding: Some(0),
+            urls: Vec::new(),
         };
         let theirs = Identity { member: member.id, ..self.identity };
         let mut failures = Vec::new();
         for url in &member.peer_urls {
             match ask_at(url, &hello, theirs, self.dialler.as_ref()).await {
-                Ok(stage) => return (member, Ok(stage)),
-                Err(error) => failures.push(format!("{url}: {error}")),
+                Err(NoLine::Io(error)) => failures.push(format!("{url}: {error}")),
+                said => return (member, said),
             }
         }
-        (member, Err(failures.join("; ")))
+        (member, Err(io::Error::other(failures.join("; ")).into()))
     }
 
     fn waiting_for(&self, heard: &[(&Member, Heard)]) -> [(&'static str, serde_json::Value); 3] {
         let name = |member: &Member| format!("{} ({:x})", member.name, member.id);
         let silent = heard.iter().filter_map(|(member, heard)| {
-            Some(json!({ "member": name(member), "peer-urls": member.peer_urls, "error": heard.as_ref().err()? }))
+            let error = heard.as_ref().err()?.to_string();
+            Some(json!({ "member": name(member), "peer-urls": member.peer_urls, "error": error }))
         });
         let answered = heard
             .iter()
@@ -241,8 +291,14 @@ impl Asking {
     }
 }
 
-async fn ask_at(url: &str, hello: &Hello, theirs: Identity, dialler: Option<&Dialler>) -> io::Result<Stage> {
+/// Who says that the asker was removed.
+fn removed_by(heard: &[(&Member, Heard)]) -> Option<u64> {
+    heard.iter().find(|(_, heard)| matches!(heard, Err(NoLine::Removed))).map(|(member, _)| member.id)
+}
+
+async fn ask_at(url: &str, hello: &Hello, theirs: Identity, dialler: Option<&Dialler>) -> Heard {
     let (mut stream, _) = greet(url, hello, dialler).await?;
     let timed_out = |_| io::Error::new(io::ErrorKind::TimedOut, "no answer in time");
-    tokio::time::timeout(ANSWER, hello::read_stage(&mut stream, theirs)).await.map_err(timed_out)?
+    let stage = tokio::time::timeout(ANSWER, hello::read_stage(&mut stream, theirs)).await.map_err(timed_out)??;
+    Ok(stage)
 }

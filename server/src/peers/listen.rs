@@ -1,7 +1,8 @@
 //! The incoming side of the peer port: members that dialled us, and HTTP/1.1.
 
-use super::hello::{self, Hello, MAGIC, Verdict};
+use super::hello::{self, Hello, MAGIC, Standing, Verdict};
 use super::places::{Place, Places};
+use super::roster::{Entered, MOST_GUESTS, Peer, Seat};
 use super::socket::Socket;
 use super::wire::{self, Got};
 use super::{Line, PeerPort, Peering, http, inquiry};
@@ -134,23 +135,39 @@ pub(super) async fn answer(stream: &mut Socket, verdict: &Verdict, stage: Option
     tokio::time::timeout(FIRST_WORDS, talk).await.map_err(late)?
 }
 
-/// A member may speak for itself alone: the certificate it shows names a host of its peer URLs.
 fn judge(peering: &Peering, hello: &Hello, caller: Option<&Caller>) -> Verdict {
-    let member = peering.members.get(&hello.from);
     let (ours, founding) = (peering.identity, peering.core().founding());
-    let verdict = hello.judge(ours.cluster, ours.member, member.is_some(), founding);
-    let refused = matches!(verdict, Verdict::Refused(_));
-    match (member, caller.and_then(|caller| caller.certificate.as_ref())) {
-        (Some(member), Some(shown)) if peering.checks_origin && !refused => {
-            match tls::speaks_for(shown, &member.peer_urls) {
-                true => verdict,
-                false => Verdict::Refused(format!(
-                    "the certificate names no host of the peer URLs of member {:x}, {:?}",
-                    member.id, member.peer_urls
-                )),
-            }
-        }
-        _ => verdict,
+    let standing = peering.roster.standing(hello.from);
+    let verdict = hello.judge(ours.cluster, ours.member, standing, founding);
+    if matches!(verdict, Verdict::Refused(_)) || !peering.checks_origin {
+        return verdict;
+    }
+    let shown = caller.and_then(|caller| caller.certificate.as_ref());
+    let (agreed, others) = peering.roster.urls(hello.from);
+    match shown.is_none_or(|shown| may_speak(standing, |urls| tls::speaks_for(shown, urls), &agreed, hello, &others)) {
+        true => verdict,
+        false => Verdict::Refused(format!(
+            "the certificate names no host of the peer URLs of member {:x}, {:?}",
+            hello.from,
+            if standing == Standing::Stranger { &hello.urls } else { &agreed },
+        )),
+    }
+}
+
+/// A member may speak for itself alone: the certificate it shows names a host of its peer URLs
+/// (`names` says so of some URLs). A guest's names a host of the URLs where it wants to be called;
+/// so does that of a member that has moved, and then no host of another member.
+fn may_speak(
+    standing: Standing,
+    names: impl Fn(&[String]) -> bool,
+    agreed: &[String],
+    hello: &Hello,
+    others: &[String],
+) -> bool {
+    match standing {
+        Standing::Removed => true,
+        Standing::Stranger => names(&hello.urls),
+        Standing::Member => names(agreed) || (names(&hello.urls) && !names(others)),
     }
 }
 
@@ -170,33 +187,70 @@ async fn connection(
         return served.unwrap_or(Ok(()));
     };
     let verdict = judge(peering, &hello, caller.as_ref());
-    if let Verdict::Refused(why) = &verdict {
-        answer(&mut stream, &verdict, None).await?;
-        peering.say("refused a peer", &[("remote-peer-id", hex(hello.from)), ("reason", json!(why))]);
-        return Ok(());
+    if let Some(why) = no(&verdict) {
+        return refuse(peering, &mut stream, &hello, &verdict, why).await;
     }
     if hello.line == Line::Inquiry {
         let stage = inquiry::stage(peering, hello.from).await?;
         return answer(&mut stream, &verdict, Some((peering.identity, stage))).await;
     }
+    if matches!(verdict, Verdict::Apart { .. }) && !peering.roster.is_member(hello.from) {
+        return answer(&mut stream, &verdict, None).await;
+    }
+    let Some((peer, _seat)) = enter(peering, &hello) else {
+        let verdict = Verdict::Refused(format!("{MOST_GUESTS} members that are not known here yet are connected"));
+        return refuse(peering, &mut stream, &hello, &verdict, no(&verdict).unwrap_or_default()).await;
+    };
     place.of_member(hello.from);
     // Also if it is of another founding: the member is told of that.
     let met = peering.met(hello.from, hello.founding);
     answer(&mut stream, &verdict, None).await?;
     met?;
     // It lives: dial it now, not at the end of the wait.
-    if let Some(nudge) = peering.nudge.get(&hello.from) {
-        nudge.notify_waiters();
-    }
-    let ended = receive(peering, &hello, stream).await;
+    peer.nudge.notify_waiters();
+    let ended = tokio::select! {
+        ended = receive(peering, &hello, &peer, stream) => ended,
+        () = peer.gone() => Ok(()),
+    };
     peering.core().intake().lost(hello.from);
     ended
 }
 
-async fn receive(peering: &Peering, hello: &Hello, stream: Socket) -> io::Result<()> {
+/// The reason of a verdict that ends the connection, and is no matter of two foundings.
+fn no(verdict: &Verdict) -> Option<&str> {
+    match verdict {
+        Verdict::Refused(why) => Some(why),
+        Verdict::Removed => Some("it was removed from the cluster"),
+        Verdict::Ok { .. } | Verdict::Apart { .. } => None,
+    }
+}
+
+async fn refuse(peering: &Peering, stream: &mut Socket, hello: &Hello, verdict: &Verdict, why: &str) -> io::Result<()> {
+    answer(stream, verdict, None).await?;
+    peering.say("refused a peer", &[("remote-peer-id", hex(hello.from)), ("reason", json!(why))]);
+    Ok(())
+}
+
+/// None: there are too many that are no members.
+fn enter(peering: &Arc<Peering>, hello: &Hello) -> Option<(Peer, Option<Seat>)> {
+    match peering.roster.enter(hello) {
+        Entered::Peer { peer, seat } => Some((peer, seat)),
+        Entered::New { peer, seat } => {
+            peering.say(
+                "a peer that is no member here, or not yet",
+                &[("remote-peer-id", hex(peer.id)), ("remote-peer-urls", json!(hello.urls))],
+            );
+            peering.dial(&peer);
+            Some((peer, Some(seat)))
+        }
+        Entered::Full => None,
+    }
+}
+
+async fn receive(peering: &Peering, hello: &Hello, peer: &Peer, stream: Socket) -> io::Result<()> {
     let (reader, mut writer) = tokio::io::split(stream);
     let mut reader = BufReader::with_capacity(READ_BUFFER, reader);
-    let received = peering.metrics().peer_received_bytes.with_label_values(&[peering.name(hello.from)]);
+    let received = peering.metrics().peer_received_bytes.with_label_values(&[&peer.label]);
     let silent = |_| io::Error::new(io::ErrorKind::TimedOut, "the peer fell silent");
     loop {
         let got = {
@@ -227,6 +281,45 @@ async fn receive(peering: &Peering, hello: &Hello, stream: Socket) -> io::Result
                 tokio::time::timeout(SILENCE, answer).await.map_err(silent)??;
             }
             Got::Pong(_) => return Err(io::Error::new(io::ErrorKind::InvalidData, "a pong without a ping")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_speaks_for_its_own_member() {
+        let urls = |hosts: &[&str]| hosts.iter().map(|host| format!("https://{host}:1")).collect::<Vec<_>>();
+        let (agreed, others) = (urls(&["a"]), urls(&["b", "c"]));
+        // Standing, host of the certificate, hosts of the hello, whether it may speak.
+        let table = [
+            (Standing::Member, "a", &[][..], true),
+            (Standing::Member, "b", &[], false),
+            (Standing::Member, "d", &[], false),
+            // It has moved.
+            (Standing::Member, "d", &["d"], true),
+            // Another member that says it has.
+            (Standing::Member, "b", &["b"], false),
+            (Standing::Stranger, "d", &["d"], true),
+            (Standing::Stranger, "d", &["e"], false),
+            (Standing::Removed, "x", &[], true),
+        ];
+        for (standing, host, said, may) in table {
+            let names = |urls: &[String]| urls.contains(&format!("https://{host}:1"));
+            let hello = Hello {
+                level: hello::WIRE_LEVEL,
+                cluster: 1,
+                from: 2,
+                to: 3,
+                boot: 4,
+                line: Line::Log,
+                etcd_level: String::new(),
+                founding: None,
+                urls: urls(said),
+            };
+            assert_eq!(may_speak(standing, names, &agreed, &hello, &others), may, "{standing:?} {host} {said:?}");
         }
     }
 }

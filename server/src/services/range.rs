@@ -93,6 +93,9 @@ pub(crate) async fn range(call: &mut Call) -> Result<(), Status> {
     let request = call.request().await?;
     let (query, serializable) = {
         let range = RangeRequest::decode(&request)?;
+        if call.core().is_learner() && !range.serializable {
+            return Err(status::NOT_FOR_LEARNER);
+        }
         command::check_range(&range)?;
         (range.query(), range.serializable)
     };

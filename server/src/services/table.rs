@@ -62,14 +62,6 @@ pub(crate) fn handle(method: &Method, metadata: &HeaderMap, mut call: Call, queu
             call.tally.end(&result);
             result
         })),
-        Route::NotServed => {
-            let path = method.wire.path;
-            Work::Driven(Box::pin(async move {
-                let result = Err(Status::not_served(path));
-                call.tally.end(&result);
-                result
-            }))
-        }
     }
 }
 
@@ -80,8 +72,6 @@ enum Route {
     Busy(Busy),
     Watch,
     Rare(for<'a> fn(&'a mut Call) -> Serving<'a>),
-    /// etcd has it, and this version does not serve it.
-    NotServed,
 }
 
 #[derive(Clone, Copy)]
@@ -91,7 +81,7 @@ enum Busy {
     Txn,
 }
 
-/// Every method of etcd's surface stands here, those that are not served too.
+/// Every method of etcd's surface stands here.
 fn route(rpc: Rpc) -> Route {
     match rpc {
         Rpc::Range => Route::Busy(Busy::Range),
@@ -118,7 +108,10 @@ fn route(rpc: Rpc) -> Route {
         Rpc::HealthList => Route::Rare(|call| Box::pin(health::list(call))),
         Rpc::HealthWatch => Route::Rare(|call| Box::pin(health::watch(call))),
         Rpc::Downgrade => Route::Rare(|call| Box::pin(downgrade::downgrade(call))),
-        Rpc::MemberAdd | Rpc::MemberRemove | Rpc::MemberUpdate | Rpc::MemberPromote => Route::NotServed,
+        Rpc::MemberAdd => Route::Rare(|call| Box::pin(cluster::member_add(call))),
+        Rpc::MemberRemove => Route::Rare(|call| Box::pin(cluster::member_remove(call))),
+        Rpc::MemberUpdate => Route::Rare(|call| Box::pin(cluster::member_update(call))),
+        Rpc::MemberPromote => Route::Rare(|call| Box::pin(cluster::member_promote(call))),
         Rpc::AuthStatus => Route::Rare(|call| Box::pin(auth::status(call))),
         Rpc::Authenticate => Route::Rare(|call| Box::pin(auth::authenticate(call))),
         Rpc::UserAdd => Route::Rare(|call| Box::pin(auth::user_add(call))),
@@ -148,8 +141,17 @@ fn route(rpc: Rpc) -> Route {
     }
 }
 
+/// Whether a learner serves it. Of ranges only those that ask for nothing but its own state; that
+/// is known when the request was read.
+fn is_for_learners(rpc: Rpc) -> bool {
+    matches!(rpc, Rpc::Status | Rpc::Snapshot | Rpc::Range)
+}
+
 /// What etcd's interceptors look at, in their order.
 fn check(method: &Method, metadata: &HeaderMap, call: &Call) -> Result<(), Status> {
+    if call.core().is_learner() && !is_for_learners(method.wire.rpc) {
+        return Err(status::NOT_FOR_LEARNER);
+    }
     let version = match metadata.get("client-api-version") {
         None => "unknown",
         Some(value) => std::str::from_utf8(value.as_bytes()).map_err(|_| status::API_VERSION)?,

@@ -306,13 +306,8 @@ async fn what_is_wrong_with_a_request_is_told_before_the_core_is_asked() {
             13,
             "grpc: error unmarshalling request: proto: cannot parse invalid wire-format data",
         ),
-        (
-            "/etcdserverpb.Cluster/MemberPromote",
-            vec![],
-            &[],
-            12,
-            "kvorum does not serve /etcdserverpb.Cluster/MemberPromote yet",
-        ),
+        ("/etcdserverpb.Cluster/MemberAdd", vec![], &[], 3, "etcdserver: given member URLs are invalid"),
+        ("/etcdserverpb.Cluster/MemberUpdate", vec![8, 1], &[], 3, "etcdserver: given member URLs are invalid"),
         ("/grpc.health.v1.Health/Check", vec![0x0a, 1, b'x'], &[], 5, "unknown service"),
     ];
     for (path, message, headers, code, text) in table {

@@ -26,11 +26,6 @@ impl Status {
         Status { code, message: Cow::Owned(message) }
     }
 
-    /// A method we know and do not serve yet.
-    pub(crate) fn not_served(what: &str) -> Status {
-        Status::with(Code::Unimplemented, format!("kvorum does not serve {what} yet"))
-    }
-
     /// The core answered something that does not belong to the question: our fault.
     pub(crate) fn unexpected(question: &str) -> Status {
         Status::with(Code::Internal, format!("kvorum: unexpected answer to {question}"))
@@ -79,6 +74,9 @@ pub(crate) const STOPPED: Status = Status::new(Code::Unavailable, "etcdserver: s
 pub(crate) const REQUEST_TOO_LARGE: Status = Status::new(Code::InvalidArgument, "etcdserver: request is too large");
 /// Unknown, not ResourceExhausted: on the wire etcd's error carries no status.
 pub(crate) const TOO_MANY_REQUESTS: Status = Status::new(Code::Unknown, "etcdserver: too many requests");
+pub(crate) const MEMBER_URLS: Status = Status::new(Code::InvalidArgument, "etcdserver: given member URLs are invalid");
+pub(crate) const NOT_FOR_LEARNER: Status =
+    Status::new(Code::FailedPrecondition, "etcdserver: rpc not supported for learner");
 pub(crate) const DEADLINE: Status = Status::new(Code::DeadlineExceeded, "context deadline exceeded");
 pub(crate) const API_VERSION: Status = Status::new(Code::InvalidArgument, "etcdserver: invalid client api version");
 pub(crate) const STREAM_SORT: Status =
@@ -164,18 +162,16 @@ impl From<Refusal> for Status {
             Refusal::LeaderTransferTimeout => {
                 Status::new(Code::Unknown, "etcdserver: request timed out, leader transfer took too long")
             }
-            Refusal::NotEnoughStarted => Status::new(
-                Code::FailedPrecondition,
-                "etcdserver: re-configuration failed due to not enough started members",
-            ),
+            // Unknown, not FailedPrecondition: on the wire etcd's error carries no status.
+            Refusal::NotEnoughStarted => {
+                Status::new(Code::Unknown, "etcdserver: re-configuration failed due to not enough started members")
+            }
             Refusal::Unhealthy => Status::new(Code::Unavailable, "etcdserver: unhealthy cluster"),
             Refusal::LearnerNotReady => Status::new(
                 Code::FailedPrecondition,
                 "etcdserver: can only promote a learner member which is in sync with leader",
             ),
-            Refusal::TooManyLearners => {
-                Status::new(Code::FailedPrecondition, "etcdserver: too many learner members in cluster")
-            }
+            Refusal::TooManyLearners => store::Error::TooManyLearners.into(),
             Refusal::User(error) => error.into(),
         }
     }
@@ -204,6 +200,24 @@ mod tests {
             (Refusal::NotLeader.into(), 9, "etcdserver: not leader"),
             (Refusal::TooManyRequests.into(), 2, "etcdserver: too many requests"),
             (Refusal::NotCapable.into(), 9, "etcdserver: not capable"),
+            (MEMBER_URLS, 3, "etcdserver: given member URLs are invalid"),
+            (store::Error::MemberExist.into(), 9, "etcdserver: member ID already exist"),
+            (store::Error::PeerUrlExist.into(), 9, "etcdserver: Peer URLs already exists"),
+            (store::Error::MemberNotFound.into(), 5, "etcdserver: member not found"),
+            (store::Error::MemberNotLearner.into(), 9, "etcdserver: can only promote a learner member"),
+            (
+                Refusal::LearnerNotReady.into(),
+                9,
+                "etcdserver: can only promote a learner member which is in sync with leader",
+            ),
+            (Refusal::TooManyLearners.into(), 9, "etcdserver: too many learner members in cluster"),
+            (
+                Refusal::NotEnoughStarted.into(),
+                2,
+                "etcdserver: re-configuration failed due to not enough started members",
+            ),
+            (Refusal::Unhealthy.into(), 14, "etcdserver: unhealthy cluster"),
+            (NOT_FOR_LEARNER, 9, "etcdserver: rpc not supported for learner"),
             (Refusal::Timeout.into(), 14, "etcdserver: request timed out"),
             (Refusal::LeaderTransferTimeout.into(), 2, "etcdserver: request timed out, leader transfer took too long"),
         ];

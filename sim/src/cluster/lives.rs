@@ -321,6 +321,16 @@ impl Sim {
         self.members[who].up.as_mut().expect("up").status = status;
     }
 
+    /// A member dials another one whose process is gone: the machine answers that nobody listens.
+    pub(super) fn sees_gone(&mut self, who: usize, peer: usize) {
+        let gone = self.members[peer].up.is_none() && self.members[peer].starting.is_none();
+        if gone && !self.net.is_cut(who, peer) && !self.net.is_cut(peer, who) {
+            let peer = self.members[peer].id;
+            self.tell(Some(who), "gone", peer, 0, || format!("m{peer} refuses connections"));
+            self.give(who, Input::Gone { peer });
+        }
+    }
+
     /// Ends the process. `down`: when it starts again.
     pub(crate) fn crash(&mut self, who: usize, power: bool, down: Option<Time>) {
         let now = self.now;
@@ -386,6 +396,10 @@ impl Sim {
                 let life = self.members[peer].life;
                 let at = now + self.rng.below(5 * MS);
                 self.at(at, Event::Lost { who: peer, life, peer: who });
+                if !power {
+                    let at = at + self.gone_rng.between(1, 60) * MS;
+                    self.at(at, Event::Gone { who: peer, life, peer: who });
+                }
             }
         }
         for (_, reader) in waiters {
