@@ -669,7 +669,7 @@ impl Planted {
             Planted::EmptyStateWritten => &[Sight::StoppedEmpty],
             Planted::EndBelieved => &[Sight::TailGone],
             Planted::MendedTooFar => &[Sight::RecordRot, Sight::RotAwake],
-            Planted::DoubtWithoutRoom => &[Sight::FullAtStart],
+            Planted::DoubtWithoutRoom => &[Sight::FullAtStart, Sight::TailRot],
             _ => &[],
         }
     }

@@ -334,12 +334,14 @@ impl Sim {
     fn watch_progress(&mut self) {
         let last = self.oracle.last();
         let patience = self.patience() + 5 * SECOND;
+        // What it sends of its state is withheld (`frames::send`).
+        let withheld = self.leader().is_some_and(|leader| self.oracle.differs(leader));
         for (who, _) in self.vigil.core.clone() {
             let applied = self.oracle.applied(who);
             let now = self.now;
             let progress = self.vigil.progress.entry(who).or_insert(Progress { at: now, ..Progress::default() });
             let fresh = progress.pieces.len() as u64;
-            if (applied, fresh) != (progress.applied, progress.fresh) || applied >= last {
+            if withheld || (applied, fresh) != (progress.applied, progress.fresh) || applied >= last {
                 (progress.applied, progress.fresh, progress.at) = (applied, fresh, now);
             } else if now > progress.at + patience {
                 let text = format!("m{} is well and stands at {applied} of {last} for {} ms", who + 1, patience / MS);

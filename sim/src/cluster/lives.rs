@@ -67,6 +67,7 @@ impl Sim {
         let late = disk::late::marked(&*files, self.identity(who)).unwrap_or(true);
         let config = node::Config { late_founder: late, ..config };
         let mut out = Vec::new();
+        self.plant_room(who);
         disk.set_lies(plants::lies_at_start(self.planted));
         let writes = self.all_kept(who);
         let recovered = guarded(|| Node::recover(config.clone(), &files, &mut out));

@@ -23,6 +23,8 @@ pub(crate) struct Plants {
     /// Receiver: whose snapshot it heard of, and when.
     offered: BTreeMap<usize, (usize, Time)>,
     pub(super) parted: super::histories::Parted,
+    /// The member that starts found no room.
+    roomless: bool,
 }
 
 impl Plants {
@@ -119,12 +121,20 @@ impl Sim {
         }
     }
 
+    /// A start that finds no room is to go on as if it had what it could not write.
+    pub(super) fn plant_room(&mut self, who: usize) {
+        self.plants.roomless = self.is(Planted::DoubtWithoutRoom) && !self.members[who].disk.has_room();
+        if self.plants.roomless {
+            self.has_room(who);
+        }
+    }
+
     /// What a start found is about to be forgotten.
     pub(super) fn forgets_its_loss(&self, who: usize) -> bool {
         let forgets = match self.planted {
             Some(Planted::LossForgotten) => true,
             Some(Planted::EndBelieved) => self.lost_its_tail(who),
-            Some(Planted::DoubtWithoutRoom) => !self.members[who].disk.has_room(),
+            Some(Planted::DoubtWithoutRoom) => self.plants.roomless,
             _ => false,
         };
         forgets && self.is_hurt(who)
