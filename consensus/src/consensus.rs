@@ -86,19 +86,18 @@ impl Consensus {
         assert!(boundary.index <= cut && cut <= applied && applied <= last, "applied {applied} is not in the log");
         hard.commit = hard.commit.max(applied);
         assert_eq!(hard.commit, applied, "the log is applied up to the durable commit first");
-        let newest = entries.last().map(|entry| entry.term).or(terms.last().map(|run| run.term));
+        let newest = entries.last().map(|e| e.term).or(terms.last().map(|run| run.term));
         hard.term = hard.term.max(newest.unwrap_or(boundary.term));
-        let terms = std::iter::once(boundary).chain(terms).collect();
-        let cache = LogCache::new(hard, &conf, terms, cut, entries, applied, config.cache_bytes);
+        let runs = std::iter::once(boundary).chain(terms).collect();
+        let cache = LogCache::new(hard, &conf, runs, cut, entries, applied, config.cache_bytes);
         assert_eq!(cache.term_at(applied), Some(at.term), "term of applied entry {applied}");
         let raw = raw_node(&config, applied, cache);
-        let durable = hard.ballot();
         let mut consensus = Consensus {
             reads: Reads::new(config.id, config.boot),
             config,
             raw,
-            durable,
-            issued: durable,
+            durable: hard.ballot(),
+            issued: hard.ballot(),
             outstanding: VecDeque::new(),
             saves: VecDeque::new(),
             committed: VecDeque::new(),

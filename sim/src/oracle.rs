@@ -139,6 +139,7 @@ impl Oracle {
         }
     }
 
+    /// Members have two histories now, and one of them must say so until then.
     pub fn expects_two_histories(&mut self, said: &'static str, until: Time) {
         self.two_histories.get_or_insert((said, until));
     }
@@ -267,6 +268,7 @@ impl Oracle {
         self.confs.was_list(from, upto, ids)
     }
 
+    /// The disk of a member is not what it was, or is it again.
     pub fn on_harmed(&mut self, who: usize, harmed: Harmed) {
         self.seats[who].harmed = harmed;
     }

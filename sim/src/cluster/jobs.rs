@@ -88,7 +88,6 @@ impl Sim {
         };
         let writes = self.own_write(who, &work);
         let blessed = self.plant_in_job(who, &mut work);
-        self.plant_in_cut(who, matches!(&work, Job::Log(LogJob::CutLog { .. })));
         let armed = self.members[who].armed.remove(&lane);
         let fault = match armed {
             Some(Armed::Fail(fault)) => Some(fault),
@@ -255,6 +254,7 @@ impl Sim {
 
     /// True: [`Sim::plant_after_job`] has something to do.
     pub(super) fn plant_in_job(&mut self, who: usize, work: &mut Job) -> bool {
+        self.plant_in_cut(who, matches!(work, Job::Log(LogJob::CutLog { .. })));
         let bug = self.planted;
         match work {
             Job::Log(LogJob::Save { hard, entries, .. }) => {
