@@ -107,6 +107,8 @@ pub fn finish(files: &dyn Files, id: Identity, index: u64, head: &ImageHead) -> 
     match newest {
         Some(ref manifest) if manifest.index == index => {
             remove_if_there(files, &part_path(index))?;
+            // Who made it may have been killed before its name was flushed.
+            files.sync_dir(DIR).map_err(|e| unflushed(DIR, e))?;
             return report(files, id, manifest.encode(), false);
         }
         Some(ref manifest) => assert!(manifest.index < index, "checkpoints go forward: {} to {index}", manifest.index),

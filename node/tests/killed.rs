@@ -109,3 +109,27 @@ fn a_member_that_differs_and_is_killed_knows_that_it_does() {
         }
     }
 }
+
+/// Who founds again finds what the killed process left, and relies on names of it.
+#[test]
+fn a_founding_that_is_done_again_is_durable() {
+    for calls in 0.. {
+        let files = MemFiles::new();
+        let shared: Arc<dyn Files> = files.shared();
+        shared.make_dir("").expect("makes");
+        identity::write(&*shared, ID, false).expect("an empty disk");
+        files.fail_after(calls, ErrorKind::Other);
+        let founded = genesis(&shared, ID, &config(), founders());
+        files.heal();
+        genesis(&shared, ID, &config(), founders()).expect("founds again");
+        identity::write(&*shared, ID, true).expect("writes");
+        let crashed = files.crash(files.calls(), Kept::Nothing);
+        let mut said = Vec::new();
+        Node::recover(config(), &crashed.shared(), &mut said).expect("starts");
+        let anew = said.iter().find(|said| format!("{said:?}").contains("starts over"));
+        assert!(anew.is_none(), "killed after call {calls}: {anew:?}");
+        if founded.is_ok() {
+            break;
+        }
+    }
+}
