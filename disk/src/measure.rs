@@ -59,8 +59,11 @@ pub(crate) fn records(file: &dyn File, path: &str, part: Part) -> Result<Measure
             return Err(Fault::damaged(path, offset, format!("a record of {len} bytes where {room} are left")));
         }
         let bytes = ahead.get(offset, len)?;
-        let (rev, _) = record::check(bytes).map_err(wrong)?;
-        if before.is_some_and(|before| before >= rev) || rev.main <= part.after {
+        let (rev, tombstone) = record::check(bytes).map_err(wrong)?;
+        // A filler in the place of the first record may have the revision of the one before it.
+        let filler = record::is_filler(tombstone, &bytes[record::HEADER..]);
+        let follows = rev.main > part.after || filler && rev.main == part.after;
+        if !follows || before.is_some_and(|before| before >= rev) {
             return Err(Fault::damaged(path, offset, "records are not in the order of revisions"));
         }
         measured.crc = crc32c::crc32c_append(measured.crc, bytes);

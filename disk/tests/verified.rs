@@ -53,6 +53,32 @@ fn try_checkpoint(life: &mut Life) -> Result<checkpoint::Finished, Fault> {
     checkpoint::finish(&life.files, life.id, index, &head)
 }
 
+/// The first record behind the checkpoint before was dead and damaged, and nobody had it any more.
+#[test]
+fn a_checkpoint_over_a_filler_right_behind_the_one_before_is_made() {
+    let mut life = written_behind_a_checkpoint();
+    let before = checkpoint::load_newest(&life.files, ID, CONFIG, 0).unwrap().unwrap().manifest;
+    let mut tried = 0;
+    for file in &before.segments {
+        let path = records::path(file.segment);
+        let bytes = life.files.bytes(&path);
+        let end = records::sealed(&life.files, file.segment).unwrap().map_or(bytes.len(), |end| end as usize);
+        let at = file.len as usize;
+        if at >= end {
+            continue;
+        }
+        let last = *offsets(&bytes, at).iter().rev().nth(1).expect("a record before it");
+        let rev = store::record::check(&bytes[last..at]).expect("whole").0;
+        let len = store::record::whole_len(&bytes[at..]).expect("a record");
+        let rev = store::Rev { main: rev.main, sub: rev.sub + 1 };
+        let filler = store::record::filler(rev, len);
+        life.files.edit(&path, |bytes| bytes[at..at + len].copy_from_slice(&filler));
+        tried += 1;
+    }
+    assert!(tried > 0, "a segment goes on behind the checkpoint");
+    try_checkpoint(&mut life).expect("every record is whole, and in order");
+}
+
 #[test]
 fn a_checkpoint_over_a_damaged_record_is_refused_and_a_restart_heals_it() {
     let whole = written_behind_a_checkpoint().files;

@@ -93,13 +93,13 @@ impl Sim {
                 return self.at(self.now + SECOND / 2, Event::Start { who });
             }
             Ok(Err(fault @ disk::Fault::Doubtful { .. })) => return self.operators_word(who, &fault),
-            Ok(Err(fault)) if self.is_hurt(who) => return self.refused_start(who, &fault.to_string()),
             Ok(Err(fault)) if report.failed => {
                 // A read failed; whoever starts processes tries again.
                 let life = self.members[who].life;
                 self.tell(Some(who), "unread", life, 0, || fault.to_string());
                 return self.at(self.now + SECOND / 2, Event::Start { who });
             }
+            Ok(Err(fault)) if self.is_hurt(who) => return self.refused_start(who, &fault.to_string()),
             Ok(Err(fault)) => return self.fail("recover", format!("m{} does not start: {fault}", who + 1)),
             Err(panic) => return self.fail("panic", format!("m{} in recovery: {panic}", who + 1)),
         };
