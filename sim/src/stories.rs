@@ -285,9 +285,8 @@ impl Sim {
         let harmed = match story.harm {
             Harm::Differs { .. } => Harmed::Differs,
             Harm::StateGone => Harmed::State,
-            // A log that is of no founding yet is heard: it has nothing that could be of another
-            // one.
-            Harm::ForeignLog { .. } if !names_founding => Harmed::Yes,
+            // What is of no founding yet is heard: it has nothing that could be of another one.
+            Harm::OlderFounding { .. } | Harm::ForeignLog { .. } if !names_founding => Harmed::Yes,
             Harm::OlderFounding { .. } | Harm::ForeignLog { .. } => Harmed::Foreign,
             _ if !rotten.is_empty() && rotten.iter().all(of_state) => Harmed::State,
             _ => Harmed::Yes,
