@@ -286,3 +286,49 @@ fn guests_are_few_and_are_not_believed() {
     block_on(three.puts_go_on("guests"));
     three.all_live();
 }
+
+/// Whoever is dialled can say what he likes: one address says to everybody that they were removed.
+#[test]
+fn one_address_does_not_end_the_members_that_dial_it() {
+    let mut three = Three::start();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("binds");
+    let url = format!("http://{}", listener.local_addr().expect("bound"));
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            // Magic, length, level, code 3.
+            let _ = stream.write_all(b"\xf5kvorum\n\x05\x00\x02\x00\x00\x00\x03");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    });
+    // As a guest, which is dialled back.
+    let cluster = three.cluster.clone();
+    let guest = Line::called_at(&three.members[0], &cluster, 77, &url).expect("a guest");
+    block_on(async {
+        let added = three.all().member_add(vec![url.clone()], true).await.expect("adds a learner");
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        three.puts_go_on("told").await;
+        three.all().member_remove(added.member.unwrap_or_default().id).await.expect("removes it again");
+    });
+    drop(guest);
+    three.all_live();
+}
+
+/// Of a member that is not known here a leader is followed and a candidate heard. Nothing else.
+#[test]
+fn what_a_guest_forwards_is_not_carried_out() {
+    let mut three = Three::start();
+    block_on(async {
+        let (leader, term) = three.leader().await;
+        let to = &three.members[leader];
+        let mut guest = Line::called_at(to, &three.cluster, 77, "http://127.0.0.1:9").expect("a guest");
+        guest.send(&forward(term, 1, b"\x22\x0c\x0a\x07forward\x12\x01v")).expect("sent");
+        // A later leader's word does not count while one leads.
+        let _ = guest.send(&raft(8, three.cluster.member(&to.spec.name), 77, [term + 5, 1, 9, 9]));
+        three.puts_go_on("behind").await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(three.all().get("forward").await.expect("reads").is_none(), "a guest wrote");
+        assert_eq!(three.leader().await, (leader, term));
+    });
+    three.all_live();
+}

@@ -3,7 +3,7 @@
 //! An entry that needs a value from a file parks; ticks, consensus and reads go on.
 
 use crate::config::TICK_MS;
-use crate::ground::Ground;
+use crate::ground::{Ground, kind_of};
 use crate::io::*;
 use crate::jobs::Task;
 use bytes::Bytes;
@@ -229,6 +229,14 @@ fn apply_config(g: &mut Ground, entry: &Entry) -> Option<Done> {
             g.fatal(format!("membership entry {} cannot be applied: {what}", at.index));
             return None;
         }
+        // No version writes one that leaves nobody to vote.
+        Ok(Some((change, member)))
+            if g.store.check_conf(&member).is_ok() && conf_state(&g.store).after(&change).is_none() =>
+        {
+            g.consensus.conf_refused();
+            g.store.pass_over(at);
+            None
+        }
         Ok(None) => {
             g.consensus.conf_refused();
             g.store.pass_over(at);
@@ -266,7 +274,9 @@ pub(crate) fn membership(data: &Bytes) -> Result<Option<(ConfChange, store::Memb
         Err(_) => return Ok(None),
     };
     match store::MemberChange::decode(&change.context) {
-        Ok(member) if member.member.id == change.member => Ok(Some((change, member))),
+        Ok(member) if member.member.id == change.member && kind_of(member.kind) == change.kind => {
+            Ok(Some((change, member)))
+        }
         Err(malformed) if malformed.later => Err(malformed),
         Ok(_) | Err(_) => Ok(None),
     }

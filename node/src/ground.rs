@@ -9,9 +9,9 @@ use crate::frame::{Caller, Frame};
 use crate::io::{Answer, BackgroundJob, Job, JobId, Level, Output, Refusal, Waiter};
 use crate::jobs::{Jobs, Task};
 use crate::writing::Writing;
-use consensus::{Consensus, Role};
+use consensus::{ConfChangeKind, Consensus, Role};
 use std::collections::{BTreeMap, BTreeSet};
-use store::{Member, Store};
+use store::{Member, MemberChangeKind, Store};
 
 /// See the module's page.
 pub(crate) struct Ground {
@@ -355,6 +355,16 @@ impl Ground {
         self.epoch += 1;
         self.store = store;
         self.writing = Writing::default();
+    }
+}
+
+/// What consensus is to do for a membership change.
+pub(crate) fn kind_of(kind: MemberChangeKind) -> ConfChangeKind {
+    match kind {
+        MemberChangeKind::AddVoter | MemberChangeKind::Promote => ConfChangeKind::AddVoter,
+        MemberChangeKind::AddLearner => ConfChangeKind::AddLearner,
+        MemberChangeKind::Update => ConfChangeKind::Update,
+        MemberChangeKind::Remove => ConfChangeKind::Remove,
     }
 }
 

@@ -383,12 +383,22 @@ impl Node {
         }
     }
 
+    /// One of another founding is not heard. Of one that is not known here a leader is followed and
+    /// a candidate heard; nothing else.
+    fn hears(&mut self, from: u64, frame: &Frame) -> bool {
+        let g = &self.ground;
+        let known = g.store.member(from).is_some();
+        if known {
+            self.membership.heard(g, from);
+        }
+        !g.is_apart(from) && (known || from == g.leader || matches!(frame, Frame::Raft(_)))
+    }
+
     fn frame(&mut self, from: u64, frame: Frame) {
-        let g = &mut self.ground;
-        if g.is_apart(from) {
+        if !self.hears(from, &frame) {
             return;
         }
-        self.membership.heard(g, from);
+        let g = &mut self.ground;
         let caller = |boot, token| Caller { member: from, boot, token };
         match frame {
             Frame::Raft(message) => {
@@ -699,6 +709,8 @@ impl Node {
 fn is_heard(g: &Ground, from: u64, message: &consensus::Message) -> bool {
     let lone = g.store.conf().voters == [g.config.member];
     let says = message.is_from_leader() || message.asks_for_vote();
-    let stranger = says && message.term() >= g.consensus.term() && !lone;
+    // One that has a leader needs no other one to tell it of a member.
+    let needs = g.leader == 0 || g.leader == from;
+    let stranger = says && needs && message.term() >= g.consensus.term() && !lone;
     g.store.member(from).is_some() || (stranger && !g.store.removed().contains(&from))
 }

@@ -8,11 +8,11 @@
 
 use crate::config::TICK_MS;
 use crate::frame::{Caller, Frame, Unchanged};
-use crate::ground::{Ground, Willing};
+use crate::ground::{Ground, Willing, kind_of};
 use crate::io::*;
 use bytes::Bytes;
-use consensus::{ConfChange, ConfChangeKind};
-use std::collections::{BTreeMap, VecDeque};
+use consensus::ConfChange;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use store::command::{Malformed, MemberChangeKind, Origin};
 use store::{Applied, Error, Member, MemberChange};
 
@@ -21,8 +21,14 @@ use store::{Applied, Error, Member, MemberChange};
 const HEALTHY: u64 = 5_000 / TICK_MS;
 /// Changes of this member's clients that wait at once.
 const MOST: usize = 64;
-/// Changes of other members' clients that a leader knows in its term.
+/// Changes that wait on a leader for their turn.
+const MOST_WAITING: usize = 256;
+/// Changes of other members' clients that a leader remembers to have dealt with in its term: said
+/// again, they are known.
 const MOST_SEEN: usize = 1_024;
+/// Most peer URLs of a member, and the bytes of a change: what is longer nobody means.
+const MOST_URLS: usize = 32;
+const MOST_BYTES: usize = 16 << 10;
 /// A learner is in step when it has so many hundredths of the leader's log (as etcd has it).
 const IN_STEP: u64 = 90;
 
@@ -95,6 +101,8 @@ pub(crate) struct Membership {
     proposals: VecDeque<Proposal>,
     /// Leader: changes that it knows in this term, and why it refused those that it did.
     seen: BTreeMap<(u64, u64, u64), Option<Unchanged>>,
+    /// Those of them that are dealt with, the oldest first.
+    dealt: VecDeque<(u64, u64, u64)>,
     seen_in: u64,
     heard: BTreeMap<u64, Heard>,
     /// Since when this member leads. Ticks.
@@ -102,6 +110,8 @@ pub(crate) struct Membership {
     /// Since when it hands over because it is to be removed. Ticks.
     leaves_since: Option<u64>,
     gone: Option<Gone>,
+    /// Voters that say that this member was removed.
+    told_by: BTreeSet<u64>,
     /// Removed, and still named as a member until this tick: what was said to them is on its way.
     leaving: BTreeMap<u64, Leaving>,
 }
@@ -157,6 +167,10 @@ impl Membership {
     pub(crate) fn cancel(&mut self, g: &mut Ground, waiter: Waiter, timed_out: bool) -> bool {
         let Some(at) = self.asked.iter().position(|asked| asked.waiter == waiter) else { return false };
         let asked = self.asked.remove(at);
+        let (member, boot) = (g.config.member, g.config.boot);
+        if let Some(Sent { seq, .. }) = asked.sent {
+            self.proposals.retain(|proposal| proposal.origin != Origin { member, boot, seq });
+        }
         if timed_out {
             let refusal = match asked.sent {
                 Some(sent) if sent.term < g.term => Refusal::TimeoutLeaderFail,
@@ -196,6 +210,7 @@ impl Membership {
         if self.seen_in != g.term {
             self.seen_in = g.term;
             self.seen.clear();
+            self.dealt.clear();
             self.proposals.clear();
         }
     }
@@ -208,7 +223,7 @@ impl Membership {
                 false => Err(Some(Unchanged::NotLeader)),
             };
             match result {
-                Ok(()) => {}
+                Ok(()) => self.deal(g, origin, None),
                 Err(Some(why)) => self.unchanged(g, origin, why),
                 // The one before it is not applied yet.
                 Err(None) => return self.proposals.push_front(proposal),
@@ -317,11 +332,26 @@ impl Membership {
     /// The leader does not propose it: whoever asked is told.
     fn unchanged(&mut self, g: &mut Ground, origin: Origin, why: Unchanged) {
         let Origin { member, boot, seq } = origin;
+        self.leaves_since = None;
         if (member, boot) == (g.config.member, g.config.boot) {
             return self.refused(g, seq, why);
         }
-        self.seen.insert((member, boot, seq), Some(why));
+        self.deal(g, origin, Some(why));
         g.send(member, Frame::MemberUnchanged { boot, token: seq, why });
+    }
+
+    /// A change of another member's client was proposed, or refused: it is remembered for a while.
+    fn deal(&mut self, g: &Ground, origin: Origin, why: Option<Unchanged>) {
+        let Origin { member, boot, seq } = origin;
+        if (member, boot) == (g.config.member, g.config.boot) {
+            return;
+        }
+        self.seen.insert((member, boot, seq), why);
+        self.dealt.push_back((member, boot, seq));
+        if self.dealt.len() > MOST_SEEN {
+            let oldest = self.dealt.pop_front().expect("it holds some");
+            self.seen.remove(&oldest);
+        }
     }
 
     /// Of this member's clients.
@@ -346,7 +376,13 @@ impl Membership {
         change: &Bytes,
         willing: Willing,
     ) -> Result<(), Malformed> {
+        if change.len() > MOST_BYTES {
+            return Err(Malformed::new("a membership change of too many bytes"));
+        }
         let change = MemberChange::decode(change)?;
+        if change.member.peer_urls.len() > MOST_URLS {
+            return Err(Malformed::new("a member of too many URLs"));
+        }
         let Caller { member, boot, token } = from;
         self.new_term(g);
         let leads = g.is_leader() && g.term == term && !willing.holds_commands;
@@ -359,7 +395,9 @@ impl Membership {
                 g.send(member, Frame::MemberUnchanged { boot, token, why });
             }
             Some(None) => {}
-            None if self.seen.len() >= MOST_SEEN => self.unchanged(g, origin, Unchanged::TooMany),
+            None if self.proposals.len() >= MOST_WAITING => {
+                g.send(member, Frame::MemberUnchanged { boot, token, why: Unchanged::TooMany });
+            }
             None => {
                 self.seen.insert(known, None);
                 self.proposals.push_back(Proposal { origin, change });
@@ -445,24 +483,29 @@ impl Membership {
         self.tell(g);
     }
 
-    /// Another member of this cluster says that this one was removed.
+    /// Another member of this cluster says that this one was removed. It is believed when more than
+    /// half of the other voters say so, as far as this one knows them: a single one may lie, and
+    /// one that was removed harms nobody while it waits.
     pub(crate) fn told_gone(&mut self, g: &mut Ground, by: u64) {
-        let alone = g.store.conf().voters == [g.config.member];
-        if g.is_apart(by) || alone || self.gone == Some(Gone::Said) {
+        let ours = g.config.member;
+        let voters: Vec<u64> = match g.store.conf().voters.is_empty() {
+            // A joiner knows who there is, and not who votes.
+            true => g.store.members().map(|member| member.id).collect(),
+            false => g.store.conf().voters.clone(),
+        };
+        let others = voters.iter().filter(|id| **id != ours).count();
+        if g.is_apart(by) || !voters.contains(&by) || by == ours || self.gone == Some(Gone::Said) {
             return;
         }
-        g.note(Level::Error, format!("member {by:x} says that this member was removed from the cluster"));
+        if self.told_by.insert(by) {
+            let text = format!("member {by:x} says that this member was removed from the cluster");
+            g.note(Level::Error, text);
+        }
+        if self.told_by.len() * 2 <= others {
+            return;
+        }
         self.gone = Some(Gone::Said);
         g.removed();
-    }
-}
-
-fn kind_of(kind: MemberChangeKind) -> ConfChangeKind {
-    match kind {
-        MemberChangeKind::AddVoter | MemberChangeKind::Promote => ConfChangeKind::AddVoter,
-        MemberChangeKind::AddLearner => ConfChangeKind::AddLearner,
-        MemberChangeKind::Update => ConfChangeKind::Update,
-        MemberChangeKind::Remove => ConfChangeKind::Remove,
     }
 }
 

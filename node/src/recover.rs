@@ -387,8 +387,14 @@ fn apply_again(
             return Ok(());
         };
         let before = conf_state(store);
-        let refused = store.check_conf(&member).is_err();
-        let after = if refused { before } else { before.after(&change).unwrap_or(before) };
+        let after = match before.after(&change) {
+            _ if store.check_conf(&member).is_err() => before,
+            Some(after) => after,
+            None => {
+                store.pass_over(at);
+                return Ok(());
+            }
+        };
         change_members(store, at, &member, &after);
         return Ok(());
     }

@@ -381,7 +381,7 @@ impl Sim {
                 let knows = self.members[*other].up.as_ref().is_some_and(|life| life.cluster.removed.contains(&id));
                 *other != who && knows && !self.net.is_cut(who, *other) && !self.net.is_cut(*other, who)
             };
-            if let Some(other) = (0..self.members.len()).find(tells) {
+            for other in (0..self.members.len()).filter(tells).collect::<Vec<_>>() {
                 let by = self.members[other].id;
                 self.give(who, Input::Removed { by });
             }

@@ -78,6 +78,8 @@ async fn dial_for_ever(peering: &Peering, peer: &Peer, line: Line, queue: &Queue
                 );
             }
             Err(error) => {
+                // Only where the cluster says that it is: whoever says a hello names URLs, too.
+                let agreed = peer.addresses().is_agreed(failures);
                 failures += 1;
                 wait = (wait * 2).clamp(FIRST_WAIT, LONGEST_WAIT);
                 refused = if is_refused(&error) { refused + 1 } else { 0 };
@@ -88,7 +90,7 @@ async fn dial_for_ever(peering: &Peering, peer: &Peer, line: Line, queue: &Queue
                 if queue.take_refused() {
                     peering.core().intake().lost(peer.id);
                 }
-                if matches!(error, NoLine::Removed) {
+                if agreed && matches!(error, NoLine::Removed) {
                     peering.core().intake().removed(peer.id);
                 }
                 peering.say(

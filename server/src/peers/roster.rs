@@ -41,6 +41,11 @@ impl Addresses {
         self.agreed.iter().chain(&self.named).nth(at).cloned()
     }
 
+    /// The one that [`Addresses::nth`] gives is the cluster's.
+    pub(super) fn is_agreed(&self, failures: usize) -> bool {
+        failures.checked_rem(self.count()).is_some_and(|at| at < self.agreed.len())
+    }
+
     /// How many there are.
     pub(super) fn count(&self) -> usize {
         self.agreed.len() + self.named.len()

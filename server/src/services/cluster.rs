@@ -10,6 +10,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use store::protobuf::{self, Fields, Malformed, Value};
 use store::{Member, MemberChange, MemberChangeKind};
 
+/// Peer URLs of one member, and bytes of each: they stand in the log, and every member compares
+/// them with those of all others.
+const MOST_URLS: usize = 32;
+const LONGEST_URL: usize = 256;
+
 /// What the requests of this service say. A field that one of them does not have keeps its default.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Said {
@@ -54,6 +59,9 @@ fn read_change(request: &Bytes) -> Result<Said, Status> {
 /// Checks peer URLs as etcd does, and sorts them. What no member could dial is wrong, too: the
 /// socket of a file.
 fn peer_urls(texts: &[String]) -> Result<Vec<String>, Status> {
+    if texts.len() > MOST_URLS || texts.iter().any(|text| text.len() > LONGEST_URL) {
+        return Err(status::MEMBER_URLS);
+    }
     let mut urls = Vec::with_capacity(texts.len());
     for text in texts {
         let url = Url::parse(text).map_err(|_| status::MEMBER_URLS)?;
