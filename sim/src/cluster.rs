@@ -239,16 +239,7 @@ pub(crate) struct Life {
     published_urls: bool,
     /// Which founding it was of behind its last turn.
     pub founding: u64,
-    /// Who belongs to the cluster, as it says.
-    pub cluster: Belongs,
-}
-
-/// Ids of members, and of those that are members no more.
-#[derive(Default)]
-pub(crate) struct Belongs {
-    /// Members.
-    pub known: BTreeSet<u64>,
-    /// Members no more.
+    /// Ids that are members no more, as it says.
     pub removed: BTreeSet<u64>,
 }
 
@@ -748,10 +739,7 @@ impl Sim {
                     }
                 }
             }
-            Output::Members { members, removed } => {
-                let known = members.iter().map(|(member, _)| member.id).collect();
-                self.members[who].up.as_mut().expect("up").cluster = Belongs { known, removed };
-            }
+            Output::Members { removed, .. } => self.members[who].up.as_mut().expect("up").removed = removed,
             Output::Removed => self.ends_removed(who),
             Output::Stopped => {
                 self.marks.hit("member stopped cleanly");

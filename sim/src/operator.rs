@@ -378,7 +378,7 @@ impl Sim {
             }
             let id = self.members[who].id;
             let tells = |other: &usize| {
-                let knows = self.members[*other].up.as_ref().is_some_and(|life| life.cluster.removed.contains(&id));
+                let knows = self.members[*other].up.as_ref().is_some_and(|life| life.removed.contains(&id));
                 *other != who && knows && !self.net.is_cut(who, *other) && !self.net.is_cut(*other, who)
             };
             for other in (0..self.members.len()).filter(tells).collect::<Vec<_>>() {

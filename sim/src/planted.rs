@@ -92,8 +92,6 @@ pub enum Planted {
     StateBelowLog,
     /// A member that was removed does not hear of it.
     RemovedUntold,
-    /// Votes of members that are not known yet are not heard.
-    StrangersUnheard,
     /// A joiner begins as a founder.
     JoinerFounds,
     /// Names of checkpoints are not flushed at a start.
@@ -562,12 +560,6 @@ pub const BANK: &[Entry] = &[
         found_by: &["V-4"],
     },
     Entry {
-        bug: Planted::StrangersUnheard,
-        name: "strangers-unheard",
-        breaks: "a member does not vote for one whose addition it has not applied",
-        found_by: &["V-1", "V-2", "V-4"],
-    },
-    Entry {
         bug: Planted::JoinerFounds,
         name: "joiner-founds",
         breaks: "a member that joins begins as a founder, with a vote and a state of its own",
@@ -664,7 +656,7 @@ impl Planted {
             Planted::PeersForget => &[Sight::OlderDisk],
             Planted::CorruptKept => &[Sight::Differs],
             Planted::StateBelowLog => &[Sight::StateGone],
-            Planted::RemovedUntold | Planted::StrangersUnheard | Planted::JoinerFounds => &[Sight::Operator],
+            Planted::RemovedUntold | Planted::JoinerFounds => &[Sight::Operator],
             Planted::ManifestUnflushed => &[Sight::KilledThenPower],
             Planted::EmptyStateWritten => &[Sight::StoppedEmpty],
             Planted::EndBelieved => &[Sight::TailGone],

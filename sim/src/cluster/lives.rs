@@ -127,7 +127,7 @@ impl Sim {
             publishing: None,
             published_urls: false,
             founding: 0,
-            cluster: Belongs::default(),
+            removed: BTreeSet::new(),
         };
         self.tell(Some(who), "start", life, report.end, || format!("life {life}, {} disk calls", report.calls.len()));
         self.members[who].starting = Some(Box::new(life_box));
@@ -215,9 +215,8 @@ impl Sim {
                     let life = self.members[who].starting.as_mut().expect("starting");
                     life.lanes[lane].waiting.push(job, work);
                 }
-                Output::Members { members, removed } => {
-                    let known = members.iter().map(|(member, _)| member.id).collect();
-                    self.members[who].starting.as_mut().expect("starting").cluster = Belongs { known, removed };
+                Output::Members { removed, .. } => {
+                    self.members[who].starting.as_mut().expect("starting").removed = removed;
                 }
                 other => panic!("recovery cannot say {other:?}"),
             }

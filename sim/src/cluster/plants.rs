@@ -234,11 +234,6 @@ impl Sim {
                 | Frame::ReadIndex { .. }
                 | Frame::KeepAlive { .. },
             ) if self.hangs_and_leads(who) => return None,
-            (Some(Planted::StrangersUnheard), Frame::Raft(message)) => {
-                let life = self.members[who].up.as_ref()?;
-                let known = life.cluster.known.contains(&message.from());
-                return (known || !message.asks_for_vote()).then_some(Frame::Raft(message));
-            }
             (Some(Planted::VotesTwice), Frame::Raft(message)) => self.plant_second_vote(who, from, message),
             (Some(Planted::StandingsUnheard), Frame::Standing { question: false, .. }) => return None,
             (Some(Planted::PeersForget), Frame::Standing { boot, question, standing }) => {
