@@ -305,7 +305,15 @@ fn one_address_does_not_end_the_members_that_dial_it() {
     let cluster = three.cluster.clone();
     let guest = Line::called_at(&three.members[0], &cluster, 77, &url).expect("a guest");
     block_on(async {
-        let added = three.all().member_add(vec![url.clone()], true).await.expect("adds a learner");
+        let until = Instant::now() + PATIENCE;
+        let added = loop {
+            match three.all().member_add(vec![url.clone()], true).await {
+                Ok(added) => break added,
+                // On a busy machine the voters are heard with gaps.
+                Err(error) => assert!(error.says("unhealthy cluster") && Instant::now() < until, "{error}"),
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        };
         tokio::time::sleep(Duration::from_secs(3)).await;
         three.puts_go_on("told").await;
         three.all().member_remove(added.member.unwrap_or_default().id).await.expect("removes it again");
