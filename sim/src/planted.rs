@@ -298,7 +298,7 @@ pub const BANK: &[Entry] = &[
         bug: Planted::RecordSwapped,
         name: "record-swapped",
         breaks: "a record is written with another value and a right checksum",
-        found_by: &["S-5", "D-4", "KV-1", "KV-5", "W-1", "W-5", "W-13"],
+        found_by: &["S-5", "D-4", "KV-1", "KV-5", "W-1", "W-5", "W-13", "W-8"],
     },
     Entry {
         bug: Planted::BatchSwapped,
@@ -352,7 +352,7 @@ pub const BANK: &[Entry] = &[
         bug: Planted::ClockTooSlow,
         name: "clock-too-slow",
         breaks: "two of three ticks are lost: leases live too long",
-        found_by: &["L-4", "L-2", "V-2", "V-1"],
+        found_by: &["L-4", "L-2", "V-2", "V-1", "L-8"],
     },
     Entry {
         bug: Planted::FramesCapped,
@@ -382,7 +382,7 @@ pub const BANK: &[Entry] = &[
         bug: Planted::RewriteSwaps,
         name: "rewrite-swaps",
         breaks: "a rewritten segment holds a record with another value and a right checksum",
-        found_by: &["S-5", "D-4", "KV-1", "KV-5", "W-1", "W-5", "W-13"],
+        found_by: &["S-5", "D-4", "KV-1", "KV-5", "W-1", "W-5", "W-13", "H-2"],
     },
     Entry {
         bug: Planted::RewriteLoses,
@@ -400,13 +400,13 @@ pub const BANK: &[Entry] = &[
         bug: Planted::LossForgotten,
         name: "loss-forgotten",
         breaks: "a member that cut its damaged log, or started over, forgets what it had acknowledged",
-        found_by: &["D-5", "D-1", "R-2", "R-5", "R-7", "H-1", "KV-1", "KV-3", "KV-8", "V-4", "V-1"],
+        found_by: &["D-5", "D-1", "R-2", "R-5", "R-7", "H-1", "KV-1", "KV-3", "KV-8", "V-4", "V-1", "V-6"],
     },
     Entry {
         bug: Planted::EndBelieved,
         name: "end-believed",
         breaks: "other bytes over the last batch and behind it are taken for the end of the log",
-        found_by: &["D-5", "D-1", "R-2", "R-5", "R-7", "H-1", "KV-1", "KV-3", "KV-8", "V-4", "V-1"],
+        found_by: &["D-5", "D-1", "R-2", "R-5", "R-7", "H-1", "KV-1", "KV-3", "KV-8", "V-4", "V-1", "V-6"],
     },
     Entry {
         bug: Planted::FoundingForgotten,
@@ -551,7 +551,7 @@ pub const BANK: &[Entry] = &[
         bug: Planted::StateBelowLog,
         name: "state-below-log",
         breaks: "the state that a member is given ends below the beginning of its log",
-        found_by: &["D-1", "D-2", "KV-2", "V-4", "V-5", "recover", "panic"],
+        found_by: &["D-1", "D-2", "KV-2", "V-4", "V-5", "recover", "panic", "B-3"],
     },
     Entry {
         bug: Planted::RemovedUntold,
