@@ -139,11 +139,15 @@ fn a_leader_that_is_not_known_yet_is_heard() {
     assert!(world.sent > 0);
 }
 
+/// Its addition may be committed and not applied here, and nobody else may be able to lead
+/// (`tests/scripts/member_unknown.txt`). While a leader is known it is not heard
+/// (`what_a_guest_forwards_is_not_carried_out` in `kvorum/tests/hostile_peers.rs`).
 #[test]
-fn a_stranger_gets_no_vote() {
+fn a_stranger_gets_a_vote_while_nobody_leads() {
     let mut world = World::new(conf(&[1, STRANGER], &[]));
     world.run(500, None);
-    assert_eq!((world.sent, world.node.status().leader, world.node.status().term), (0, 0, 1));
+    assert_eq!(world.node.status().leader, STRANGER);
+    assert!(world.sent > 0);
 }
 
 #[test]
