@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use client::wire::etcdserverpb::RangeRequest;
 use client::{Client, Options, prefix};
-use live::{Member, PATIENCE, Spec, block_on, client_of, is_other, shell_code};
+use live::{Member, PATIENCE, Spec, block_on, client_of, comes, is_other, shell_code};
 use rustix::process::Signal;
 
 const TIMES: [&str; 2] = ["--heartbeat-interval=50", "--election-timeout=500"];
@@ -21,16 +21,6 @@ fn three(dir: &Path) -> Vec<Spec> {
 
 fn files_in(dir: &Path) -> usize {
     std::fs::read_dir(dir).map_or(0, Iterator::count)
-}
-
-/// Panics unless `yes` comes true in time.
-#[track_caller]
-fn comes(what: &str, mut yes: impl FnMut() -> bool) {
-    let until = Instant::now() + PATIENCE;
-    while !yes() {
-        assert!(Instant::now() < until, "{what} does not come");
-        std::thread::sleep(LOOK_EVERY);
-    }
 }
 
 /// A client that gives up soon: nothing shall be answered.

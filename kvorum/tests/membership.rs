@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use client::wire::Code;
 use client::wire::etcdserverpb::{Member as Listed, RangeRequest};
 use client::{Client, Error, Options, prefix};
-use live::{Member, PATIENCE, Spec, block_on, client_of, http, is_other, refused, shell_code};
+use live::{Member, PATIENCE, Spec, block_on, client_of, comes, http, is_other, refused, shell_code};
 
 const TIMES: [&str; 2] = ["--heartbeat-interval=50", "--election-timeout=500"];
 const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -154,15 +154,6 @@ async fn fill(client: &Client, name: &str, count: usize) {
 
 async fn count(client: &Client, name: &'static str) -> i64 {
     client.range(RangeRequest { count_only: true, ..prefix(name).into() }).await.expect("counts").count
-}
-
-#[track_caller]
-fn comes(what: &str, mut yes: impl FnMut() -> bool) {
-    let until = Instant::now() + PATIENCE;
-    while !yes() {
-        assert!(Instant::now() < until, "{what} does not come");
-        std::thread::sleep(LOOK_EVERY);
-    }
 }
 
 fn serves(member: &Member) {

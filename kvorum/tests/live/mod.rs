@@ -295,6 +295,16 @@ impl Alone {
     }
 }
 
+/// Panics unless `yes` comes true in time.
+#[track_caller]
+pub fn comes(what: &str, mut yes: impl FnMut() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !yes() {
+        assert!(Instant::now() < until, "{what} does not come");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 /// Panics unless the server refused with this code and text.
 #[track_caller]
 pub fn refused<T: std::fmt::Debug>(result: client::Result<T>, code: Code, message: &str) {
