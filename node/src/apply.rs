@@ -23,6 +23,10 @@ const TOLD_AGAIN: u64 = 60_000 / TICK_MS;
 /// An entry that has changed the state: `member` shows it to every part that it concerns.
 pub(crate) struct Done {
     pub(crate) at: Position,
+    /// Field number of its command, if it has one.
+    pub(crate) command: Option<u32>,
+    /// Ticks between its commit and now.
+    pub(crate) waited: u64,
     /// None: a membership entry.
     pub(crate) applied: Option<Applied>,
     /// It was a membership change.
@@ -178,6 +182,7 @@ impl Applier {
             _ => self.apply_entry(g, entry),
         }?;
         self.applied = done.at.index;
+        let done = Done { waited: self.age(g.now), ..done };
         self.since.pop_front_if(|batch| batch.last <= done.at.index);
         self.of_leases.pop_front_if(|index| *index <= done.at.index);
         g.consensus.applied(done.at.index);
@@ -199,7 +204,8 @@ impl Applier {
             }
             Ok(Outcome::Done(applied)) => {
                 let compacted = (g.store.compacted() > before).then_some(before);
-                Some(Done { at, applied: Some(applied), changed: None, gone: None, compacted })
+                let command = store::command::first_field(data);
+                Some(Done { at, command, waited: 0, applied: Some(applied), changed: None, gone: None, compacted })
             }
             Err(halt) => {
                 g.fatal(format!("entry {} of term {} cannot be applied: {halt}", at.index, at.term));
@@ -255,7 +261,7 @@ fn apply_config(g: &mut Ground, entry: &Entry) -> Option<Done> {
             Some(applied)
         }
     };
-    Some(Done { at, applied: None, changed, gone, compacted: None })
+    Some(Done { at, command: None, waited: 0, applied: None, changed, gone, compacted: None })
 }
 
 pub(crate) fn conf_state(store: &Store) -> ConfState {

@@ -60,6 +60,11 @@ impl Stage {
 }
 
 impl Backups {
+    /// How many are under way.
+    pub(crate) fn count(&self) -> u64 {
+        self.active.len() as u64
+    }
+
     pub(crate) fn idle(&self) -> bool {
         !self.active.values().any(|active| matches!(active.stage, Stage::Gather { .. }))
     }

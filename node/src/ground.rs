@@ -8,6 +8,7 @@ use crate::config::Config;
 use crate::frame::{Caller, Frame};
 use crate::io::{Answer, BackgroundJob, Job, JobId, Level, Output, Refusal, Waiter};
 use crate::jobs::{Jobs, Task};
+use crate::tally::Tally;
 use crate::writing::Writing;
 use consensus::{ConfChangeKind, Consensus, Role};
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,6 +40,8 @@ pub(crate) struct Ground {
     epoch: u64,
     swapping: bool,
     dead: bool,
+    /// For the driver.
+    pub(crate) tally: Tally,
     out: Vec<Output>,
 }
 
@@ -85,6 +88,7 @@ impl Ground {
             epoch: 0,
             swapping: false,
             dead: false,
+            tally: Tally::default(),
             out: Vec::new(),
         }
     }

@@ -285,8 +285,9 @@ impl Lessor {
     }
 
     /// The granted time to live, or 0 for an unknown lease.
-    fn renewed(&mut self, g: &Ground, lease: i64) -> i64 {
+    fn renewed(&mut self, g: &mut Ground, lease: i64) -> i64 {
         let Some(ttl) = g.store.lease(lease).map(|found| found.ttl) else { return 0 };
+        g.tally.counted.leases_renewed += 1;
         let deadline = self.clock(g) + seconds(ttl);
         self.set(lease, deadline);
         ttl
@@ -302,6 +303,7 @@ impl Lessor {
             let Some(expiring) = self.expiring.remove(lease) else { continue };
             let found = g.store.lease(*lease).map(|found| found.granted);
             assert!(found != Some(expiring.granted), "settled by an entry");
+            g.tally.counted.leases_expired += u64::from(found.is_none());
             for asker in expiring.waiting {
                 match asker {
                     Asker::Own { waiter } => again.extend(self.renew(g, waiter, *lease)),

@@ -60,6 +60,7 @@
 //! | `io/request` | what is said to a member: time, frames, requests, finished jobs |
 //! | `io/job` | the disk jobs. The type of a job is its lane |
 //! | `io/output` | what a member says: jobs, frames, answers, messages to watch streams |
+//! | `tally` | what is counted beside the work, for metrics |
 //! | `frame` | peer frames and their bytes |
 //! | `lanes` | what waits for one peer: what goes first, what is given up |
 //! | `queue` | the order of a lane's jobs |
@@ -112,6 +113,7 @@ mod recover;
 mod saves;
 mod scan;
 mod scrub;
+pub mod tally;
 mod tokens;
 mod transfer;
 mod walks;

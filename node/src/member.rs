@@ -43,6 +43,7 @@ use crate::reads::{Confirmed, Reads, Then};
 use crate::reclaim::{self, Reclaim};
 use crate::saves::Saves;
 use crate::scrub::Scrubs;
+use crate::tally::Tally;
 use crate::tokens::Tokens;
 use crate::transfer::{Piece, Stock, Transfer};
 use crate::walks::Walks;
@@ -189,6 +190,7 @@ impl Node {
             return;
         }
         self.ground.swap_out(out);
+        self.ground.tally.begin();
         self.turn();
         self.ground.swap_out(out);
     }
@@ -221,6 +223,21 @@ impl Node {
     pub fn auth(&self) -> (bool, u64) {
         let auth = self.ground.store.auth();
         (auth.enabled(), auth.revision())
+    }
+
+    /// What was counted until now.
+    pub fn tally(&self) -> &Tally {
+        &self.ground.tally
+    }
+
+    /// The compacted revision.
+    pub fn compacted(&self) -> i64 {
+        self.ground.store.compacted()
+    }
+
+    /// Compaction has left something in the index that it will take out.
+    pub fn sweeps(&self) -> bool {
+        self.ground.store.sweep_pending()
     }
 
     fn turn(&mut self) {
@@ -626,6 +643,9 @@ impl Node {
         let g = &mut self.ground;
         let differs = self.health.applied(g, done.at.index);
         if let Some(applied) = done.applied {
+            let tally = &mut self.ground.tally;
+            tally.waited = tally.waited.max(done.waited);
+            tally.applied(done.command, &applied);
             self.tell_applied(applied);
         }
         if let Some(changed) = done.changed {
@@ -658,7 +678,9 @@ impl Node {
     /// Everything that happens beside traffic.
     fn upkeep(&mut self) {
         let g = &mut self.ground;
+        let versions = g.store.versions();
         g.store.sweep(SWEPT_PER_TURN);
+        g.tally.counted.swept += versions - g.store.versions();
         for AskAgain { waiter, lease } in self.lessor.settle_expired(g) {
             self.reads.queue(waiter, Then::KeepAlive { lease });
         }

@@ -17,6 +17,9 @@ use store::command::Checked;
 /// A follower sends its question again after this (etcd: 500 ms). Ticks.
 const ROUND_AGAIN: u64 = 500 / TICK_MS;
 
+/// It is told again that rounds are slow. Ticks.
+const SLOW_TOLD_AGAIN: u64 = 5_000 / TICK_MS;
+
 /// Reads of askers that went away are taken out when there are more of them than this, and
 /// more than of others.
 const UNWANTED: usize = 64;
@@ -167,6 +170,23 @@ pub(crate) struct Reads {
     wanted: BTreeSet<Waiter>,
     /// Reads that will be passed over, at most.
     unwanted: usize,
+    /// When it was last told that a round is slow.
+    told: Option<u64>,
+}
+
+/// A round has no answer for long. `to`: the leader that was asked; 0: this member leads. In etcd's
+/// words, now and then.
+fn slow(g: &mut Ground, told: &mut Option<u64>, to: u64) {
+    g.tally.counted.read_rounds_slow += 1;
+    if told.is_some_and(|told| g.now - told < SLOW_TOLD_AGAIN) {
+        return;
+    }
+    *told = Some(g.now);
+    let why = match to {
+        0 => "no majority confirms that this member leads".to_string(),
+        leader => format!("the leader {leader:x} does not answer"),
+    };
+    g.note(Level::Warn, format!("waiting for ReadIndex response took too long, retrying: {why}"));
 }
 
 impl Reads {
@@ -275,6 +295,7 @@ impl Reads {
         let round = self.rounds.remove(&token)?;
         assert_eq!(round.to, 0, "a round of our own");
         let Some(at) = at else {
+            g.tally.counted.read_rounds_failed += 1;
             self.again(g, round.reads);
             return None;
         };
@@ -318,6 +339,7 @@ impl Reads {
     pub(crate) fn leader_changed(&mut self, g: &mut Ground) {
         let rounds = std::mem::take(&mut self.rounds);
         for round in rounds.into_values() {
+            g.tally.counted.read_rounds_failed += 1;
             self.again(g, round.reads);
         }
         self.queue.retain(|read| !matches!(read.then, Then::Deadlines { .. }));
@@ -342,13 +364,20 @@ impl Reads {
     pub(crate) fn tick(&mut self, g: &mut Ground) {
         let (now, boot) = (g.now, g.config.boot);
         self.now = now;
-        let Reads { rounds, wanted, .. } = self;
+        let Reads { rounds, wanted, told, .. } = self;
         rounds.retain(|token, round| {
-            if round.to == 0 || now - round.at < ROUND_AGAIN {
+            if now - round.at < ROUND_AGAIN {
+                return true;
+            }
+            if round.to == 0 {
+                // Consensus asks again by itself.
+                round.at = now;
+                slow(g, told, 0);
                 return true;
             }
             round.reads.retain(|read| wanted.contains(&read.waiter));
             let Some(first) = round.reads.first() else { return false };
+            slow(g, told, round.to);
             round.at = now;
             g.send(round.to, question(&first.then, boot, *token));
             true

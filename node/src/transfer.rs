@@ -263,6 +263,10 @@ impl Transfer {
 
     fn start(&mut self, g: &mut Ground, from: u64, snapshot: Snapshot, beside_log: bool) {
         g.note(Level::Info, format!("receiving the snapshot at {} from {from:x}", snapshot.index));
+        if let Some(replaced) = &self.receiving {
+            received(g, replaced.from, false);
+        }
+        received_begins(g, from);
         self.run += 1;
         self.staged = Some(snapshot.index);
         let manifest = snapshot.manifest.clone();
@@ -397,6 +401,7 @@ impl Transfer {
     /// after a rest.
     fn give_up_for_room(&mut self, g: &mut Ground, fault: &disk::Fault) {
         let receiving = self.receiving.take().expect("an install is under way");
+        received(g, receiving.from, false);
         if receiving.wanted && !receiving.beside_log {
             g.consensus.abandon_install();
         }
@@ -412,6 +417,7 @@ impl Transfer {
     /// What has come stays in the staging place.
     fn give_up(&mut self, g: &mut Ground, why: &str) {
         let receiving = self.receiving.take().expect("an install is under way");
+        received(g, receiving.from, false);
         if receiving.swaps() {
             g.end_swap();
         }
@@ -462,7 +468,13 @@ impl Transfer {
     /// `lacks_state`: what is applied here is none, so nothing that comes is behind it.
     pub(crate) fn tick(&mut self, g: &mut Ground, stock: Stock, lacks_state: bool) {
         let now = g.now;
-        self.sending.retain(|_, sending| now - sending.asked < PATIENCE);
+        self.sending.retain(|receiver, sending| {
+            let patient = now - sending.asked < PATIENCE;
+            if !patient {
+                sent(g, *receiver, false);
+            }
+            patient
+        });
         self.drop_costly(g, stock);
         if now.is_multiple_of(OFFER_AGAIN) && g.is_leader() {
             self.offer_again(g);
@@ -488,6 +500,7 @@ impl Transfer {
         };
         if !receiving.wanted && applied >= receiving.snapshot.index {
             // The log was enough.
+            received(g, receiving.from, false);
             self.receiving = None;
             return;
         }
@@ -514,6 +527,7 @@ impl Transfer {
             self.sending.iter().filter(|(_, sending)| costly(sending)).map(|(receiver, _)| *receiver).collect();
         for receiver in dropped {
             let Sending { index, .. } = self.sending.remove(&receiver).expect("listed");
+            sent(g, receiver, false);
             self.dropped.insert(receiver, index);
             let text = format!("the snapshot at {index} holds back too much log: {receiver:x} gets a newer one");
             g.note(Level::Warn, text);
@@ -553,8 +567,14 @@ impl Transfer {
             return send_nothing(g, to);
         }
         let since = self.sending.get(&to.member).filter(|sending| sending.index == index);
-        let logged = since.map_or(stock.logged, |sending| sending.logged);
-        self.sending.insert(to.member, Sending { index, asked: g.now, logged, lost: false });
+        let (begins, logged) = (since.is_none(), since.map_or(stock.logged, |sending| sending.logged));
+        let before = self.sending.insert(to.member, Sending { index, asked: g.now, logged, lost: false });
+        if begins {
+            if before.is_some() {
+                sent(g, to.member, false);
+            }
+            g.push(Output::Snapshot { peer: to.member, news: SnapshotNews::SendBegins });
+        }
         // A request that came again while the disk is slow has its answer on the way.
         if !g.reads_piece(to) {
             g.start(Task::SendChunk { to }, BackgroundJob::ReadChunk { file, offset, len });
@@ -564,11 +584,25 @@ impl Transfer {
     pub(crate) fn on_transfer_ended(&mut self, g: &mut Ground, from: u64, index: u64, ok: bool) {
         if self.sending.get(&from).is_some_and(|sending| sending.index == index) {
             self.sending.remove(&from);
+            sent(g, from, ok);
         }
         if g.is_leader() {
             g.consensus.snapshot_sent(from, ok);
         }
     }
+}
+
+fn received_begins(g: &mut Ground, from: u64) {
+    g.push(Output::Snapshot { peer: from, news: SnapshotNews::ReceiveBegins });
+}
+
+/// A transfer has ended. `ok`: what was received stands here.
+pub(crate) fn received(g: &mut Ground, from: u64, ok: bool) {
+    g.push(Output::Snapshot { peer: from, news: SnapshotNews::ReceiveEnds { ok } });
+}
+
+fn sent(g: &mut Ground, to: u64, ok: bool) {
+    g.push(Output::Snapshot { peer: to, news: SnapshotNews::SendEnds { ok } });
 }
 
 impl Receiving {

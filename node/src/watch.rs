@@ -282,6 +282,17 @@ impl WatchStream {
         self.outbox.held()
     }
 
+    /// Events that wait for the client to read.
+    pub fn waiting_events(&self) -> usize {
+        self.outbox.waiting_events()
+    }
+
+    /// Watches that are not told of events as they are applied: history feeds them, or they wait
+    /// for room.
+    pub fn behind(&self) -> usize {
+        self.behind.len() + self.waiting.len()
+    }
+
     /// False: nothing waits for the transport, so that what it took need be told only by and by.
     pub fn is_pressed(&self) -> bool {
         self.outbox.is_pressed()

@@ -7,8 +7,11 @@ use crate::core::{Answered, CoreEnd, Delivery};
 use crate::intake::{Batch, ToCore};
 use crate::log;
 use crate::membership::Membership;
+use crate::metrics::Turns;
 use crate::peers::Peers;
 use crate::posts::Post;
+use crate::services::slow;
+use crate::transport::Edge;
 use crate::workers::Workers;
 use node::{Answer, Input, Job, LogJob, Node, Output, Request, StreamId, ToStream, Waiter};
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,6 +50,10 @@ pub(crate) struct Driver {
     peers: Peers,
     workers: Workers,
     membership: Membership,
+    edge: Edge,
+    turns: Turns,
+    /// Names of the members, for the log.
+    names: BTreeMap<u64, String>,
     waiters: BTreeMap<Waiter, (usize, oneshot::Sender<Answered>)>,
     streams: BTreeMap<StreamId, OpenStream>,
     /// Of this turn, one list per connection runtime.
@@ -55,7 +62,7 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    pub(crate) fn new(node: Node, end: CoreEnd, peers: Peers, workers: Workers) -> Driver {
+    pub(crate) fn new(node: Node, end: CoreEnd, peers: Peers, workers: Workers, edge: Edge) -> Driver {
         let deliveries = end.runtimes.iter().map(|_| Vec::new()).collect();
         Driver {
             node,
@@ -63,6 +70,9 @@ impl Driver {
             peers,
             workers,
             membership: Membership::default(),
+            edge,
+            turns: Turns::default(),
+            names: BTreeMap::new(),
             waiters: BTreeMap::new(),
             streams: BTreeMap::new(),
             deliveries,
@@ -85,6 +95,7 @@ impl Driver {
                 }
             }
             let due = due_ticks(Instant::now(), &mut next_tick);
+            self.heartbeats_late(due);
             let lived = due.min(MOST_TICKS);
             for _ in 0..lived {
                 self.node.step(Input::Tick, &mut out);
@@ -111,8 +122,30 @@ impl Driver {
         }
     }
 
+    /// A leader sends heartbeats in its turns: without a turn there are none.
+    fn heartbeats_late(&self, due: u64) {
+        let shared = &self.end.shared;
+        let leads = shared.leader.load(Ordering::Acquire) == shared.member && self.names.len() > 1;
+        if due > 1 && leads {
+            let without = TICK * u32::try_from(due).unwrap_or(u32::MAX);
+            self.turns.late(self.edge.metrics(), without, shared.settings.heartbeat);
+        }
+    }
+
+    /// Metrics of a turn, and a line if applying its entries was slow.
+    fn count(&mut self, begun: Instant) {
+        let (tally, took) = (self.node.tally(), begun.elapsed());
+        let metrics = self.edge.metrics();
+        if !tally.deeds.is_empty() {
+            slow::applied(tally, took, self.end.shared.settings.warn_apply_after, &metrics.slow_apply);
+        }
+        self.turns.ended(metrics, tally, took, self.node.sweeps(), self.node.compacted());
+    }
+
     fn turn(&mut self, out: &mut Vec<Output>) {
+        let begun = Instant::now();
         self.node.flush(out);
+        self.count(begun);
         for output in out.drain(..) {
             self.carry_out(output);
             // Nothing behind a fatal output may be acknowledged.
@@ -154,6 +187,7 @@ impl Driver {
                 log::named("node", level, &text, &[]);
             }
             Output::Members { members, removed } => self.members(members, &removed),
+            Output::Snapshot { peer, news } => self.turns.snapshot(self.edge.metrics(), peer, news),
             Output::Removed => self.ended = Some(End::Removed),
             Output::Stopped => self.ended = Some(End::Stopped),
             Output::Fatal { reason } => self.ended = Some(End::Fatal(reason)),
@@ -185,6 +219,7 @@ impl Driver {
         let shared = &self.end.shared;
         let learner = members.iter().any(|(member, learner)| member.id == shared.member && *learner);
         shared.learner.store(learner, Ordering::Release);
+        self.names = members.iter().map(|(member, _)| (member.id, member.name.clone())).collect();
         self.peers.follow(&members, removed);
         self.membership.tell(shared.cluster, shared.member, members);
     }
@@ -205,7 +240,10 @@ impl Driver {
                 format!("raft.node: {member} changed leader from {before:x} to {leader:x} at term {term}")
             }
         };
-        log::named("raft", log::Level::Info, &text, &[]);
+        let names = [("local-member-name", shared.member), ("leader-name", leader), ("leader-before-name", before)];
+        let named = |(key, id): (&'static str, u64)| Some((key, log::json!(self.names.get(&id)?)));
+        let fields: Vec<(&str, log::Value)> = names.into_iter().filter_map(named).collect();
+        log::named("raft", log::Level::Info, &text, &fields);
     }
 }
 

@@ -5,6 +5,7 @@
 
 use crate::descriptors::{Patience, is_lacking};
 use crate::log::{self, json};
+use crate::metrics::OfLog;
 use disk::handles::{Handles, Looked};
 use disk::{File, Files, How};
 use rustix::fs::{FallocateFlags, FlockOperation};
@@ -14,7 +15,10 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
 
+/// The folder of the log.
+const LOG: &str = "log/";
 /// Buffers of one vectored write; the kernel's bound is 1,024.
 const VECTORS: usize = 512;
 
@@ -25,6 +29,8 @@ pub(crate) struct RealFiles {
     kept: Mutex<Handles<Arc<RealFile>>>,
     /// Of threads that may wait.
     pub(crate) patience: Patience,
+    /// Writes and flushes of files below `log/`.
+    pub(crate) of_log: OfLog,
 }
 
 /// Creates `root` and what is missing above it. A new directory whose name a power loss takes back
@@ -103,7 +109,7 @@ impl RealFiles {
             Err(error) => return Err(error.into()),
         }
         let (kept, patience) = (Mutex::new(Handles::new(kept)), Patience::default());
-        Ok(RealFiles { root: root.to_path_buf(), _lock: lock, kept, patience })
+        Ok(RealFiles { root: root.to_path_buf(), _lock: lock, kept, patience, of_log: OfLog::default() })
     }
 
     fn path(&self, path: &str) -> io::Result<PathBuf> {
@@ -132,7 +138,7 @@ impl RealFiles {
             Looked::Kept(file) => return Ok(file),
             Looked::Absent(opening) => opening,
         };
-        let file = Arc::new(RealFile { file: fs::File::open(self.path(path)?)? });
+        let file = Arc::new(RealFile { file: fs::File::open(self.path(path)?)?, of_log: None });
         self.kept().keep(path, opening, file.clone());
         Ok(file)
     }
@@ -152,7 +158,8 @@ impl Files for RealFiles {
         } else {
             self.patience.open(|| options.open(&full))?
         };
-        Ok(Arc::new(RealFile { file }))
+        let of_log = path.starts_with(LOG).then(|| self.of_log.clone());
+        Ok(Arc::new(RealFile { file, of_log }))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -193,23 +200,12 @@ impl Files for RealFiles {
 
 struct RealFile {
     file: fs::File,
+    /// Of files of the log.
+    of_log: Option<OfLog>,
 }
 
-impl File for RealFile {
-    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
-        let mut done = 0;
-        while done < into.len() {
-            match self.file.read_at(&mut into[done..], offset + done as u64) {
-                Ok(0) => break,
-                Ok(got) => done += got,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(done)
-    }
-
-    fn write_at(&self, mut offset: u64, parts: &[&[u8]]) -> io::Result<()> {
+impl RealFile {
+    fn write_parts(&self, mut offset: u64, parts: &[&[u8]]) -> io::Result<()> {
         let mut slices: Vec<IoSlice> =
             parts.iter().filter(|part| !part.is_empty()).map(|part| IoSlice::new(part)).collect();
         let mut left = &mut slices[..];
@@ -226,9 +222,37 @@ impl File for RealFile {
         }
         Ok(())
     }
+}
+
+impl File for RealFile {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        let mut done = 0;
+        while done < into.len() {
+            match self.file.read_at(&mut into[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(got) => done += got,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    fn write_at(&self, offset: u64, parts: &[&[u8]]) -> io::Result<()> {
+        let Some(of_log) = &self.of_log else { return self.write_parts(offset, parts) };
+        let begun = Instant::now();
+        self.write_parts(offset, parts)?;
+        of_log.wrote(begun.elapsed(), parts.iter().map(|part| part.len()).sum());
+        Ok(())
+    }
 
     fn sync(&self) -> io::Result<()> {
-        self.file.sync_data()
+        let begun = Instant::now();
+        self.file.sync_data()?;
+        if let Some(of_log) = &self.of_log {
+            of_log.flushed(begun.elapsed());
+        }
+        Ok(())
     }
 
     fn len(&self) -> io::Result<u64> {

@@ -4,12 +4,17 @@
 //! `{"level":"info","ts":"2026-08-20T15:13:15.000000Z","caller":"server/log.rs:1",
 //! "msg":"…",fields}`
 
+mod rotate;
+
+use rotate::Rotating;
+pub(crate) use rotate::Rules;
 pub(crate) use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{self, Write};
 use std::panic::Location;
+use std::path::Path;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -26,6 +31,8 @@ pub(crate) enum Level {
 }
 
 impl Level {
+    const ALL: [Level; 6] = [Level::Debug, Level::Info, Level::Warn, Level::Error, Level::Panic, Level::Fatal];
+
     pub(crate) fn parse(text: &str) -> Option<Level> {
         Some(match text {
             "debug" => Level::Debug,
@@ -60,10 +67,44 @@ enum Sink {
     Stderr,
     Stdout,
     File(File),
+    Rotating(Rotating),
+}
+
+impl Sink {
+    fn open(output: &str, rotation: Option<Rules>) -> Result<Sink, NoSink> {
+        let bad = |error| NoSink { output: output.to_string(), error };
+        let path = Path::new(output);
+        Ok(match (output, rotation) {
+            ("default" | "stderr" | "systemd/journal", _) => Sink::Stderr,
+            ("stdout", _) => Sink::Stdout,
+            (_, None) => Sink::File(rotate::open(path).map_err(bad)?),
+            (_, Some(rules)) => Sink::Rotating(Rotating::new(path, rules).map_err(bad)?),
+        })
+    }
+
+    fn write(&mut self, line: &[u8]) -> io::Result<()> {
+        match self {
+            Sink::Stderr => io::stderr().write_all(line),
+            Sink::Stdout => io::stdout().write_all(line),
+            Sink::File(file) => file.write_all(line),
+            Sink::Rotating(file) => file.write(line),
+        }
+    }
+}
+
+/// Where no line can go.
+#[derive(Debug, thiserror::Error)]
+#[error("open sink {output:?}: {error}")]
+pub(crate) struct NoSink {
+    output: String,
+    error: io::Error,
 }
 
 struct Logger {
-    least: Level,
+    /// What was asked for at the start.
+    usual: Level,
+    /// What is said now.
+    least: AtomicU8,
     format: Format,
     sinks: Mutex<Vec<Sink>>,
 }
@@ -72,25 +113,23 @@ static LOGGER: OnceLock<Logger> = OnceLock::new();
 
 /// Where lines go from now on; the first call counts. `outputs`: `default`, `stderr`,
 /// `stdout`, `systemd/journal` (stderr, which systemd keeps), or paths.
-pub(crate) fn start(least: Level, format: Format, outputs: &[String]) -> Result<(), String> {
-    let mut sinks = Vec::new();
-    for output in outputs {
-        sinks.push(match output.as_str() {
-            "default" | "stderr" | "systemd/journal" => Sink::Stderr,
-            "stdout" => Sink::Stdout,
-            path => Sink::File(
-                File::options()
-                    .create(true)
-                    .append(true)
-                    // For those who may read what is in the log: keys and addresses.
-                    .mode(0o600)
-                    .open(path)
-                    .map_err(|error| format!("open {path}: {error}"))?,
-            ),
-        });
-    }
-    let _ = LOGGER.set(Logger { least, format, sinks: Mutex::new(sinks) });
+///
+/// # Errors
+/// A file cannot be opened.
+pub(crate) fn start(least: Level, format: Format, outputs: &[String], rotation: Option<Rules>) -> Result<(), NoSink> {
+    let sinks: Result<Vec<Sink>, NoSink> = outputs.iter().map(|output| Sink::open(output, rotation)).collect();
+    let _ = LOGGER.set(Logger { usual: least, least: AtomicU8::new(least as u8), format, sinks: Mutex::new(sinks?) });
     Ok(())
+}
+
+/// Says everything from `level` on; None: as at the start. A line tells it, whatever the level.
+pub(crate) fn set_level(level: Option<Level>) {
+    let Some(logger) = LOGGER.get() else { return };
+    let level = level.unwrap_or(logger.usual);
+    let before = Level::ALL[usize::from(logger.least.load(Ordering::Relaxed))];
+    logger.least.store(level.min(Level::Info) as u8, Ordering::Relaxed);
+    info("changed the log level", &[("from", json!(before.name())), ("to", json!(level.name()))]);
+    logger.least.store(level as u8, Ordering::Relaxed);
 }
 
 pub(crate) type Fields<'a> = &'a [(&'a str, Value)];
@@ -134,11 +173,12 @@ pub(crate) fn hex(id: u64) -> Value {
 }
 
 fn emit(level: Level, caller: &Location, logger: Option<&str>, msg: &str, fields: Fields) {
-    let at = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
-    let (least, format) = LOGGER.get().map_or((Level::Info, Format::Json), |l| (l.least, l.format));
-    if level < least {
+    let (least, format) =
+        LOGGER.get().map_or((Level::Info as u8, Format::Json), |l| (l.least.load(Ordering::Relaxed), l.format));
+    if (level as u8) < least {
         return;
     }
+    let at = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
     let line = match format {
         Format::Json => json_line(level, &at, &place(caller), logger, msg, fields),
         Format::Console => console_line(level, &at, &place(caller), logger, msg, fields),
@@ -149,11 +189,7 @@ fn emit(level: Level, caller: &Location, logger: Option<&str>, msg: &str, fields
         Some(logger) => {
             let mut sinks = logger.sinks.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
             for sink in sinks.iter_mut() {
-                let _ = match sink {
-                    Sink::Stderr => std::io::stderr().write_all(line.as_bytes()),
-                    Sink::Stdout => std::io::stdout().write_all(line.as_bytes()),
-                    Sink::File(file) => file.write_all(line.as_bytes()),
-                };
+                let _ = sink.write(line.as_bytes());
             }
         }
     }

@@ -4,13 +4,26 @@
 //! what it knows (flushes, peers). What the core knows is copied in when someone looks
 //! ([`Metrics::refresh`]), so that nothing is spent on numbers nobody reads.
 
+mod disk;
+mod edge;
+mod peers;
+mod process;
+mod turns;
+
 use crate::transport::methods::Methods;
+pub(crate) use disk::{OfBackground, OfLog};
+pub(crate) use edge::OfWatches;
+use edge::{OfRequests, OfScrapes};
 use node::{Held, Status};
+use peers::OfPeers;
+use process::OfProcess;
 use prometheus::{
     CounterVec, Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
     Registry, exponential_buckets,
 };
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
+use turns::OfTurns;
+pub(crate) use turns::{Turns, op};
 use wire::Code;
 
 /// Counters of one method, looked up once.
@@ -55,55 +68,28 @@ pub(crate) struct Metrics {
     pub(crate) proposals_failed: IntCounter,
     pub(crate) quota_bytes: IntGauge,
     pub(crate) slow_apply: IntCounter,
-    #[expect(dead_code, reason = "etcd has it, and nothing moves it yet")]
-    pub(crate) slow_read_indexes: IntCounter,
-    #[expect(dead_code, reason = "etcd has it, and nothing moves it yet")]
-    pub(crate) read_indexes_failed: IntCounter,
     pub(crate) db_total_bytes: IntGauge,
     pub(crate) db_in_use_bytes: IntGauge,
     pub(crate) reclaim_runs: IntGauge,
     pub(crate) reclaimed_bytes: IntGauge,
     pub(crate) keys: IntGauge,
     pub(crate) watchers: IntGauge,
-    #[expect(dead_code, reason = "etcd has it, and nothing moves it yet")]
-    pub(crate) watch_streams: IntGauge,
-    #[expect(dead_code, reason = "etcd has it, and nothing moves it yet")]
-    pub(crate) slow_watchers: IntGauge,
-    #[expect(dead_code, reason = "etcd has it, and nothing moves it yet")]
-    pub(crate) pending_events: IntGauge,
     pub(crate) current_revision: IntGauge,
     pub(crate) auth_revision: IntGauge,
     pub(crate) compact_revision: IntGauge,
-    pub(crate) lease_granted: IntCounter,
-    pub(crate) lease_revoked: IntCounter,
-    pub(crate) lease_renewed: IntCounter,
-    pub(crate) put_total: IntCounter,
-    pub(crate) delete_total: IntCounter,
     pub(crate) range_total: IntCounter,
     pub(crate) txn_total: IntCounter,
+    open_reads: IntGauge,
     pub(crate) alarms: IntGaugeVec,
-    #[expect(dead_code, reason = "etcd has it; here it is always 0")]
-    pub(crate) defrag_inflight: IntGauge,
 
-    /// Seconds of one flush of the log.
-    pub(crate) wal_fsync: Histogram,
-    /// Seconds of one write of records to a segment.
-    #[expect(dead_code, reason = "etcd has it, and nothing moves it yet")]
-    pub(crate) backend_commit: Histogram,
-    #[expect(dead_code, reason = "etcd has it, and nothing moves it yet")]
-    pub(crate) wal_write_bytes: IntGauge,
-    pub(crate) peer_round_trip: HistogramVec,
-    pub(crate) peer_sent_bytes: IntCounterVec,
-    pub(crate) peer_received_bytes: IntCounterVec,
-    pub(crate) peer_sent_failures: IntCounterVec,
-    /// Connections to peers that are of another founding.
-    pub(crate) other_foundings: IntCounter,
-    #[expect(dead_code, reason = "etcd has it, and nothing moves it yet")]
-    pub(crate) peer_received_failures: IntCounterVec,
-    pub(crate) active_peers: IntGaugeVec,
-    pub(crate) disconnected_peers: IntCounterVec,
-
-    peer_lost: IntCounterVec,
+    cluster_version: IntGaugeVec,
+    pub(crate) requests: OfRequests,
+    pub(crate) watching: Arc<OfWatches>,
+    pub(crate) scrapes: OfScrapes,
+    pub(crate) turns: OfTurns,
+    pub(crate) background: OfBackground,
+    pub(crate) peers: OfPeers,
+    process: OfProcess,
     queue_depth: IntGaugeVec,
     failed_reads: IntCounter,
     doubt: IntGauge,
@@ -149,8 +135,7 @@ impl Maker<'_> {
     }
 
     fn seconds(&self, name: &str, help: &str, start: f64, count: usize) -> Histogram {
-        let buckets = exponential_buckets(start, 2.0, count).expect("constants");
-        self.add(Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets)))
+        self.add(Ok(histogram(name, help, start, count)))
     }
 
     fn constant(&self, name: &str, help: &str, label: &str, value: &str) {
@@ -160,14 +145,28 @@ impl Maker<'_> {
 
     fn constants(&self, settings: &crate::settings::Settings, member: u64) {
         self.constant("etcd_server_version", "Which version is running.", "server_version", settings.etcd_level);
-        self.constant(
-            "etcd_cluster_version",
-            "Which version the cluster runs.",
-            "cluster_version",
-            crate::settings::CLUSTER_LEVEL,
-        );
+        let features = self.gauges("etcd_server_feature_enabled", "1: the feature gate is on.", &["name", "stage"]);
+        for gate in &settings.gates {
+            features.with_label_values(&[gate.name, gate.stage]).set(i64::from(gate.on));
+        }
         self.constant("etcd_server_id", "Which member this is, in hexadecimal.", "server_id", &format!("{member:x}"));
     }
+}
+
+/// With `count` buckets, each twice as wide as the one before.
+fn histogram(name: &str, help: &str, start: f64, count: usize) -> Histogram {
+    let buckets = exponential_buckets(start, 2.0, count).expect("constants");
+    Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets)).expect("names and buckets are constants")
+}
+
+fn histograms(
+    name: &str,
+    help: &str,
+    (start, count): (f64, usize),
+    labels: &[&str],
+) -> prometheus::Result<HistogramVec> {
+    let buckets = exponential_buckets(start, 2.0, count).expect("constants");
+    HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets), labels)
 }
 
 /// How many callers were turned away, on encrypted ports for clients and for peers, and on crowded
@@ -321,69 +320,30 @@ impl Metrics {
             proposals_failed: m.counter("etcd_server_proposals_failed_total", "Proposals that failed."),
             quota_bytes: m.gauge("etcd_server_quota_backend_bytes", "Quota of the store in bytes."),
             slow_apply: m.counter("etcd_server_slow_apply_total", "Applies slower than they should be."),
-            slow_read_indexes: m
-                .counter("etcd_server_slow_read_indexes_total", "Read index rounds slower than they should be."),
-            read_indexes_failed: m.counter("etcd_server_read_indexes_failed_total", "Read index rounds that failed."),
             db_total_bytes: m.gauge("etcd_mvcc_db_total_size_in_bytes", "Bytes on disk."),
             db_in_use_bytes: m.gauge("etcd_mvcc_db_total_size_in_use_in_bytes", "Bytes of records in use."),
             reclaim_runs: m.gauge("kvorum_reclaim_runs_total", "Runs of segments that were rewritten."),
             reclaimed_bytes: m.gauge("kvorum_reclaimed_bytes_total", "Bytes of segments that came back."),
             keys: m.gauge("etcd_debugging_mvcc_keys_total", "Keys."),
             watchers: m.gauge("etcd_debugging_mvcc_watcher_total", "Watches."),
-            watch_streams: m.gauge("etcd_debugging_mvcc_watch_stream_total", "Watch streams."),
-            slow_watchers: m.gauge("etcd_debugging_mvcc_slow_watcher_total", "Watches behind."),
-            pending_events: m.gauge("etcd_debugging_mvcc_pending_events_total", "Events waiting to be sent."),
             auth_revision: m.gauge("etcd_debugging_auth_revision", "Revision of users and roles."),
             current_revision: m.gauge("etcd_debugging_mvcc_current_revision", "Revision of the store."),
             compact_revision: m.gauge("etcd_debugging_mvcc_compact_revision", "Revision of the last compaction."),
-            lease_granted: m.counter("etcd_debugging_lease_granted_total", "Leases granted through this member."),
-            lease_revoked: m.counter("etcd_debugging_lease_revoked_total", "Leases revoked through this member."),
-            lease_renewed: m.counter("etcd_debugging_lease_renewed_total", "Leases renewed through this member."),
-            put_total: m.counter("etcd_mvcc_put_total", "Puts served by this member."),
-            delete_total: m.counter("etcd_mvcc_delete_total", "Deletes served by this member."),
-            range_total: m.counter("etcd_mvcc_range_total", "Ranges served by this member."),
-            txn_total: m.counter("etcd_mvcc_txn_total", "Transactions served by this member."),
+            range_total: m.counter("etcd_mvcc_range_total", "Ranges served by this member, in transactions too."),
+            txn_total: m.counter("etcd_mvcc_txn_total", "Transactions with more than one operation."),
+            open_reads: m.gauge(
+                "etcd_mvcc_db_open_read_transactions",
+                "Reads under way that hold a revision: ranges in slices, and backups.",
+            ),
             alarms: m.gauges("etcd_debugging_server_alarms", "Alarms active.", &["server_id", "alarm_type"]),
-            defrag_inflight: m.gauge("etcd_disk_defrag_inflight", "Always 0: there is no defragmentation."),
-            wal_fsync: m.seconds("etcd_disk_wal_fsync_duration_seconds", "One flush of the log.", 0.001, 14),
-            backend_commit: m.seconds("etcd_disk_backend_commit_duration_seconds", "One write of records.", 0.001, 14),
-            wal_write_bytes: m.gauge("etcd_disk_wal_write_bytes_total", "Bytes written to the log."),
-            peer_round_trip: m.add(HistogramVec::new(
-                HistogramOpts::new("etcd_network_peer_round_trip_time_seconds", "Round trip to a peer.")
-                    .buckets(exponential_buckets(0.0001, 2.0, 16).expect("constants")),
-                &["To"],
-            )),
-            peer_sent_bytes: m.counters("etcd_network_peer_sent_bytes_total", "Bytes sent to a peer.", &["To"]),
-            peer_received_bytes: m.counters(
-                "etcd_network_peer_received_bytes_total",
-                "Bytes received from a peer.",
-                &["From"],
-            ),
-            other_foundings: m.counter(
-                "kvorum_peer_foundings_refused_total",
-                "Connections to peers that were refused because their data directory is of another founding.",
-            ),
-            peer_sent_failures: m.counters(
-                "etcd_network_peer_sent_failures_total",
-                "Sends to a peer that failed.",
-                &["To"],
-            ),
-            peer_received_failures: m.counters(
-                "etcd_network_peer_received_failures_total",
-                "Receives from a peer that failed.",
-                &["From"],
-            ),
-            active_peers: m.gauges("etcd_network_active_peers", "Peers connected now.", &["Local", "Remote"]),
-            disconnected_peers: m.counters(
-                "etcd_network_disconnected_peers_total",
-                "Connections to peers lost.",
-                &["Local", "Remote"],
-            ),
-            peer_lost: m.counters(
-                "kvorum_peer_frames_lost_total",
-                "Frames for peers given up: too many waited (full), or there was no connection (closed).",
-                &["lane", "reason"],
-            ),
+            cluster_version: m.gauges("etcd_cluster_version", "Which version the cluster runs.", &["cluster_version"]),
+            requests: OfRequests::new(&m, methods),
+            watching: OfWatches::new(&m),
+            scrapes: OfScrapes::new(&m),
+            turns: OfTurns::new(&m),
+            background: OfBackground::new(&m),
+            peers: OfPeers::new(&m),
+            process: OfProcess::new(&m),
             queue_depth: m.gauges("kvorum_queue_depth", "Things that stand in a queue.", &["name"]),
             failed_reads: m.counter(
                 "kvorum_record_reads_failed_total",
@@ -402,17 +362,6 @@ impl Metrics {
         }
     }
 
-    /// Takes the series of a peer away that is spoken to no more.
-    pub(crate) fn forget_peer(&self, ours: &str, peer: &str) {
-        // A series that never began is none that could be left.
-        let _ = self.peer_round_trip.remove_label_values(&[peer]);
-        for counters in [&self.peer_sent_bytes, &self.peer_received_bytes, &self.peer_sent_failures] {
-            let _ = counters.remove_label_values(&[peer]);
-        }
-        let _ = self.active_peers.remove_label_values(&[ours, peer]);
-        let _ = self.disconnected_peers.remove_label_values(&[ours, peer]);
-    }
-
     /// Copies what the core answered into the gauges.
     pub(crate) fn refresh(&self, status: &Status) {
         let flag = |gauge: &IntGauge, value: bool| gauge.set(i64::from(value));
@@ -429,7 +378,13 @@ impl Metrics {
         big(&self.reclaim_runs, status.reclaimed.runs);
         big(&self.reclaimed_bytes, status.reclaimed.bytes);
         big(&self.keys, status.keys);
-        big(&self.watchers, status.watches);
+        self.watchers.set(signed(status.watches) + self.watching.slow.get());
+        big(&self.open_reads, status.held.walks + status.held.backups);
+        self.process.look();
+        self.cluster_version.reset();
+        if let Some((version, _patch)) = status.cluster_version.rsplit_once('.') {
+            self.cluster_version.with_label_values(&[version]).set(1);
+        }
         self.current_revision.set(status.revision);
         self.compact_revision.set(status.compacted);
         self.alarms.reset();
@@ -474,7 +429,7 @@ impl Metrics {
         let lost = core.budgets().lost_frames();
         for (reason, frames) in [("full", lost.full), ("closed", lost.closed)] {
             for (lane, count) in [("urgent", frames.urgent), ("log", frames.log), ("forward", frames.forward)] {
-                self.follow(&self.peer_lost.with_label_values(&[lane, reason]), count);
+                self.follow(&self.peers.lost.with_label_values(&[lane, reason]), count);
             }
         }
         self.follow(&self.failed_reads, core.failed_reads());

@@ -2,12 +2,13 @@
 
 use crate::budgets::{Limits, memory_of_this_process, parse_bytes};
 use crate::flags::{Effect, Given, Rejected, parse_duration};
-use crate::log::{Format, Level};
-use crate::settings::Settings;
+use crate::log::{self, Format, Level};
+use crate::settings::{Gate, Settings};
 use crate::tls::{self, Wish};
 use crate::tokens::Tokens;
 use crate::transport::listeners;
 use disk::urls::{BadUrl, Url};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,9 +39,13 @@ pub(crate) struct Options {
     /// `--initial-cluster-state existing`.
     pub(crate) existing: bool,
     pub(crate) auto_compaction: Option<AutoCompaction>,
+    /// `--bootstrap-defrag-threshold-megabytes`: what is said of it at the start.
+    pub(crate) defrag_threshold_mib: u64,
     pub(crate) log_level: Level,
     pub(crate) log_format: Format,
     pub(crate) log_outputs: Vec<String>,
+    /// `--enable-log-rotation`.
+    pub(crate) log_rotation: Option<log::Rules>,
     pub(crate) settings: Settings,
     /// What is asked of the ports for clients: gRPC, HTTP and metrics.
     pub(crate) client_tls: Wish,
@@ -50,19 +55,24 @@ pub(crate) struct Options {
     pub(crate) ignored: Vec<(String, String, String)>,
 }
 
-const GATES: &[&str] = &[
-    "AllAlpha",
-    "AllBeta",
-    "StopGRPCServiceOnDefrag",
-    "TxnModeWriteWithSharedBuffer",
-    "InitialCorruptCheck",
-    "CompactHashCheck",
-    "LeaseCheckpoint",
-    "LeaseCheckpointPersist",
-    "SetMemberLocalAddr",
-    "FastLeaseKeepAlive",
-    "PriorityRequest",
+/// Name, stage, and whether etcd has it on.
+const GATES: &[Gate] = &[
+    gate("AllAlpha", "ALPHA", false),
+    gate("AllBeta", "BETA", false),
+    gate("StopGRPCServiceOnDefrag", "ALPHA", false),
+    gate("TxnModeWriteWithSharedBuffer", "BETA", true),
+    gate("InitialCorruptCheck", "ALPHA", false),
+    gate("CompactHashCheck", "ALPHA", false),
+    gate("LeaseCheckpoint", "ALPHA", false),
+    gate("LeaseCheckpointPersist", "ALPHA", false),
+    gate("SetMemberLocalAddr", "ALPHA", false),
+    gate("FastLeaseKeepAlive", "BETA", true),
+    gate("PriorityRequest", "ALPHA", false),
 ];
+
+const fn gate(name: &'static str, stage: &'static str, on: bool) -> Gate {
+    Gate { name, stage, on }
+}
 
 fn invalid<T>(text: impl Into<String>) -> Result<T, Rejected> {
     Err(Rejected::Invalid(text.into()))
@@ -135,25 +145,35 @@ fn auto_compaction(given: &Given) -> Result<Option<AutoCompaction>, Rejected> {
     }
 }
 
-fn check_gates(text: &str) -> Result<(), Rejected> {
+/// The gates as they were asked for. A gate that is named is as it was said, whatever `AllAlpha`
+/// and `AllBeta` say.
+fn gates(text: &str) -> Result<Vec<Gate>, Rejected> {
+    let mut said = BTreeMap::new();
     for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
         let Some((gate, value)) = part.split_once('=') else {
             return Err(Rejected::Usage(format!(
                 "invalid value {text:?} for flag -feature-gates: missing bool value for {part}"
             )));
         };
-        if !GATES.contains(&gate) {
+        if !GATES.iter().any(|known| known.name == gate) {
             return Err(Rejected::Usage(format!(
                 "invalid value {text:?} for flag -feature-gates: unrecognized feature gate: {gate}"
             )));
         }
-        if !matches!(value.to_ascii_lowercase().as_str(), "true" | "false" | "t" | "f" | "1" | "0") {
-            return Err(Rejected::Usage(format!(
-                "invalid value {text:?} for flag -feature-gates: invalid value of {gate}={value}, err: strconv.ParseBool: parsing {value:?}: invalid syntax"
-            )));
-        }
+        let on = match value.to_ascii_lowercase().as_str() {
+            "true" | "t" | "1" => true,
+            "false" | "f" | "0" => false,
+            _ => {
+                return Err(Rejected::Usage(format!(
+                    "invalid value {text:?} for flag -feature-gates: invalid value of {gate}={value}, err: strconv.ParseBool: parsing {value:?}: invalid syntax"
+                )));
+            }
+        };
+        said.insert(gate, on);
     }
-    Ok(())
+    let of_stage = |stage: &str| said.get(if stage == "ALPHA" { "AllAlpha" } else { "AllBeta" }).copied();
+    let on = |known: &Gate| said.get(known.name).copied().or(of_stage(known.stage)).unwrap_or(known.on);
+    Ok(GATES.iter().map(|known| Gate { on: on(known), ..*known }).collect())
 }
 
 fn check_times(heartbeat: u64, election: u64) -> Result<(), Rejected> {
@@ -234,6 +254,7 @@ fn settings(given: &Given, seed: u64) -> Result<Settings, Rejected> {
         keepalive_interval: given.duration("grpc-keepalive-interval"),
         keepalive_timeout: given.duration("grpc-keepalive-timeout"),
         watch_progress_interval: or(progress, Duration::from_secs(600)),
+        gates: gates(given.text("feature-gates"))?,
         extensive_metrics: given.text("metrics") == "extensive",
         cors: list("cors"),
         host_whitelist: list("host-whitelist"),
@@ -277,7 +298,6 @@ pub(crate) fn options(given: &Given, seed: u64) -> Result<Options, Rejected> {
         let instead = format!("there is no such cost; {BCRYPT_COST} is used");
         ignored.push(("bcrypt-cost".into(), given.text("bcrypt-cost").into(), instead));
     }
-    check_gates(given.text("feature-gates"))?;
     let (client_tls, peer_tls) = tls::wishes(given)?;
     let name = given.text("name").to_string();
     let advertise_peer = urls(given, "initial-advertise-peer-urls")?;
@@ -289,6 +309,7 @@ pub(crate) fn options(given: &Given, seed: u64) -> Result<Options, Rejected> {
     if given.is_set("listen-client-urls") && !given.is_set("advertise-client-urls") {
         return invalid("--advertise-client-urls is required when --listen-client-urls is set explicitly");
     }
+    let (log_outputs, log_rotation) = log_outputs(given)?;
     let data_dir = match given.text("data-dir") {
         "" => format!("{name}.etcd"),
         dir => dir.to_string(),
@@ -305,15 +326,33 @@ pub(crate) fn options(given: &Given, seed: u64) -> Result<Options, Rejected> {
         token: given.text("initial-cluster-token").to_string(),
         existing: given.text("initial-cluster-state") == "existing",
         auto_compaction: auto_compaction(given)?,
+        defrag_threshold_mib: given
+            .uint("bootstrap-defrag-threshold-megabytes")
+            .max(given.uint("experimental-bootstrap-defrag-threshold-megabytes")),
         log_level: Level::parse(given.text("log-level")).unwrap_or(Level::Info),
         log_format: if given.text("log-format") == "console" { Format::Console } else { Format::Json },
-        log_outputs: given.text("log-outputs").split(',').map(|part| part.trim().to_string()).collect(),
+        log_outputs,
+        log_rotation,
         settings: settings(given, seed)?,
         client_tls,
         peer_tls,
         ignored,
         name,
     })
+}
+
+fn log_outputs(given: &Given) -> Result<(Vec<String>, Option<log::Rules>), Rejected> {
+    let outputs: Vec<String> = given.text("log-outputs").split(',').map(|part| part.trim().to_string()).collect();
+    if outputs.len() > 1 && outputs.iter().any(|output| output == "default") {
+        return invalid("multi logoutput for \"default\" is not supported yet");
+    }
+    if !given.bool("enable-log-rotation") {
+        return Ok((outputs, None));
+    }
+    match log::Rules::new(given.text("log-rotation-config-json"), &outputs) {
+        Ok(rules) => Ok((outputs, Some(rules))),
+        Err(why) => invalid(why.to_string()),
+    }
 }
 
 /// As grpc-go has it: zero is no bound.
@@ -383,6 +422,15 @@ mod tests {
                 "--peer-auto-tls cannot be combined with --peer-client-cert-auth or --peer-trusted-ca-file: no CA \
                  vouches for the certificates that members make for themselves",
             ),
+            (
+                "--enable-log-rotation",
+                "--log-outputs requires a single file path when --log-rotate-config-json is defined",
+            ),
+            (
+                "--enable-log-rotation --log-outputs /a,/b",
+                "--log-outputs requires a single file path when --log-rotate-config-json is defined",
+            ),
+            ("--log-outputs default,/a", "multi logoutput for \"default\" is not supported yet"),
             ("--auth-token jwt,a=b", "--auth-token: auth: invalid auth options (invalid auth signature method)"),
             (
                 "--config-file x",
@@ -420,6 +468,17 @@ mod tests {
         assert!(read("").expect("good").settings.budgets.memory >= 128 << 20);
         let refused = Rejected::Invalid("--memory-budget=much: not a number of bytes, such as 512MiB or 2G".into());
         assert_eq!(read("--memory-budget=much").expect_err("no size"), refused);
+    }
+
+    #[test]
+    fn gates_are_as_they_were_named() {
+        let on = |line: &str| {
+            let gates = read(line).expect("good").settings.gates;
+            gates.iter().filter(|gate| gate.on).map(|gate| gate.name).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(on(""), "TxnModeWriteWithSharedBuffer FastLeaseKeepAlive");
+        assert_eq!(on("--feature-gates=AllBeta=false,FastLeaseKeepAlive=true"), "FastLeaseKeepAlive");
+        assert_eq!(on("--feature-gates=AllBeta=false,LeaseCheckpoint=true"), "LeaseCheckpoint");
     }
 
     #[test]

@@ -148,7 +148,7 @@ impl Peering {
         if !differ(ours, theirs) {
             return Ok(());
         }
-        self.metrics().other_foundings.inc();
+        self.metrics().peers.other_foundings.inc();
         let text = format!("founding mismatch: ours is {ours:016x}, the peer's {theirs:016x}");
         Err(io::Error::other(text))
     }

@@ -7,12 +7,13 @@ use crate::driver::{Driver, End};
 use crate::files::PageCache;
 use crate::flags::{self, Given, Rejected};
 use crate::log::{self, hex, json};
+use crate::metrics::{db_in_use, db_size};
 use crate::options::{self, Options};
 use crate::peers::{Peers, Setup};
 use crate::ports::{Bound, Listening};
 use crate::readers::Readers;
 use crate::settings::ETCD_LEVEL;
-use crate::signals::{Stops, die_of};
+use crate::signals::{Stops, die_of, levels};
 use crate::tls::Security;
 use crate::transport::{self, Door, Edge};
 use crate::workers::Workers;
@@ -191,7 +192,8 @@ fn decline_huge_pages() {
 }
 
 fn start(args: &[String], given: &Given, mut options: Options) -> Result<(), Failed> {
-    log::start(options.log_level, options.log_format, &options.log_outputs).map_err(failed("cannot open the log"))?;
+    log::start(options.log_level, options.log_format, &options.log_outputs, options.log_rotation)
+        .map_err(|error| failed("cannot open the log")(error.to_string()))?;
     end_on_panic();
     let descriptors = Descriptors::of(descriptors::raise_limit());
     let wanted = options.settings.budgets.connections;
@@ -221,6 +223,7 @@ fn start(args: &[String], given: &Given, mut options: Options) -> Result<(), Fai
     let (node, wal) = recovered
         .expect("a panic ends the process")
         .map_err(|fault| failed("the data directory cannot be used")(refusal(&fault, &options)))?;
+    tell_defragmentation(&node, &options);
     let (members, removed) = members(&first);
     log::info(
         "starting local etcd server",
@@ -231,10 +234,11 @@ fn start(args: &[String], given: &Given, mut options: Options) -> Result<(), Fai
         ],
     );
 
-    let waits = real.patience.waits.clone();
+    let (waits, of_log) = (real.patience.waits.clone(), real.of_log.clone());
     let readers = Readers::start(files.clone(), Arc::new(PageCache(real))).map_err(io)?;
     let registry = prometheus::Registry::new();
     registry.register(Box::new(waits)).expect("nothing else has its name");
+    of_log.register(&registry);
     let (core, end, mut deliveries) =
         Core::new(identity.cluster, identity.member, options.settings.clone(), registry, Some(readers), 2);
     let edge = Edge::new(core.on_runtime(CLIENTS));
@@ -253,7 +257,7 @@ fn start(args: &[String], given: &Given, mut options: Options) -> Result<(), Fai
     let mut peers = Peers::start(setup, edge.on(core.on_runtime(PEERS)), to_peers).map_err(io)?;
     peers.follow(&members, &removed);
     let (ended, core_ended) = oneshot::channel();
-    let driver = Driver::new(node, end, peers, workers);
+    let driver = Driver::new(node, end, peers, workers, edge.clone());
     std::thread::Builder::new().name("core".into()).spawn(move || drop(ended.send(driver.run(first)))).map_err(io)?;
     runtime.block_on(async move {
         tokio::spawn(core::hand_out(to_clients));
@@ -261,6 +265,20 @@ fn start(args: &[String], given: &Given, mut options: Options) -> Result<(), Fai
         live(edge, &options, (bound.client, bound.metrics), core_ended, stops).await
     });
     Ok(())
+}
+
+/// etcd's line: its tests wait for it. There is never anything to defragment.
+fn tell_defragmentation(node: &Node, options: &Options) {
+    if options.defrag_threshold_mib == 0 {
+        return;
+    }
+    let now = node.status();
+    let fields = [
+        ("current-db-size-bytes", json!(db_size(&now))),
+        ("current-db-size-in-use-bytes", json!(db_in_use(&now))),
+        ("bootstrap-defrag-threshold-bytes", json!(options.defrag_threshold_mib.saturating_mul(1 << 20))),
+    ];
+    log::info("Skipping defragmentation", &fields);
 }
 
 /// What is said of a directory on which the member does not start.
@@ -299,6 +317,7 @@ async fn live(
     let listening = stops.map_or_else(Stops::listen, Ok);
     let mut stops = listening
         .unwrap_or_else(|error| log::fatal("cannot listen for signals", &[("error", json!(error.to_string()))]));
+    tokio::spawn(levels());
     let serving = tokio::spawn(come_up(edge.clone(), options.clone(), clients, metrics));
     let number = tokio::select! {
         number = stops.next() => number,

@@ -8,8 +8,14 @@ use std::time::Duration;
 /// cluster and storage version.
 pub(crate) const ETCD_LEVEL: &str = "3.7.3";
 
-/// Major and minor of [`ETCD_LEVEL`] as the cluster version is written.
-pub(crate) const CLUSTER_LEVEL: &str = "3.7.0";
+/// One of `--feature-gates`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Gate {
+    pub(crate) name: &'static str,
+    /// ALPHA or BETA.
+    pub(crate) stage: &'static str,
+    pub(crate) on: bool,
+}
 
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
@@ -38,6 +44,8 @@ pub(crate) struct Settings {
     pub(crate) keepalive_interval: Duration,
     pub(crate) keepalive_timeout: Duration,
     pub(crate) watch_progress_interval: Duration,
+    /// `--feature-gates`: all of them.
+    pub(crate) gates: Vec<Gate>,
     /// `--metrics extensive`.
     pub(crate) extensive_metrics: bool,
     /// `--cors`: allowed origins, or `*`.
@@ -86,6 +94,7 @@ impl Default for Settings {
             keepalive_interval: Duration::from_secs(7200),
             keepalive_timeout: Duration::from_secs(20),
             watch_progress_interval: Duration::from_secs(600),
+            gates: Vec::new(),
             extensive_metrics: false,
             cors: vec!["*".into()],
             host_whitelist: vec!["*".into()],

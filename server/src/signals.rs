@@ -31,6 +31,20 @@ impl Stops {
     }
 }
 
+/// SIGUSR1: the log says everything from now on. SIGUSR2: what `--log-level` says.
+pub(crate) async fn levels() {
+    let (Ok(mut all), Ok(mut usual)) = (signal(SignalKind::user_defined1()), signal(SignalKind::user_defined2()))
+    else {
+        return log::warn("cannot listen for SIGUSR1 and SIGUSR2: the log level stays as it is", &[]);
+    };
+    loop {
+        tokio::select! {
+            _ = all.recv() => log::set_level(Some(log::Level::Debug)),
+            _ = usual.recv() => log::set_level(None),
+        }
+    }
+}
+
 /// Ends by the signal itself, so that whoever started us sees it; the first process of a
 /// container cannot, and exits with 0 as etcd does.
 pub(crate) fn die_of(signal: i32) -> ! {

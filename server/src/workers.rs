@@ -15,7 +15,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{Builder, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use thread_priority::unix::{
     NormalThreadSchedulePolicy, ThreadSchedulePolicy, set_thread_priority_and_policy, thread_native_id,
 };
@@ -67,26 +67,18 @@ impl Workers {
         mut log: Log,
     ) -> io::Result<Workers> {
         let shared = end.shared.clone();
-        let flushes = edge.metrics().wal_fsync.clone();
         let wal = Worker::start("log", move |jobs| {
-            carry_out(&shared.intake, &shared.budgets.jobs_log, jobs, |job| {
-                let saved = matches!(job, LogJob::Save { .. }).then(Instant::now);
-                let ran = work::run_log(&mut log, job);
-                if let Some(since) = saved {
-                    flushes.observe(since.elapsed().as_secs_f64());
-                }
-                ran
-            });
+            carry_out(&shared.intake, &shared.budgets.jobs_log, jobs, |job| work::run_log(&mut log, job));
             prove_end(&mut log);
         })?;
         let (shared, reading) = (end.shared.clone(), files.clone());
         let reader = Worker::start("reader-apply", move |jobs| {
             carry_out(&shared.intake, &shared.budgets.jobs_reader, jobs, |job| work::run_read(&*reading, job));
         })?;
-        let shared = end.shared.clone();
+        let (shared, mut times) = (end.shared.clone(), edge.metrics().background.clone());
         let background = Worker::start("background", move |jobs| {
             stand_back();
-            let run = |job| work::run_background(&*files, whose, job);
+            let run = |job| times.timed(job, |job| work::run_background(&*files, whose, job));
             carry_out(&shared.intake, &shared.budgets.jobs_background, jobs, run);
         })?;
         Ok(Workers { log: wal, reader, background, budgets: end.shared.budgets.clone() })

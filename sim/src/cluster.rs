@@ -740,6 +740,7 @@ impl Sim {
                 }
             }
             Output::Members { removed, .. } => self.members[who].up.as_mut().expect("up").removed = removed,
+            Output::Snapshot { .. } => {}
             Output::Removed => self.ends_removed(who),
             Output::Stopped => {
                 self.marks.hit("member stopped cleanly");

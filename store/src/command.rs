@@ -655,6 +655,11 @@ pub fn encode_cluster_version(version: &str, founding: u64) -> Checked {
     })
 }
 
+/// Field number of the command that an entry begins with; None: it begins with none.
+pub fn first_field(body: &[u8]) -> Option<u32> {
+    Fields::new(body).next_field().ok().flatten().map(|(number, _)| number)
+}
+
 /// True for bodies whose command needs the lease clock: grant, checkpoint, expire.
 pub fn wants_clock(body: &[u8]) -> bool {
     let first = Fields::new(body).next_field();

@@ -20,7 +20,7 @@ const BOUNDS: [(&str, usize, usize); 17] = [
     ("disk", 50, 88),
     ("kvorum", 19, 0),
     ("node", 92, 264),
-    ("server", 121, 0),
+    ("server", 82, 0),
     ("sim", 120, 499),
     ("store", 46, 0),
     ("testkit", 50, 16),
@@ -43,7 +43,7 @@ const TEXTS: [(&str, usize); 7] = [
     // Words of a command line; what `doctor` and `top` show in place of what they could not learn.
     ("ctl", 10),
     // Flags, `kvorum dev`, why a peer did not answer (a log line), the lines of /readyz.
-    ("server", 9),
+    ("server", 8),
     // Where a story went wrong.
     ("sim", 20),
     // The same, and words of a command line.

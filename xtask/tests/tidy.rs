@@ -164,8 +164,8 @@ fn no_crate_or_module_without_an_owner() {
 }
 
 /// What every part of a member may use. Among themselves these have their own order.
-const NODE_GROUND: [&str; 11] =
-    ["config", "frame", "ground", "io", "jobs", "pace", "permit", "queue", "scan", "work", "writing"];
+const NODE_GROUND: [&str; 12] =
+    ["config", "frame", "ground", "io", "jobs", "pace", "permit", "queue", "scan", "tally", "work", "writing"];
 
 /// Files of `node/src` that put parts together, or stand beside the member. Every other file is a
 /// part.

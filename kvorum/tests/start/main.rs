@@ -8,6 +8,7 @@ mod damage;
 mod dev;
 mod flags;
 mod life;
+mod logs;
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -95,6 +95,13 @@ pub enum Output {
         /// For a person.
         text: String,
     },
+    /// A snapshot on its way between this member and another, for logs and metrics.
+    Snapshot {
+        /// The other member.
+        peer: u64,
+        /// What became of it.
+        news: SnapshotNews,
+    },
     /// The clean stop is complete.
     Stopped,
     /// This member must stop at once; nothing may be acknowledged after this.
@@ -107,6 +114,26 @@ pub enum Output {
     Restart {
         /// For a person.
         reason: String,
+    },
+}
+
+/// What became of a snapshot on its way between two members. One that begins ends once, unless the
+/// member does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SnapshotNews {
+    /// This member begins to take it.
+    ReceiveBegins,
+    /// It stands here, or it was given up.
+    ReceiveEnds {
+        /// It stands here.
+        ok: bool,
+    },
+    /// The other member begins to take it.
+    SendBegins,
+    /// The other member has it, or it was given up.
+    SendEnds {
+        /// The other member has it.
+        ok: bool,
     },
 }
 
@@ -415,6 +442,8 @@ pub struct Held {
     pub unapplied_entries: u64,
     /// Walks under way.
     pub walks: u64,
+    /// Backups under way.
+    pub backups: u64,
     /// Reads that wait for a read index or its apply.
     pub reads: u64,
     /// Bytes of forwards on their way to the leader.

@@ -4,7 +4,7 @@ use super::Node;
 use crate::frame::Frame;
 use crate::io::*;
 use crate::jobs::Task;
-use crate::transfer::{Installed, Step, send_nothing};
+use crate::transfer::{Installed, Step, received, send_nothing};
 use disk::scrub::Finding;
 
 impl Node {
@@ -251,6 +251,7 @@ impl Node {
         self.watches.release_held(g);
         self.gate.replaced(g);
         self.membership.replaced(g);
+        received(g, from, true);
         g.note(Level::Info, format!("installed the snapshot at {index}"));
         g.send(from, Frame::TransferEnded { index, ok: true });
     }

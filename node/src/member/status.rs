@@ -34,6 +34,7 @@ impl Node {
             refused: self.gate.refused(),
             unapplied_entries: self.applier.waiting(),
             walks: self.walks.count(),
+            backups: self.backups.count(),
             reads: self.reads.waiting(),
             forwards: forwards.bytes,
             forwarded: forwards.said,

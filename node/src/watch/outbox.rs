@@ -20,6 +20,8 @@ pub(super) struct Outbox {
     fragment_bytes: usize,
     queue: VecDeque<Entry>,
     queued: usize,
+    /// Events in the queue.
+    events: usize,
     /// Handed to the transport, not yet taken by it.
     in_flight: usize,
     parts: Option<Parts>,
@@ -67,6 +69,7 @@ impl Outbox {
             fragment_bytes,
             queue: VecDeque::new(),
             queued: 0,
+            events: 0,
             in_flight: 0,
             parts: None,
         }
@@ -158,11 +161,17 @@ impl Outbox {
                     self.queue = VecDeque::new();
                 }
                 self.queued -= cost(&entry);
+                self.events -= events(&entry);
                 self.open(entry)
             }
         };
         self.in_flight += response.bytes;
         Some(response)
+    }
+
+    /// Events that wait for the client to read.
+    pub(super) fn waiting_events(&self) -> usize {
+        self.events + self.parts.as_ref().map_or(0, |parts| parts.rest.len())
     }
 
     pub(super) fn held(&self) -> usize {
@@ -171,17 +180,22 @@ impl Outbox {
 
     fn push(&mut self, entry: Entry) {
         self.queued += cost(&entry);
+        self.events += events(&entry);
         self.queue.push_back(entry);
     }
 
     fn retain(&mut self, mut keep: impl FnMut(&Entry) -> bool) {
-        let mut dropped = 0;
+        let (mut dropped, mut gone) = (0, 0);
         self.queue.retain(|entry| {
             let kept = keep(entry);
-            dropped += if kept { 0 } else { cost(entry) };
+            if !kept {
+                dropped += cost(entry);
+                gone += events(entry);
+            }
             kept
         });
         self.queued -= dropped;
+        self.events -= gone;
     }
 
     fn open(&mut self, entry: Entry) -> Response {
@@ -232,6 +246,13 @@ impl Outbox {
             self.parts = Some(parts);
         }
         response
+    }
+}
+
+fn events(entry: &Entry) -> usize {
+    match entry {
+        Entry::Events(batch) => batch.revisions.iter().map(|picked| picked.picks.len()).sum(),
+        Entry::Control(_) | Entry::Progress { .. } => 0,
     }
 }
 

@@ -646,15 +646,14 @@ impl Cluster {
                     let _ = writeln!(self.told, "{id}: watch {}", tell_watch(&message));
                 }
                 Output::Leader { term, leader, role } => {
-                    if leader != 0
-                        && self.leader.insert(id, Leads { term, leader }) != Some(Leads { term, leader })
-                        && role == Role::Leader
-                    {
+                    let leads = Leads { term, leader };
+                    if leader != 0 && self.leader.insert(id, leads) != Some(leads) && role == Role::Leader {
                         let _ = writeln!(self.told, "{id}: leads");
                     }
                 }
+                Output::Snapshot { .. } => {}
                 Output::Note { level: Level::Info, text }
-                    if !text.starts_with("installed") && !text.starts_with("mended") => {}
+                    if !["installed", "mended"].iter().any(|s| text.starts_with(s)) => {}
                 Output::Note { level, text } => {
                     let _ = writeln!(self.told, "{id}: {level:?}: {text}");
                 }

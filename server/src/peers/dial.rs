@@ -6,7 +6,7 @@ use super::roster::Peer;
 use super::socket::Socket;
 use super::wire::{self, Got};
 use super::{Line, Peering};
-use crate::log::{hex, json};
+use crate::log::{self, hex, json};
 use crate::settings::ETCD_LEVEL;
 use crate::tls::{Dialler, Moving, in_gos_words};
 use disk::urls::Url;
@@ -41,12 +41,13 @@ pub(super) enum NoLine {
 /// Keeps one line to one member connected for as long as it is spoken to.
 pub(super) async fn keep_connected(peering: Arc<Peering>, peer: Peer, line: Line) {
     let queue = if line == Line::Bulk { &peer.link.bulk } else { &peer.link.log };
+    peering.metrics().peers.know(&peering.label, &peer.label);
     tokio::select! {
         () = peer.gone() => {}
         () = dial_for_ever(&peering, &peer, line, queue) => {}
     }
     queue.close();
-    peering.metrics().forget_peer(&peering.label, &peer.label);
+    peering.metrics().peers.forget(&peering.label, &peer.label);
 }
 
 async fn dial_for_ever(peering: &Peering, peer: &Peer, line: Line, queue: &Queue) {
@@ -57,21 +58,19 @@ async fn dial_for_ever(peering: &Peering, peer: &Peer, line: Line, queue: &Queue
             Ok((stream, founding)) => {
                 (failures, refused) = (0, 0);
                 let since = Instant::now();
-                let labels = [&peering.label[..], &peer.label];
-                let active = peering.metrics().active_peers.with_label_values(&labels);
                 queue.open();
-                active.inc();
+                stands(peering, peer, line);
                 let ended = serve(stream, (peer, founding), queue, peering).await;
                 queue.close();
-                active.dec();
+                broke(peering, peer, line, &ended);
                 // One that stood looks at once whether the other process is gone.
                 wait = if since.elapsed() > LONGEST_WAIT { Duration::ZERO } else { FIRST_WAIT };
-                peering.metrics().disconnected_peers.with_label_values(&labels).inc();
                 peering.core().intake().lost(peer.id);
                 peering.say(
                     "lost the connection to a peer",
                     &[
                         ("remote-peer-id", hex(peer.id)),
+                        ("remote-peer-name", json!(peer.name())),
                         ("line", json!(format!("{line:?}"))),
                         ("error", json!(ended.to_string())),
                     ],
@@ -86,7 +85,7 @@ async fn dial_for_ever(peering: &Peering, peer: &Peer, line: Line, queue: &Queue
                 if refused > 0 && refused >= peer.addresses().count() {
                     peering.core().intake().gone(peer.id);
                 }
-                peering.metrics().peer_sent_failures.with_label_values(&[&peer.label]).inc();
+                peering.metrics().peers.sent_failures.with_label_values(&[&peer.label]).inc();
                 if queue.take_refused() {
                     peering.core().intake().lost(peer.id);
                 }
@@ -95,13 +94,40 @@ async fn dial_for_ever(peering: &Peering, peer: &Peer, line: Line, queue: &Queue
                 }
                 peering.say(
                     "failed to connect to a peer",
-                    &[("remote-peer-id", hex(peer.id)), ("error", json!(error.to_string()))],
+                    &[
+                        ("remote-peer-id", hex(peer.id)),
+                        ("remote-peer-name", json!(peer.name())),
+                        ("error", json!(error.to_string())),
+                    ],
                 );
             }
         }
         if !wait.is_zero() {
             let _ = tokio::time::timeout(wait, peer.nudge.notified()).await;
         }
+    }
+}
+
+/// A line stands. A member is as near as its line for the log; the other one is for snapshots.
+fn stands(peering: &Peering, peer: &Peer, line: Line) {
+    if line == Line::Log {
+        peering.metrics().peers.active.with_label_values(&[&peering.label[..], &peer.label]).set(1);
+        log::info("peer became active", &[("peer-id", hex(peer.id)), ("peer-name", json!(peer.name()))]);
+    }
+}
+
+fn broke(peering: &Peering, peer: &Peer, line: Line, error: &io::Error) {
+    let peers = &peering.metrics().peers;
+    peers.sent_failures.with_label_values(&[&peer.label]).inc();
+    if line == Line::Log {
+        let labels = [&peering.label[..], &peer.label];
+        peers.active.with_label_values(&labels).set(0);
+        peers.disconnected.with_label_values(&labels).inc();
+        // etcd's words: tools look for them.
+        log::warn(
+            "peer became inactive (message send to peer failed)",
+            &[("peer-id", hex(peer.id)), ("peer-name", json!(peer.name())), ("error", json!(error.to_string()))],
+        );
     }
 }
 
@@ -212,7 +238,7 @@ async fn send(
     peering: &Peering,
     started: Instant,
 ) -> io::Error {
-    let sent = peering.metrics().peer_sent_bytes.with_label_values(&[&peer.label]);
+    let sent = peering.metrics().peers.sent_bytes.with_label_values(&[&peer.label]);
     let mut taken = VecDeque::new();
     let mut next_ping = Instant::now();
     loop {
@@ -267,7 +293,7 @@ async fn write_all(writer: &mut (impl AsyncWrite + Unpin), frames: &mut VecDeque
 
 /// On a line that we dialled only pongs come back.
 async fn listen(mut reader: impl AsyncRead + Unpin, peer: &Peer, peering: &Peering, started: Instant) -> io::Error {
-    let round_trip = peering.metrics().peer_round_trip.with_label_values(&[&peer.label]);
+    let round_trip = peering.metrics().peers.round_trip.with_label_values(&[&peer.label]);
     loop {
         match tokio::time::timeout(SILENCE, wire::read(&mut reader, wire::SHORT, peering.core().budgets())).await {
             Ok(Ok(Got::Pong(sent))) => {

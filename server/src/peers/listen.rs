@@ -212,6 +212,9 @@ async fn connection(
         ended = receive(peering, &hello, &peer, stream) => ended,
         () = peer.gone() => Ok(()),
     };
+    if ended.is_err() {
+        peering.metrics().peers.received_failures.with_label_values(&[&peer.label]).inc();
+    }
     peering.core().intake().lost(hello.from);
     ended
 }
@@ -250,7 +253,7 @@ fn enter(peering: &Arc<Peering>, hello: &Hello) -> Option<(Peer, Option<Seat>)> 
 async fn receive(peering: &Peering, hello: &Hello, peer: &Peer, stream: Socket) -> io::Result<()> {
     let (reader, mut writer) = tokio::io::split(stream);
     let mut reader = BufReader::with_capacity(READ_BUFFER, reader);
-    let received = peering.metrics().peer_received_bytes.with_label_values(&[&peer.label]);
+    let received = peering.metrics().peers.received_bytes.with_label_values(&[&peer.label]);
     let silent = |_| io::Error::new(io::ErrorKind::TimedOut, "the peer fell silent");
     loop {
         let got = {

@@ -31,6 +31,8 @@ pub(super) struct Addresses {
     agreed: Vec<String>,
     /// Those that its own hello named beside them: it may have moved, and that is not applied here.
     named: Vec<String>,
+    /// What the member calls itself; empty: that is not known here.
+    name: String,
 }
 
 impl Addresses {
@@ -51,7 +53,7 @@ impl Addresses {
         self.agreed.len() + self.named.len()
     }
 
-    fn name(&mut self, urls: &[String]) -> bool {
+    fn add(&mut self, urls: &[String]) -> bool {
         let named: Vec<String> = urls.iter().filter(|url| !self.agreed.contains(url)).cloned().collect();
         std::mem::replace(&mut self.named, named) != self.named
     }
@@ -79,6 +81,11 @@ pub(super) struct Peer {
 impl Peer {
     pub(super) fn addresses(&self) -> Addresses {
         self.addresses.borrow().clone()
+    }
+
+    /// What it calls itself, as far as that is known here.
+    pub(super) fn name(&self) -> String {
+        self.addresses.borrow().name.clone()
     }
 
     /// Until it is neither a member nor a guest any more, and a moment longer: what was sent to it
@@ -188,10 +195,11 @@ impl Roster {
                 }
             });
             known.addresses.send_if_modified(|addresses| {
-                let differs = addresses.agreed != member.peer_urls;
+                let differs = addresses.agreed != member.peer_urls || addresses.name != member.name;
                 addresses.agreed.clone_from(&member.peer_urls);
+                addresses.name.clone_from(&member.name);
                 let named = std::mem::take(&mut addresses.named);
-                addresses.name(&named);
+                addresses.add(&named);
                 differs
             });
         }
@@ -234,20 +242,20 @@ impl Roster {
         let urls: Vec<String> = hello.urls.iter().filter(|url| Url::parse(url).is_ok()).cloned().collect();
         let mut lists = self.lists();
         if let Some(known) = lists.members.get(&hello.from) {
-            known.addresses.send_if_modified(|addresses| addresses.name(&urls));
+            known.addresses.send_if_modified(|addresses| addresses.add(&urls));
             return Entered::Peer { peer: known.peer.clone(), seat: None };
         }
         let seat = || Seat { roster: self.clone(), guest: hello.from };
         if let Some(guest) = lists.guests.get_mut(&hello.from) {
             guest.connections += 1;
             guest.founding = hello.founding;
-            guest.known.addresses.send_if_modified(|addresses| addresses.name(&urls));
+            guest.known.addresses.send_if_modified(|addresses| addresses.add(&urls));
             return Entered::Peer { peer: guest.known.peer.clone(), seat: Some(seat()) };
         }
         if lists.guests.len() >= MOST_GUESTS {
             return Entered::Full;
         }
-        let addresses = Addresses { agreed: Vec::new(), named: urls };
+        let addresses = Addresses { named: urls, ..Addresses::default() };
         let known = Known::new(hello.from, addresses, &self.budgets);
         let peer = known.peer.clone();
         lists.guests.insert(hello.from, Guest { known, connections: 1, founding: hello.founding });
@@ -324,7 +332,10 @@ mod tests {
         let tried: Vec<String> = (0..3).filter_map(|n| changed.new[0].addresses().nth(n)).collect();
         assert_eq!(tried, ["http://127.0.0.1:2", "http://127.0.0.1:7", "http://127.0.0.1:2"]);
         roster.follow(&[member(2, 7)], &BTreeSet::new());
-        assert_eq!(changed.new[0].addresses(), Addresses { agreed: vec!["http://127.0.0.1:7".into()], named: vec![] });
+        assert_eq!(
+            changed.new[0].addresses(),
+            Addresses { agreed: vec!["http://127.0.0.1:7".into()], ..Addresses::default() }
+        );
     }
 
     #[tokio::test]

@@ -55,7 +55,10 @@ pub(crate) async fn snapshot(call: &mut Call) -> Result<(), Status> {
     log::info("sending database snapshot to client", &fields(None));
     let mut out = Out { pending: Vec::new(), left: bytes, digest: Sha256::new(), version: &version };
     match write(call, &backup, plan, &mut out).await {
-        Ok(()) => log::info("successfully sent database snapshot to client", &fields(Some(begun))),
+        Ok(()) => {
+            call.edge.metrics().requests.backup.observe(begun.elapsed().as_secs_f64());
+            log::info("successfully sent database snapshot to client", &fields(Some(begun)));
+        }
         Err(status) => {
             log::warn("failed to send database snapshot to client", &[("error", log::json!(status.message))]);
             return Err(status);

@@ -5,6 +5,7 @@ use crate::budgets::What;
 use crate::core::Answered;
 use crate::transport::call::Call;
 use crate::transport::status::{self, Status};
+use node::tally::Counted;
 use node::{Answer, Request};
 use store::Reply;
 use store::command::{self, Checked, TxnWrite, Write};
@@ -48,7 +49,6 @@ pub(crate) async fn put(call: &mut Call) -> Result<(), Status> {
     let request = call.request().await?;
     let Write { body, cost } = command::put(&request)?;
     let (revision, term, reply) = propose(call, body, cost).await?;
-    call.edge.metrics().put_total.inc();
     respond(call, revision, term, reply).await
 }
 
@@ -56,7 +56,6 @@ pub(crate) async fn delete_range(call: &mut Call) -> Result<(), Status> {
     let request = call.request().await?;
     let Write { body, cost } = command::delete_range(&request)?;
     let (revision, term, reply) = propose(call, body, cost).await?;
-    call.edge.metrics().delete_total.inc();
     if let Reply::Delete { deleted, .. } = &reply {
         call.set_found(u64::try_from(*deleted).unwrap_or(0));
     }
@@ -67,14 +66,20 @@ pub(crate) async fn txn(call: &mut Call) -> Result<(), Status> {
     let request = call.request().await?;
     let max_ops = i64::try_from(call.core().settings().max_txn_ops).unwrap_or(i64::MAX);
     let TxnWrite { write: Write { body, cost }, read_only, serializable } = command::txn(&request, max_ops)?;
+    call.set_reads_only(read_only);
     let (revision, term, reply) = match read_only {
         true => {
             call.patiently(call.edge.account().ask()).await?;
-            applied(call.read(Request::ReadTxn { body, linearizable: !serializable }).await?)?
+            let read = applied(call.read(Request::ReadTxn { body, linearizable: !serializable }).await?)?;
+            // Those in the log are counted where they are applied.
+            let mut counted = Counted::default();
+            counted.reply(&read.2);
+            call.edge.metrics().range_total.inc_by(counted.ranges);
+            call.edge.metrics().txn_total.inc_by(counted.txns);
+            read
         }
         false => propose(call, body, cost).await?,
     };
-    call.edge.metrics().txn_total.inc();
     respond(call, revision, term, reply).await
 }
 

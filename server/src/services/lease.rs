@@ -56,7 +56,6 @@ pub(super) async fn granted(call: &Call, id: i64, ttl: i64) -> Result<Granted, S
     let body = command::encode_lease_grant(id, ttl, min_ttl(settings.election, settings.heartbeat));
     let (revision, term, reply) = propose(call, body, command::LEASE_GRANT_COST).await?;
     let store::Reply::LeaseGrant { id, ttl } = reply else { return Err(Status::unexpected("a grant")) };
-    call.edge.metrics().lease_granted.inc();
     Ok(Granted { revision, term, id, ttl })
 }
 
@@ -64,20 +63,18 @@ pub(crate) async fn revoke(call: &mut Call) -> Result<(), Status> {
     let request = call.request().await?;
     let (id, _) = two_ints(&request)?;
     let (revision, term, _) = propose(call, command::encode_lease_revoke(id), 0).await?;
-    call.edge.metrics().lease_revoked.inc();
     call.answer(revision, term, &[])
 }
 
 /// One answer for each request, in order; the header's revision is from before the renewal.
 pub(crate) async fn keep_alive(call: &mut Call) -> Result<(), Status> {
-    while let Some(request) = call.next().await? {
-        let (id, _) = two_ints(&request).map_err(Status::on_stream)?;
+    while let Some(request) = call.next_of_stream("lease-keepalive").await? {
+        let read = two_ints(&request).map_err(Status::on_stream);
+        call.count_failure(read.as_ref().err(), "lease-keepalive");
+        let (id, _) = read?;
         let revision = call.core().revision();
         let asked = call.read(Request::KeepAlive { lease: id }).await?;
         let Answer::KeepAlive { ttl } = asked.answer else { return Err(Status::unexpected("a renewal")) };
-        if ttl > 0 {
-            call.edge.metrics().lease_renewed.inc();
-        }
         let mut rest = Vec::new();
         protobuf::write_int(&mut rest, 2, id);
         protobuf::write_int(&mut rest, 3, ttl);

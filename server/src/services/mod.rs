@@ -21,7 +21,7 @@ mod pages;
 mod plan;
 mod range;
 mod recipe;
-mod slow;
+pub(crate) mod slow;
 pub(crate) mod table;
 mod watch;
 

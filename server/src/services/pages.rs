@@ -343,6 +343,15 @@ async fn run_check(edge: &Edge, check: &str) -> Result<(), String> {
 
 /// Everything registered, in Prometheus' text format.
 async fn metrics(edge: &Edge, wishes: &HeaderMap) -> Response<Body> {
+    let scrapes = &edge.metrics().scrapes;
+    scrapes.in_flight.inc();
+    let answer = scraped(edge, wishes).await;
+    scrapes.in_flight.dec();
+    scrapes.answered.with_label_values(&[answer.status().as_str()]).inc();
+    answer
+}
+
+async fn scraped(edge: &Edge, wishes: &HeaderMap) -> Response<Body> {
     if let Ok(now) = status(edge).await {
         edge.metrics().refresh(&now);
         edge.metrics().auth_revision.set(edge.core().auth_revision().cast_signed());

@@ -3,9 +3,12 @@
 //! (`--warning-apply-duration`). Keys are told, values and everything of users never.
 
 use crate::log;
+use crate::metrics::op;
 use crate::transport::call::Call;
 use crate::transport::status::Status;
+use node::tally::Tally;
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime};
@@ -42,8 +45,10 @@ fn may_tell(now: Instant) -> Option<u64> {
 }
 
 /// A unary call has ended.
-pub(crate) fn ended(call: &Call, method: &Method, result: &Result<(), Status>) {
+pub(crate) fn ended(call: &Call, method: &'static Method, result: &Result<(), Status>) {
     let took = call.worked();
+    let (requests, index) = (&call.edge.metrics().requests, call.index());
+    requests.ended(method.rpc, index, call.reads_only(), result.is_ok(), took);
     let settings = call.core().settings();
     if took > settings.warn_apply_after && method.rpc == Rpc::Range {
         call.edge.metrics().slow_apply.inc();
@@ -70,6 +75,32 @@ fn tell_read(call: &Call, took: Duration, expected: Duration, result: &Result<()
     if let Err(status) = result {
         fields.push(("error", json!(status.message)));
     }
+    left(&mut fields, left_out);
+    log::warn("apply request took too long", &fields);
+}
+
+/// A turn of the core applied entries and took so long. Their bytes are gone: kinds are told, and
+/// how long the oldest waited.
+pub(crate) fn applied(tally: &Tally, took: Duration, expected: Duration, slow: &prometheus::IntCounter) {
+    let waited = Duration::from_millis(tally.waited * node::TICK_MS);
+    if took <= expected && waited <= expected {
+        return;
+    }
+    slow.inc_by(tally.deeds.len() as u64);
+    let Some(left_out) = may_tell(Instant::now()) else { return };
+    let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
+    for deed in &tally.deeds {
+        *kinds.entry(op(deed.command)).or_default() += 1;
+    }
+    let request: Vec<String> = kinds.iter().map(|(kind, count)| format!("{kind}:{count}")).collect();
+    let mut fields = vec![
+        ("took", json!(go(took.max(waited)))),
+        ("expected-duration", json!(go(expected))),
+        ("prefix", json!("")),
+        ("request", json!(request.join(" "))),
+        ("response", json!("")),
+        ("waited-after-commit", json!(go(waited))),
+    ];
     left(&mut fields, left_out);
     log::warn("apply request took too long", &fields);
 }
@@ -110,7 +141,7 @@ fn tell(call: &Call, method: &Method, took: Duration, result: &Result<(), Status
 }
 
 /// A duration as Go writes it.
-fn go(duration: Duration) -> String {
+pub(crate) fn go(duration: Duration) -> String {
     let nanos = duration.as_nanos();
     let (whole, unit) = match nanos {
         0 => return "0s".into(),

@@ -3,6 +3,7 @@
 //! Everything a watch means is decided there; here are the clock, the transport and the bytes.
 
 use crate::core::{Core, Stream};
+use crate::metrics::OfWatches;
 use crate::transport::call::Call;
 use crate::transport::frames::HEAD;
 use crate::transport::status::{self, Status};
@@ -13,6 +14,7 @@ use node::{Answer, History, Refusal, Request, TICK_MS, ToStream, WatchOp, Who};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 use store::protobuf::{self, Fields, Value};
 use store::{KeyRange, Located, record};
@@ -51,13 +53,27 @@ struct Session {
     core: Core,
     link: Stream,
     asking: Option<Asking>,
-    /// What the transport holds: (place in its stream where it ends, bytes charged).
-    on_the_way: VecDeque<(u64, usize)>,
+    on_the_way: VecDeque<OnTheWay>,
+    /// Events of these.
+    events_on_the_way: usize,
     clock: Clock,
     /// As last told to the budgets.
     held: u64,
     /// Questions that the core has not answered.
     unanswered: u32,
+    watching: Arc<OfWatches>,
+    /// Watches behind and events waiting, as last told to the metrics.
+    shown: (i64, i64),
+}
+
+/// A response that the transport holds.
+#[derive(Clone, Copy)]
+struct OnTheWay {
+    /// Place in the transport's stream where it ends.
+    end: u64,
+    /// Charged.
+    bytes: usize,
+    events: u32,
 }
 
 fn ticks(of: Duration) -> u32 {
@@ -128,7 +144,21 @@ impl Session {
             stream.require_leader(ticks(settings.election));
         }
         let clock = Clock::new(interval, settings.election, call.wants_leader);
-        Session { stream, core, link, asking: None, on_the_way: VecDeque::new(), clock, held: 0, unanswered: 0 }
+        let watching = call.edge.metrics().watching.clone();
+        watching.streams.inc();
+        Session {
+            stream,
+            core,
+            link,
+            asking: None,
+            on_the_way: VecDeque::new(),
+            events_on_the_way: 0,
+            clock,
+            held: 0,
+            unanswered: 0,
+            watching,
+            shown: (0, 0),
+        }
     }
 
     /// Ticks for the time that went by, in the light of whether a leader is known now.
@@ -163,17 +193,29 @@ impl Session {
 
     /// The transport took everything up to `position`.
     fn sent(&mut self, position: u64, out: &mut Vec<StreamOut>) {
-        while let Some((_, bytes)) = self.on_the_way.pop_front_if(|(end, _)| *end <= position) {
-            self.stream.sent(bytes, out);
+        while let Some(taken) = self.on_the_way.pop_front_if(|response| response.end <= position) {
+            self.events_on_the_way -= taken.events as usize;
+            self.stream.sent(taken.bytes, out);
         }
         if self.on_the_way.is_empty() {
             self.on_the_way = VecDeque::new();
         }
     }
 
+    /// Tells the metrics what has changed of it.
+    fn show(&mut self, behind: usize, waiting: usize) {
+        let now = (i64::try_from(behind).unwrap_or(i64::MAX), i64::try_from(waiting).unwrap_or(i64::MAX));
+        if now != self.shown {
+            self.watching.slow.add(now.0 - self.shown.0);
+            self.watching.pending.add(now.1 - self.shown.1);
+            self.shown = now;
+        }
+    }
+
     /// Tells the budgets what is held. While all streams together hold too much, each may hold
     /// an equal part of what is left.
     fn settle(&mut self) {
+        self.show(self.stream.behind(), self.stream.waiting_events() + self.events_on_the_way);
         let budgets = self.core.budgets();
         let now = self.stream.held() as u64;
         match now.checked_sub(self.held) {
@@ -204,6 +246,8 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.core.budgets().watch.give(self.held);
+        self.show(0, 0);
+        self.watching.streams.dec();
     }
 }
 
@@ -244,10 +288,11 @@ pub(crate) async fn watch(call: &mut Call) -> Result<(), Status> {
                 }
                 None => return Err(session.cut_off()),
             },
-            request = call.requests.next(), if hears => match request? {
+            request = call.requests.next(), if hears => match unreadable(call, request)? {
                 Some(request) => {
                     call.received.inc();
-                    if let Some(from) = read_request(&request).map_err(Status::on_stream)? {
+                    let read = unreadable(call, read_request(&request).map_err(Status::on_stream))?;
+                    if let Some(from) = read {
                         match session.core.asks_users() {
                             true => asks = Some(from),
                             false => session.stream.client(from, session.core.revision(), &mut out),
@@ -258,7 +303,7 @@ pub(crate) async fn watch(call: &mut Call) -> Result<(), Status> {
                 None => listening = false,
             },
             history = answered(&mut session.asking) => session.stream.history(history, &mut out),
-            () = call.reply.taken(oldest.map_or(0, |(end, _)| end)), if oldest.is_some() => {}
+            () = call.reply.taken(oldest.map_or(0, |response| response.end)), if oldest.is_some() => {}
             () = session.clock.sleep.as_mut() => session.tick(&mut out),
             _ = &mut stopped, if !told_to_stop => {
                 told_to_stop = true;
@@ -277,10 +322,17 @@ pub(crate) async fn watch(call: &mut Call) -> Result<(), Status> {
     }
 }
 
+fn unreadable<T>(call: &Call, request: Result<T, Status>) -> Result<T, Status> {
+    call.count_failure(request.as_ref().err(), "watch");
+    request
+}
+
 async fn carry_out(call: &mut Call, session: &mut Session, out: Vec<StreamOut>) -> Result<(), Status> {
     for what in out {
         match what {
             StreamOut::Respond(response) => {
+                let begun = std::time::Instant::now();
+                let (events, control) = (response.events.len(), response.created || response.canceled);
                 let bytes = response.bytes;
                 let message = match response.events.iter().any(|event| event.prev.is_some()) {
                     false => encode(call, &response, &Fetched::default())?,
@@ -288,7 +340,11 @@ async fn carry_out(call: &mut Call, session: &mut Session, out: Vec<StreamOut>) 
                     true => Box::pin(encode_with_prevs(call, &response)).await?,
                 };
                 call.reply.message_behind_head(message)?;
-                session.on_the_way.push_back((call.reply.position(), bytes));
+                let way =
+                    OnTheWay { end: call.reply.position(), bytes, events: u32::try_from(events).unwrap_or(u32::MAX) };
+                session.events_on_the_way += way.events as usize;
+                session.on_the_way.push_back(way);
+                session.watching.sent(events, control, begun.elapsed());
             }
             StreamOut::Ask(op) => session.ask(op),
             StreamOut::AskHistory { from, prev } => session.ask_history(from, prev),

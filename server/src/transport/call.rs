@@ -474,6 +474,8 @@ pub(crate) struct Seen {
     worked: AtomicU64,
     /// Keys found or deleted.
     found: u64,
+    /// It is a transaction that changes nothing.
+    reads_only: bool,
 }
 
 impl Call {
@@ -485,6 +487,20 @@ impl Call {
     /// Keys found or deleted.
     pub(crate) fn found(&self) -> i64 {
         i64::try_from(self.seen.found).unwrap_or(i64::MAX)
+    }
+
+    /// It is a transaction that changes nothing.
+    pub(crate) fn reads_only(&self) -> bool {
+        self.seen.reads_only
+    }
+
+    pub(crate) fn set_reads_only(&mut self, reads_only: bool) {
+        self.seen.reads_only = reads_only;
+    }
+
+    /// Place of the method in [`Methods`].
+    pub(crate) fn index(&self) -> usize {
+        self.tally.index
     }
 
     pub(crate) fn set_found(&mut self, found: u64) {
@@ -539,6 +555,20 @@ impl Call {
             self.received.inc();
         }
         Ok(message)
+    }
+
+    /// As [`Call::next`]; what cannot be read is counted for `api`.
+    pub(crate) async fn next_of_stream(&mut self, api: &str) -> Result<Option<Bytes>, Status> {
+        let next = self.next().await;
+        self.count_failure(next.as_ref().err(), api);
+        next
+    }
+
+    /// Counts a stream whose requests could not be read. A client that went away is none.
+    pub(crate) fn count_failure(&self, failed: Option<&Status>, api: &str) {
+        if failed.is_some_and(|status| status.code != Code::Canceled) {
+            self.edge.metrics().requests.stream_failures.with_label_values(&["receive", api]).inc();
+        }
     }
 
     fn timeout(&self) -> Duration {
