@@ -14,6 +14,7 @@ mod bench;
 mod ci;
 mod clients;
 mod coverage;
+mod deploy;
 mod differ;
 mod killloop;
 mod peers;
@@ -70,6 +71,8 @@ enum Task {
         /// The process whose end is also this one's.
         parent: u32,
     },
+    /// Judge the files of deploy/ by the tools that they are for (promtool must be installed).
+    Deploy,
     /// Everything that must pass before a change lands.
     Ci(ci::Args),
 }
@@ -105,6 +108,7 @@ async fn run(task: Task) -> Result<()> {
         Task::Attack(args) => attack::attack(&args).await,
         Task::Bench(args) => bench::bench(&args).await,
         Task::Spin { cpu, parent } => bench::awake::spin(cpu, parent),
+        Task::Deploy => deploy::deploy(),
         Task::Ci(args) => ci::ci(&args).await,
     }
 }
