@@ -168,7 +168,7 @@ fn old_files(path: &Path) -> io::Result<Vec<PathBuf>> {
         let plain = name.strip_suffix(".gz").unwrap_or(&name);
         let time = plain.strip_prefix(&format!("{stem}-")).and_then(|rest| rest.strip_suffix(&ending));
         // Others may have names that begin alike.
-        if time.is_some_and(|time| time.get(..19).is_some_and(|time| is_time(time))) {
+        if time.is_some_and(|time| time.get(..19).is_some_and(is_time)) {
             found.push(folder.join(name));
         }
     }
