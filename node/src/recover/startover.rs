@@ -37,7 +37,7 @@ pub(crate) fn begin(files: &dyn Files, config: &Config, fault: &Fault, out: &mut
 }
 
 /// An empty state that knows the members, and the founding that the log is of. None: this member is
-/// alone, or nobody says who the others are. `others`: who votes, once others than the founders did.
+/// alone, or nobody says who the others are. `others`: who votes, once others than the founders do.
 ///
 /// Where no checkpoint says who votes, and those who did last are not the founders, nobody votes as
 /// far as this member knows: it leads nobody before it has a state, as one that joins.
