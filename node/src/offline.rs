@@ -1,7 +1,9 @@
 //! What a stopped member's files say, for tools: the state it would start with.
 
 use crate::recover::{applied_position, needs_restart, on_doubt, reached_state, replay, restart_log, same_founding};
-use disk::{Doubt, Fault, Files, Identity, Log, LogOptions, OnDoubt, Tail, Torn, checkpoint, doubt, transfer};
+use disk::{
+    Doubt, Fault, Files, Identity, Log, LogContent, LogOptions, OnDoubt, Tail, Torn, checkpoint, doubt, transfer,
+};
 use std::sync::Arc;
 use store::Store;
 
@@ -28,6 +30,18 @@ pub struct Offline {
 /// # Errors
 /// As a start's.
 pub fn offline(files: &Arc<dyn Files>, id: Identity, options: LogOptions) -> Result<Offline, Fault> {
+    open(files, id, options).map(|opened| opened.found)
+}
+
+/// A stopped member's files, open.
+pub(crate) struct Opened {
+    pub(crate) found: Offline,
+    pub(crate) log: Log,
+    pub(crate) content: LogContent,
+}
+
+/// As [`offline`], with the log.
+pub(crate) fn open(files: &Arc<dyn Files>, id: Identity, options: LogOptions) -> Result<Opened, Fault> {
     let installed = transfer::resume(&**files, id)?;
     let loaded = checkpoint::load_newest(&**files, id, store::Config::default(), 0)?
         .ok_or_else(|| Fault::damaged("state", 0, "there is no checkpoint"))?;
@@ -52,15 +66,16 @@ pub fn offline(files: &Arc<dyn Files>, id: Identity, options: LogOptions) -> Res
     checkpoint::settle(&**files, id, &loaded.manifest)?;
     let entries = content.last.index - content.boundary.index;
     let replayed = replay(&mut store, &log, &content, &**files, None)?.count;
-    Ok(Offline {
+    let found = Offline {
         store,
         manifest: loaded.manifest,
         passed_over: loaded.passed_over,
-        tail: content.tail,
-        healed: content.healed,
+        tail: content.tail.clone(),
+        healed: content.healed.clone(),
         entries,
         replayed,
-    })
+    };
+    Ok(Opened { found, log, content })
 }
 
 /// The operator's word for a lone member that refuses to start on a doubtful end of its log: the
