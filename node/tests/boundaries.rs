@@ -570,7 +570,10 @@ fn survived() -> Deck {
     let at = deck.leader();
     deck.grant(at, 11);
     deck.put(at, "leased", "one", 11);
-    deck.load(at, 1, 20);
+    // Checkpoints of the old founding, and a log behind them.
+    deck.load(at, 1, 60);
+    deck.ticks(100);
+    deck.load(at, 5, 10);
     deck.ticks(50);
     (0..3).filter(|other| *other != at).for_each(|other| deck.kill(other));
     let mut request = Vec::new();

@@ -22,7 +22,7 @@ const BOUNDS: [(&str, usize, usize); 17] = [
     ("node", 92, 264),
     ("server", 121, 0),
     ("sim", 120, 499),
-    ("store", 46, 0),
+    ("store", 45, 0),
     ("testkit", 50, 16),
     ("tls", 19, 0),
     ("utl", 36, 45),

@@ -17,7 +17,7 @@ const FLOORS: [(&str, &[&str]); 17] = [
     ("server", &["bolt", "consensus", "disk", "node", "store", "tls", "wire"]),
     ("client", &["tls", "wire"]),
     ("cobra", &[]),
-    ("ctl", &["client", "cobra", "wire"]),
+    ("ctl", &["client", "cobra", "utl", "wire"]),
     ("utl", &["bolt", "cobra", "consensus", "disk", "node", "store", "wire"]),
     ("bench", &["client", "wire"]),
     ("kvorum", &["bench", "client", "ctl", "server", "utl"]),

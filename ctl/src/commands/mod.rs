@@ -15,6 +15,7 @@ mod lock;
 mod man;
 mod mirror;
 mod put;
+mod recover;
 mod run;
 mod txn;
 mod version;
@@ -53,7 +54,7 @@ const CORE: &[Command] = &[
 ];
 
 /// What only `kvorum ctl` has, beside [`admin::PEOPLE_TABLE`].
-const PEOPLE_TABLE: &[Command] = &[browse::BROWSE, man::MAN];
+const PEOPLE_TABLE: &[Command] = &[browse::BROWSE, man::MAN, recover::RECOVER];
 
 const ABOUT: &str = "The command line of etcd's third protocol.";
 

@@ -3,14 +3,14 @@
 //! One batch of the log decides: it removes every other member, names a founding of its own and
 //! commits everything before it. A crash leaves the log of before or that of after.
 
-use super::{log_options, replay};
+use super::log_options;
 use crate::config::Config;
 use crate::ground::kind_of;
 use crate::io::{Level, Output};
-use crate::offline::{Opened, open};
+use crate::offline::{Whole, open_whole};
 use bytes::Bytes;
 use consensus::{ConfChange, Entry, EntryKind, HardState};
-use disk::{Doubt, Fault, Files, Identity, Patient, Reserve, contradicted, corrupt, doubt, history, late};
+use disk::{Doubt, Fault, Files, Identity, Log, Patient, Reserve, contradicted, corrupt, doubt, late};
 use std::sync::Arc;
 use store::command::encode_refound;
 use store::{Member, MemberChange, MemberChangeKind, Store};
@@ -38,33 +38,26 @@ pub fn alone(config: &Config, files: &Arc<dyn Files>, out: &mut Vec<Output>) -> 
 
 fn attempt(config: &Config, files: &Arc<dyn Files>, out: &mut Vec<Output>) -> Result<(), Fault> {
     let id = Identity { cluster: config.cluster, member: config.member };
-    let opened = open(files, id, log_options(config))?;
-    let lost = opened.content.doubt.clone();
-    if let Some(text) = decide(config, files, opened)? {
+    let (whole, log) = open_whole(files, id, log_options(config))?;
+    if let Some(text) = decide(config, &whole, log)? {
         out.push(Output::Note { level: Level::Warn, text });
     }
-    forget(&**files, id, lost, out)
+    forget(&**files, id, whole.doubt, out)
 }
 
-/// The batch that decides, and what is said of it. None: there are no others.
-fn decide(config: &Config, files: &Arc<dyn Files>, opened: Opened) -> Result<Option<String>, Fault> {
-    let Opened { found, mut log, mut content } = opened;
-    let mut store = found.store;
-    let (commit, last, revision) = (store.applied().index, content.last.index, store.revision());
-    content.hard.commit = last;
-    replay(&mut store, &log, &content, &**files, None)?;
-    let changes = changes(&store, config.member)?;
-    let Some(entries) = entries(&changes, last, content.hard.term + 1, config.founding) else { return Ok(None) };
-    // Before the batch: no checkpoint of the new founding may stand beside a log that knows only
-    // the old one.
-    history::mark(&**files, Identity { cluster: config.cluster, member: config.member }, config.founding)?;
+/// Writes the batch that decides; what is said of it. None: there are no others.
+fn decide(config: &Config, whole: &Whole, mut log: Log) -> Result<Option<String>, Fault> {
+    let Whole { found, last, commit, committed_revision, next_term, .. } = whole;
+    let (last, term, store) = (last.index, *next_term, &found.store);
+    let changes = changes(store, config.member)?;
+    let Some(entries) = entries(&changes, last, term, config.founding) else { return Ok(None) };
     let end = entries.last().expect("the founding").index;
-    log.save(HardState { term: content.hard.term + 1, vote: config.member, commit: end }, &entries)?;
+    log.save(HardState { term, vote: config.member, commit: end }, &entries)?;
     let removed: Vec<String> = changes.iter().map(|change| &change.member).map(named).collect();
     Ok(Some(format!(
         "this member is the only one of its cluster from entry {end} on, as it was told to; {} removed for ever; \
          founding {:016x} ends, {:016x} begins. {} entries behind entry {commit} were not known to be committed, and \
-         are kept: revision {revision} became {}. What this member never had is lost. Start it without \
+         are kept: revision {committed_revision} became {}. What this member never had is lost. Start it without \
          --force-new-cluster from now on",
         removed.join(", "),
         store.founding(),
