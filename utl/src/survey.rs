@@ -161,8 +161,7 @@ impl Survey {
 
     /// What [`Survey::to_json`] wrote; None: it is something else.
     pub fn from_json(value: &Value) -> Option<Survey> {
-        let number = |name: &str| value.get(name)?.as_u64();
-        let signed = |name: &str| value.get(name)?.as_i64();
+        let (number, signed) = (|name: &str| value.get(name)?.as_u64(), |name: &str| value.get(name)?.as_i64());
         let id = |value: &Value, name: &str| u64::from_str_radix(value.get(name)?.as_str()?, 16).ok();
         let text = |value: &Value, name: &str| Some(value.get(name)?.as_str()?.to_string());
         let texts = |value: &Value, name: &str| -> Option<Vec<String>> {

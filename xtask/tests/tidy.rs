@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Which of our crates each crate may use (normal dependencies; tests are free).
-const FLOORS: [(&str, &[&str]); 17] = [
+const FLOORS: [(&str, &[&str]); 18] = [
     ("consensus", &[]),
     ("store", &[]),
     ("wire", &[]),
@@ -17,7 +17,8 @@ const FLOORS: [(&str, &[&str]); 17] = [
     ("server", &["bolt", "consensus", "disk", "node", "store", "tls", "wire"]),
     ("client", &["tls", "wire"]),
     ("cobra", &[]),
-    ("ctl", &["client", "cobra", "utl", "wire"]),
+    ("backup", &["bolt"]),
+    ("ctl", &["backup", "bolt", "client", "cobra", "utl", "wire"]),
     ("utl", &["bolt", "cobra", "consensus", "disk", "node", "store", "wire"]),
     ("bench", &["client", "wire"]),
     ("kvorum", &["bench", "client", "ctl", "server", "utl"]),

@@ -5,48 +5,48 @@ use utl::survey::{Known, Survey};
 
 /// A member that still runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Live {
-    pub endpoint: String,
-    pub member: u64,
-    pub term: u64,
-    pub commit: u64,
-    pub revision: i64,
-    pub leader: u64,
+pub(super) struct Live {
+    pub(super) endpoint: String,
+    pub(super) member: u64,
+    pub(super) term: u64,
+    pub(super) commit: u64,
+    pub(super) revision: i64,
+    pub(super) leader: u64,
 }
 
 /// Where data was looked for.
 #[derive(Clone, Debug, Default)]
-pub struct Places {
-    pub surveys: Vec<Survey>,
-    pub live: Vec<Live>,
+pub(super) struct Places {
+    pub(super) surveys: Vec<Survey>,
+    pub(super) live: Vec<Live>,
     /// Endpoints that did not answer, and why.
-    pub silent: Vec<(String, String)>,
+    pub(super) silent: Vec<(String, String)>,
 }
 
 /// Why no cluster is brought up.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unfit(pub String);
+pub(super) struct Unfit(pub(super) String);
 
 /// Something to type, and what for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
-    pub what: String,
-    pub command: String,
+pub(super) struct Step {
+    pub(super) what: String,
+    pub(super) command: String,
 }
 
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plan {
-    pub chosen: Survey,
+pub(super) struct Plan {
+    pub(super) chosen: Survey,
     /// What is lost for certain.
-    pub surely: Vec<String>,
+    pub(super) surely: Vec<String>,
     /// What may be.
-    pub possibly: Vec<String>,
-    pub steps: Vec<Step>,
+    pub(super) possibly: Vec<String>,
+    pub(super) steps: Vec<Step>,
 }
 
 /// A member's name, or its id.
-pub fn name_of(survey: &Survey) -> String {
+pub(super) fn name_of(survey: &Survey) -> String {
     let name = survey.members.iter().find(|known| known.id == survey.member).map(|known| known.name.clone());
     name.filter(|name| !name.is_empty()).unwrap_or(format!("{:x}", survey.member))
 }
@@ -81,7 +81,7 @@ fn contains(one: &Survey, other: &Survey) -> bool {
 ///
 /// # Errors
 /// Nothing is there to go on from, or nothing needs it.
-pub fn plan(places: &Places, wanted: &str) -> Result<Plan, Unfit> {
+pub(super) fn plan(places: &Places, wanted: &str) -> Result<Plan, Unfit> {
     if let Some(live) = places.live.iter().find(|live| live.leader != 0) {
         return Err(Unfit(format!(
             "{} has a leader ({:x}): a majority runs, and nothing is to be recovered; `kvorum ctl doctor` says what \

@@ -1,6 +1,6 @@
 //! What `recover` prints.
 
-use super::plan::{Places, Plan, Unfit, name_of};
+use super::plan::{Live, Places, Plan, Step, Unfit, name_of};
 use crate::{
     exit::Outcome,
     print::{
@@ -12,23 +12,23 @@ use crate::{
 use serde_json::{Value, json};
 use utl::survey::Survey;
 
-pub struct Report {
-    pub places: Places,
-    pub planned: Result<Plan, Unfit>,
+pub(super) struct Report {
+    pub(super) places: Places,
+    pub(super) planned: Result<Plan, Unfit>,
 }
 
 /// The report up to the question, and what follows a yes.
-pub struct Part<'r> {
+pub(super) struct Part<'r> {
     report: &'r Report,
     steps: bool,
 }
 
 impl Report {
-    pub fn without_steps(&self) -> Part<'_> {
+    pub(super) fn without_steps(&self) -> Part<'_> {
         Part { report: self, steps: false }
     }
 
-    pub fn steps_alone(&self) -> Part<'_> {
+    pub(super) fn steps_alone(&self) -> Part<'_> {
         Part { report: self, steps: true }
     }
 
@@ -105,7 +105,7 @@ impl Report {
     }
 
     fn value(&self) -> Value {
-        let live = |live: &super::Live| {
+        let live = |live: &Live| {
             json!({
                 "endpoint": live.endpoint, "member": format!("{:x}", live.member), "term": live.term,
                 "commit": live.commit, "revision": live.revision, "leader": format!("{:x}", live.leader),
@@ -120,7 +120,7 @@ impl Report {
         match &self.planned {
             Err(Unfit(why)) => value["unfit"] = json!(why),
             Ok(plan) => {
-                let step = |step: &super::plan::Step| json!({"what": step.what, "command": step.command});
+                let step = |step: &Step| json!({"what": step.what, "command": step.command});
                 value["chosen"] = json!({"name": name_of(&plan.chosen), "dir": plan.chosen.dir});
                 value["lost"] = json!({"surely": plan.surely, "possibly": plan.possibly});
                 value["steps"] = json!(plan.steps.iter().map(step).collect::<Vec<_>>());
