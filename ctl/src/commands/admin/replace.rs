@@ -208,8 +208,8 @@ impl Work<'_> {
             _ => &self.goal,
         };
         let new = new_name(goal, &facts.members()).map_err(|Refused(text)| Failure::bad_args(text))?;
-        if self.goal.old.is_none() && !matches!(step, Step::Done(_)) {
-            self.tell.line(&format!("{} is no member (any more).", self.goal.typed))?;
+        if self.goal.old.is_none() {
+            self.tell.line(&format!("{} is no member any more, or never was one.", self.goal.typed))?;
         }
         let steps = steps(&self.goal, facts, step, &new);
         if !steps.is_empty() {
