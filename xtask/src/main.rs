@@ -11,6 +11,7 @@
 
 mod attack;
 mod bench;
+mod cargo;
 mod changes;
 mod ci;
 mod clients;
@@ -23,6 +24,7 @@ mod raw;
 mod rng;
 mod seeds;
 mod server;
+mod suites;
 mod sweep;
 
 use std::process::ExitCode;
