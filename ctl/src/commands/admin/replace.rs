@@ -12,7 +12,7 @@ use client::{
 use cobra::Flag;
 use indicatif::ProgressBar;
 
-use self::plan::{Goal, Refused, Step, find_old, may_vote, new_name, next, steps};
+use self::plan::{Goal, Refused, Step, find_old, may_vote, missing, new_name, next, steps};
 use super::{
     doctor::{
         facts::{Facts, name},
@@ -100,6 +100,8 @@ type Stepped = Result<(), Stuck>;
 enum Stuck {
     /// It may be later.
     Wait(String),
+    /// The cluster has not heard a voter for long enough.
+    Unhealthy,
     /// It will not be.
     Ended(Failure),
 }
@@ -141,6 +143,7 @@ impl Work<'_> {
                     Ok(()) => None,
                     Err(Stuck::Ended(failure)) => return Err(self.ended(failure)),
                     Err(Stuck::Wait(text)) => Some(text),
+                    Err(Stuck::Unhealthy) => Some(unhealthy(facts)),
                 },
                 Err(Refused(text)) => Some(text.clone()),
             };
@@ -367,12 +370,22 @@ fn stuck(error: Error) -> Stuck {
     if super::auth::denied(&error) || failure.code() != ERROR {
         return Stuck::Ended(failure);
     }
+    if text.ends_with("unhealthy cluster") {
+        return Stuck::Unhealthy;
+    }
     let text = match text.as_str() {
-        "etcdserver: unhealthy cluster" => "waits until the cluster has heard its voters for five seconds".to_owned(),
         text if text.contains("in sync with leader") => "waits until the leader finds it in step".to_owned(),
         text => format!("tries again: {text}"),
     };
     Stuck::Wait(text)
+}
+
+fn unhealthy(facts: &Facts) -> String {
+    let text = "waits until the cluster has heard its voters for five seconds";
+    match missing(facts).trim_end_matches(". ") {
+        "" => text.to_owned(),
+        who => format!("{text}: {who}"),
+    }
 }
 
 fn words(failure: &Failure) -> String {

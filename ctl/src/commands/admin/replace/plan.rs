@@ -120,11 +120,23 @@ pub fn next(goal: &Goal, facts: &Facts) -> Result<Step, Refused> {
     }
 }
 
+/// Voters of which it cannot be said whether they run: another member answers at their addresses.
+/// One without an address has not started.
+fn unknown(facts: &Facts) -> usize {
+    let hidden = |m: &&Member| !m.is_learner && facts.of(m.id).is_none() && !is_down(facts, m);
+    facts.members().iter().filter(hidden).count()
+}
+
+/// Whether it does not run, as far as can be seen.
+fn is_down(facts: &Facts, member: &Member) -> bool {
+    facts.missing(member) || (facts.of(member.id).is_none() && member.client_urls.is_empty())
+}
+
 /// Nothing was done yet.
 fn begin(goal: &Goal, facts: &Facts, old: &Member) -> Result<Step, Refused> {
     let votes = facts.votes();
     let named = name(old);
-    if votes.up + votes.unknown < votes.needed {
+    if votes.up + unknown(facts) < votes.needed {
         return Err(lost(facts));
     }
     if old.is_learner {
@@ -135,7 +147,7 @@ fn begin(goal: &Goal, facts: &Facts, old: &Member) -> Result<Step, Refused> {
             goal.urls.join(",")
         )));
     }
-    let down = facts.missing(old);
+    let down = is_down(facts, old);
     if old.peer_urls.iter().any(|url| goal.urls.contains(url)) && !down {
         return Err(Refused(format!(
             "{named} has these peer URLs and runs. If it is the new one already, nothing is left to do. To put a new \
@@ -146,7 +158,7 @@ fn begin(goal: &Goal, facts: &Facts, old: &Member) -> Result<Step, Refused> {
         return Ok(Step::RemoveFirst(old.clone()));
     }
     // As the cluster counts: enough for a quorum with one more that is not there.
-    if votes.all > 1 && votes.up + votes.unknown <= votes.all.div_ceil(2) {
+    if votes.all > 1 && votes.up + unknown(facts) <= votes.all.div_ceil(2) {
         return Err(Refused(format!(
             "{} of {} voters answer, and one more member would count before it helps: the cluster would be one \
              failure from standing still. {}Bring back whoever is missing, or replace that one first",
@@ -164,7 +176,7 @@ fn begin(goal: &Goal, facts: &Facts, old: &Member) -> Result<Step, Refused> {
 /// Too few voters answer for a quorum of one voter more.
 pub fn may_vote(facts: &Facts, new: &Member) -> Result<(), Refused> {
     let votes = facts.votes();
-    if facts.of(new.id).is_some() && votes.up + votes.unknown > votes.all.div_ceil(2) {
+    if facts.of(new.id).is_some() && votes.up + unknown(facts) > votes.all.div_ceil(2) {
         return Ok(());
     }
     if facts.of(new.id).is_some() && votes.all == 1 {
@@ -182,7 +194,7 @@ pub fn may_vote(facts: &Facts, new: &Member) -> Result<(), Refused> {
 fn out(goal: &Goal, facts: &Facts, old: &Member, new: &Member) -> Result<Step, Refused> {
     let votes = facts.votes();
     let left = votes.all - usize::from(!old.is_learner);
-    let up = votes.up - usize::from(!old.is_learner && facts.of(old.id).is_some()) + votes.unknown;
+    let up = votes.up - usize::from(!old.is_learner && facts.of(old.id).is_some()) + unknown(facts);
     let needed = left / 2 + 1;
     if !goal.promoted && left.is_multiple_of(2) {
         return Err(Refused(format!(
@@ -193,7 +205,7 @@ fn out(goal: &Goal, facts: &Facts, old: &Member, new: &Member) -> Result<Step, R
             old.id
         )));
     }
-    if up < needed || facts.missing(new) {
+    if up < needed || is_down(facts, new) {
         return Err(Refused(format!(
             "without {}, {needed} of {left} voters must be there, and {up} would be. {}Bring back whoever is missing",
             name(old),
@@ -216,7 +228,7 @@ fn lost(facts: &Facts) -> Refused {
 }
 
 /// The voters that do not answer, and why: a sentence with a blank behind it, or nothing.
-fn missing(facts: &Facts) -> String {
+pub fn missing(facts: &Facts) -> String {
     let silent: Vec<String> = facts
         .members()
         .iter()

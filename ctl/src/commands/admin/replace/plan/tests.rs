@@ -1,7 +1,8 @@
 //! Clusters as they may be found, and what is done next.
 //!
 //! A cluster is a list of members: `m1 m2 m3:down n:learner:unstarted`. The first leads. Member n
-//! has the id n (counted from 1) and the peer URL `http://10.0.0.n:2380`.
+//! has the id n (counted from 1) and the peer URL `http://10.0.0.n:2380`. A founder that was never
+//! there has a name and no address (`silent`).
 
 use std::time::Duration;
 
@@ -27,15 +28,16 @@ fn facts(cluster: &str) -> Facts {
         let name = words.next().unwrap_or_default();
         let words: Vec<&str> = words.collect();
         let (down, unstarted) = (words.contains(&"down"), words.contains(&"unstarted"));
+        let silent = unstarted || words.contains(&"silent");
         let endpoint = format!("http://10.0.0.{id}:2379");
         members.push(Member {
             id,
             name: if unstarted { String::new() } else { name.to_owned() },
             peer_urls: vec![format!("http://10.0.0.{id}:2380")],
-            client_urls: if unstarted { Vec::new() } else { vec![endpoint.clone()] },
+            client_urls: if silent { Vec::new() } else { vec![endpoint.clone()] },
             is_learner: words.contains(&"learner"),
         });
-        if unstarted {
+        if silent {
             continue;
         }
         let header = Some(ResponseHeader { member_id: id, ..ResponseHeader::default() });
@@ -100,6 +102,7 @@ fn it_goes_on_from_wherever_it_was_interrupted() {
         ("m1 m2 m3:down new", "remove m3"),
         ("m1 m2 m3:down", "remove m3 first"),
         ("m1 m2 m3:unstarted", "remove 3 first"),
+        ("m1 m2 m3:silent", "remove m3 first"),
     ] {
         let typed = if cluster.contains("m3:unstarted") { "3" } else { "m3" };
         assert_eq!(step(goal(typed, new), cluster), wanted, "{cluster}");
@@ -147,6 +150,7 @@ fn what_would_cost_the_quorum_is_refused() {
         ),
         ("m2", "m1 m2:down", "! 1 of 2 voters answer and 2 are needed"),
         ("m3", "m1 m2:unstarted m3", "! 2 of 3 voters answer"),
+        ("m3", "m1 m2:silent m3", "! 2 of 3 voters answer"),
         ("m5", "m1 m2 m3:down m4:down m5", "! 3 of 5 voters answer"),
         ("l", "m1 m2 m3 x:learner:down l:learner", "! l is a learner, and nothing depends on it."),
     ] {
