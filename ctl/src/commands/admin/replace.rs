@@ -239,10 +239,7 @@ impl Work<'_> {
                 let member = added.member.unwrap_or_default();
                 self.say(&format!("A learner is added ({:x}).", member.id))
             }
-            Step::Start(new) => {
-                self.tell_start(new, &facts.members())?;
-                Err(Stuck::Wait(format!("waits until {:x} is started at {}", new.id, new.peer_urls.join(","))))
-            }
+            Step::Start(new) => self.start(new, facts).await,
             Step::Learn(new) => self.learn(new, facts).await,
             Step::Remove(old) => {
                 self.timed(self.client.member_remove(old.id)).await.map_err(stuck)?;
@@ -255,6 +252,18 @@ impl Work<'_> {
 
     fn say(&mut self, text: &str) -> Stepped {
         self.tell.line(text).map_err(Stuck::Ended)
+    }
+
+    /// The new member has no name yet: nobody has started it, or it takes the leader's state.
+    async fn start(&mut self, new: &Member, facts: &Facts) -> Stepped {
+        let leader = facts.leader().and_then(|id| facts.of(id)).and_then(|answer| answer.status.as_ref().ok());
+        let sent = self.sent(facts, new.id).await.filter(|sent| *sent > 0.0);
+        if let Some((sent, leader)) = sent.zip(leader) {
+            let bytes = self.pace.bytes(Instant::now(), sent, leader);
+            return Err(Stuck::Wait(format!("{:x} has started and takes the leader's state: {bytes}", new.id)));
+        }
+        self.tell_start(new, &facts.members())?;
+        Err(Stuck::Wait(format!("waits until {:x} is started at {}", new.id, new.peer_urls.join(","))))
     }
 
     /// How the new member is to be started, once.
@@ -293,7 +302,7 @@ impl Work<'_> {
         };
         let sent = self.sent(facts, new.id).await;
         let behind = leader.raft_applied_index.saturating_sub(ours.raft_applied_index);
-        let text = self.pace.text(&name, ours, leader, sent);
+        let text = self.pace.text(Instant::now(), &name, [ours, leader], sent);
         self.tell.progress(&text);
         if behind > NEAR {
             return Err(Stuck::Wait(text));
@@ -315,36 +324,45 @@ impl Work<'_> {
 /// How fast the new member comes nearer.
 #[derive(Default)]
 struct Pace {
-    /// When it was first looked at, what it had applied, and what had been sent.
-    first: Option<(Instant, u64, f64)>,
+    /// When it was first looked at, and what it had applied.
+    applied: Option<(Instant, u64)>,
+    /// The same, and what had been sent.
+    sent: Option<(Instant, f64)>,
+}
+
+/// So much in a second, once there is enough to tell.
+fn rate(now: Instant, since: Instant, done: f64) -> Option<f64> {
+    let seconds = now.duration_since(since).as_secs_f64();
+    (seconds >= 0.4).then(|| done / seconds).filter(|rate| *rate >= 1.0)
 }
 
 impl Pace {
-    fn text(&mut self, name: &str, ours: &StatusResponse, leader: &StatusResponse, sent: Option<f64>) -> String {
+    fn text(&mut self, now: Instant, name: &str, statuses: [&StatusResponse; 2], sent: Option<f64>) -> String {
+        let [ours, leader] = statuses;
         let revision = |status: &StatusResponse| status.header.as_ref().map_or(0, |header| header.revision);
         let entries = leader.raft_applied_index.saturating_sub(ours.raft_applied_index);
         let revisions = revision(leader).saturating_sub(revision(ours)).max(0);
-        let now = Instant::now();
-        let begun = (now, ours.raft_applied_index, sent.unwrap_or(0.0));
-        let (since, applied, sent_then) = *self.first.get_or_insert(begun);
-        let seconds = now.duration_since(since).as_secs_f64();
-        let rate = |done: f64| if seconds >= 0.4 { done / seconds } else { 0.0 };
         let mut text = format!("{name} is {entries} entries and {revisions} revisions behind");
-        let speed = rate(ours.raft_applied_index.saturating_sub(applied) as f64);
-        if speed >= 1.0 {
-            text += &format!(", {speed:.0} entries a second");
+        let (since, applied) = *self.applied.get_or_insert((now, ours.raft_applied_index));
+        if let Some(rate) = rate(now, since, ours.raft_applied_index.saturating_sub(applied) as f64) {
+            text += &format!(", {rate:.0} entries a second");
         }
         if let Some(sent) = sent {
-            let size = |bytes: f64| gofmt::size(bytes.max(0.0) as u64);
-            text += &format!("; {} sent", size(sent));
-            let speed = rate(sent - sent_then);
-            if speed >= 1.0 {
-                text += &format!(", {} a second", size(speed));
-            }
-            let whole = u64::try_from(leader.db_size_in_use).unwrap_or(0);
-            text += &format!(" (the leader's data: {})", gofmt::size(whole));
+            text += &format!("; {}", self.bytes(now, sent, leader));
         }
         text
+    }
+
+    /// What the leader has sent, how fast, and how much it has.
+    fn bytes(&mut self, now: Instant, sent: f64, leader: &StatusResponse) -> String {
+        let size = |bytes: f64| gofmt::size(bytes.max(0.0) as u64);
+        let (since, before) = *self.sent.get_or_insert((now, sent));
+        let mut text = format!("{} sent", size(sent));
+        if let Some(rate) = rate(now, since, sent - before) {
+            text += &format!(", {} a second", size(rate));
+        }
+        let whole = u64::try_from(leader.db_size_in_use).unwrap_or(0);
+        text + &format!(" (the leader's data: {})", gofmt::size(whole))
     }
 }
 
@@ -462,5 +480,30 @@ impl Answer for Replaced {
         }
         object.raw("new", &super::roster::json_of_member(&self.new, hex).finish());
         Ok(object.finish())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use client::wire::etcdserverpb::ResponseHeader;
+
+    use super::*;
+
+    fn status(applied: u64, revision: i64) -> StatusResponse {
+        let header = Some(ResponseHeader { revision, ..ResponseHeader::default() });
+        StatusResponse { header, raft_applied_index: applied, db_size_in_use: 8_000_000, ..StatusResponse::default() }
+    }
+
+    #[test]
+    fn progress_has_distance_and_speed() {
+        let (mut pace, now) = (Pace::default(), Instant::now());
+        let said = pace.text(now, "m4", [&status(100, 50), &status(1_100, 950)], Some(1_000_000.0));
+        assert_eq!(said, "m4 is 1000 entries and 900 revisions behind; 1.0 MB sent (the leader's data: 8.0 MB)");
+        let later = now + Duration::from_secs(2);
+        let said = pace.text(later, "m4", [&status(1_000, 900), &status(1_100, 950)], Some(3_000_000.0));
+        let wanted = "m4 is 100 entries and 50 revisions behind, 450 entries a second; 3.0 MB sent, 1.0 MB a second (the \
+                      leader's data: 8.0 MB)";
+        assert_eq!(said, wanted);
+        assert_eq!(rate(now, now, 5.0), None, "nothing can be said yet");
     }
 }
