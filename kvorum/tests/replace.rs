@@ -17,9 +17,9 @@ struct Cluster {
     dir: tempfile::TempDir,
 }
 
-fn three() -> Cluster {
+fn of(count: usize) -> Cluster {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let mut members: Vec<Member> = Spec::cluster(dir.path(), 3, &TIMES).into_iter().map(Member::spawn).collect();
+    let mut members: Vec<Member> = Spec::cluster(dir.path(), count, &TIMES).into_iter().map(Member::spawn).collect();
     members.iter_mut().for_each(Member::ready);
     Cluster { members, dir }
 }
@@ -118,7 +118,7 @@ fn members_are_replaced_by_one_command() {
     if is_other() {
         return;
     }
-    let mut cluster = three();
+    let mut cluster = of(3);
     let client = client_of(&cluster.members);
     block_on(async { client.put("k", "v").await }).expect("puts");
     let status = block_on(client.status()).expect("says");
@@ -157,6 +157,27 @@ fn members_are_replaced_by_one_command() {
     assert!(again.code == Some(0) && cluster.listed() == listed, "{again:?}");
 
     a_dead_one(&mut cluster);
+}
+
+/// Whoever was typed is gone at the end, and the run that has not removed it hears of that too.
+#[test]
+fn two_runs_at_once_replace_the_only_member() {
+    if is_other() {
+        return;
+    }
+    let (mut cluster, url) = (of(1), url());
+    let words = ["member", "replace", "m1", &url, "--timeout", "60s"];
+    let runs = [cluster.begin(&words), cluster.begin(&words)];
+    let mut new = Member::spawn(cluster.learner_at("m1-2", &url));
+    for run in runs {
+        let ended = run.ended();
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        assert!(ended.stdout.contains("is a member in the place of m1"), "{ended:?}");
+    }
+    new.ready();
+    let mut gone = std::mem::replace(&mut cluster.members[0], new);
+    comes("the end of the old member", || gone.ended().is_some());
+    assert_eq!(cluster.listed().len(), 1);
 }
 
 fn a_dead_one(cluster: &mut Cluster) {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use client::{
     Client, Error,
-    wire::etcdserverpb::{Member, StatusResponse},
+    wire::etcdserverpb::{Member, MemberListResponse, StatusResponse},
 };
 use cobra::Flag;
 use indicatif::ProgressBar;
@@ -85,6 +85,8 @@ struct Work<'c> {
     typed: Client,
     /// Of those that answered when the cluster was last looked at.
     client: Client,
+    /// Where members were reached since this run began.
+    known: Vec<String>,
     goal: Goal,
     tell: Teller,
     deadline: Instant,
@@ -113,6 +115,7 @@ impl Work<'_> {
             call,
             typed: client.clone(),
             client,
+            known: Vec::new(),
             goal,
             tell: Teller::new(call, quiet),
             deadline: Instant::now() + call.duration("timeout"),
@@ -175,14 +178,15 @@ impl Work<'_> {
     /// Who is in the cluster, and how each member is. `alone`: what one member knows will do, if
     /// there is no quorum.
     async fn look(&mut self, alone: bool) -> Outcome<Facts> {
-        let listed = match self.timed(self.client.member_list()).await {
-            Ok(listed) => listed,
-            Err(_) => match self.timed(self.typed.member_list()).await {
-                Ok(listed) => listed,
-                Err(error) if alone => self.timed(self.typed.member_list_with(false)).await.map_err(|_| error)?,
-                Err(error) => return Err(error.into()),
-            },
+        let listed = match self.listed().await {
+            Err(error) if alone => self.timed(self.typed.member_list_with(false)).await.map_err(|_| error)?,
+            other => other?,
         };
+        for url in listed.members.iter().flat_map(|member| &member.client_urls) {
+            if !self.known.contains(url) {
+                self.known.push(url.clone());
+            }
+        }
         let facts = gather::standing(self.call, &self.typed, listed.members).await;
         let serving = |with_old: bool| {
             let old = self.goal.old.as_ref().map(|old| old.id);
@@ -197,6 +201,20 @@ impl Work<'_> {
             self.client = Client::connect(options)?;
         }
         Ok(facts)
+    }
+
+    /// Who is in the cluster: asked of those that answered last, of those that were typed, and of
+    /// whoever was a member since this run began.
+    async fn listed(&self) -> client::Result<MemberListResponse> {
+        let mut last = self.timed(self.client.member_list()).await;
+        if last.is_err() {
+            last = self.timed(self.typed.member_list()).await;
+        }
+        if last.is_err() && !self.known.is_empty() {
+            let options = client::Options { endpoints: self.known.clone(), ..self.typed.options().clone() };
+            last = self.timed(Client::connect(options)?.member_list()).await;
+        }
+        last
     }
 
     async fn timed<T>(&self, asked: impl Future<Output = client::Result<T>>) -> client::Result<T> {
