@@ -3,7 +3,10 @@
 //! The newest whole checkpoint, then the log from there, applied up to the durable commit;
 //! only then consensus exists (`design`: recovery applies before the raft node is built).
 
+mod alone;
 mod startover;
+
+pub use alone::alone;
 
 use crate::apply::{change_members, conf_state, membership};
 use crate::checkpoints::log_bytes;
@@ -15,7 +18,7 @@ use bytes::Bytes;
 use consensus::{Consensus, Doubt, Entry, EntryKind, HardState, Position, Restored};
 use disk::{
     Fault, Files, Identity, Log, LogContent, LogOptions, OnDoubt, Patient, Reader, Reserve, Tail, checkpoint,
-    contradicted, corrupt, history, records, staging, transfer,
+    contradicted, corrupt, history, records, staging, transfer, voters,
 };
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -56,7 +59,7 @@ pub fn exists(files: &Arc<dyn Files>) -> Result<bool, Fault> {
     Ok(!checkpoint::manifests(&**files)?.is_empty() || transfer::unfinished(&**files)?)
 }
 
-fn log_options(config: &Config) -> LogOptions {
+pub(crate) fn log_options(config: &Config) -> LogOptions {
     LogOptions { segment_bytes: config.log_segment_bytes, boot: config.kernel_boot }
 }
 
@@ -185,6 +188,7 @@ impl Node {
             corrupt: corrupt && installed.is_none(),
             contradicted,
             founding,
+            voters: voters::find(&**files, id)?,
             empty,
             doubtful,
             rebuilt,
@@ -227,6 +231,10 @@ fn stand_in(log: &Log, content: &LogContent, mut store: Store) -> Result<Store, 
     store.stand_at(store::Position { index, term });
     let commit = content.hard.commit.min(content.last.index);
     log.each(index + 1, commit, |mut entry| {
+        if store.conf().voters.is_empty() {
+            // A change of a membership that is not known.
+            entry.kind = EntryKind::Normal;
+        }
         if entry.kind != EntryKind::Config {
             entry.data = Bytes::new();
         }
@@ -241,8 +249,9 @@ fn stand_in(log: &Log, content: &LogContent, mut store: Store) -> Result<Store, 
 /// # Errors
 /// The state is of another one.
 pub(crate) fn same_founding(files: &dyn Files, id: Identity, store: &Store) -> Result<u64, Fault> {
-    let (log, state) = (history::find(files, id)?, store.founding());
-    if foundings::differ(log, state) {
+    let (names, state) = (history::all(files, id)?, store.founding());
+    let log = names.first().copied().unwrap_or(0);
+    if foundings::differ(log, state) && !names.contains(&state) {
         let what = format!(
             "the log is of founding {log:016x} and the state of founding {state:016x}: these folders are of two \
              directories; put back those that belong together"

@@ -2,7 +2,9 @@
 //! directory's `identity` file (`disk::identity`) when there is one; and the founding of a cluster.
 
 mod join;
+mod known;
 
+use crate::driver::tell;
 use crate::files::{self, RealFiles};
 use crate::log::{self, hex, json};
 use crate::options::Options;
@@ -91,6 +93,7 @@ pub(crate) fn begin(start: &Start) -> Result<Begun, Failed> {
     };
     let member = match found {
         Found::Ready(identity) => start.goes_on(&files, identity),
+        _ if options.alone => Err(start.has_nothing(created)),
         found if options.existing => start.joins(&files, &found, created),
         found => start.founds(&files, &found, created),
     }?;
@@ -139,13 +142,18 @@ impl Start<'_> {
     }
 
     /// The identity cannot be read, because of `why`. With peers it is written anew, if the flags
-    /// and all other files say the same.
+    /// and all other files say the same; for a member that joined, if the cluster says so.
     fn names_itself(&self, files: &Arc<dyn Files>, why: Unknown) -> Result<Found, Failed> {
-        let by_flags = members_of(self.options).ok().filter(|founding| founding.members.len() > 1);
-        let agreed = identity::from_other_files(&**files).filter(|id| by_flags.is_some_and(|by| by.identity == *id));
-        let Some(identity) = agreed else { return Err(self.failed(UNUSABLE, why)) };
+        let by_flags = members_of(self.options).ok();
+        let lone = by_flags.as_ref().is_some_and(|founding| founding.members.len() == 1);
+        let Some(identity) = identity::from_other_files(&**files).filter(|_| !lone) else {
+            return Err(self.failed(UNUSABLE, why));
+        };
+        if let known::Word::Not(text) = self.word_of(identity, by_flags.as_ref())? {
+            return Err(self.failed(UNUSABLE, format!("{why}; {text}")));
+        }
         log::error(
-            "the identity is written anew, as the flags and the other files say",
+            "the identity is written anew, as the other files and the flags or the cluster say",
             &[("error", json!(why.to_string()))],
         );
         identity::write(&**files, identity, true).map_err(|error| self.failed(UNUSABLE, error))?;
@@ -169,6 +177,9 @@ impl Start<'_> {
             "restarting local member",
             &[("local-member-id", hex(identity.member)), ("cluster-id", hex(identity.cluster))],
         );
+        if self.options.alone {
+            self.goes_on_alone(files, identity)?;
+        }
         let late = late::marked(&**files, identity).map_err(|fault| self.failed(UNUSABLE, fault))?;
         // It may take a while to read the directory. A founder shall not take that for absence.
         let greeter = match self.options.initial_cluster.len() {
@@ -176,6 +187,24 @@ impl Start<'_> {
             _ => Some(self.greeter(identity, Stage::Recovering)?),
         };
         Ok(Known { identity, late, greeter, stops: None })
+    }
+
+    /// `--force-new-cluster`: the others are gone for good.
+    fn goes_on_alone(&self, files: &Arc<dyn Files>, identity: Identity) -> Result<(), Failed> {
+        let mut said = Vec::new();
+        let done = node::alone(&self.config(identity, false), files, &mut said);
+        for output in said {
+            if let node::Output::Note { level, text } = output {
+                tell(level, &text);
+            }
+        }
+        done.map_err(|fault| self.failed("cannot go on alone", fault))
+    }
+
+    /// An operator who forces a cluster has data. This is not where it is.
+    fn has_nothing(&self, created: Created) -> Failed {
+        self.leave(created);
+        self.failed("cannot go on alone", "--force-new-cluster: no member has ever started here; correct --data-dir")
     }
 
     /// The directory is empty, or holds a founding that was interrupted.
@@ -237,6 +266,10 @@ impl Start<'_> {
             Ok(Outcome::Apart { one, other }) => {
                 self.leave(created);
                 Err(failed(NOT_OURS)(two_foundings(members, one, other)))
+            }
+            Ok(Outcome::Elsewhere(known)) => {
+                self.leave(created);
+                Err(failed(NOT_OURS)(known::elsewhere(self.options, &known)))
             }
             Ok(Outcome::Removed { member }) => {
                 self.leave(created);

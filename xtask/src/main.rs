@@ -11,6 +11,8 @@
 
 mod attack;
 mod bench;
+mod cargo;
+mod changes;
 mod ci;
 mod clients;
 mod coverage;
@@ -23,6 +25,7 @@ mod raw;
 mod rng;
 mod seeds;
 mod server;
+mod suites;
 mod sweep;
 
 use std::process::ExitCode;
@@ -46,6 +49,8 @@ enum Task {
     Differ(differ::Args),
     /// Kill members of a cluster under load, and look for what is lost.
     KillLoop(killloop::Args),
+    /// Change the members of a cluster under load and kills, and replace them by the one command.
+    Changes(changes::Args),
     /// Damage a member's directory, or crash it behind each call of its disk, and judge from
     /// outside.
     Sweep(sweep::Args),
@@ -101,6 +106,7 @@ async fn run(task: Task) -> Result<()> {
         Task::Peers => peers::build(),
         Task::Differ(args) => differ::differ(&args).await,
         Task::KillLoop(args) => killloop::kill_loop(&args).await,
+        Task::Changes(args) => changes::changes(&args).await,
         Task::Sweep(args) => sweep::sweep(&args).await,
         Task::Clients(args) => clients::clients(&args).await,
         Task::Sim { args } => ci::sim(&args),
