@@ -108,6 +108,33 @@ pub fn parse_duration(value: &str) -> Result<Duration, String> {
     if seconds > MOST_SECONDS { Err(invalid()) } else { Duration::try_from_secs_f64(seconds).map_err(|_| invalid()) }
 }
 
+/// A duration as Go prints it: `1.5s`, `2m3s`, `812.4µs`.
+pub fn duration(duration: Duration) -> String {
+    let nanos = duration.as_nanos();
+    match nanos {
+        0 => "0s".to_owned(),
+        1..1_000 => format!("{nanos}ns"),
+        1_000..1_000_000 => format!("{}µs", decimal(nanos, 1_000)),
+        1_000_000..1_000_000_000 => format!("{}ms", decimal(nanos, 1_000_000)),
+        _ => {
+            let minutes = nanos / 60_000_000_000;
+            let seconds = format!("{}s", decimal(nanos % 60_000_000_000, 1_000_000_000));
+            match (minutes / 60, minutes % 60) {
+                (0, 0) => seconds,
+                (0, minutes) => format!("{minutes}m{seconds}"),
+                (hours, minutes) => format!("{hours}h{minutes}m{seconds}"),
+            }
+        }
+    }
+}
+
+/// A quotient by a power of ten, without zeros at its end.
+fn decimal(value: u128, unit: u128) -> String {
+    let digits = unit.ilog10() as usize;
+    let text = format!("{}.{:0digits$}", value / unit, value % unit);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
 /// A signed decimal number, as arguments are read.
 ///
 /// # Errors
@@ -161,6 +188,23 @@ fn is_print(c: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn durations_are_written_as_go_does() {
+        let cases = [
+            (0, "0s"),
+            (1, "1ns"),
+            (1_500, "1.5µs"),
+            (2_442_578, "2.442578ms"),
+            (10_000_000, "10ms"),
+            (1_290_722_651, "1.290722651s"),
+            (60_000_000_000, "1m0s"),
+            (3_723_500_000_000, "1h2m3.5s"),
+        ];
+        for (nanos, text) in cases {
+            assert_eq!(duration(Duration::from_nanos(nanos)), text);
+        }
+    }
 
     #[test]
     fn quotes_are_go_s() {

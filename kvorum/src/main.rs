@@ -29,6 +29,9 @@ enum Program {
     /// etcdutl alone).
     #[command(disable_help_flag = true)]
     Utl(Words),
+    /// Pass connections on to the members of a cluster (`etcd gateway` does the same).
+    #[command(disable_help_flag = true)]
+    Gateway(Words),
     /// Measure a server from outside.
     #[command(disable_help_flag = true)]
     Bench(Words),
@@ -63,12 +66,13 @@ fn main() {
     let args: Vec<String> = raw.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
     let name = args.first().and_then(|path| Path::new(path).file_name()).and_then(|name| name.to_str());
     std::process::exit(match name {
-        Some("etcd") => server::process::serve(&args[1..]),
+        Some("etcd") => etcd(&args[1..]),
         Some("etcdctl") => ctl::run("etcdctl", &raw[1..]),
         Some("etcdutl") => utl::run("etcdutl", &args[1..]),
         // These read their own words: they go past clap untouched.
         _ => match args.get(1).map(String::as_str) {
             Some("server") => server::process::serve(&args[2..]),
+            Some("gateway") => proxy::run("kvorum gateway", &args[2..]),
             Some("ctl") => ctl::run("kvorum ctl", &raw[2..]),
             Some("utl") => utl::run("kvorum utl", &args[2..]),
             Some("bench") => bench::run(&args[2..]),
@@ -77,22 +81,39 @@ fn main() {
     });
 }
 
+/// As the stock program: a member, unless the first word names another program.
+fn etcd(args: &[String]) -> i32 {
+    match args.first().map(String::as_str) {
+        Some("gateway") => proxy::run("etcd gateway", &args[1..]),
+        Some("grpc-proxy") => {
+            eprintln!("grpc-proxy is not built yet; `etcd gateway start` passes connections on");
+            1
+        }
+        _ => server::process::serve(args),
+    }
+}
+
 fn run(cli: Cli) -> i32 {
     match cli.command {
         Program::Server(own) => server::process::serve(&own.words),
         Program::Ctl(own) => ctl::run("kvorum ctl", &own.words.iter().map(Into::into).collect::<Vec<_>>()),
         Program::Utl(own) => utl::run("kvorum utl", &own.words),
+        Program::Gateway(own) => proxy::run("kvorum gateway", &own.words),
         Program::Bench(own) => bench::run(&own.words),
-        Program::Dev { members, data_dir, port } => match server::dev::run(&Dev { members, data_dir, port }) {
-            Ok(()) => 0,
-            Err(error) => {
-                eprintln!("kvorum dev: {error}");
-                1
-            }
-        },
+        Program::Dev { members, data_dir, port } => dev(&Dev { members, data_dir, port }),
         Program::Version => {
             print!("{}", server::process::version_text());
             0
+        }
+    }
+}
+
+fn dev(wanted: &Dev) -> i32 {
+    match server::dev::run(wanted) {
+        Ok(()) => 0,
+        Err(error) => {
+            eprintln!("kvorum dev: {error}");
+            1
         }
     }
 }

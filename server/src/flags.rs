@@ -119,6 +119,7 @@ pub(crate) static FLAGS: &[Flag] = &[
     flag("trusted-ca-file", Text, "", Works, "path to the client server TLS trusted CA cert file"),
     flag("client-cert-auth", Bool, "false", Works, "enable client cert authentication"),
     flag("client-crl-file", Text, "", Works, "path to the client certificate revocation list file"),
+    flag("client-cert-allowed-cn", Text, "", Works, "allowed CNs for client cert authentication (a flag of kvorum only; a key of etcd's file)"),
     flag("client-cert-allowed-hostname", Text, "", Works, "allowed SAN hostname for client cert authentication"),
     flag("auto-tls", Bool, "false", Works, "client TLS using generated certificates"),
     flag("peer-cert-file", Text, "", Works, "path to the peer server TLS cert file"),
@@ -173,7 +174,7 @@ pub(crate) static FLAGS: &[Flag] = &[
     flag("feature-gates", Text, "", Works, "comma-separated gates, Name=true,Other=false"),
     flag("force-new-cluster", Bool, "false", Works, "go on alone with the data of this member: its cluster has lost its majority for good"),
     flag("unsafe-no-fsync", Bool, "false", Ignored, "flushes are never skipped"),
-    flag("config-file", Text, "", Refused("a configuration file is not supported by this version; pass flags or ETCD_* variables"), "path to the server configuration file"),
+    flag("config-file", Text, "", Works, "path to the server configuration file; if given, other command line flags and environment variables are ignored"),
     flag("version", Bool, "false", Works, "print the version and exit"),
     // Removed in 3.7, still passed by older deployments
     flag("experimental-initial-corrupt-check", Bool, "false", Ignored, "digests are compared all the time"),
@@ -253,10 +254,24 @@ pub(crate) struct Given {
     values: BTreeMap<&'static str, String>,
     /// (message, variable) of environment warnings.
     pub(crate) env_warnings: Vec<(String, String)>,
+    /// The configuration file that all of it is from.
+    pub(crate) file: Option<String>,
+    /// Keys of that file that nobody knows.
+    pub(crate) unknown_keys: Vec<String>,
 }
 
 impl Given {
-    /// Whether a flag or variable set it.
+    /// Nothing yet, out of the file of that path.
+    pub(crate) fn of_file(path: &str) -> Given {
+        Given { file: Some(path.to_string()), ..Given::default() }
+    }
+
+    /// A value of the kind that [`kind_of`] names.
+    pub(crate) fn set(&mut self, name: &'static str, value: String) {
+        self.values.insert(name, value);
+    }
+
+    /// Whether a flag, a variable or the file set it.
     pub(crate) fn is_set(&self, name: &str) -> bool {
         self.values.contains_key(name)
     }
@@ -302,6 +317,19 @@ fn same(flag: &Flag, value: &str) -> bool {
         Kind::Duration => parse_duration(value) == parse_duration(flag.default),
         _ => value == flag.default,
     }
+}
+
+/// The name of every flag.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    FLAGS.iter().map(|flag| flag.name)
+}
+
+/// The kind of a flag's value.
+///
+/// # Panics
+/// If there is no such flag.
+pub(crate) fn kind_of(name: &str) -> Kind {
+    find(name).unwrap_or_else(|| panic!("flag {name} is in the table")).kind
 }
 
 fn find(name: &str) -> Option<&'static Flag> {

@@ -33,6 +33,7 @@
 mod bootstrap;
 mod budgets;
 mod compactor;
+mod config_file;
 mod core;
 mod descriptors;
 pub mod dev;

@@ -1,6 +1,7 @@
 //! One member as a process: from the command line to the last log line.
 
 use crate::bootstrap::{self, Begun, Failed, Start, failed, quota};
+use crate::config_file;
 use crate::core::{self, Core};
 use crate::descriptors::{self, Descriptors};
 use crate::driver::{Driver, End};
@@ -62,12 +63,13 @@ pub fn serve(args: &[String]) -> i32 {
     let env: Vec<(String, String)> = std::env::vars_os()
         .filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)))
         .collect();
-    let read = flags::parse(args, &env).and_then(|given| {
+    let read = config_file::given(args, &env).and_then(|given| {
         if given.bool("version") {
             print!("{}", version_text());
             return Ok(None);
         }
-        options::options(&given, random()).map(|options| Some((given, options)))
+        let options = options::options(&given, random()).map_err(|why| config_file::in_its_words(&given, why))?;
+        Ok(Some((given, options)))
     });
     match read {
         Ok(None) => 0,
@@ -136,6 +138,16 @@ fn announce(args: &[String], given: &Given, options: &Options) {
         log::warn(message, &[("environment-variable", json!(variable))]);
     }
     log::info("Running: ", &[("args", json!(args))]);
+    if let Some(path) = &given.file {
+        log::info(
+            "loaded server configuration, other configuration command line flags and environment variables will be \
+             ignored if provided",
+            &[("path", json!(path))],
+        );
+    }
+    for key in &given.unknown_keys {
+        log::warn("the configuration file has a key that is not known", &[("key", json!(key))]);
+    }
     for (_, text) in DEPRECATED.iter().filter(|(name, _)| given.is_set(name)) {
         log::warn(text, &[]);
     }

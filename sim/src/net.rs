@@ -5,7 +5,7 @@
 //! lost, or arrives late beside the next connection (a message of a previous life), except at a
 //! receiver that has restarted. A *cut* link holds everything back until it heals or breaks.
 
-use crate::pipe::Pipe;
+use crate::pipe::{Leaves, Pipe};
 use crate::rng::Rng;
 use crate::trace::Time;
 use bytes::Bytes;
@@ -116,15 +116,15 @@ impl Net {
     }
 
     /// The next frame of a link with bandwidth: when it arrives, and when the link is free again.
-    pub fn depart(&mut self, now: Time, from: usize, to: usize) -> Option<(Time, Flight, Time)> {
+    pub fn depart(&mut self, now: Time, from: usize, to: usize) -> Option<(Option<(Time, Flight)>, Time)> {
         let bandwidth = self.bandwidth;
         let link = self.link(from, to);
         if link.cut || now < link.up_at {
             return None;
         }
-        let (lane, bytes, left) = link.pipe.next(now, bandwidth)?;
-        let (at, flight) = self.fly(left, from, to, lane, bytes);
-        Some((at, flight, left))
+        let Leaves { frame, left } = link.pipe.next(now, bandwidth)?;
+        let flight = frame.map(|(lane, bytes)| self.fly(left, from, to, lane, bytes));
+        Some((flight, left))
     }
 
     fn fly(&mut self, now: Time, from: usize, to: usize, lane: Lane, bytes: Bytes) -> (Time, Flight) {

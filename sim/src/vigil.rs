@@ -83,6 +83,8 @@ pub(crate) struct Vigil {
     forwards: BTreeMap<(usize, u64, u64), u64>,
     first_bytes: u64,
     again_bytes: u64,
+    /// Where the pieces stand that members asked for: by (member, life, number).
+    places: BTreeMap<(usize, u64, u64), u64>,
     /// Pieces of snapshots by receiver, since its last install.
     pulled: BTreeMap<usize, BTreeSet<u64>>,
     first_pulled: u64,
@@ -350,12 +352,20 @@ impl Sim {
         }
     }
 
-    pub(crate) fn piece_arrived(&mut self, who: usize, bytes: &Bytes) {
-        let first = self.vigil.pulled.entry(who).or_default().insert(fold(bytes));
+    pub(crate) fn piece_asked(&mut self, who: usize, number: (u64, u64), file: &str, offset: u64) {
+        let place = fold(file.as_bytes()) ^ offset.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.vigil.places.insert((who, number.0, number.1), place);
+    }
+
+    /// Equal bytes of two places are two pieces: values repeat themselves.
+    pub(crate) fn piece_arrived(&mut self, who: usize, number: (u64, u64), bytes: &Bytes) {
+        let place = self.vigil.places.get(&(who, number.0, number.1)).copied().unwrap_or_default();
+        let piece = fold(bytes) ^ place;
+        let first = self.vigil.pulled.entry(who).or_default().insert(piece);
         let pulled = if first { &mut self.vigil.first_pulled } else { &mut self.vigil.again_pulled };
         *pulled += bytes.len() as u64;
         if let Some(progress) = self.vigil.progress.get_mut(&who) {
-            progress.pieces.insert(fold(bytes));
+            progress.pieces.insert(piece);
         }
     }
 

@@ -1,10 +1,8 @@
 //! Everything that must pass before a change lands, in one go, on a machine with cargo and go.
 
-use crate::peers::workspace;
+use crate::cargo::{cargo, cargo_with};
 use crate::{differ, killloop};
 use anyhow::{Context, Result, bail};
-use std::ffi::OsStr;
-use std::process::Command;
 use std::time::Instant;
 
 /// Which checks, in which order.
@@ -80,7 +78,7 @@ fn test() -> Result<()> {
     let tools = etcd.parent().context("a folder of programs")?;
     let own = crate::peers::kvorum()?;
     let peers = [("KVORUM_TEST_ETCD", tools.as_os_str()), ("KVORUM_TEST_SERVER", own.as_os_str())];
-    cargo_with(&["test", "--workspace"], &peers)
+    crate::suites::run(&peers)
 }
 
 /// A few rows for seconds: that they run without an error, not how fast.
@@ -107,19 +105,4 @@ pub fn sim(args: &[String]) -> Result<()> {
     let mut words = vec!["run", "--profile", "sim", "--package", "sim", "--bin", "sim", "--"];
     words.extend(args.iter().map(String::as_str));
     cargo(&words)
-}
-
-fn cargo(words: &[&str]) -> Result<()> {
-    cargo_with(words, &[])
-}
-
-fn cargo_with(words: &[&str], variables: &[(&str, &OsStr)]) -> Result<()> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
-    command.args(words).current_dir(workspace()).envs(variables.iter().copied());
-    let status = command.status().context("cargo does not start")?;
-    if !status.success() {
-        bail!("cargo {}: {status}", words.join(" "));
-    }
-    Ok(())
 }

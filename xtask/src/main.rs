@@ -11,6 +11,7 @@
 
 mod attack;
 mod bench;
+mod cargo;
 mod ci;
 mod clients;
 mod coverage;
@@ -22,6 +23,7 @@ mod raw;
 mod rng;
 mod seeds;
 mod server;
+mod suites;
 mod sweep;
 
 use std::process::ExitCode;

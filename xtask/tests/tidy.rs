@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Which of our crates each crate may use (normal dependencies; tests are free).
-const FLOORS: [(&str, &[&str]); 18] = [
+const FLOORS: [(&str, &[&str]); 19] = [
     ("consensus", &[]),
     ("store", &[]),
     ("wire", &[]),
@@ -20,8 +20,9 @@ const FLOORS: [(&str, &[&str]); 18] = [
     ("backup", &["bolt"]),
     ("ctl", &["backup", "bolt", "client", "cobra", "utl", "wire"]),
     ("utl", &["bolt", "cobra", "consensus", "disk", "node", "store", "wire"]),
+    ("proxy", &["client", "cobra"]),
     ("bench", &["client", "wire"]),
-    ("kvorum", &["bench", "client", "ctl", "server", "utl"]),
+    ("kvorum", &["bench", "client", "ctl", "proxy", "server", "utl"]),
     ("sim", &["bolt", "consensus", "disk", "node", "store"]),
     ("testkit", &["disk"]),
     ("xtask", &["client", "wire"]),

@@ -3,7 +3,13 @@
 use std::net::TcpListener;
 use std::process::Command;
 
-use crate::live::{self, Alone, Ended, Member, Spec, http, is_other, program, run_to_end};
+use client::wire::Code;
+use client::wire::etcdserverpb::request_op::Request;
+use client::wire::etcdserverpb::{RequestOp, TxnRequest};
+
+use crate::live::{
+    self, Alone, Ended, Member, Spec, block_on, client_of, http, is_other, program, refused, run_to_end,
+};
 
 fn with(args: &[&str]) -> Ended {
     let mut command = program();
@@ -54,12 +60,58 @@ fn what_cannot_be_honoured_is_refused_not_ignored() {
     if is_other() {
         return;
     }
-    let table: [&[&str]; 2] = [&["--listen-peer-urls=unix://localhost:1"], &["--config-file=x"]];
-    for args in table {
-        let ended = with(args);
-        assert_eq!(ended.code, Some(1), "{args:?}: {ended:?}");
-        assert!(ended.stderr.contains("not supported by this version"), "{args:?}: {}", ended.stderr);
+    let ended = with(&["--listen-peer-urls=unix://localhost:1"]);
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.stderr.contains("not supported by this version"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_file_that_cannot_be_read_refuses_the_start() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let path = dir.path().join("a.yml");
+    std::fs::write(&path, "name: m1\nelection-timeout: '1000'\n").expect("writes");
+    let path = path.to_str().expect("UTF-8");
+    let missing = format!("{path}.none");
+    let table = [
+        (path, "cannot unmarshal string into Go struct field configYAML.Config.election-timeout of type uint"),
+        (&missing, "no such file or directory"),
+    ];
+    for (file, text) in table {
+        let ended = with(&["--config-file", file]);
+        assert_eq!(ended.code, Some(1), "{ended:?}");
+        assert!(ended.stderr.contains("failed to verify flags") && ended.stderr.contains(text), "{}", ended.stderr);
     }
+}
+
+#[test]
+fn a_file_counts_and_nothing_beside_it() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let mut spec = Spec::alone(dir.path(), &[]);
+    let (client, peer) = (spec.client_port, spec.peer_port);
+    let path = dir.path().join("m1.yml");
+    let text = format!(
+        "name: {}\ndata-dir: {}\nlisten-client-urls: http://127.0.0.1:{client}\n\
+         advertise-client-urls: http://127.0.0.1:{client}\nlisten-peer-urls: http://127.0.0.1:{peer}\n\
+         initial-advertise-peer-urls: http://127.0.0.1:{peer}\nmax-txn-ops: 1\nnobody-knows: this\n",
+        spec.name,
+        spec.dir.display(),
+    );
+    std::fs::write(&path, text).expect("writes");
+    // What else is given is of another member.
+    spec.extra.extend(["--config-file".into(), path.display().to_string(), "--name=other".into()]);
+    let mut member = Member::spawn(spec);
+    member.ready();
+    block_on(async {
+        let client = client_of([&member]);
+        let members = client.member_list().await.expect("lists").members;
+        assert_eq!(members[0].name, member.spec.name);
+        let read = |key: &str| RequestOp { request: Some(Request::RequestRange(client::key(key.to_owned()).into())) };
+        let two = TxnRequest { success: vec![read("a"), read("b")], ..TxnRequest::default() };
+        refused(client.txn(two).await, Code::InvalidArgument, "etcdserver: too many operations in txn request");
+    });
+    let log = member.log();
+    assert!(log.contains("loaded server configuration"), "{log}");
+    assert!(is_other() || log.contains("nobody-knows"), "{log}");
 }
 
 /// etcd finds most of these only after it has made its data directory, and calls the failure

@@ -110,6 +110,7 @@ pub(crate) fn wishes(given: &Given) -> Result<(Wish, Wish), Rejected> {
     let suites = ciphers::suites(&names).map_err(Rejected::Invalid)?;
     let both = Wish { versions, suites, validity: given.uint("self-signed-cert-validity"), ..Wish::default() };
     let clients = Wish {
+        allowed_names: list(given, "client-cert-allowed-cn"),
         allowed_hosts: list(given, "client-cert-allowed-hostname"),
         auto: given.bool("auto-tls"),
         ..side(given, &both, "", "client-crl-file")?
@@ -128,12 +129,14 @@ pub(crate) fn wishes(given: &Given) -> Result<(Wish, Wish), Rejected> {
              no CA vouches for the certificates that members make for themselves",
         );
     }
-    if !peers.allowed_names.is_empty() && !peers.allowed_hosts.is_empty() {
-        return invalid(format!(
-            "AllowedCNs and AllowedHostnames are mutually exclusive (cns={}, hostnames={})",
-            quoted(&peers.allowed_names),
-            quoted(&peers.allowed_hosts)
-        ));
+    for side in [&clients, &peers] {
+        if !side.allowed_names.is_empty() && !side.allowed_hosts.is_empty() {
+            return invalid(format!(
+                "AllowedCNs and AllowedHostnames are mutually exclusive (cns={}, hostnames={})",
+                quoted(&side.allowed_names),
+                quoted(&side.allowed_hosts)
+            ));
+        }
     }
     Ok((clients, peers))
 }

@@ -41,6 +41,9 @@ impl Sim {
         {
             self.weigh_promise(who, message);
         }
+        if let Frame::ChunkRequest { boot, token, file, offset, .. } = &frame {
+            self.piece_asked(who, (*boot, *token), file, *offset);
+        }
         if let Frame::Forward { commands, .. } = &frame {
             let epoch = self.net.epoch(who, peer);
             for command in commands {
@@ -123,8 +126,10 @@ impl Sim {
 
     /// The next frame of a link leaves, if it is free.
     pub(super) fn depart(&mut self, from: usize, to: usize) {
-        if let Some((at, flight, left)) = self.net.depart(self.now, from, to) {
-            self.at(at, Event::Arrive { flight });
+        if let Some((frame, left)) = self.net.depart(self.now, from, to) {
+            if let Some((at, flight)) = frame {
+                self.at(at, Event::Arrive { flight });
+            }
             self.at(left, Event::Depart { from, to });
         }
     }
@@ -196,8 +201,8 @@ impl Sim {
             Err(panic) => return self.fail("panic", panic),
         };
         let who = flight.to;
-        if let Frame::Chunk { ok: true, bytes, .. } = &frame {
-            self.piece_arrived(who, bytes);
+        if let Frame::Chunk { boot, token, ok: true, bytes, .. } = &frame {
+            self.piece_arrived(who, (*boot, *token), bytes);
         }
         self.tell(Some(who), "recv", from, fold(&flight.bytes), || format!("from m{from} {frame:?}"));
         let Some(frame) = self.plant_in_frame(who, flight.from, frame) else { return };

@@ -1,33 +1,6 @@
 //! Numbers as Go's standard library and its usual companions write them.
 
-use std::time::Duration;
-
-/// A duration as Go prints it: `1.5s`, `2m3s`, `812.4µs`.
-pub fn duration(duration: Duration) -> String {
-    let nanos = duration.as_nanos();
-    match nanos {
-        0 => "0s".to_owned(),
-        1..1_000 => format!("{nanos}ns"),
-        1_000..1_000_000 => format!("{}µs", decimal(nanos, 1_000)),
-        1_000_000..1_000_000_000 => format!("{}ms", decimal(nanos, 1_000_000)),
-        _ => {
-            let minutes = nanos / 60_000_000_000;
-            let seconds = format!("{}s", decimal(nanos % 60_000_000_000, 1_000_000_000));
-            match (minutes / 60, minutes % 60) {
-                (0, 0) => seconds,
-                (0, minutes) => format!("{minutes}m{seconds}"),
-                (hours, minutes) => format!("{hours}h{minutes}m{seconds}"),
-            }
-        }
-    }
-}
-
-/// A quotient by a power of ten, without zeros at its end.
-fn decimal(value: u128, unit: u128) -> String {
-    let digits = unit.ilog10() as usize;
-    let text = format!("{}.{:0digits$}", value / unit, value % unit);
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
+pub use cobra::go::duration;
 
 /// A size in units of a thousand: `20 kB`, `2.1 GB`.
 pub fn size(bytes: u64) -> String {
@@ -56,23 +29,6 @@ pub fn hexadecimal(text: &str) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn durations_are_go_s() {
-        let cases = [
-            (0, "0s"),
-            (1, "1ns"),
-            (1_500, "1.5µs"),
-            (2_442_578, "2.442578ms"),
-            (10_000_000, "10ms"),
-            (1_290_722_651, "1.290722651s"),
-            (60_000_000_000, "1m0s"),
-            (3_723_500_000_000, "1h2m3.5s"),
-        ];
-        for (nanos, text) in cases {
-            assert_eq!(duration(Duration::from_nanos(nanos)), text);
-        }
-    }
 
     #[test]
     fn sizes_are_those_of_people() {
