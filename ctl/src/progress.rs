@@ -21,6 +21,11 @@ pub fn keys(call: &Call, what: &str) -> ProgressBar {
     bar(call, what, KEYS)
 }
 
+/// A line that says what is waited for.
+pub fn spinner(call: &Call) -> ProgressBar {
+    bar(call, "", "{spinner} {wide_msg}")
+}
+
 /// From now on there is no end: only what has been done is counted.
 pub fn endless(bar: &ProgressBar, what: &str) {
     bar.set_style(style("{msg:<12} {spinner} {human_pos} keys written"));

@@ -19,6 +19,7 @@
 //! log/corrupt              the state differs from the other members'               (mod corrupt)
 //! log/contradicted         another member led with another history                   (mod contradicted)
 //! log/founding             the founding that the log is of                         (mod history)
+//! log/voters               who votes, once others than the founders do              (mod voters)
 //! log/rebuilt              how often it started over                               (mod startover)
 //! log/late                 founded when the others were beyond genesis           (mod late)
 //! incoming/                a checkpoint on its way from another member           (mod transfer, staging)
@@ -66,6 +67,7 @@ pub mod staging;
 pub mod startover;
 pub mod transfer;
 pub mod urls;
+pub mod voters;
 
 pub use doubt::Doubt;
 pub use fault::{EntryId, Fault};

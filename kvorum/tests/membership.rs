@@ -514,16 +514,75 @@ fn an_emptied_member_does_not_join_again() {
     let mut cluster = Cluster::start(1, &[]);
     block_on(cluster.grow());
     let mut second = cluster.members.pop().expect("two");
-    second.kill();
-    std::fs::remove_dir_all(&second.spec.dir).expect("removes");
-    second.respawn();
-    comes("the end of the emptied member", || second.ended().is_some());
-    assert_eq!(shell_code(second.ended().expect("has ended")), Some(1));
+    // As a joiner, and as a founder: then it takes itself for a member of another cluster.
+    for state in ["existing", "new"] {
+        second.kill();
+        std::fs::remove_dir_all(&second.spec.dir).ok();
+        second.spec.extra.retain(|flag| !flag.contains("cluster-state"));
+        second.spec.extra.push(format!("--initial-cluster-state={state}"));
+        second.respawn();
+        comes("the end of the emptied member", || second.ended().is_some());
+        assert_eq!(shell_code(second.ended().expect("has ended")), Some(1));
+        let log = second.log();
+        let last = log.lines().last().unwrap_or_default();
+        let parts = ["has already been bootstrapped", "member remove", "member add m2 --peer-urls=http://127.0.0.1:"];
+        assert!(parts.iter().all(|part| last.contains(part)), "{state}: {last}");
+        assert!(!second.spec.dir.exists(), "a refused start leaves no directory");
+    }
+}
+
+/// Its id is not that of its flags, as a founder's is: the cluster has to say that it is right.
+#[test]
+fn the_identity_of_a_joined_member_is_written_anew() {
+    if is_other() {
+        return;
+    }
+    let mut cluster = Cluster::start(1, &[]);
+    block_on(cluster.grow());
+    let mut second = cluster.members.pop().expect("two");
+    let damage = |second: &mut Member, url: Option<u16>| {
+        second.kill();
+        let path = second.spec.dir.join("identity");
+        let mut bytes = std::fs::read(&path).expect("reads");
+        bytes[20] ^= 1;
+        std::fs::write(&path, bytes).expect("writes");
+        if let Some(port) = url {
+            let own = peer_url(second.spec.peer_port);
+            second.spec.initial_cluster = second.spec.initial_cluster.replace(&own, &peer_url(port));
+            second.spec.peer_port = port;
+            second.spec.initial_cluster = second.spec.initial_cluster.replace("m2=", "m9=");
+            second.spec.name = "m9".into();
+        }
+        second.respawn();
+    };
+    damage(&mut second, None);
+    second.ready();
+    assert!(second.log().contains("the identity is written anew"), "{}", second.log());
+    cluster.members.push(second);
+    block_on(cluster.agree());
+    // Under the flags of another member it is not believed.
+    let mut second = cluster.members.pop().expect("two");
+    damage(&mut second, Some(live::free_port()));
+    comes("the end of the member", || second.ended().is_some());
     let log = second.log();
     let last = log.lines().last().unwrap_or_default();
-    let parts = ["has already been bootstrapped", "member remove", "member add m2 --peer-urls=http://127.0.0.1:"];
-    assert!(parts.iter().all(|part| last.contains(part)), "{last}");
-    assert!(!second.spec.dir.exists(), "a refused start leaves no directory");
+    assert!(last.contains("identity at byte 0: damaged") && last.contains("is not what the flags say"), "{last}");
+}
+
+/// It was added, and is started as a founder of another cluster by mistake.
+#[test]
+fn an_added_member_that_would_found_is_told_how_to_join() {
+    if is_other() {
+        return;
+    }
+    let mut cluster = Cluster::start(1, &[]);
+    let mut spec = block_on(cluster.make_room(true));
+    spec.extra.retain(|flag| !flag.contains("cluster-state"));
+    let ended = spec.run_to_end();
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    let last = ended.stderr.lines().last().unwrap_or_default();
+    assert!(last.contains("--initial-cluster-state existing") && last.contains("was added"), "{last}");
+    assert!(!spec.dir.exists(), "a refused start leaves no directory");
 }
 
 #[test]

@@ -229,6 +229,12 @@ fn apply_config(g: &mut Ground, entry: &Entry) -> Option<Done> {
             g.fatal(format!("membership entry {} cannot be applied: {what}", at.index));
             return None;
         }
+        // Who votes is not known before there is a state.
+        Ok(Some(_)) if g.store.conf().voters.is_empty() => {
+            g.consensus.conf_refused();
+            g.store.pass_over(at);
+            None
+        }
         // No version writes one that leaves nobody to vote.
         Ok(Some((change, member)))
             if g.store.check_conf(&member).is_ok() && conf_state(&g.store).after(&change).is_none() =>

@@ -424,6 +424,10 @@ impl Health {
             self.leaderless = None;
             return g.bar(Bar::Corrupt, true);
         }
+        if g.store.conf().voters.is_empty() {
+            // Who votes is not known here: others may lead.
+            return;
+        }
         let since = *self.leaderless.get_or_insert(g.now);
         if g.now - since == LAST_RESORT * g.config.election_ticks() {
             g.note(

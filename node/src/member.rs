@@ -107,6 +107,8 @@ pub(crate) struct Found {
     pub(crate) contradicted: Option<String>,
     /// The founding that the files beside the log say it is of; 0: they do not.
     pub(crate) founding: u64,
+    /// Who votes as those files say; None: they say nothing of it.
+    pub(crate) voters: Option<Vec<u64>>,
     /// There is no state: that of the leader is awaited. The log is whole if it holds anything.
     pub(crate) empty: bool,
     /// What it promised may be lost.
@@ -141,7 +143,7 @@ impl Node {
             health: Health::new(found.rebuilt),
             watchdog: Watchdog::default(),
             moves: Moves::default(),
-            membership: Membership::default(),
+            membership: Membership::new(&config, found.voters.clone()),
             doubts: Doubts::new(found.doubtful),
             foundings: Foundings::new(found.founding),
             scrubs: Scrubs::default(),

@@ -6,10 +6,11 @@
 //! change is sent in one term only, as commands are (see `gate`): when an entry of a later term is
 //! applied and the change was not, it never will be, and it is sent again under a new number.
 
-use crate::config::TICK_MS;
+use crate::config::{Config, TICK_MS};
 use crate::frame::{Caller, Frame, Unchanged};
 use crate::ground::{Ground, Willing, kind_of};
 use crate::io::*;
+use crate::jobs::Task;
 use bytes::Bytes;
 use consensus::ConfChange;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -114,6 +115,8 @@ pub(crate) struct Membership {
     told_by: BTreeSet<u64>,
     /// Removed, and still named as a member until this tick: what was said to them is on its way.
     leaving: BTreeMap<u64, Leaving>,
+    /// Who votes as the files beside the log, or the flags of the founding, say it.
+    voters: Vec<u64>,
 }
 
 struct Leaving {
@@ -122,6 +125,26 @@ struct Leaving {
 }
 
 impl Membership {
+    /// `voters`: as the files beside the log say it.
+    pub(crate) fn new(config: &Config, voters: Option<Vec<u64>>) -> Membership {
+        let founders = || {
+            let mut founders: Vec<u64> = config.founders.iter().map(|member| member.id).collect();
+            founders.sort_unstable();
+            founders
+        };
+        Membership { voters: voters.unwrap_or_else(founders), ..Membership::default() }
+    }
+
+    /// The checkpoints may be lost with the membership of today, and the flags know that of the
+    /// founding alone.
+    fn remember(&mut self, g: &mut Ground) {
+        let now = &g.store.conf().voters;
+        if !now.is_empty() && *now != self.voters {
+            self.voters.clone_from(now);
+            g.start(Task::Remember, BackgroundJob::Remember(Remembered::Voters(self.voters.clone())));
+        }
+    }
+
     /// At start, and when another state is in place: who belongs to the cluster.
     pub(crate) fn tell(&mut self, g: &mut Ground) {
         let (mut members, mut removed) = (g.members(), g.store.removed().clone());
@@ -135,6 +158,7 @@ impl Membership {
         }
         members.sort_by_key(|(member, _)| member.id);
         g.push(Output::Members { members, removed });
+        self.remember(g);
     }
 
     /// No client is served any more: this member was removed.

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use consensus::{Consensus, Doubt, Entry, EntryKind, HardState, Position, Restored};
 use disk::{
     Fault, Files, Identity, Log, LogContent, LogOptions, OnDoubt, Patient, Reader, Reserve, Tail, checkpoint,
-    contradicted, corrupt, history, records, staging, transfer,
+    contradicted, corrupt, history, records, staging, transfer, voters,
 };
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -188,6 +188,7 @@ impl Node {
             corrupt: corrupt && installed.is_none(),
             contradicted,
             founding,
+            voters: voters::find(&**files, id)?,
             empty,
             doubtful,
             rebuilt,
@@ -230,6 +231,10 @@ fn stand_in(log: &Log, content: &LogContent, mut store: Store) -> Result<Store, 
     store.stand_at(store::Position { index, term });
     let commit = content.hard.commit.min(content.last.index);
     log.each(index + 1, commit, |mut entry| {
+        if store.conf().voters.is_empty() {
+            // A change of a membership that is not known.
+            entry.kind = EntryKind::Normal;
+        }
         if entry.kind != EntryKind::Config {
             entry.data = Bytes::new();
         }

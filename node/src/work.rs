@@ -4,7 +4,7 @@ use crate::io::{BackgroundJob, Job, JobResult, LogJob, ReadJob, ReclaimJob, Recl
 use disk::transfer::Taken;
 use disk::{
     Fault, Files, Identity, Log, Reserve, checkpoint, contradicted, corrupt, history, mend, reclaim, records, staging,
-    startover, transfer,
+    startover, transfer, voters,
 };
 
 /// Bytes of records that one slice of a HashKV scan reads.
@@ -247,6 +247,7 @@ fn remember(files: &dyn Files, id: Identity, what: &Remembered) -> Result<JobRes
     match what {
         Remembered::Contradicted(seen) => contradicted::mark(files, id, seen)?,
         Remembered::Founding(founding) => history::mark(files, id, *founding)?,
+        Remembered::Voters(ids) => voters::mark(files, id, ids)?,
     }
     Ok(JobResult::Remembered)
 }

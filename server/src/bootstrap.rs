@@ -2,6 +2,7 @@
 //! directory's `identity` file (`disk::identity`) when there is one; and the founding of a cluster.
 
 mod join;
+mod known;
 
 use crate::driver::tell;
 use crate::files::{self, RealFiles};
@@ -141,13 +142,18 @@ impl Start<'_> {
     }
 
     /// The identity cannot be read, because of `why`. With peers it is written anew, if the flags
-    /// and all other files say the same.
+    /// and all other files say the same; for a member that joined, if the cluster says so.
     fn names_itself(&self, files: &Arc<dyn Files>, why: Unknown) -> Result<Found, Failed> {
-        let by_flags = members_of(self.options).ok().filter(|founding| founding.members.len() > 1);
-        let agreed = identity::from_other_files(&**files).filter(|id| by_flags.is_some_and(|by| by.identity == *id));
-        let Some(identity) = agreed else { return Err(self.failed(UNUSABLE, why)) };
+        let by_flags = members_of(self.options).ok();
+        let lone = by_flags.as_ref().is_some_and(|founding| founding.members.len() == 1);
+        let Some(identity) = identity::from_other_files(&**files).filter(|_| !lone) else {
+            return Err(self.failed(UNUSABLE, why));
+        };
+        if let known::Word::Not(text) = self.word_of(identity, by_flags.as_ref())? {
+            return Err(self.failed(UNUSABLE, format!("{why}; {text}")));
+        }
         log::error(
-            "the identity is written anew, as the flags and the other files say",
+            "the identity is written anew, as the other files and the flags or the cluster say",
             &[("error", json!(why.to_string()))],
         );
         identity::write(&**files, identity, true).map_err(|error| self.failed(UNUSABLE, error))?;
@@ -260,6 +266,10 @@ impl Start<'_> {
             Ok(Outcome::Apart { one, other }) => {
                 self.leave(created);
                 Err(failed(NOT_OURS)(two_foundings(members, one, other)))
+            }
+            Ok(Outcome::Elsewhere(known)) => {
+                self.leave(created);
+                Err(failed(NOT_OURS)(known::elsewhere(self.options, &known)))
             }
             Ok(Outcome::Removed { member }) => {
                 self.leave(created);

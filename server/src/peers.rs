@@ -24,7 +24,7 @@ use crate::metrics::Metrics;
 use crate::tls::{Dialler, Handshakes};
 use crate::transport::Edge;
 use disk::Identity;
-pub(crate) use inquiry::{Asking, Greeter, Greeting, Outcome};
+pub(crate) use inquiry::{Asking, Elsewhere, Greeter, Greeting, Outcome};
 use node::foundings::differ;
 use node::frame::{self, Frame, Lane};
 use node::lanes::Pushed;

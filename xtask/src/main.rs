@@ -12,6 +12,7 @@
 mod attack;
 mod bench;
 mod cargo;
+mod changes;
 mod ci;
 mod clients;
 mod coverage;
@@ -47,6 +48,8 @@ enum Task {
     Differ(differ::Args),
     /// Kill members of a cluster under load, and look for what is lost.
     KillLoop(killloop::Args),
+    /// Change the members of a cluster under load and kills, and replace them by the one command.
+    Changes(changes::Args),
     /// Damage a member's directory, or crash it behind each call of its disk, and judge from
     /// outside.
     Sweep(sweep::Args),
@@ -100,6 +103,7 @@ async fn run(task: Task) -> Result<()> {
         Task::Peers => peers::build(),
         Task::Differ(args) => differ::differ(&args).await,
         Task::KillLoop(args) => killloop::kill_loop(&args).await,
+        Task::Changes(args) => changes::changes(&args).await,
         Task::Sweep(args) => sweep::sweep(&args).await,
         Task::Clients(args) => clients::clients(&args).await,
         Task::Sim { args } => ci::sim(&args),

@@ -33,7 +33,7 @@ pub const BRANCH: &str = "keys";
 pub enum Names {
     /// Keys, a level of them.
     Keys,
-    /// Ids of members.
+    /// Names and ids of members.
     Members,
     /// Ids of leases.
     Leases,
@@ -54,7 +54,9 @@ pub fn of_word(parsed: &Parsed) -> Option<Names> {
     let places: &[Names] = match &path_words(&parsed.path[1..])[..] {
         "get" | "del" | "watch" => &[Names::Keys, Names::Keys],
         "put" | "browse" => &[Names::Keys],
-        "move-leader" | "member remove" | "member update" | "member promote" => &[Names::Members],
+        "move-leader" | "member remove" | "member update" | "member promote" | "member replace" | "alarm disarm" => {
+            &[Names::Members]
+        }
         "lease revoke" | "lease timetolive" | "lease keep-alive" => &[Names::Leases],
         "user get" | "user delete" | "user passwd" => &[Names::Users],
         "user grant-role" | "user revoke-role" => &[Names::Users, Names::Roles],
@@ -147,8 +149,12 @@ async fn of_kind(client: &Client, names: Names, unfinished: &str) -> Option<Cand
         Names::Users => plain(client.user_list().await.ok()?.users),
         Names::Roles => plain(client.role_list().await.ok()?.roles),
         Names::Members => {
-            let name = |member: Member| (format!("{:x}", member.id), Cow::Owned(member.name));
-            members(client).await?.into_iter().map(name).collect()
+            let both = |member: Member| {
+                let id = format!("{:x}", member.id);
+                let name = (member.name.clone(), Cow::Owned(id.clone()));
+                [name, (id, Cow::Owned(member.name))].into_iter().filter(|(word, _)| !word.is_empty())
+            };
+            members(client).await?.into_iter().flat_map(both).collect()
         }
         Names::Endpoints => return Some(endpoints(members(client).await?, unfinished)),
     };
@@ -199,6 +205,9 @@ mod tests {
             ("put a", None),
             ("watch k -- echo", None),
             ("member remove", Some(Names::Members)),
+            ("member replace", Some(Names::Members)),
+            ("member replace m1", None),
+            ("alarm disarm", Some(Names::Members)),
             ("lease revoke", Some(Names::Leases)),
             ("lease grant", None),
             ("user grant-role ann", Some(Names::Roles)),

@@ -72,7 +72,7 @@ static KVORUM_CTL: Command = Command {
     name: "kvorum ctl",
     short: ABOUT,
     shared: connect::GLOBAL_OURS,
-    subs: &[CORE, admin::TABLE, admin::PEOPLE_TABLE, PEOPLE_TABLE],
+    subs: &[CORE, admin::OURS_TABLE, admin::PEOPLE_TABLE, PEOPLE_TABLE],
     pages: Pages::About(GROUPS),
     ..Command::NONE
 };

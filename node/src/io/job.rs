@@ -56,6 +56,8 @@ pub enum Remembered {
     Contradicted(String),
     /// Which founding the log is of.
     Founding(u64),
+    /// Who votes: ids, ascending.
+    Voters(Vec<u64>),
 }
 
 /// A small read that somebody waits for.

@@ -27,7 +27,7 @@ const LOOK_UP: Duration = Duration::from_secs(5);
 
 /// Why a member does not join. The text is etcd's where etcd has one.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-enum Unjoined {
+pub(super) enum Unjoined {
     /// The initial cluster does not fit.
     #[error(transparent)]
     Flags(#[from] Mismatch),
@@ -57,7 +57,7 @@ enum Unjoined {
 }
 
 /// Names, and the peer URLs of each.
-type Named = BTreeMap<String, Vec<String>>;
+pub(super) type Named = BTreeMap<String, Vec<String>>;
 
 /// The initial cluster of the flags.
 ///
@@ -158,7 +158,10 @@ fn in_gos_words(remote: &Remote) -> String {
 }
 
 /// Asks at the URLs of all others, until one answers.
-async fn fetch(ours: &str, named: &Named, dialler: Option<&Dialler>) -> Result<Remote, Unjoined> {
+///
+/// # Errors
+/// Nobody did for ten seconds.
+pub(super) async fn fetch(ours: &str, named: &Named, dialler: Option<&Dialler>) -> Result<Remote, Unjoined> {
     let mut urls: Vec<&String> = named.iter().filter(|(name, _)| *name != ours).flat_map(|(_, urls)| urls).collect();
     urls.sort_unstable();
     let until = Instant::now() + PATIENCE;

@@ -34,6 +34,9 @@ pub(super) enum NoLine {
     /// The other side says so.
     #[error("the peer says that this member was removed from the cluster")]
     Removed,
+    /// In the words of the other side.
+    #[error("the peer refused us: {0}")]
+    Refused(String),
     #[error(transparent)]
     Io(#[from] io::Error),
 }
@@ -155,7 +158,7 @@ pub(super) async fn greet(
         Verdict::Ok { founding } => Ok((stream, founding)),
         Verdict::Apart { founding } => Ok((stream, Some(founding))),
         Verdict::Removed => Err(NoLine::Removed),
-        Verdict::Refused(why) => Err(other(format!("the peer refused us: {why}")).into()),
+        Verdict::Refused(why) => Err(NoLine::Refused(why)),
     }
 }
 

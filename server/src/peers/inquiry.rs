@@ -5,12 +5,13 @@
 
 use super::dial::{NoLine, greet};
 use super::hello::{self, Hello, Standing, Verdict};
-use super::{Line, PeerPort, Peering, listen};
+use super::{Line, PeerPort, Peering, Remote, listen};
 use crate::log::{self, hex, json};
 use crate::settings::ETCD_LEVEL;
 use crate::tls::{Dialler, Handshakes};
 use disk::Identity;
 use disk::inquiry::{Decision, Running, Stage, decide};
+use disk::urls::Url;
 use futures_util::future::join_all;
 use node::{Answer, Request};
 use std::collections::{BTreeMap, BTreeSet};
@@ -163,7 +164,7 @@ pub(crate) struct Asking {
 type Heard = Result<Stage, NoLine>;
 
 /// What the answers came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Found {
         late: bool,
@@ -180,6 +181,19 @@ pub(crate) enum Outcome {
     Removed {
         member: u64,
     },
+    /// So many are of another cluster that there is no majority for this founding, and that one
+    /// has the asker.
+    Elsewhere(Elsewhere),
+}
+
+/// Another cluster runs where the other initial members should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Elsewhere {
+    /// The peer URL at which it was asked.
+    pub(crate) by: String,
+    pub(crate) cluster: u64,
+    /// The asker, as that cluster has it: with the same peer URLs.
+    pub(crate) own: Member,
 }
 
 /// What the members of a cluster say to one that joins it.
@@ -224,7 +238,12 @@ impl Asking {
             *shared.silent() = answers.iter().filter(|(_, heard)| heard.is_none()).map(|(member, _)| *member).collect();
             if Instant::now() >= say_at {
                 say_at = Instant::now() + SAY_EVERY;
-                log::warn("waiting for the other initial members to found the cluster", &self.waiting_for(&heard));
+                let elsewhere = self.elsewhere(&heard).await;
+                let fields = self.waiting_for(&heard, elsewhere.as_ref());
+                log::warn("waiting for the other initial members to found the cluster", &fields);
+                if let Some(known) = elsewhere.filter(|_| self.is_hopeless(&heard)) {
+                    return Outcome::Elsewhere(known);
+                }
             }
             let _ = tokio::time::timeout(wait, shared.heard.notified()).await;
             wait = (wait * 2).min(LONGEST_WAIT);
@@ -251,6 +270,30 @@ impl Asking {
         Greeting::Nobody(why.collect::<Vec<_>>().join("; "))
     }
 
+    /// So many refuse the asker that those who are left are no majority.
+    fn is_hopeless(&self, heard: &[(&Member, Heard)]) -> bool {
+        let refused = heard.iter().filter(|(_, heard)| matches!(heard, Err(NoLine::Refused(_)))).count();
+        (self.members.len() - refused) * 2 <= self.members.len()
+    }
+
+    /// Asks those who refuse for their cluster, and looks for the asker in it.
+    async fn elsewhere(&self, heard: &[(&Member, Heard)]) -> Option<Elsewhere> {
+        let ours = self.members.iter().find(|member| member.id == self.identity.member)?;
+        let refusing = heard.iter().filter(|(_, heard)| matches!(heard, Err(NoLine::Refused(_))));
+        for by in refusing.flat_map(|(member, _)| &member.peer_urls) {
+            let Ok(url) = Url::parse(by) else { continue };
+            let Ok(remote) = Remote::at(&url, self.dialler.as_ref()).await else { continue };
+            let own = remote.members.into_iter().map(|(member, _)| member).find(|member| {
+                member.peer_urls.len() == ours.peer_urls.len()
+                    && member.peer_urls.iter().all(|url| ours.peer_urls.contains(url))
+            });
+            if let Some(own) = own.filter(|_| remote.cluster != self.identity.cluster) {
+                return Some(Elsewhere { by: by.clone(), cluster: remote.cluster, own });
+            }
+        }
+        None
+    }
+
     async fn ask<'a>(&self, member: &'a Member) -> (&'a Member, Heard) {
         let hello = Hello {
             level: hello::WIRE_LEVEL,
@@ -274,7 +317,11 @@ impl Asking {
         (member, Err(io::Error::other(failures.join("; ")).into()))
     }
 
-    fn waiting_for(&self, heard: &[(&Member, Heard)]) -> [(&'static str, serde_json::Value); 3] {
+    fn waiting_for(
+        &self,
+        heard: &[(&Member, Heard)],
+        elsewhere: Option<&Elsewhere>,
+    ) -> Vec<(&'static str, serde_json::Value)> {
         let name = |member: &Member| format!("{} ({:x})", member.name, member.id);
         let silent = heard.iter().filter_map(|(member, heard)| {
             let error = heard.as_ref().err()?.to_string();
@@ -283,11 +330,20 @@ impl Asking {
         let answered = heard
             .iter()
             .filter_map(|(member, heard)| Some(json!(format!("{}: {:?}", name(member), heard.as_ref().ok()?))));
-        [
+        let mut fields = vec![
             ("local-member-id", hex(self.identity.member)),
             ("no-answer", silent.collect()),
             ("answered", answered.collect()),
-        ]
+        ];
+        if let Some(Elsewhere { by, cluster, own }) = elsewhere {
+            let text = format!(
+                "the member at {by} is of cluster {cluster:x}, which has this member as {:x}: if it is to be one of \
+                 that, start it with --initial-cluster-state existing",
+                own.id
+            );
+            fields.push(("another-cluster", json!(text)));
+        }
+        fields
     }
 }
 

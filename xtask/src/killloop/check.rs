@@ -27,8 +27,7 @@ pub async fn check(world: &Arc<World>, compacted: i64, rng: &mut Rng) -> Result<
     watchers_told_all(world, current).await?;
     answers_were_true(world)?;
     members_agree(world, current).await?;
-    let at = rng.below(world.endpoints.len() as u64) as usize;
-    history_is_kept(world, at, compacted.max(1) + 1, current).await?;
+    history_is_kept(world, &rng.pick(&world.live()), compacted.max(1) + 1, current).await?;
     let problems = &world.expected().problems;
     if !problems.is_empty() {
         bail!("{}", problems.join("\n  "));
@@ -43,7 +42,7 @@ async fn current(world: &World) -> Result<i64> {
         let fresh = world.expected().fresh;
         let read = range(0);
         let answer = async {
-            let raw = Raw::connect(&world.endpoints[0]).await?;
+            let raw = Raw::connect(world.live().first().context("a voter")?).await?;
             Ok::<_, anyhow::Error>(raw.call::<_, pb::RangeResponse>(Rpc::Range, &read).await?)
         };
         match answer.await {
@@ -114,7 +113,7 @@ fn answers_were_true(world: &World) -> Result<()> {
 async fn members_agree(world: &World, current: i64) -> Result<()> {
     let due: Vec<KeyValue> = world.history().state.values().cloned().collect();
     let mut hashes = Vec::new();
-    for endpoint in &world.endpoints {
+    for endpoint in &world.live() {
         let deadline = Instant::now() + PATIENCE;
         let (hash, kvs) = loop {
             match ask(endpoint, current).await {
@@ -130,7 +129,7 @@ async fn members_agree(world: &World, current: i64) -> Result<()> {
         }
     }
     if hashes.iter().any(|hash| hash != &hashes[0]) {
-        bail!("HashKV at revision {current} differs: {hashes:x?} on {:?}", world.endpoints);
+        bail!("HashKV at revision {current} differs: {hashes:x?} on {:?}", world.live());
     }
     Ok(())
 }
@@ -154,12 +153,12 @@ fn range(revision: i64) -> pb::RangeRequest {
 }
 
 /// A new watch from the compacted revision on is told what the old ones were.
-async fn history_is_kept(world: &World, at: usize, from: i64, current: i64) -> Result<()> {
+async fn history_is_kept(world: &World, at: &str, from: i64, current: i64) -> Result<()> {
     if from > current {
         return Ok(());
     }
     let mut next = from;
-    let told = follow(&world.endpoints[at], from, Some(current), PATIENCE, |revision, events| {
+    let told = follow(at, from, Some(current), PATIENCE, |revision, events| {
         let due = world.story(0).get(revision as usize - 2).copied();
         if revision != next || due != Some(super::expected::digest(&events)) {
             return Err(format!("revision {revision} instead of {next}, or told differently"));
@@ -168,10 +167,10 @@ async fn history_is_kept(world: &World, at: usize, from: i64, current: i64) -> R
         Ok(())
     });
     if let Err(problem) = told.await {
-        bail!("a new watch on {} from {from}: {problem}", world.endpoints[at]);
+        bail!("a new watch on {at} from {from}: {problem}");
     }
     if next != current + 1 {
-        bail!("a new watch on {} from {from} came to {} of {current}", world.endpoints[at], next - 1);
+        bail!("a new watch on {at} from {from} came to {} of {current}", next - 1);
     }
     Ok(())
 }

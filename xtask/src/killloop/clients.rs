@@ -29,7 +29,10 @@ const KEYS_EACH: u64 = 8;
 /// What all clients share.
 #[derive(Debug)]
 pub struct World {
+    /// Where members may be.
     pub endpoints: Vec<String>,
+    /// Those of them where voters are, by place.
+    live: Mutex<Vec<usize>>,
     /// Held for reading by each operation, for writing by whoever needs quiet.
     pub gate: RwLock<()>,
     expected: Mutex<Expected>,
@@ -41,12 +44,33 @@ pub struct World {
 impl World {
     pub fn new(endpoints: Vec<String>, watchers: usize) -> World {
         World {
+            live: Mutex::new((0..endpoints.len()).collect()),
             endpoints,
             gate: RwLock::new(()),
             expected: Mutex::default(),
             history: Mutex::default(),
             stories: (0..watchers).map(|_| Mutex::default()).collect(),
         }
+    }
+
+    /// Voters are at these places from now on.
+    pub fn set_live(&self, places: Vec<usize>) {
+        *self.live.lock().expect("nothing panics under this lock") = places;
+    }
+
+    /// Where voters are.
+    pub fn live(&self) -> Vec<String> {
+        let live = self.live.lock().expect("nothing panics under this lock");
+        live.iter().map(|at| self.endpoints[*at].clone()).collect()
+    }
+
+    /// One of all places: mostly one where a voter is, now and then another.
+    fn any(&self, rng: &mut Rng) -> usize {
+        let live = self.live.lock().expect("nothing panics under this lock").clone();
+        if live.is_empty() || live.len() == self.endpoints.len() || rng.percent(10) {
+            return rng.below(self.endpoints.len() as u64) as usize;
+        }
+        rng.pick(&live)
     }
 
     pub fn expected(&self) -> MutexGuard<'_, Expected> {
@@ -100,7 +124,7 @@ impl Members {
     }
 
     pub fn any(&mut self) -> usize {
-        self.rng.below(self.world.endpoints.len() as u64) as usize
+        self.world.any(&mut self.rng)
     }
 
     /// The next call to this member connects anew.
@@ -210,7 +234,7 @@ pub async fn reader(world: Arc<World>, writers: u64, seed: u64) {
 pub async fn watcher(world: Arc<World>, number: usize, seed: u64) {
     let mut rng = Rng::new(seed);
     loop {
-        let at = rng.below(world.endpoints.len() as u64) as usize;
+        let at = world.any(&mut rng);
         let moves_on = Duration::from_millis(500 + rng.below(8000));
         let from = world.story(number).len() as i64 + 2;
         let endpoint = world.endpoints[at].clone();

@@ -2,8 +2,8 @@
 //! writers, readers, watchers and leases. On demand they are also stopped for a
 //! while, and speak to each other over links that are narrow and break.
 
-mod check;
-mod clients;
+pub mod check;
+pub mod clients;
 mod expected;
 mod goodput;
 mod leases;
@@ -32,7 +32,8 @@ use crate::{
 
 const WRITERS: u64 = 4;
 const READERS: u64 = 3;
-const WATCHERS: usize = 4;
+/// Watchers of everything.
+pub const WATCHERS: usize = 4;
 const LEASES: i64 = 3;
 
 /// What `xtask kill-loop` takes.
@@ -228,12 +229,13 @@ async fn kill(members: &mut [Server], whom: Option<usize>, rng: &mut Rng) -> Res
     Ok(kills)
 }
 
-async fn compact(world: &World, to: i64, compacted: i64) -> Result<i64> {
+/// Compacts to a revision; gives what is compacted then.
+pub async fn compact(world: &World, to: i64, compacted: i64) -> Result<i64> {
     if to <= compacted.max(1) {
         return Ok(compacted);
     }
     let request = pb::CompactionRequest { revision: to, physical: to % 2 == 0 };
-    for endpoint in &world.endpoints {
+    for endpoint in &world.live() {
         let raw = Raw::connect(endpoint).await?;
         match raw.call::<_, pb::CompactionResponse>(Rpc::Compact, &request).await {
             Ok(_) => return Ok(to),
@@ -247,7 +249,7 @@ async fn compact(world: &World, to: i64, compacted: i64) -> Result<i64> {
 
 /// Clients at work; they stop when it is dropped.
 #[derive(Debug)]
-struct Work(Vec<tokio::task::JoinHandle<()>>);
+pub struct Work(Vec<tokio::task::JoinHandle<()>>);
 
 impl Drop for Work {
     fn drop(&mut self) {
@@ -255,8 +257,8 @@ impl Drop for Work {
     }
 }
 
-/// `padded`: bytes that the values of one writer have at least.
-fn start(world: &Arc<World>, seed: u64, padded: usize) -> Work {
+/// Starts them. `padded`: bytes that the values of one writer have at least.
+pub fn start(world: &Arc<World>, seed: u64, padded: usize) -> Work {
     let of = |kind: u64, n: u64| seed.wrapping_mul(1000) + kind * 100 + n;
     let mut tasks = Vec::new();
     for n in 0..WRITERS {

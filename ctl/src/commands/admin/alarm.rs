@@ -1,11 +1,15 @@
 //! `alarm`.
 
-use client::wire::etcdserverpb::{AlarmMember, AlarmResponse, AlarmType};
+use client::{
+    Client,
+    wire::etcdserverpb::{AlarmMember, AlarmResponse, AlarmType},
+};
 
+use super::whom::Whom;
 use crate::{
     call::{Call, Command},
     commands::headings::CLUSTER,
-    exit::Outcome,
+    exit::{Failure, Outcome},
     print::{
         Answer, Out, fields, json,
         look::Paint,
@@ -15,44 +19,66 @@ use crate::{
     },
 };
 
-/// The row of the table.
+/// The row of the stock tool's table.
 pub const ALARM: Command = Command {
     name: "alarm",
     group: CLUSTER,
     short: "Shows and clears alarms. See `alarm --help`",
     long: "Shows and clears alarms",
-    subs: &[&[
-        Command {
-            name: "disarm",
-            usage: "disarm",
-            short: "Clears all alarms",
-            run: Some(|call| run(call, true)),
-            ..Command::NONE
-        },
-        Command {
-            name: "list",
-            usage: "list",
-            short: "Shows all alarms",
-            run: Some(|call| run(call, false)),
-            ..Command::NONE
-        },
-    ]],
+    subs: &[&[DISARM, LIST]],
     ..Command::NONE
 };
 
-fn run(call: &Call, disarm: bool) -> Outcome {
-    let name = if disarm { "disarm" } else { "list" };
-    let [] = call.exactly(&format!("alarm {name} command accepts no arguments"))?;
+/// The row of ours.
+pub const OURS: Command = Command { subs: &[&[DISARM_ONE, LIST]], ..ALARM };
+
+const DISARM: Command =
+    Command { name: "disarm", usage: "disarm", short: "Clears all alarms", run: Some(disarm), ..Command::NONE };
+
+const DISARM_ONE: Command =
+    Command { usage: "disarm [memberID or name]", short: "Clears all alarms, or those of one member", ..DISARM };
+
+const LIST: Command =
+    Command { name: "list", usage: "list", short: "Shows all alarms", run: Some(list), ..Command::NONE };
+
+fn list(call: &Call) -> Outcome {
+    let [] = call.exactly("alarm list command accepts no arguments")?;
     let client = call.connect()?;
-    let response = if disarm {
-        let mut response = call.timed(client.alarm_disarm(0, AlarmType::None))?;
-        // The stock tool puts this answer together from several, without one.
-        response.header = None;
-        response
-    } else {
-        call.timed(client.alarm_list())?
-    };
+    let response = call.timed(client.alarm_list())?;
     call.print(&response)
+}
+
+fn disarm(call: &Call) -> Outcome {
+    if call.is_ours() && call.args.len() > 1 {
+        return Err(Failure::bad_args("alarm disarm takes one member, or none for all alarms"));
+    }
+    let member = call.arg(0).filter(|_| call.is_ours());
+    if member.is_none() {
+        let [] = call.exactly("alarm disarm command accepts no arguments")?;
+    }
+    let whom = member.map(|text| Whom::read(call, text, Failure::bad_args)).transpose()?;
+    let client = call.connect()?;
+    let mut response = match whom {
+        None => call.timed(client.alarm_disarm(0, AlarmType::None))?,
+        Some(whom) => {
+            let id = whom.id(call, &client)?;
+            call.timed(disarm_one(&client, id))?
+        }
+    };
+    // The stock tool puts this answer together from several, without one.
+    response.header = None;
+    call.print(&response)
+}
+
+/// Clears what is raised at one member; says what that was.
+async fn disarm_one(client: &Client, id: u64) -> client::Result<AlarmResponse> {
+    let mut cleared = Vec::new();
+    for raised in client.alarm_list().await?.alarms.into_iter().filter(|raised| raised.member_id == id) {
+        if let Ok(alarm) = AlarmType::try_from(raised.alarm) {
+            cleared.extend(client.alarm_disarm(id, alarm).await?.alarms);
+        }
+    }
+    Ok(AlarmResponse { header: None, alarms: cleared })
 }
 
 /// The name of an alarm.

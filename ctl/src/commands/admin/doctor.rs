@@ -4,9 +4,9 @@
 //! Everybody is asked first ([`gather`]); what came of it ([`facts`]) is judged
 //! by a pure function ([`findings`]).
 
-mod facts;
+pub(super) mod facts;
 mod findings;
-mod gather;
+pub(super) mod gather;
 
 use client::wire::etcdserverpb::Member;
 use cobra::Flag;
@@ -22,7 +22,7 @@ use crate::{
         table,
     },
 };
-use facts::{Facts, name, unstarted};
+use facts::{Facts, name, reasons, unstarted};
 use findings::{Finding, Level};
 
 /// The row of the table.
@@ -103,7 +103,7 @@ impl Report {
         };
         let advertised = member.client_urls.first().or(member.peer_urls.first());
         let endpoint = answer.map(|a| &a.endpoint).or(advertised).cloned().unwrap_or_default();
-        let reason = (role == "down").then(|| findings::reasons(&self.facts, member));
+        let reason = (role == "down").then(|| reasons(&self.facts, member));
         Row { id: member.id, name: name(member), role, endpoint, reason }
     }
 

@@ -7,7 +7,14 @@ use client::wire::etcdserverpb::{
 use cobra::Flag;
 use prost::Message;
 
-use super::{auth, gofmt};
+use super::{
+    doctor::gather,
+    each::reason,
+    joining::{check_urls, peer_urls, settings},
+    replace,
+    roster::{Roster, json_of_member},
+    whom::Whom,
+};
 use crate::{
     call::{Call, Command},
     commands::headings::CLUSTER,
@@ -20,59 +27,87 @@ use crate::{
     },
 };
 
-/// The row of the table.
+/// The row of the stock tool's table.
 pub const MEMBER: Command = Command {
     name: "member",
     group: CLUSTER,
     short: "Shows and changes who is in the cluster. See `member --help`",
     long: "Shows and changes who is in the cluster",
+    subs: &[&[ADD, LIST, PROMOTE, REMOVE, UPDATE]],
+    ..Command::NONE
+};
+
+/// The row of ours: a member may be named, and there is more to see.
+pub const OURS: Command = Command {
     subs: &[&[
+        ADD,
         Command {
-            name: "add",
-            usage: "add <memberName> [options]",
-            short: "Makes room for a member in the cluster",
-            flags: &[
-                Flag::switch("learner", "the new member receives everything and does not vote"),
-                Flag::text("peer-urls", "", "where other members will reach the new one, separated by commas"),
-            ],
-            raw: true,
-            run: Some(add),
-            ..Command::NONE
+            short: "Shows the members of the cluster, and who may fail",
+            long: "Shows the members of the cluster: id, name, role, whether it serves, how far it is behind the
+leader, where the others and clients reach it; and how many may fail now.
+Every member is asked for that. With --status=false nobody is, and the output is that of etcdctl.",
+            flags: &[CONSISTENCY, STATUS],
+            run: Some(list_ours),
+            ..LIST
         },
-        Command {
-            name: "list",
-            usage: "list",
-            short: "Shows the members of the cluster",
-            long: "Shows the members of the cluster.
-In the form \"simple\" a line has: ID, Status, Name, Peer Addrs, Client Addrs, Is Learner.",
-            flags: &[Flag::text("consistency", "l", "Linearizable(l) or Serializable(s)").choices(&["l", "s"])],
-            run: Some(list),
-            ..Command::NONE
-        },
-        Command {
-            name: "promote",
-            usage: "promote <memberID>",
-            short: "Lets a learner vote",
-            run: Some(promote),
-            ..Command::NONE
-        },
-        Command {
-            name: "remove",
-            usage: "remove <memberID>",
-            short: "Takes a member out of the cluster",
-            run: Some(remove),
-            ..Command::NONE
-        },
-        Command {
-            name: "update",
-            usage: "update <memberID> [options]",
-            short: "Changes where other members reach one",
-            flags: &[Flag::text("peer-urls", "", "where other members will reach it, separated by commas")],
-            raw: true,
-            run: Some(update),
-            ..Command::NONE
-        },
+        Command { usage: "promote <memberID or name>", ..PROMOTE },
+        Command { usage: "remove <memberID or name>", ..REMOVE },
+        replace::REPLACE,
+        Command { usage: "update <memberID or name> [options]", ..UPDATE },
     ]],
+    ..MEMBER
+};
+
+const ADD: Command = Command {
+    name: "add",
+    usage: "add <memberName> [options]",
+    short: "Makes room for a member in the cluster",
+    flags: &[
+        Flag::switch("learner", "the new member receives everything and does not vote"),
+        Flag::text("peer-urls", "", "where other members will reach the new one, separated by commas"),
+    ],
+    raw: true,
+    run: Some(add),
+    ..Command::NONE
+};
+
+const CONSISTENCY: Flag = Flag::text("consistency", "l", "Linearizable(l) or Serializable(s)").choices(&["l", "s"]);
+const STATUS: Flag = Flag::switch_on("status", "ask every member how it is");
+
+const LIST: Command = Command {
+    name: "list",
+    usage: "list",
+    short: "Shows the members of the cluster",
+    long: "Shows the members of the cluster.
+In the form \"simple\" a line has: ID, Status, Name, Peer Addrs, Client Addrs, Is Learner.",
+    flags: &[CONSISTENCY],
+    run: Some(list),
+    ..Command::NONE
+};
+
+const PROMOTE: Command = Command {
+    name: "promote",
+    usage: "promote <memberID>",
+    short: "Lets a learner vote",
+    run: Some(promote),
+    ..Command::NONE
+};
+
+const REMOVE: Command = Command {
+    name: "remove",
+    usage: "remove <memberID>",
+    short: "Takes a member out of the cluster",
+    run: Some(remove),
+    ..Command::NONE
+};
+
+const UPDATE: Command = Command {
+    name: "update",
+    usage: "update <memberID> [options]",
+    short: "Changes where other members reach one",
+    flags: &[Flag::text("peer-urls", "", "where other members will reach it, separated by commas")],
+    raw: true,
+    run: Some(update),
     ..Command::NONE
 };
 
@@ -90,106 +125,88 @@ fn add(call: &Call) -> Outcome {
         let member = response.member.clone().unwrap_or_default();
         let what = if call.switch("learner") { "added as learner to cluster" } else { "added to cluster" };
         out.line(done(member.id, what, response.header.as_ref()));
-        settings(out, name, &member, &response.members);
+        settings(name, &member, &response.members).iter().for_each(|line| out.line(line));
     };
     call.print(&Changed { simple: &changed, json: &|hex| json_of_add(&response, hex), message: &response })
 }
 
-/// What the new member's process is to be started with.
-fn settings(out: &mut Out, name: &str, member: &Member, members: &[Member]) {
-    let mut founders = Vec::new();
-    for other in members {
-        let name = if other.id == member.id { name } else { &other.name };
-        founders.extend(other.peer_urls.iter().map(|url| format!("{name}={url}")));
-    }
-    out.line("");
-    out.line(format!("ETCD_NAME={}", cobra::quote(name)));
-    out.line(format!("ETCD_INITIAL_CLUSTER={}", cobra::quote(&founders.join(","))));
-    out.line(format!("ETCD_INITIAL_ADVERTISE_PEER_URLS=\"{}\"", member.peer_urls.join(",")));
-    out.line("ETCD_INITIAL_CLUSTER_STATE=\"existing\"");
-}
-
 fn remove(call: &Call) -> Outcome {
-    let id = id(call, call.args.len() == 1)?;
+    let whom = whom(call)?;
     let client = call.connect()?;
+    let id = whom.id(call, &client)?;
     let response: MemberRemoveResponse = call.timed(client.member_remove(id))?;
     let header = response.header;
     print(call, done(id, "removed from cluster", header.as_ref()), header.as_ref(), &response.members, &response)
 }
 
 fn update(call: &Call) -> Outcome {
-    let id = id(call, call.args.len() == 1)?;
+    let whom = whom(call)?;
     let urls = peer_urls(call)?;
     let client = call.connect()?;
     check_urls(&urls)?;
+    let id = whom.id(call, &client)?;
     let response: MemberUpdateResponse = call.timed(client.member_update(id, urls))?;
     let header = response.header;
     print(call, done(id, "updated in cluster", header.as_ref()), header.as_ref(), &response.members, &response)
 }
 
 fn promote(call: &Call) -> Outcome {
-    let id = id(call, call.args.len() == 1)?;
+    let whom = whom(call)?;
     let client = call.connect()?;
+    let id = whom.id(call, &client)?;
     let response: MemberPromoteResponse = call.timed(client.member_promote(id))?;
     let header = response.header;
     print(call, done(id, "promoted in cluster", header.as_ref()), header.as_ref(), &response.members, &response)
 }
 
-fn list(call: &Call) -> Outcome {
-    let linearizable = match call.text("consistency") {
-        "l" => true,
-        "s" => false,
+fn linearizable(call: &Call) -> Outcome<bool> {
+    match call.text("consistency") {
+        "l" => Ok(true),
+        "s" => Ok(false),
         // It is the default that the stock tool complains of.
-        _ => return Err(Failure::new(BAD_FEATURE, "unknown consistency flag \"l\"")),
-    };
+        _ => Err(Failure::new(BAD_FEATURE, "unknown consistency flag \"l\"")),
+    }
+}
+
+fn list(call: &Call) -> Outcome {
+    let linearizable = linearizable(call)?;
     let client = call.connect()?;
     let response = call.timed(client.member_list_with(linearizable))?;
     call.print(&response)
 }
 
-fn id(call: &Call, fits: bool) -> Outcome<u64> {
-    let Some(text) = call.arg(0).filter(|_| fits) else {
-        return Err(Failure::bad_args("member ID is not provided"));
-    };
-    gofmt::hexadecimal(text)
-        .map_err(|reason| Failure::bad_args(format!("bad member ID arg ({reason}), expecting ID in Hex")))
-}
-
-fn peer_urls(call: &Call) -> Outcome<Vec<String>> {
-    match call.text("peer-urls") {
-        "" => Err(Failure::bad_args("member peer urls not provided")),
-        urls => Ok(urls.split(',').map(str::to_owned).collect()),
+fn list_ours(call: &Call) -> Outcome {
+    if !call.switch("status") {
+        return list(call);
     }
-}
-
-/// What the stock client refuses before it asks a server.
-fn check_urls(urls: &[String]) -> Outcome {
-    let wrong = |text: String| Err(Failure::new(ERROR, text));
-    for url in urls {
-        let url = url.trim();
-        let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
-        match scheme {
-            "http" | "https" => {
-                let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
-                if !has_port(authority) {
-                    return wrong(format!("URL address does not have the form \"host:port\": {url}"));
-                }
-                if !path.is_empty() {
-                    return wrong(format!("URL must not contain a path: {url}"));
-                }
-            }
-            "unix" | "unixs" => {}
-            _ => return wrong(format!("URL scheme must be http, https, unix, or unixs: {url}")),
+    let linearizable = linearizable(call)?;
+    let client = call.connect()?;
+    let (listed, alone) = match call.timed(client.member_list_with(linearizable)) {
+        Ok(listed) => (listed, None),
+        // Without a quorum each member still knows what it was told last.
+        Err(failure) if linearizable => match call.timed(client.member_list_with(false)) {
+            Ok(listed) => (listed, Some(failure)),
+            Err(_) => return Err(failure),
+        },
+        Err(failure) => return Err(failure),
+    };
+    let facts = call.block_on(gather::standing(call, &client, listed.members.clone()));
+    call.print(&Roster { listed, facts })?;
+    match alone {
+        None => Ok(()),
+        Some(failure) => {
+            complain!("Error: the cluster does not answer ({}): this is what one member knows", reason(&failure));
+            Err(Failure::told(ERROR, failure))
         }
     }
-    urls.iter().try_for_each(|url| auth::text(url))
 }
 
-fn has_port(authority: &str) -> bool {
-    match authority.rsplit_once(':') {
-        Some((host, _)) => host.starts_with('[') && host.ends_with(']') || !host.contains(':'),
-        None => false,
-    }
+fn whom(call: &Call) -> Outcome<Whom> {
+    let Some(text) = call.arg(0).filter(|_| call.args.len() == 1) else {
+        return Err(Failure::bad_args("member ID is not provided"));
+    };
+    let misread = |reason| Failure::bad_args(format!("bad member ID arg ({reason}), expecting ID in Hex"));
+    Whom::read(call, text, misread)
 }
 
 fn done(id: u64, what: &str, header: Option<&ResponseHeader>) -> String {
@@ -237,18 +254,8 @@ fn json_of_add(response: &MemberAddResponse, hex: bool) -> String {
 fn json_of(header: Option<&ResponseHeader>, member: Option<&Member>, members: &[Member], hex: bool) -> String {
     json::Object::new()
         .header_hex(header, hex)
-        .some_raw("member", member.map(|m| json_of_member(m, hex)))
-        .some_array("members", members.iter().map(|m| json_of_member(m, hex)).collect())
-        .finish()
-}
-
-fn json_of_member(member: &Member, hex: bool) -> String {
-    json::Object::new()
-        .some_id("ID", member.id, hex)
-        .some_text("name", &member.name)
-        .some_texts("peerURLs", &member.peer_urls)
-        .some_texts("clientURLs", &member.client_urls)
-        .some_switch("isLearner", member.is_learner)
+        .some_raw("member", member.map(|m| json_of_member(m, hex).finish()))
+        .some_array("members", members.iter().map(|m| json_of_member(m, hex).finish()).collect())
         .finish()
 }
 
@@ -324,41 +331,8 @@ mod tests {
             "3e6a2744, unstarted, , http://127.0.0.1:7001,http://127.0.0.1:7002, , true"
         );
         assert_eq!(
-            json_of_member(&learner(), true),
+            json_of_member(&learner(), true).finish(),
             r#"{"ID":"3e6a2744","peerURLs":["http://127.0.0.1:7001","http://127.0.0.1:7002"],"isLearner":true}"#
         );
-    }
-
-    #[test]
-    fn the_settings_name_everybody_in_the_order_of_the_members() {
-        let other = Member { id: 1, name: "m0".to_owned(), peer_urls: vec!["http://a:1".to_owned()], ..learner() };
-        let mut out = Out::default();
-        settings(&mut out, "nm", &learner(), &[other, learner()]);
-        let text = String::from_utf8(out.bytes).unwrap();
-        assert_eq!(
-            text,
-            "
-ETCD_NAME=\"nm\"
-ETCD_INITIAL_CLUSTER=\"m0=http://a:1,nm=http://127.0.0.1:7001,nm=http://127.0.0.1:7002\"
-ETCD_INITIAL_ADVERTISE_PEER_URLS=\"http://127.0.0.1:7001,http://127.0.0.1:7002\"
-ETCD_INITIAL_CLUSTER_STATE=\"existing\"
-"
-        );
-    }
-
-    #[test]
-    fn urls_that_are_none_are_refused_before_a_server_is_asked() {
-        let check = |url: &str| match check_urls(&[url.to_owned()]) {
-            Ok(()) => String::new(),
-            Err(Failure::Text { text, .. }) => text,
-            Err(other) => panic!("{other:?}"),
-        };
-        for good in ["http://127.0.0.1:1", "https://[::1]:1", "unix://x", " http://a:1 "] {
-            assert_eq!(check(good), "", "{good}");
-        }
-        assert_eq!(check("bogus"), "URL scheme must be http, https, unix, or unixs: bogus");
-        assert_eq!(check(""), "URL scheme must be http, https, unix, or unixs: ");
-        assert_eq!(check("http://a"), "URL address does not have the form \"host:port\": http://a");
-        assert_eq!(check("http://a:1/b"), "URL must not contain a path: http://a:1/b");
     }
 }

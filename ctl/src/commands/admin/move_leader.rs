@@ -1,13 +1,13 @@
 //! `move-leader`.
 
-use super::{answer::Said, each::single, gofmt};
+use super::{answer::Said, each::single, whom::Whom};
 use crate::{
     call::{Call, Command},
     commands::headings::CLUSTER,
     exit::{BAD_ARGS, Failure, Outcome},
 };
 
-/// The row of the table.
+/// The row of the stock tool's table.
 pub const MOVE_LEADER: Command = Command {
     name: "move-leader",
     usage: "move-leader <transferee-member-id>",
@@ -17,10 +17,14 @@ pub const MOVE_LEADER: Command = Command {
     ..Command::NONE
 };
 
+/// The row of ours.
+pub const OURS: Command = Command { usage: "move-leader <transferee-member-id or name>", ..MOVE_LEADER };
+
 fn run(call: &Call) -> Outcome {
     let [target] = call.exactly("move-leader command needs 1 argument")?;
-    let target = gofmt::hexadecimal(target).map_err(Failure::bad_args)?;
+    let target = Whom::read(call, target, Failure::bad_args)?;
     let client = call.connect()?;
+    let target = target.id(call, &client)?;
     let endpoints = client.options().endpoints.clone();
     // Only the leader does it.
     let found = call.timed(async {

@@ -220,6 +220,18 @@ pub struct Votes {
     pub needed: usize,
 }
 
+/// Why a member does not answer, at each of its URLs.
+pub fn reasons(facts: &Facts, member: &Member) -> String {
+    let mut why: Vec<&str> = facts
+        .answers
+        .iter()
+        .filter(|a| member.client_urls.iter().any(|url| same(url, &a.endpoint)))
+        .map(|a| a.status.as_ref().map_or_else(|silence| &silence.why[..], |_| "another member answers there"))
+        .collect();
+    why.dedup();
+    if why.is_empty() { "it advertises no address for clients".to_owned() } else { why.join("; ") }
+}
+
 /// The name of a member; its id if it has none yet.
 pub fn name(member: &Member) -> String {
     if member.name.is_empty() { format!("{:x}", member.id) } else { member.name.clone() }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{
     super::{alarm, gofmt},
-    facts::{Facts, Refusal, name, only_local, same, unstarted},
+    facts::{Facts, Refusal, name, only_local, reasons, same, unstarted},
 };
 use client::wire::etcdserverpb::{AlarmType, Member, StatusResponse};
 
@@ -281,18 +281,6 @@ fn quorum(facts: &Facts, found: &mut Vec<Finding>) {
                 .advice("Bring the missing ones back before anything else; put off upgrades and restarts."),
         );
     }
-}
-
-/// Why a member does not answer, at each of its URLs.
-pub fn reasons(facts: &Facts, member: &Member) -> String {
-    let mut why: Vec<&str> = facts
-        .answers
-        .iter()
-        .filter(|a| member.client_urls.iter().any(|url| same(url, &a.endpoint)))
-        .map(|a| a.status.as_ref().map_or_else(|silence| &silence.why[..], |_| "another member answers there"))
-        .collect();
-    why.dedup();
-    if why.is_empty() { "it advertises no address for clients".to_owned() } else { why.join("; ") }
 }
 
 fn down(facts: &Facts, found: &mut Vec<Finding>) {

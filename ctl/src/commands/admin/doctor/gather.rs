@@ -4,7 +4,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use client::{
     Client, Error,
-    wire::etcdserverpb::{Member, MemberListResponse},
+    wire::etcdserverpb::{Member, MemberListResponse, StatusResponse},
 };
 use futures_util::{StreamExt, future, stream::FuturesUnordered};
 
@@ -93,6 +93,32 @@ async fn look(client: &Client, typed: &[String], limit: Duration, hash: bool, pr
     Ok(facts)
 }
 
+/// How each of these members says it is, asked at the endpoints that were typed and at those that
+/// it advertises. Nothing else is asked.
+pub async fn standing(call: &Call, client: &Client, members: Vec<Member>) -> Facts {
+    let limit = call.duration("command-timeout");
+    let typed = shown(client, client.options().endpoints.iter().cloned(), &[]);
+    let advertised = members.iter().flat_map(|member| member.client_urls.clone());
+    let advertised = shown(client, advertised, &typed);
+    let asked = typed.into_iter().chain(advertised).map(|endpoint| async {
+        let begin = Instant::now();
+        let status = status_of(client, &endpoint, limit).await;
+        let status = status.map(|(_, status)| status).map_err(|error| silence(&error, limit.min(ALONE)));
+        let metrics = Err(String::new());
+        Answer { endpoint, status, took: begin.elapsed(), read: None, hash: None, clock: None, metrics }
+    });
+    let answers = future::join_all(asked).await;
+    Facts { members: Ok(members), answers, alarms: Ok(Vec::new()), hashed: false, program: program(call) }
+}
+
+/// What the member at an endpoint says of itself, and a client of it alone.
+async fn status_of(client: &Client, endpoint: &str, limit: Duration) -> Result<(Client, StatusResponse), Error> {
+    let one = single(client, endpoint)?;
+    let patience = limit.min(ALONE);
+    let status = within(patience, one.with_request_timeout(Some(patience)).status()).await?;
+    Ok((one, status))
+}
+
 /// The endpoints with their schemes, once each, without those of `but`.
 fn shown(client: &Client, endpoints: impl Iterator<Item = String>, but: &[String]) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
@@ -123,8 +149,7 @@ async fn ask(client: &Client, endpoint: String, limit: Duration) -> Answer {
     let begin = Instant::now();
     let patience = limit.min(ALONE);
     let said = async {
-        let one = single(client, &endpoint)?;
-        let status = within(patience, one.with_request_timeout(Some(patience)).status()).await?;
+        let (one, status) = status_of(client, &endpoint, limit).await?;
         let took = begin.elapsed();
         let read = read(within(limit, one.get("health")).await.map(drop), limit);
         Ok((status, took, read))
