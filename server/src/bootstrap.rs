@@ -302,7 +302,8 @@ fn way_out(id: u64, name: &str, peer_urls: &[String]) -> String {
     format!(
         "while the others are a majority, remove this member and add it anew (`etcdctl member remove {id:x}`, then \
          `etcdctl member add {name} --peer-urls={}`), and start it with `--initial-cluster-state existing` and the \
-         `--initial-cluster` that is printed; without a majority, restore a snapshot for all members",
+         `--initial-cluster` that is printed; without a majority, see what is left (`kvorum ctl recover`), or \
+         restore a backup for all members",
         peer_urls.join(",")
     )
 }

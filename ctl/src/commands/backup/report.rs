@@ -84,7 +84,7 @@ impl Answer for Listed {
     }
 
     fn table(&self, out: &mut Out) -> Outcome {
-        let rows: Vec<Vec<Cell>> = self.0.iter().map(|one| row(one)).collect();
+        let rows: Vec<Vec<Cell>> = self.0.iter().map(row).collect();
         table::draw_cells(out, &["name", "time", "revisions", "keys", "size", "endpoint", "state"], &rows);
         Ok(())
     }

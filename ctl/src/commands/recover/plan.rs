@@ -268,7 +268,7 @@ fn steps(chosen: &Survey) -> Vec<Step> {
             ),
             step(
                 format!("give {} a vote, when it is in step", other.name),
-                format!("{ctl} member promote $({ctl} member list | grep -F {peers} | cut -d, -f1)"),
+                format!("{ctl} member promote {}", quoted(&other.name)),
             ),
         ]);
     }
