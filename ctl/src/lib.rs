@@ -10,7 +10,7 @@
 //! `--write-out`.
 //!
 //! It refuses: knowledge of the protocol beyond the crate `client`, state of
-//! its own, and work on data directories (that is `utl`).
+//! its own, and work on data directories (that is `utl`, which `recover` asks what is in one).
 
 /// Writes a line to standard error. One that nobody reads any more is no reason
 /// to fail: what matters is the exit code.

@@ -19,6 +19,14 @@ pub fn mark(files: &dyn Files, id: Identity, seen: &str) -> Result<(), Fault> {
     small::write(files, DIR, PATH, &small::encode(MAGIC, id, seen))
 }
 
+/// An operator has decided for the history of this member. True if there was a mark.
+///
+/// # Errors
+/// What the operating system says.
+pub fn clear(files: &dyn Files) -> Result<bool, Fault> {
+    small::remove(files, DIR, PATH)
+}
+
 /// What was seen in an earlier life. A mark that cannot be read is one, of which nothing is known.
 ///
 /// # Errors

@@ -67,8 +67,9 @@ impl Foundings {
                 let text = format!(
                     "member {peer:x} is of another founding, {theirs:016x}; the data directory of this member is of \
                      founding {:016x}: they do not hear each other. One of the two directories is of a cluster that \
-                     was founded before or beside this one with the same flags: stop the member that the others do \
-                     not agree with, and put its own directory back, or start it with an empty one",
+                     was founded before or beside this one with the same flags, or that went on without the other \
+                     one (--force-new-cluster): stop the member that the others do not agree with, and put its \
+                     own directory back, or start it with an empty one",
                     self.ours
                 );
                 g.note(Level::Error, text);

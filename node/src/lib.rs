@@ -71,6 +71,7 @@
 //! | file | what it decides |
 //! |---|---|
 //! | `recover` | from the files to a member |
+//! | `recover/alone` | a member whose cluster lost its quorum for good goes on without the others |
 //! | `recover/startover` | a member whose state is of no use begins with an empty one |
 //! | `offline` | from the files to a member's state alone, for tools |
 //! | `watch` | the stream's half of watching |
@@ -124,5 +125,5 @@ mod writing;
 pub use config::{Budgets, Config, TICK_MS};
 pub use io::*;
 pub use member::Node;
-pub use recover::{exists, genesis, join};
+pub use recover::{alone, exists, genesis, join};
 pub use scan::HashScan;

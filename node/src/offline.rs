@@ -1,7 +1,10 @@
 //! What a stopped member's files say, for tools: the state it would start with.
 
 use crate::recover::{applied_position, needs_restart, on_doubt, reached_state, replay, restart_log, same_founding};
-use disk::{Doubt, Fault, Files, Identity, Log, LogOptions, OnDoubt, Tail, Torn, checkpoint, doubt, transfer};
+use consensus::Position;
+use disk::{
+    Doubt, Fault, Files, Identity, Log, LogContent, LogOptions, OnDoubt, Tail, Torn, checkpoint, doubt, transfer,
+};
 use std::sync::Arc;
 use store::Store;
 
@@ -28,6 +31,18 @@ pub struct Offline {
 /// # Errors
 /// As a start's.
 pub fn offline(files: &Arc<dyn Files>, id: Identity, options: LogOptions) -> Result<Offline, Fault> {
+    open(files, id, options).map(|opened| opened.found)
+}
+
+/// A stopped member's files, open.
+pub(crate) struct Opened {
+    pub(crate) found: Offline,
+    pub(crate) log: Log,
+    pub(crate) content: LogContent,
+}
+
+/// As [`offline`], with the log.
+pub(crate) fn open(files: &Arc<dyn Files>, id: Identity, options: LogOptions) -> Result<Opened, Fault> {
     let installed = transfer::resume(&**files, id)?;
     let loaded = checkpoint::load_newest(&**files, id, store::Config::default(), 0)?
         .ok_or_else(|| Fault::damaged("state", 0, "there is no checkpoint"))?;
@@ -52,15 +67,64 @@ pub fn offline(files: &Arc<dyn Files>, id: Identity, options: LogOptions) -> Res
     checkpoint::settle(&**files, id, &loaded.manifest)?;
     let entries = content.last.index - content.boundary.index;
     let replayed = replay(&mut store, &log, &content, &**files, None)?.count;
-    Ok(Offline {
+    let found = Offline {
         store,
         manifest: loaded.manifest,
         passed_over: loaded.passed_over,
-        tail: content.tail,
-        healed: content.healed,
+        tail: content.tail.clone(),
+        healed: content.healed.clone(),
         entries,
         replayed,
-    })
+    };
+    Ok(Opened { found, log, content })
+}
+
+/// What a member has that goes on alone ([`crate::alone`]).
+#[derive(Debug)]
+pub struct Whole {
+    /// Its state is that behind the last entry of the log.
+    pub found: Offline,
+    /// The last durable entry.
+    pub last: Position,
+    /// Where the log begins.
+    pub boundary: Position,
+    /// The first entry of each run of one term behind that.
+    pub terms: Vec<Position>,
+    /// The last entry that is known to be committed.
+    pub commit: u64,
+    /// The revision there.
+    pub committed_revision: i64,
+    /// The term in which what follows is written.
+    pub next_term: u64,
+    /// What of the log is lost, or may be.
+    pub doubt: Option<Doubt>,
+}
+
+/// As [`offline`], up to the last entry of the log: also what is not known to be committed.
+///
+/// # Errors
+/// As a start's.
+pub fn whole(files: &Arc<dyn Files>, id: Identity, options: LogOptions) -> Result<Whole, Fault> {
+    open_whole(files, id, options).map(|(whole, _)| whole)
+}
+
+/// As [`whole`], with the log.
+pub(crate) fn open_whole(files: &Arc<dyn Files>, id: Identity, options: LogOptions) -> Result<(Whole, Log), Fault> {
+    let Opened { mut found, log, mut content } = open(files, id, options)?;
+    let (commit, committed_revision) = (found.store.applied().index, found.store.revision());
+    content.hard.commit = content.last.index;
+    replay(&mut found.store, &log, &content, &**files, None)?;
+    let whole = Whole {
+        found,
+        last: content.last,
+        boundary: content.boundary,
+        terms: content.terms,
+        commit,
+        committed_revision,
+        next_term: content.hard.term + 1,
+        doubt: content.doubt,
+    };
+    Ok((whole, log))
 }
 
 /// The operator's word for a lone member that refuses to start on a doubtful end of its log: the

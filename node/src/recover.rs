@@ -3,7 +3,10 @@
 //! The newest whole checkpoint, then the log from there, applied up to the durable commit;
 //! only then consensus exists (`design`: recovery applies before the raft node is built).
 
+mod alone;
 mod startover;
+
+pub use alone::alone;
 
 use crate::apply::{change_members, conf_state, membership};
 use crate::checkpoints::log_bytes;
@@ -56,7 +59,7 @@ pub fn exists(files: &Arc<dyn Files>) -> Result<bool, Fault> {
     Ok(!checkpoint::manifests(&**files)?.is_empty() || transfer::unfinished(&**files)?)
 }
 
-fn log_options(config: &Config) -> LogOptions {
+pub(crate) fn log_options(config: &Config) -> LogOptions {
     LogOptions { segment_bytes: config.log_segment_bytes, boot: config.kernel_boot }
 }
 
@@ -246,8 +249,9 @@ fn stand_in(log: &Log, content: &LogContent, mut store: Store) -> Result<Store, 
 /// # Errors
 /// The state is of another one.
 pub(crate) fn same_founding(files: &dyn Files, id: Identity, store: &Store) -> Result<u64, Fault> {
-    let (log, state) = (history::find(files, id)?, store.founding());
-    if foundings::differ(log, state) {
+    let (names, state) = (history::all(files, id)?, store.founding());
+    let log = names.first().copied().unwrap_or(0);
+    if foundings::differ(log, state) && !names.contains(&state) {
         let what = format!(
             "the log is of founding {log:016x} and the state of founding {state:016x}: these folders are of two \
              directories; put back those that belong together"

@@ -4,6 +4,7 @@
 mod join;
 mod known;
 
+use crate::driver::tell;
 use crate::files::{self, RealFiles};
 use crate::log::{self, hex, json};
 use crate::options::Options;
@@ -92,6 +93,7 @@ pub(crate) fn begin(start: &Start) -> Result<Begun, Failed> {
     };
     let member = match found {
         Found::Ready(identity) => start.goes_on(&files, identity),
+        _ if options.alone => Err(start.has_nothing(created)),
         found if options.existing => start.joins(&files, &found, created),
         found => start.founds(&files, &found, created),
     }?;
@@ -175,6 +177,9 @@ impl Start<'_> {
             "restarting local member",
             &[("local-member-id", hex(identity.member)), ("cluster-id", hex(identity.cluster))],
         );
+        if self.options.alone {
+            self.goes_on_alone(files, identity)?;
+        }
         let late = late::marked(&**files, identity).map_err(|fault| self.failed(UNUSABLE, fault))?;
         // It may take a while to read the directory. A founder shall not take that for absence.
         let greeter = match self.options.initial_cluster.len() {
@@ -182,6 +187,24 @@ impl Start<'_> {
             _ => Some(self.greeter(identity, Stage::Recovering)?),
         };
         Ok(Known { identity, late, greeter, stops: None })
+    }
+
+    /// `--force-new-cluster`: the others are gone for good.
+    fn goes_on_alone(&self, files: &Arc<dyn Files>, identity: Identity) -> Result<(), Failed> {
+        let mut said = Vec::new();
+        let done = node::alone(&self.config(identity, false), files, &mut said);
+        for output in said {
+            if let node::Output::Note { level, text } = output {
+                tell(level, &text);
+            }
+        }
+        done.map_err(|fault| self.failed("cannot go on alone", fault))
+    }
+
+    /// An operator who forces a cluster has data. This is not where it is.
+    fn has_nothing(&self, created: Created) -> Failed {
+        self.leave(created);
+        self.failed("cannot go on alone", "--force-new-cluster: no member has ever started here; correct --data-dir")
     }
 
     /// The directory is empty, or holds a founding that was interrupted.

@@ -145,14 +145,7 @@ impl Driver {
             Output::Answer { waiter, revision, term, answer } => self.answer(waiter, revision, term, answer),
             Output::Watch { stream, message } => self.post(stream, message),
             Output::Leader { term, leader, role } => self.leader(term, leader, role),
-            Output::Note { level, text } => {
-                let level = match level {
-                    node::Level::Info => log::Level::Info,
-                    node::Level::Warn => log::Level::Warn,
-                    node::Level::Error => log::Level::Error,
-                };
-                log::named("node", level, &text, &[]);
-            }
+            Output::Note { level, text } => tell(level, &text),
             Output::Members { members, removed } => self.members(members, &removed),
             Output::Removed => self.ended = Some(End::Removed),
             Output::Stopped => self.ended = Some(End::Stopped),
@@ -210,6 +203,16 @@ impl Driver {
 }
 
 /// What the member is told about one queued thing; None: it is for the driver alone.
+/// One line of the log.
+pub(crate) fn tell(level: node::Level, text: &str) {
+    let level = match level {
+        node::Level::Info => log::Level::Info,
+        node::Level::Warn => log::Level::Warn,
+        node::Level::Error => log::Level::Error,
+    };
+    log::named("node", level, text, &[]);
+}
+
 fn accept(
     item: ToCore,
     waiters: &mut BTreeMap<Waiter, (usize, oneshot::Sender<Answered>)>,

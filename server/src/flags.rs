@@ -172,7 +172,7 @@ pub(crate) static FLAGS: &[Flag] = &[
     flag("bootstrap-defrag-threshold-megabytes", Uint, "0", Ignored, "there is nothing to defragment"),
     flag("max-learners", Int, "1", Works, "maximum number of learners"),
     flag("feature-gates", Text, "", Works, "comma-separated gates, Name=true,Other=false"),
-    flag("force-new-cluster", Bool, "false", Refused("it is not supported by this version"), "force to create a new one-member cluster"),
+    flag("force-new-cluster", Bool, "false", Works, "go on alone with the data of this member: its cluster has lost its majority for good"),
     flag("unsafe-no-fsync", Bool, "false", Ignored, "flushes are never skipped"),
     flag("config-file", Text, "", Works, "path to the server configuration file; if given, other command line flags and environment variables are ignored"),
     flag("version", Bool, "false", Works, "print the version and exit"),

@@ -37,6 +37,8 @@ pub(crate) struct Options {
     pub(crate) token: String,
     /// `--initial-cluster-state existing`.
     pub(crate) existing: bool,
+    /// `--force-new-cluster`.
+    pub(crate) alone: bool,
     pub(crate) auto_compaction: Option<AutoCompaction>,
     pub(crate) log_level: Level,
     pub(crate) log_format: Format,
@@ -305,6 +307,7 @@ pub(crate) fn options(given: &Given, seed: u64) -> Result<Options, Rejected> {
         initial_cluster: cluster,
         token: given.text("initial-cluster-token").to_string(),
         existing: given.text("initial-cluster-state") == "existing",
+        alone: given.bool("force-new-cluster"),
         auto_compaction: auto_compaction(given)?,
         log_level: Level::parse(given.text("log-level")).unwrap_or(Level::Info),
         log_format: if given.text("log-format") == "console" { Format::Console } else { Format::Json },

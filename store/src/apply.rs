@@ -327,23 +327,27 @@ impl Store {
                 self.publish(*member, name, client_urls);
                 Ok(Reply::Empty)
             }
-            Command::ClusterVersion { version, founding } => {
-                self.set_cluster_version(version, *founding);
-                Ok(Reply::Empty)
-            }
+            Command::ClusterVersion { version, founding } => Ok(self.set_cluster_version(version, *founding)),
+            Command::Refound { founding } => Ok(self.refound(*founding)),
             Command::Auth(change) => Ok(self.apply_auth(at, change, effects)?),
         }
     }
 
     /// The founding is named once: later names of leaders that had not applied the first one say
     /// nothing.
-    fn set_cluster_version(&mut self, version: &str, founding: u64) {
+    fn set_cluster_version(&mut self, version: &str, founding: u64) -> Reply {
         self.digest.effect(Effect::ClusterVersion);
         self.digest.bytes(version.as_bytes());
         self.cluster_version = version.to_owned();
         if self.founding == 0 && founding != 0 {
             self.begin_founding(founding);
         }
+        Reply::Empty
+    }
+
+    fn refound(&mut self, founding: u64) -> Reply {
+        self.begin_founding(founding);
+        Reply::Empty
     }
 
     fn apply_auth(&mut self, at: Position, change: &AuthCommand<'_>, effects: &mut Effects) -> Result<Reply, Error> {

@@ -81,6 +81,8 @@ pub mod field {
     pub const OWN: u32 = 20004;
     /// Beside the version of the cluster: the name of its founding.
     pub const FOUNDING: u32 = 20005;
+    /// The founding begins anew: {name=1}.
+    pub const REFOUND: u32 = 20006;
 
     /// Whether etcd or kvorum may yet give this number to something: the gaps of etcd's commands,
     /// and our own from 20000 on. Numbers outside are nobody's.
@@ -180,6 +182,12 @@ pub enum Command<'a> {
         /// Names the founding, if nothing has named it before; 0: it is not spoken of.
         founding: u64,
     },
+    /// The history goes on as a founding of its own: what the members of before it say from now on
+    /// is of another history.
+    Refound {
+        /// Names the new founding, not 0.
+        founding: u64,
+    },
     /// Changes users and roles.
     Auth(AuthCommand<'a>),
 }
@@ -252,6 +260,7 @@ fn is_known(number: u32) -> bool {
             | field::AUTH_ROLE_GRANT_PERMISSION
             | field::AUTH_ROLE_REVOKE_PERMISSION
             | field::CLUSTER_VERSION
+            | field::REFOUND
             | field::MEMBER_ATTR
             | field::ORIGIN
             | field::EXPIRE
@@ -302,6 +311,10 @@ fn read_command(number: u32, bytes: &[u8]) -> Result<Command<'_>, Malformed> {
         field::EXPIRE => read_expire(bytes)?,
         field::MEMBER_ATTR => read_member_attr(bytes)?,
         field::CLUSTER_VERSION => read_cluster_version(bytes)?,
+        field::REFOUND => {
+            let [founding] = read_private("refound", bytes)?;
+            Command::Refound { founding }
+        }
         _ => match AuthCommand::decode(number, bytes)? {
             Some(command) => Command::Auth(command),
             None => return Err(unknown("command", number)),
@@ -653,6 +666,11 @@ pub fn encode_cluster_version(version: &str, founding: u64) -> Checked {
         write_bytes(out, 1, version.as_bytes());
         write_varint(out, field::FOUNDING, founding);
     })
+}
+
+/// Body of an entry with which the history goes on as a founding of its own.
+pub fn encode_refound(founding: u64) -> Checked {
+    body_of(field::REFOUND, |out| write_varint(out, 1, founding))
 }
 
 /// True for bodies whose command needs the lease clock: grant, checkpoint, expire.

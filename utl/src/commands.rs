@@ -125,10 +125,11 @@ const MIGRATE: Command = Command {
     ..Command::NONE
 };
 
-/// Where it stands in them.
-const DROP_AUTH: usize = 2;
+/// Where those stand in them that the stock tool has not.
+const OURS: [usize; 2] = [0, 3];
 
-const RESTORE_FLAGS: [Flag; 11] = [
+const RESTORE_FLAGS: [Flag; 12] = [
+    Flag::int("at", "0", "Restore the keys as they were at this revision (default: the newest)"),
     Flag::uint("bump-revision", "0", "How much to increase the latest revision after restore"),
     Flag::text("data-dir", "", "Path to the output data directory"),
     Flag::switch("drop-auth", "Restore a snapshot without its users and roles: open to everybody"),
@@ -187,9 +188,10 @@ const SNAPSHOT: Command =
 const STOCK_SNAPSHOT: Command =
     Command { subs: &[&[Command { flags: &STOCK_RESTORE_FLAGS, ..RESTORE }, STATUS]], ..SNAPSHOT };
 
-const STOCK_RESTORE_FLAGS: [Flag; 11] = {
+const STOCK_RESTORE_FLAGS: [Flag; 12] = {
     let mut flags = RESTORE_FLAGS;
-    flags[DROP_AUTH] = flags[DROP_AUTH].hidden();
+    flags[OURS[0]] = flags[OURS[0]].hidden();
+    flags[OURS[1]] = flags[OURS[1]].hidden();
     flags
 };
 

@@ -206,7 +206,7 @@ pub fn auth<S: Source>(db: &Db<S>) -> Result<AuthTables, Failure> {
     Ok(auth)
 }
 
-/// Visits every row of the bucket `key` in revision order: revision, delete, `KeyValue` bytes.
+/// Visits the rows of the bucket `key` in revision order: revision, delete, `KeyValue` bytes.
 pub fn rows<S: Source>(
     db: &Db<S>,
     mut visit: impl FnMut(Rev, bool, Bytes) -> Result<(), Failure>,
@@ -230,10 +230,11 @@ pub struct Content {
     pub rewritten: u64,
 }
 
-/// Builds the state of a file. `write` takes the records that wait in the import; `seen` hears of
-/// the bytes of every row; `end` may add to what the file holds.
+/// Builds the state of a file, of the rows up to a revision. `write` takes the records that wait in
+/// the import; `seen` hears of the bytes of every row; `end` may add to what the file holds.
 pub fn import<S: Source>(
     db: &Db<S>,
+    upto: i64,
     mut tables: Tables,
     mut write: impl FnMut(&mut Import) -> Result<(), Failure>,
     mut seen: impl FnMut(u64),
@@ -242,6 +243,9 @@ pub fn import<S: Source>(
     let mut import = Import::new(store::Config::default());
     let mut rewritten = 0;
     rows(db, |rev, tombstone, body| {
+        if rev.main > upto {
+            return Ok(());
+        }
         let canonical = import.row(rev, tombstone, &body).map_err(|damage| bad_row(rev, &damage.what))?;
         rewritten += u64::from(!canonical);
         seen(body.len() as u64 + 35);

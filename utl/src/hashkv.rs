@@ -30,7 +30,7 @@ pub fn run(call: &Call) -> Result<(), Failure> {
 fn of_file(call: &Call, path: &str, revision: i64) -> Result<Hash, Failure> {
     let db = etcd::open(call, path)?;
     let tables = etcd::tables(&db)?;
-    let content = etcd::import(&db, tables, etcd::forget, |_| {}, |_, _| Ok(()))?;
+    let content = etcd::import(&db, i64::MAX, tables, etcd::forget, |_| {}, |_, _| Ok(()))?;
     let store = content.imported.store;
     let revision = revision_of(&store, revision)?;
     let mut hash = HashKv::new(revision, store.compacted(), keep(&store, revision));

@@ -16,6 +16,7 @@
 //! | `directory`, `kvorum` | data directories: a new one, one that stays as it is |
 //! | `history` | what of the keys' history is hashed |
 //! | `restore`, `status`, `hashkv`, `bbolt`, `defrag`, `migrate`, `verify`, `version` | one command each |
+//! | `survey` | what a directory has that a cluster could go on with, for `kvorum ctl recover` |
 //! | `pages` | `help`, `man`, `completion`: what is made from the table |
 
 mod bbolt;
@@ -37,6 +38,7 @@ mod progress;
 mod restore;
 mod rewrite;
 mod status;
+pub mod survey;
 mod verify;
 mod version;
 mod wal;

@@ -25,7 +25,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use store::import::{Import, Imported};
+use store::import::{Import, Imported, Tables};
 use store::{Position, Store};
 
 const PLACE: &str = "snapshot/restore.rs";
@@ -232,6 +232,7 @@ impl Plan<'_> {
     /// Keys, leases and alarms; records are written as they come.
     fn import(&self, files: &dyn Files, db: &Db<DbFile>, at: Position) -> Result<Content, Failure> {
         let mut tables = etcd::tables(db)?;
+        let upto = self.upto(tables.compacted)?;
         tables.applied = at;
         tables.members = self.founding.members.clone();
         if self.call.switch("drop-auth") {
@@ -242,15 +243,11 @@ impl Plan<'_> {
         let write = |import: &mut Import| write_records(files, id, import).map_err(named(&self.data_dir));
         let mut content = etcd::import(
             db,
+            upto,
             tables,
             write,
             |bytes| bar.inc(bytes),
-            |import, tables| {
-                if self.bump > 0 {
-                    tables.compacted = self.bump_revision(import)?;
-                }
-                Ok(())
-            },
+            |import, tables| self.end(import, tables, upto),
         )?;
         bar.finish_and_clear();
         let store = &mut content.imported.store;
@@ -264,6 +261,26 @@ impl Plan<'_> {
             self.log("warn", "rows were not in canonical form; hashes will differ from etcd's", &fields);
         }
         Ok(content)
+    }
+
+    /// All rows are there.
+    fn end(&self, import: &mut Import, tables: &mut Tables, upto: i64) -> Result<(), Failure> {
+        if upto < i64::MAX && import.last() < upto && tables.compacted < upto {
+            return Err(Failure::new("mvcc: required revision is a future revision"));
+        }
+        if self.bump > 0 {
+            tables.compacted = self.bump_revision(import)?;
+        }
+        Ok(())
+    }
+
+    /// The last revision that is restored.
+    fn upto(&self, compacted: i64) -> Result<i64, Failure> {
+        match self.call.int("at") {
+            0 => Ok(i64::MAX),
+            at if at < compacted.max(1) => Err(Failure::new("mvcc: required revision has been compacted")),
+            at => Ok(at),
+        }
     }
 
     fn bump_revision(&self, import: &mut Import) -> Result<i64, Failure> {

@@ -10,7 +10,8 @@ use syn::visit::{self, Visit};
 ///
 /// The second number counts what is `pub` where it stands, whether or not another crate can reach
 /// it. Crates of [`DOCUMENTED`] have no such number: the compiler counts for them.
-const BOUNDS: [(&str, usize, usize); 17] = [
+const BOUNDS: [(&str, usize, usize); 18] = [
+    ("backup", 42, 0),
     ("bench", 78, 168),
     ("bolt", 28, 0),
     ("client", 43, 0),
@@ -22,7 +23,7 @@ const BOUNDS: [(&str, usize, usize); 17] = [
     ("node", 92, 264),
     ("server", 121, 0),
     ("sim", 120, 499),
-    ("store", 46, 0),
+    ("store", 45, 0),
     ("testkit", 50, 16),
     ("tls", 19, 0),
     ("utl", 36, 45),
@@ -51,7 +52,7 @@ const TEXTS: [(&str, usize); 7] = [
 ];
 
 /// What a stranger may depend on: every public item says what it is, every fallible one its errors.
-const DOCUMENTED: [&str; 4] = ["bolt", "client", "store", "wire"];
+const DOCUMENTED: [&str; 5] = ["backup", "bolt", "client", "store", "wire"];
 const LINTS: &str = "#![warn(missing_docs, unreachable_pub, clippy::missing_errors_doc)]";
 
 fn crate_folder(name: &str) -> PathBuf {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Which of our crates each crate may use (normal dependencies; tests are free).
-const FLOORS: [(&str, &[&str]); 18] = [
+const FLOORS: [(&str, &[&str]); 19] = [
     ("consensus", &[]),
     ("store", &[]),
     ("wire", &[]),
@@ -17,7 +17,8 @@ const FLOORS: [(&str, &[&str]); 18] = [
     ("server", &["bolt", "consensus", "disk", "node", "store", "tls", "wire"]),
     ("client", &["tls", "wire"]),
     ("cobra", &[]),
-    ("ctl", &["client", "cobra", "wire"]),
+    ("backup", &["bolt"]),
+    ("ctl", &["backup", "bolt", "client", "cobra", "utl", "wire"]),
     ("utl", &["bolt", "cobra", "consensus", "disk", "node", "store", "wire"]),
     ("proxy", &["client", "cobra"]),
     ("bench", &["client", "wire"]),

@@ -1,6 +1,7 @@
 //! The table of commands: one row each, in files of their own.
 
 pub mod admin;
+mod backup;
 mod browse;
 mod compaction;
 mod completion;
@@ -15,6 +16,7 @@ mod lock;
 mod man;
 mod mirror;
 mod put;
+mod recover;
 mod run;
 mod txn;
 mod version;
@@ -53,7 +55,7 @@ const CORE: &[Command] = &[
 ];
 
 /// What only `kvorum ctl` has, beside [`admin::PEOPLE_TABLE`].
-const PEOPLE_TABLE: &[Command] = &[browse::BROWSE, man::MAN];
+const PEOPLE_TABLE: &[Command] = &[backup::BACKUP, browse::BROWSE, man::MAN, recover::RECOVER];
 
 const ABOUT: &str = "The command line of etcd's third protocol.";
 

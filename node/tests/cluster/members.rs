@@ -2,7 +2,7 @@
 
 use super::{CLUSTER, Cluster};
 use disk::{Files, Identity};
-use node::{Request, join};
+use node::{Output, Request, alone, join};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::sync::Arc;
@@ -53,6 +53,8 @@ impl Cluster {
         match words {
             // An empty directory, and what the member before it in the list says of the others.
             ["join", id, "by", other] => self.join(id.parse().expect("id"), other.parse().expect("id")),
+            // Its process is down; it is started afterwards.
+            ["alone", id] => self.alone(id.parse().expect("id")),
             ["known", id] => {
                 let (members, removed) = &self.members.said[&id.parse().expect("id")];
                 let _ = writeln!(self.told, "{id}: knows {members:?}, removed {removed:?}");
@@ -74,6 +76,19 @@ impl Cluster {
 
     pub fn who_belongs(&mut self, id: u64, members: &[(Member, bool)], removed: BTreeSet<u64>) {
         self.members.said.insert(id, (members.iter().map(|(member, _)| member.id).collect(), removed));
+    }
+
+    fn alone(&mut self, id: u64) {
+        let (files, config) = (self.machines[&id].files.shared(), self.config(id));
+        let mut said = Vec::new();
+        if let Err(fault) = alone(&config, &files, &mut said) {
+            let _ = writeln!(self.told, "{id}: does not go on alone: {fault}");
+        }
+        for output in said {
+            if let Output::Note { level, text } = output {
+                let _ = writeln!(self.told, "  {id}: {level:?}: {text}");
+            }
+        }
     }
 
     fn join(&mut self, id: u64, by: u64) {

@@ -39,7 +39,8 @@ pub fn needs_of(command: &Command<'_>) -> Vec<Need> {
         | Command::LeaseCheckpoint { .. }
         | Command::Expire { .. }
         | Command::MemberAttr { .. }
-        | Command::ClusterVersion { .. } => vec![Need::Nothing],
+        | Command::ClusterVersion { .. }
+        | Command::Refound { .. } => vec![Need::Nothing],
         Command::Put(put) => {
             let mut needs = vec![Need::User];
             of_put(put, &mut needs);

@@ -30,6 +30,7 @@ fn bodies() -> Vec<Checked> {
         encode_member_attr(9, "name", &["http://a:1".into(), "http://b:1".into()]),
         encode_cluster_version("3.7.0", 0),
         encode_cluster_version("3.7.0", u64::MAX),
+        encode_refound(5),
     ]
 }
 
@@ -48,6 +49,7 @@ fn commands_round_trip() {
     assert_eq!(read[9], Command::MemberAttr { member: 9, name: "name", client_urls: urls });
     assert_eq!(read[10], Command::ClusterVersion { version: "3.7.0", founding: 0 });
     assert_eq!(read[11], Command::ClusterVersion { version: "3.7.0", founding: u64::MAX });
+    assert_eq!(read[12], Command::Refound { founding: 5 });
     for data in &sealed {
         let envelope = decode(data).unwrap();
         assert_eq!((envelope.origin, envelope.lease_clock), (Some(origin), Some(77)));
