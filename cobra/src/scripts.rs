@@ -7,7 +7,7 @@
 //! scripts know nothing but how to ask `__complete`.
 
 /// The programs behind `kvorum`, and those of them that answer `__complete`.
-const PROGRAMS: &str = "bench ctl dev server utl version";
+const PROGRAMS: &str = "bench ctl dev gateway server utl version";
 const ASKED: &str = "ctl utl";
 
 /// The shells that there is a script for.

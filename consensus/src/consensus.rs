@@ -4,6 +4,7 @@ use crate::again::Again;
 use crate::away::Away;
 use crate::check::{Here, Suspicions, is_sound};
 use crate::doubt::Heard;
+use crate::fit::Fits;
 use crate::gone::Gone;
 use crate::histories::Histories;
 use crate::message::conf_from;
@@ -47,6 +48,7 @@ pub struct Consensus {
     suspicions: Suspicions,
     pub(crate) bounds: Bounds,
     pub(crate) again: Again,
+    fits: Fits,
     away: Away,
     pub(crate) gone: Option<Gone>,
     campaigns: u64,
@@ -107,6 +109,7 @@ impl Consensus {
             suspicions: Suspicions::default(),
             bounds: Bounds::new(hard.term, last),
             again: Again::default(),
+            fits: Fits::default(),
             away: Away::default(),
             gone: None,
             campaigns: 0,
@@ -154,6 +157,7 @@ impl Consensus {
         self.bounds.tick();
         self.histories.tick();
         self.again.tick();
+        self.fits.tick();
         self.count_away();
         self.count_move(1);
         self.wait_for_leader();
@@ -265,7 +269,12 @@ impl Consensus {
             self.begin_at_commit(&m);
         }
         match m.get_msg_type() {
-            MessageType::MsgAppendResponse if current => self.again.answered(m.from),
+            MessageType::MsgAppendResponse if current => {
+                self.again.answered(m.from);
+                if !m.reject {
+                    self.fits.answered(m.from, m.index, self.config.max_message_bytes, self.slow_answer());
+                }
+            }
             MessageType::MsgHeartbeatResponse if self.holds_back(&m) => return self.step_quietly(m),
             _ => {}
         }
@@ -540,12 +549,21 @@ impl Consensus {
             }
             let free = self.outstanding.is_empty() || self.leaves_at_once(&m);
             let m = self.realign(m);
+            let most = self.fits.bytes(m.to, self.config.max_message_bytes, self.slow_answer());
+            if let Some(last) = m.entries.last() {
+                self.fits.sent(m.to, last.index);
+            }
             let queue = match self.outstanding.back_mut() {
                 Some(newest) if !free => &mut newest.messages,
                 _ => &mut self.out.messages,
             };
-            split(m, self.config.max_message_bytes, queue);
+            split(m, most, queue);
         }
+    }
+
+    /// An answer to an append is late after so many ticks.
+    fn slow_answer(&self) -> u64 {
+        u64::from(self.config.election_ticks / 2)
     }
 
     /// The crate batches entries into an append of the same turn that has none yet, even when the

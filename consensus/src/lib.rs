@@ -36,6 +36,7 @@ mod check;
 
 mod consensus;
 mod doubt;
+mod fit;
 mod gone;
 mod histories;
 mod membership;

@@ -332,12 +332,17 @@ impl Sim {
 
     // Progress.
 
+    /// The leader's state differs, and what it sends of it is withheld (`frames::send`): whoever
+    /// lacks a state cannot have one. That is two faults at a time.
+    pub(crate) fn withholds(&self) -> bool {
+        self.leader().is_some_and(|leader| self.oracle.differs(leader))
+    }
+
     /// A member of the core that lags applies something, or gets a piece it did not have.
     fn watch_progress(&mut self) {
         let last = self.oracle.last();
         let patience = self.patience() + 5 * SECOND;
-        // What it sends of its state is withheld (`frames::send`).
-        let withheld = self.leader().is_some_and(|leader| self.oracle.differs(leader));
+        let withheld = self.withholds();
         for (who, _) in self.vigil.core.clone() {
             let applied = self.oracle.applied(who);
             let now = self.now;

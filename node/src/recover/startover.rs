@@ -51,7 +51,11 @@ fn empty_head(
     let members = known.as_ref().map_or_else(|| config.founders.clone(), |head| head.members.clone());
     let ours = members.iter().any(|member| member.id == id.member);
     let mut head = Store::genesis(config.store(), members, Position::default()).image_head();
-    let alone = head.conf.voters.len() < 2;
+    let founded_alone = head.conf.voters.len() < 2;
+    if others.is_some_and(|others| others == [id.member]) {
+        // Whatever a checkpoint of before says: nobody is left to give it a state.
+        return None;
+    }
     match known {
         Some(known) => (head.conf, head.removed, head.founding) = (known.conf, known.removed, known.founding),
         None if others.is_some_and(|others| others != head.conf.voters) => head.conf = Conf::default(),
@@ -60,6 +64,6 @@ fn empty_head(
     if head.founding == 0 {
         head.founding = log_founding;
     }
-    let nobody_votes = head.conf.voters.is_empty() && !alone;
+    let nobody_votes = head.conf.voters.is_empty() && !founded_alone;
     (ours && (head.conf.voters.len() > 1 || nobody_votes)).then_some(head)
 }
