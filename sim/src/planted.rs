@@ -557,7 +557,7 @@ pub const BANK: &[Entry] = &[
         bug: Planted::RemovedUntold,
         name: "removed-untold",
         breaks: "nobody tells a removed member that it was removed",
-        found_by: &["V-4"],
+        found_by: &["V-4", "V-5"],
     },
     Entry {
         bug: Planted::JoinerFounds,
