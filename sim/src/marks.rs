@@ -78,6 +78,7 @@ pub const ALL: &[&str] = &[
     "a state that differs was found on a follower",
     "a state that differs was found on a leader",
     "a state that differed is equal again",
+    "peace with a leader whose state differs, and a member without one",
     "a member of another founding stopped",
 ];
 
