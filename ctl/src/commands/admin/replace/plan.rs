@@ -219,7 +219,7 @@ fn lost(facts: &Facts) -> Refused {
     let votes = facts.votes();
     Refused(format!(
         "{} of {} voters answer and {} are needed: without a quorum no member can be changed. {}Bring back whoever is \
-         missing. What is lost for good needs a restored snapshot (docs/operations/restore.md)",
+         missing. What is lost for good: `kvorum ctl recover` (docs/operations/quorum-lost.md)",
         votes.up,
         votes.all,
         votes.needed,
