@@ -82,8 +82,7 @@ impl Consensus {
     /// If the configuration or what was restored contradicts itself.
     pub fn new(config: Config, restored: Restored) -> Consensus {
         let Restored { mut hard, conf, applied: at, entries, boundary, terms, doubt } = restored;
-        let applied = at.index;
-        let cut = entries.first().map_or(applied, |entry| entry.index - 1);
+        let (applied, cut) = (at.index, entries.first().map_or(at.index, |entry| entry.index - 1));
         let last = entries.last().map_or(cut, |entry| entry.index);
         assert!(boundary.index <= cut && cut <= applied && applied <= last, "applied {applied} is not in the log");
         hard.commit = hard.commit.max(applied);
@@ -269,12 +268,7 @@ impl Consensus {
             self.begin_at_commit(&m);
         }
         match m.get_msg_type() {
-            MessageType::MsgAppendResponse if current => {
-                self.again.answered(m.from);
-                if !m.reject {
-                    self.fits.answered(m.from, m.index, self.config.max_message_bytes, self.slow_answer());
-                }
-            }
+            MessageType::MsgAppendResponse if current => self.append_answered(&m),
             MessageType::MsgHeartbeatResponse if self.holds_back(&m) => return self.step_quietly(m),
             _ => {}
         }
@@ -558,6 +552,13 @@ impl Consensus {
                 _ => &mut self.out.messages,
             };
             split(m, most, queue);
+        }
+    }
+
+    fn append_answered(&mut self, m: &eraftpb::Message) {
+        self.again.answered(m.from);
+        if !m.reject {
+            self.fits.answered(m.from, m.index, self.config.max_message_bytes, self.slow_answer());
         }
     }
 

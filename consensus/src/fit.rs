@@ -22,10 +22,11 @@ struct Fit {
     /// Bytes of entries in the next append.
     bytes: u64,
     /// An entry that was sent and is not acknowledged, and since when.
-    awaited: Option<(u64, u64)>,
+    unanswered: Option<(u64, u64)>,
 }
 
 impl Fits {
+    /// Time goes on.
     pub fn tick(&mut self) {
         self.now += 1;
     }
@@ -33,9 +34,9 @@ impl Fits {
     /// Bytes of entries in the next append to this follower: `most`, or what fits. An answer that
     /// takes more than `slow` ticks is late.
     pub fn bytes(&mut self, to: u64, most: u64, slow: u64) -> u64 {
-        let fit = self.of.entry(to).or_insert(Fit { bytes: most, awaited: None });
-        if fit.awaited.is_some_and(|(_, since)| self.now > since + slow) {
-            (fit.bytes, fit.awaited) = (LEAST.min(most), None);
+        let fit = self.of.entry(to).or_insert(Fit { bytes: most, unanswered: None });
+        if fit.unanswered.is_some_and(|(_, since)| self.now > since + slow) {
+            (fit.bytes, fit.unanswered) = (LEAST.min(most), None);
         }
         fit.bytes
     }
@@ -43,7 +44,7 @@ impl Fits {
     /// An append that ends with entry `last` leaves.
     pub fn sent(&mut self, to: u64, last: u64) {
         if let Some(fit) = self.of.get_mut(&to) {
-            fit.awaited.get_or_insert((last, self.now));
+            fit.unanswered.get_or_insert((last, self.now));
         }
     }
 
@@ -51,7 +52,7 @@ impl Fits {
     /// answer within a quarter of that is quick.
     pub fn answered(&mut self, from: u64, index: u64, most: u64, slow: u64) {
         let Some(fit) = self.of.get_mut(&from) else { return };
-        let Some((_, since)) = fit.awaited.take_if(|(last, _)| *last <= index) else { return };
+        let Some((_, since)) = fit.unanswered.take_if(|(last, _)| *last <= index) else { return };
         let took = self.now - since;
         if took > slow {
             fit.bytes = LEAST.min(most);
