@@ -146,7 +146,7 @@ fn what_would_cost_the_quorum_is_refused() {
             "m1 m2:down m3:down",
             "! 1 of 3 voters answer and 2 are needed: without a quorum no member can be changed. m2 does not: \
              Connection refused; m3 does not: Connection refused. Bring back whoever is missing. What is lost for \
-             good needs a restored snapshot (docs/operations/restore.md)",
+             good: `kvorum ctl recover` (docs/operations/quorum-lost.md)",
         ),
         ("m2", "m1 m2:down", "! 1 of 2 voters answer and 2 are needed"),
         ("m3", "m1 m2:unstarted m3", "! 2 of 3 voters answer"),
