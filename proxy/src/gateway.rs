@@ -29,10 +29,8 @@ pub(crate) fn start(call: &Call) -> Result<(), String> {
     not_itself(&addresses, &listen, (host, port))?;
     let delay = call.duration("retry-delay");
     raise_limit();
-    let listener = TcpListener::bind(&listen[..]).map_err(|error| {
-        let text = error.to_string().to_lowercase();
-        format!("listen tcp {listen}: bind: {}", text.split(" (os error").next().unwrap_or(&text))
-    })?;
+    let taken = |error| format!("listen tcp {listen}: bind: {}", relay::reason(&error));
+    let listener = TcpListener::bind(&listen[..]).map_err(taken)?;
     ready();
     log::line(
         "info",

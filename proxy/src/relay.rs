@@ -101,13 +101,18 @@ async fn serve(mut client: TcpStream, shared: Rc<Shared>) {
 async fn connect(address: &str) -> io::Result<TcpStream> {
     let reach = tokio::time::timeout(CONNECT, TcpStream::connect(address));
     let timed_out = |_| io::Error::new(io::ErrorKind::TimedOut, format!("dial tcp {address}: i/o timeout"));
-    let stream = reach.await.map_err(timed_out)?.map_err(|error| {
-        let text = error.to_string().to_lowercase();
-        let text = text.split(" (os error").next().unwrap_or(&text).to_string();
-        io::Error::new(error.kind(), format!("dial tcp {address}: connect: {text}"))
-    })?;
+    let stream = reach
+        .await
+        .map_err(timed_out)?
+        .map_err(|error| io::Error::new(error.kind(), format!("dial tcp {address}: connect: {}", reason(&error))))?;
     ready_for_long(&stream);
     Ok(stream)
+}
+
+/// The system's words as Go has them: without the number, and small.
+pub(crate) fn reason(error: &io::Error) -> String {
+    let text = error.to_string().to_lowercase();
+    text.split(" (os error").next().unwrap_or(&text).to_string()
 }
 
 /// Nothing waits for more to come, and a side that vanished is found out.

@@ -6,6 +6,7 @@
 //! flag and variable is ignored. A key that nobody knows is ignored, too; here a line warns of it.
 
 use crate::flags::{self, Given, Kind, Rejected};
+use crate::transport::listeners::reason;
 use disk::urls::Url;
 use serde_json::{Map, Number, Value};
 use std::io;
@@ -112,10 +113,8 @@ pub(crate) fn in_its_words(given: &Given, why: Rejected) -> Rejected {
 
 fn read(path: &str) -> Result<String, Rejected> {
     let in_gos_words = |error: io::Error| {
-        let text = error.to_string();
-        let text = text.split(" (os error").next().unwrap_or_default().to_lowercase();
         let call = if error.kind() == io::ErrorKind::IsADirectory { "read" } else { "open" };
-        invalid(format!("{call} {path}: {text}"))
+        invalid(format!("{call} {path}: {}", reason(&error)))
     };
     let bytes = std::fs::read(Path::new(path)).map_err(in_gos_words)?;
     String::from_utf8(bytes).map_err(|_| not_yaml("control characters are not allowed"))
