@@ -120,7 +120,7 @@ impl Node {
         let empty = loaded.store.applied().index == 0;
         let state = reached_state(installed.is_some() || empty, &loaded.store);
         let contradicted = contradicted::find(&**files, id)?;
-        let doubt = match on_doubt(&loaded.store, id) {
+        let doubt = match on_doubt(&**files, id, &loaded.store)? {
             // The rest of a damaged log may be the only copy of what was acknowledged.
             OnDoubt::Peers if contradicted.is_some() => OnDoubt::Keep,
             other => other,
@@ -261,9 +261,12 @@ pub(crate) fn same_founding(files: &dyn Files, id: Identity, store: &Store) -> R
     Ok(log)
 }
 
-/// A lone member has nobody who could know what it lost.
-pub(crate) fn on_doubt(store: &Store, id: Identity) -> OnDoubt {
-    if store.conf().voters == [id.member] { OnDoubt::Refuse } else { OnDoubt::Peers }
+/// A lone member has nobody who could know what it lost. Whether it is alone the file beside the
+/// log says: `store` is that of a checkpoint, and members may have come or gone since.
+pub(crate) fn on_doubt(files: &dyn Files, id: Identity, store: &Store) -> Result<OnDoubt, Fault> {
+    let beside = voters::find(files, id)?.filter(|voters| !voters.is_empty());
+    let alone = beside.as_ref().unwrap_or(&store.conf().voters) == &[id.member];
+    Ok(if alone { OnDoubt::Refuse } else { OnDoubt::Peers })
 }
 
 /// The last entry that is in the state. Consensus and store do not know each other, nor each
