@@ -167,9 +167,6 @@ impl Survey {
         let (number, signed) = (|name: &str| value.get(name)?.as_u64(), |name: &str| value.get(name)?.as_i64());
         let id = |value: &Value, name: &str| u64::from_str_radix(value.get(name)?.as_str()?, 16).ok();
         let text = |value: &Value, name: &str| Some(value.get(name)?.as_str()?.to_string());
-        let texts = |value: &Value, name: &str| -> Option<Vec<String>> {
-            value.get(name)?.as_array()?.iter().map(|text| Some(text.as_str()?.to_string())).collect()
-        };
         let place = |pair: &Value| Some(Place { term: pair.get(0)?.as_u64()?, index: pair.get(1)?.as_u64()? });
         let member = |value: &Value| {
             Some(Known {
@@ -201,6 +198,10 @@ impl Survey {
             unusable: value.get("unusable")?.as_str().map(str::to_string),
         })
     }
+}
+
+fn texts(value: &Value, name: &str) -> Option<Vec<String>> {
+    value.get(name)?.as_array()?.iter().map(|text| Some(text.as_str()?.to_string())).collect()
 }
 
 fn hex(id: u64) -> String {
