@@ -178,7 +178,10 @@ impl Node {
             corrupt::clear(&**files)?;
         }
         let doubtful = doubt.is_some();
-        let consensus = Consensus::new(consensus_config(&config), restored(content, entries, &store, doubt));
+        let voters = voters::find(&**files, id)?;
+        let voters_lost = voters_lost(&store, &entries, voters.as_deref().unwrap_or_default());
+        let restored = Restored { voters_lost, ..restored(content, entries, &store, doubt) };
+        let consensus = Consensus::new(consensus_config(&config), restored);
         let found = Found {
             checkpoint: loaded.manifest.index,
             rows_bytes: loaded.manifest.index_files.iter().map(|file| file.len).sum(),
@@ -188,7 +191,7 @@ impl Node {
             corrupt: corrupt && installed.is_none(),
             contradicted,
             founding,
-            voters: voters::find(&**files, id)?,
+            voters,
             empty,
             doubtful,
             rebuilt,
@@ -448,7 +451,22 @@ fn restored(content: LogContent, entries: Vec<Entry>, store: &Store, doubt: Opti
         boundary: content.boundary,
         terms,
         doubt,
+        voters_lost: false,
     }
+}
+
+/// `beside`: who votes, as the file beside the log says it; empty: it does not. It was written when
+/// that was applied, so entries are lost if neither the state nor an entry behind it (`entries`)
+/// comes to it.
+fn voters_lost(store: &Store, entries: &[Entry], beside: &[u64]) -> bool {
+    let mut conf = conf_state(store);
+    let mut found = beside.is_empty() || conf.voters == beside;
+    for entry in entries.iter().filter(|entry| entry.kind == EntryKind::Config) {
+        let change = membership(&entry.data).ok().flatten();
+        conf = change.and_then(|(change, _)| conf.after(&change)).unwrap_or(conf);
+        found |= conf.voters == beside;
+    }
+    !found
 }
 
 fn consensus_config(config: &Config) -> consensus::Config {
