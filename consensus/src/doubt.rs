@@ -163,7 +163,7 @@ impl Consensus {
     pub(crate) fn wait_for_leader(&mut self) {
         self.heard.leaderless = if self.leader() == 0 { self.heard.leaderless + 1 } else { 0 };
         let Some(doubt) = self.doubt.filter(|doubt| doubt.torn && !doubt.sure) else { return };
-        if !self.knows_voters() {
+        if self.voters_lost() {
             return;
         }
         let (others, away) = (self.other_voters().len(), self.unheard().len());
@@ -183,13 +183,11 @@ impl Consensus {
         voters
     }
 
-    /// Who votes is known. If the entries that say it were lost, it is again once all that was
-    /// promised is applied.
-    fn knows_voters(&mut self) -> bool {
-        let applied = self.applied;
-        let again = self.doubt.is_none_or(|doubt| doubt.promise.is_some_and(|promise| applied >= promise.index));
-        self.heard.voters_lost &= !again;
-        !self.heard.voters_lost
+    /// Who votes is not known here: the entries that say it are lost. It is known again once all
+    /// that was promised is applied.
+    pub fn voters_lost(&self) -> bool {
+        let missing = |doubt: Doubt| doubt.promise.is_none_or(|promise| self.applied < promise.index);
+        self.heard.voters_lost && self.doubt.is_some_and(missing)
     }
 
     /// What the standings that were heard say about the doubt.
@@ -206,7 +204,7 @@ impl Consensus {
         let mut highest = None;
         // Counted among voters of an earlier time, what all of today have may look as if too few
         // had it.
-        if self.knows_voters() && self.unheard().is_empty() {
+        if !self.voters_lost() && self.unheard().is_empty() {
             if let Some(bound) = committed_at_most(self.durable_position(), doubt, &heard) {
                 doubt.promise = Some(doubt.promise.map_or(bound, |promise| promise.min(bound)));
             }
@@ -296,6 +294,7 @@ impl Consensus {
 
     /// The promise is kept again once the durable log is at least as far.
     pub(crate) fn look_at_doubt(&mut self) {
+        self.heard.voters_lost = self.voters_lost();
         let Some(doubt) = self.doubt else { return };
         let kept = doubt.promise.is_some_and(|promise| self.durable_position() >= promise);
         if kept && !doubt.vote {

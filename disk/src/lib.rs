@@ -19,7 +19,7 @@
 //! log/corrupt              the state differs from the other members'               (mod corrupt)
 //! log/contradicted         another member led with another history                   (mod contradicted)
 //! log/founding             the founding that the log is of                         (mod history)
-//! log/voters               who votes, once others than the founders do              (mod voters)
+//! log/voters, voters       who votes, once others than the founders do              (mod voters)
 //! log/rebuilt              how often it started over                               (mod startover)
 //! log/late                 founded when the others were beyond genesis           (mod late)
 //! incoming/                a checkpoint on its way from another member           (mod transfer, staging)
