@@ -15,7 +15,7 @@ use crate::{status, wal};
 use bolt::Db;
 use consensus::HardState;
 use disk::founding::Founding;
-use disk::{Fault, Files, Identity, Log, LogOptions, checkpoint, identity, records};
+use disk::{Fault, Files, Identity, Log, LogOptions, checkpoint, identity, records, restored};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use serde_json::{Value, json};
@@ -208,6 +208,7 @@ impl Plan<'_> {
         let store = &mut content.imported.store;
         complete(&files, *id, log_options(*id), at, store).map_err(named(&self.data_dir))?;
         let io = |error: io::Error| Failure::new(format!("{}: {}", self.data_dir.display(), go_text(&error)));
+        restored::mark(&*files, *id).map_err(named(&self.data_dir))?;
         identity::write(&*files, *id, true).map_err(io)?;
         Ok(content)
     }
