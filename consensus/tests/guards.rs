@@ -33,6 +33,10 @@ fn member(voters: &[u64]) -> Consensus {
 }
 
 fn member_with(voters: &[u64], cache_bytes: u64) -> Consensus {
+    restored_with(voters, cache_bytes, None, false)
+}
+
+fn restored_with(voters: &[u64], cache_bytes: u64, doubt: Option<Doubt>, voters_lost: bool) -> Consensus {
     let config = Config {
         id: 1,
         seed: 5,
@@ -52,8 +56,8 @@ fn member_with(voters: &[u64], cache_bytes: u64) -> Consensus {
         entries: vec![],
         boundary: Position { index: 1, term: 1 },
         terms: vec![],
-        doubt: None,
-        voters_lost: false,
+        doubt,
+        voters_lost,
     };
     Consensus::new(config, restored)
 }
@@ -493,4 +497,21 @@ fn answers_to_heartbeats_do_not_widen_a_full_window() {
     consensus.step(message(HEARTBEAT_SEEN, [2, 0, 2, 0], None, &[]));
     assert_eq!(appends_to_2(&drive(&mut consensus)), 1, "in case that all of it was lost");
     assert!(appends_to_2(&acknowledge(&mut consensus, 4)) > 0, "an answer opens the window");
+}
+
+/// Among the voters of an earlier time what all of today have may look as if too few had it.
+#[test]
+fn nobody_is_counted_while_who_votes_is_lost() {
+    let promise = |voters_lost| {
+        let lost = Doubt { promise: Some(Position { index: 12, term: 2 }), vote: false, sure: true, torn: false };
+        let mut consensus = restored_with(&[1, 2, 3], 1 << 20, Some(lost), voters_lost);
+        for peer in [2, 3] {
+            let last = Position { index: 9, term: 2 };
+            let (commit, leads, doubt) = (Position::default(), false, None);
+            let said = Standing { term: 2, last, leads, doubt, commit, acknowledged: None, wrote: None };
+            consensus.hear(peer, said, true);
+        }
+        (consensus.voters_lost(), consensus.doubt().and_then(|doubt| doubt.promise).map(|promise| promise.index))
+    };
+    assert_eq!((promise(false), promise(true)), ((false, Some(9)), (true, Some(12))));
 }

@@ -179,7 +179,9 @@ impl Node {
         }
         let doubtful = doubt.is_some();
         let voters = voters::find(&**files, id)?;
-        let voters_lost = voters_lost(&store, &entries, voters.as_deref().unwrap_or_default());
+        // A late founder knows those of the founding, and others may vote since.
+        let lost = voters_lost(&store, &entries, voters.as_deref().unwrap_or_default());
+        let voters_lost = lost || config.late_founder;
         let restored = Restored { voters_lost, ..restored(content, entries, &store, doubt) };
         let consensus = Consensus::new(consensus_config(&config), restored);
         let found = Found {
