@@ -81,7 +81,7 @@ impl Consensus {
     /// # Panics
     /// If the configuration or what was restored contradicts itself.
     pub fn new(config: Config, restored: Restored) -> Consensus {
-        let Restored { mut hard, conf, applied: at, entries, boundary, terms, doubt } = restored;
+        let Restored { mut hard, conf, applied: at, entries, boundary, terms, doubt, voters_lost } = restored;
         let (applied, cut) = (at.index, entries.first().map_or(at.index, |entry| entry.index - 1));
         let last = entries.last().map_or(cut, |entry| entry.index);
         assert!(boundary.index <= cut && cut <= applied && applied <= last, "applied {applied} is not in the log");
@@ -116,7 +116,7 @@ impl Consensus {
             blocked: false,
             barred: false,
             doubt,
-            heard: Heard::after_restart(hard),
+            heard: Heard::after_restart(hard, voters_lost),
             held: None,
             histories: Histories::default(),
             soft: Soft { term: 0, leader: 0, role: Role::Follower },
