@@ -331,6 +331,8 @@ pub struct Sim {
     pub(crate) next_stream: StreamId,
     pub operations: u64,
     pub(crate) phase: crate::run::Phase,
+    /// When somebody began to lead, last.
+    pub(crate) led_since: Time,
     pub(crate) hurts: BTreeMap<usize, crate::stories::Hurt>,
     pub(crate) vigil: crate::vigil::Vigil,
     pub(crate) flooded: u64,
@@ -417,6 +419,7 @@ impl Sim {
             next_stream: 1,
             operations: 0,
             phase: crate::run::Phase::Safety,
+            led_since: 0,
             hurts: BTreeMap::new(),
             vigil: Default::default(),
             flooded: 0,
@@ -702,6 +705,9 @@ impl Sim {
             Output::Watch { stream, message } => self.tell_stream(who, stream, message),
             Output::Leader { term, leader, role } => {
                 self.tell(Some(who), "leader", term, leader, || format!("term {term}: {leader} ({role:?})"));
+                if role == consensus::Role::Leader {
+                    self.led_since = self.now;
+                }
                 if leader != 0 && leader != self.members[who].last_leader {
                     if self.members[who].last_leader != 0 {
                         self.marks.hit("leader changed");
