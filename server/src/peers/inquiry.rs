@@ -310,7 +310,7 @@ impl Asking {
             boot: self.boot,
             line: Line::Inquiry,
             etcd_level: ETCD_LEVEL.into(),
-            founding: Some(0),
+            founding: Some(self.founding),
             urls: Vec::new(),
         };
         let theirs = Identity { member: member.id, ..self.identity };
