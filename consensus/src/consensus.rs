@@ -637,7 +637,10 @@ impl Consensus {
             let waiting = self.saves.front().is_some_and(|next| next.number <= save.number);
             assert!(!waiting, "save {} was never handed out", save.number);
             self.durable = save.ballot;
-            self.out.messages.extend(save.messages);
+            // What an earlier term was to be told of may be replaced in this flush. It is lost, as
+            // the network could lose it.
+            let term = self.raw.raft.term;
+            self.out.messages.extend(save.messages.into_iter().filter(|message| message.term() >= term));
             self.call(|raw| raw.on_persist_ready(save.through));
         }
         self.look_at_doubt();

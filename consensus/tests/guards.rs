@@ -338,6 +338,22 @@ fn an_answer_claims_no_more_than_was_compared() {
     assert!(said.contains("AppendResponse 1->2 term=2 at=5/0"), "{said}");
 }
 
+/// One flush writes what two terms wanted, so the entries of the first were never on the disk.
+#[test]
+fn what_was_replaced_before_its_flush_is_not_acknowledged() {
+    let mut consensus = member(&[1, 2, 3]);
+    let appends = [append(2, (1, 1), 1, &[2, 2, 2]), append(3, (1, 1), 1, &[3])];
+    let saves = appends.map(|append| {
+        consensus.step(append);
+        let mut turn = Turn::default();
+        consensus.turn(&mut turn);
+        turn.save.expect("entries came").number
+    });
+    saves.into_iter().for_each(|save| consensus.saved(save));
+    let said = format!("{:?}", drive(&mut consensus).messages);
+    assert!(said.contains("AppendResponse 1->2 term=3 at=2/0") && !said.contains("term=2"), "{said}");
+}
+
 #[test]
 fn a_leader_with_other_entries_than_committed_ones_is_told_and_followed_no_more() {
     for (at, terms) in [((3, 2), &[3][..]), ((4, 3), &[]), ((2, 2), &[2, 2, 3])] {
