@@ -179,9 +179,7 @@ impl Node {
         }
         let doubtful = doubt.is_some();
         let voters = voters::find(&**files, id)?;
-        // A late founder knows those of the founding, and others may vote since.
-        let lost = voters_lost(&store, &entries, voters.as_deref().unwrap_or_default());
-        let voters_lost = lost || config.late_founder;
+        let voters_lost = voters_lost(&config, &store, &entries, voters.as_deref());
         let restored = Restored { voters_lost, ..restored(content, entries, &store, doubt) };
         let consensus = Consensus::new(consensus_config(&config), restored);
         let found = Found {
@@ -457,10 +455,11 @@ fn restored(content: LogContent, entries: Vec<Entry>, store: &Store, doubt: Opti
     }
 }
 
-/// `beside`: who votes, as the file beside the log says it; empty: it does not. It was written when
-/// that was applied, so entries are lost if neither the state nor an entry behind it (`entries`)
-/// comes to it.
-fn voters_lost(store: &Store, entries: &[Entry], beside: &[u64]) -> bool {
+/// `beside`: who votes, as the file beside the log says it. It was written when that was applied, so
+/// entries are lost if neither the state nor an entry behind it (`entries`) comes to it. A late
+/// founder knows those of the founding, and others may vote since.
+fn voters_lost(config: &Config, store: &Store, entries: &[Entry], beside: Option<&[u64]>) -> bool {
+    let beside = beside.unwrap_or_default();
     let mut conf = conf_state(store);
     let mut found = beside.is_empty() || conf.voters == beside;
     for entry in entries.iter().filter(|entry| entry.kind == EntryKind::Config) {
@@ -468,7 +467,7 @@ fn voters_lost(store: &Store, entries: &[Entry], beside: &[u64]) -> bool {
         conf = change.and_then(|(change, _)| conf.after(&change)).unwrap_or(conf);
         found |= conf.voters == beside;
     }
-    !found
+    !found || config.late_founder
 }
 
 fn consensus_config(config: &Config) -> consensus::Config {
