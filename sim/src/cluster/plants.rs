@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::badday::{End, Harm, Story};
+use crate::plan::Fault;
 use std::collections::BTreeSet;
 
 /// In the wire form of a message (`consensus/src/message.rs`).
@@ -39,6 +40,13 @@ pub(super) fn shape(plan: &mut Plan, bug: Option<Planted>) {
         // Logs are cut often.
         plan.checkpoint_bytes = plan.checkpoint_bytes.min(4 << 10);
         plan.log_segment_bytes = 16 << 10;
+    }
+    if bug == Some(Planted::AppendsLong) {
+        // An append of 256 KiB takes as long as three elections.
+        plan.bandwidth = 250_000;
+        (plan.election_ms, plan.heartbeat_ms) = (300, 30);
+        // Those were drawn for another election timeout.
+        plan.faults.retain(|(_, fault)| !matches!(fault, Fault::SlowTurns { .. }));
     }
 }
 
@@ -81,6 +89,17 @@ impl Sim {
             let from = self.members[from].id;
             self.give(who, Input::Frame { from, frame: Frame::Able { able: false } });
         }
+    }
+
+    /// What stands beside the log is not there at a start.
+    pub(super) fn plant_in_marks(&self, who: usize) {
+        let lost = match self.planted {
+            Some(Planted::FoundingForgotten) => disk::history::PATH,
+            Some(Planted::VotersForgotten) if self.electorate() != [who] => disk::voters::PATH,
+            Some(Planted::LoneForgotten) if self.electorate() == [who] => disk::voters::PATH,
+            _ => return,
+        };
+        self.members[who].disk.lose_file(lost);
     }
 
     /// Behind what a start writes.
