@@ -261,7 +261,10 @@ impl Oracle {
     }
 
     /// This member decides alone from now on, and what its log holds says that the others are gone.
+    /// Its next term may be one that another member led without its knowledge: that one is of the
+    /// founding before.
     pub fn on_alone(&mut self, id: u64) {
+        self.leaders.clear();
         self.confs.decides_alone(id);
     }
 
