@@ -102,8 +102,7 @@ impl Pieces<'_, '_> {
         self.bytes += piece.bytes;
         (self.progress)(self.bytes);
         let name = piece.name();
-        // One of another length was damaged: it is written anew.
-        if self.there.get(&name) != Some(&piece.bytes) {
+        if !self.lies_there(&piece).await? {
             self.shelf.put(&name, bytes).await?;
             if Piece::of(&self.shelf.get(&name).await?) != piece {
                 return Err(Error::Damaged { name, what: "it was not written as it is".to_owned() });
@@ -113,6 +112,20 @@ impl Pieces<'_, '_> {
         }
         self.all.push(piece);
         Ok(())
+    }
+
+    /// One that is damaged is written anew: else each backup from then on would rest on it.
+    async fn lies_there(&self, piece: &Piece) -> Result<bool> {
+        let name = piece.name();
+        if self.there.get(&name) != Some(&piece.bytes) {
+            return Ok(false);
+        }
+        match self.shelf.get(&name).await {
+            Ok(bytes) => Ok(Piece::of(&bytes) == *piece),
+            // Removed since, or the disk cannot read it.
+            Err(Error::Missing { .. } | Error::Shelf { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 }
 

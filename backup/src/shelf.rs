@@ -96,8 +96,13 @@ fn named(name: &str) -> impl Fn(object_store::Error) -> Error + use<> {
 /// For its owner alone: everything that the cluster holds is in it.
 fn make(path: &Path) -> Result<()> {
     use std::os::unix::fs::DirBuilderExt;
-    if !path.exists() {
+    let missing = path.ancestors().take_while(|dir| !dir.as_os_str().is_empty() && !dir.exists()).count();
+    if missing > 0 {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+        // The store flushes what is in it, and not what is above it.
+        for above in path.canonicalize()?.ancestors().skip(1).take(missing) {
+            fs::File::open(above)?.sync_all()?;
+        }
     }
     Ok(())
 }

@@ -40,14 +40,14 @@ impl Again {
     }
 
     /// A heartbeat of `id` came back while appends wait for their answer: true when it is time to
-    /// send one again. `heartbeat`, `election`: in ticks.
-    pub fn is_due(&mut self, id: u64, heartbeat: u64, election: u64) -> bool {
+    /// send one again. `first`: how long the first answer is waited for; `election`: both in ticks.
+    pub fn is_due(&mut self, id: u64, first: u64, election: u64) -> bool {
         let now = self.now;
-        let wait = self.waits.entry(id).or_insert(Wait { since: now, ticks: heartbeat });
+        let wait = self.waits.entry(id).or_insert(Wait { since: now, ticks: first });
         if now - wait.since < wait.ticks {
             return false;
         }
-        *wait = Wait { since: now, ticks: (2 * wait.ticks).clamp(heartbeat, WAIT_MOST * election) };
+        *wait = Wait { since: now, ticks: (2 * wait.ticks).clamp(first, WAIT_MOST * election) };
         true
     }
 

@@ -4,7 +4,7 @@ use crate::again::Again;
 use crate::away::Away;
 use crate::check::{Here, Suspicions, is_sound};
 use crate::doubt::Heard;
-use crate::fit::Fits;
+use crate::fit::{self, Fits};
 use crate::gone::Gone;
 use crate::histories::Histories;
 use crate::message::conf_from;
@@ -81,7 +81,7 @@ impl Consensus {
     /// # Panics
     /// If the configuration or what was restored contradicts itself.
     pub fn new(config: Config, restored: Restored) -> Consensus {
-        let Restored { mut hard, conf, applied: at, entries, boundary, terms, doubt } = restored;
+        let Restored { mut hard, conf, applied: at, entries, boundary, terms, doubt, voters_lost } = restored;
         let (applied, cut) = (at.index, entries.first().map_or(at.index, |entry| entry.index - 1));
         let last = entries.last().map_or(cut, |entry| entry.index);
         assert!(boundary.index <= cut && cut <= applied && applied <= last, "applied {applied} is not in the log");
@@ -116,7 +116,7 @@ impl Consensus {
             blocked: false,
             barred: false,
             doubt,
-            heard: Heard::after_restart(hard),
+            heard: Heard::after_restart(hard, voters_lost),
             held: None,
             histories: Histories::default(),
             soft: Soft { term: 0, leader: 0, role: Role::Follower },
@@ -316,7 +316,10 @@ impl Consensus {
             ProgressState::Snapshot => false,
         });
         let (heartbeat, election) = (u64::from(self.config.heartbeat_ticks), u64::from(self.config.election_ticks));
-        waits && !self.again.is_due(m.from, heartbeat, election)
+        // On a slow link an answer does not come within a heartbeat.
+        let slow = self.fits.is_slow(m.from);
+        let first = if slow { self.slow_answer().max(heartbeat) } else { heartbeat };
+        waits && !self.again.is_due(m.from, first, election)
     }
 
     /// The answer counts as a sign of life and for reads, and no append follows: to a follower that
@@ -543,15 +546,27 @@ impl Consensus {
             }
             let free = self.outstanding.is_empty() || self.leaves_at_once(&m);
             let m = self.realign(m);
-            let most = self.fits.bytes(m.to, self.config.max_message_bytes, self.slow_answer());
-            if let Some(last) = m.entries.last() {
-                self.fits.sent(m.to, last.index);
+            let mut parts = Vec::new();
+            self.cut(m, &mut parts);
+            match self.outstanding.back_mut() {
+                Some(newest) if !free => newest.messages.append(&mut parts),
+                _ => self.out.messages.append(&mut parts),
             }
-            let queue = match self.outstanding.back_mut() {
-                Some(newest) if !free => &mut newest.messages,
-                _ => &mut self.out.messages,
-            };
-            split(m, most, queue);
+        }
+    }
+
+    /// The parts of a message that fit the link. A probe has one: the crate sends what is behind
+    /// it when the probe is answered, whatever has left before.
+    fn cut(&mut self, m: eraftpb::Message, parts: &mut Vec<Message>) {
+        let (to, most) = (m.to, self.config.max_message_bytes);
+        let probes = self.raw.raft.prs().get(to).is_some_and(|progress| progress.state == ProgressState::Probe);
+        let fits = self.fits.bytes(to, most, self.slow_answer());
+        split(m, if probes { fits.min(fit::LEAST) } else { fits }, parts);
+        if probes {
+            parts.truncate(1);
+        }
+        if let Some(last) = parts.last().and_then(|part| part.0.entries.last()) {
+            self.fits.sent(to, last.index);
         }
     }
 
@@ -665,6 +680,7 @@ impl Consensus {
     /// Messages to `peer` may be lost.
     pub fn unreachable(&mut self, peer: u64) {
         self.again.lost(peer);
+        self.fits.lost(peer);
         if self.raw.raft.lead_transferee == Some(peer) {
             // It may never have been told to lead; nothing is proposed while it is waited for.
             self.raw.raft.abort_leader_transfer();

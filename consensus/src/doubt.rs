@@ -9,7 +9,8 @@
 //! Members tell each other their [`Standing`]. It ends a doubt in one of three ways: a leader's log
 //! reaches the promise here; the members together show that the promise was never committed; every
 //! other voter has said its term, so that no forgotten vote can be given twice. It also begins one:
-//! a peer remembers more acknowledged entries than this member has.
+//! a peer remembers more acknowledged entries than this member has. Who the other voters are stands
+//! in the log, and may be lost with it: then only a leader's log ends the doubt.
 
 use crate::consensus::Consensus;
 use crate::types::{Leadership, Matched};
@@ -35,12 +36,15 @@ pub(crate) struct Heard {
     remembered: BTreeMap<u64, (Option<Position>, Option<Position>)>,
     /// Ticks since a leader was known.
     leaderless: u64,
+    /// Who votes is not known: the entries that say it are lost, and not here again.
+    voters_lost: bool,
 }
 
 impl Heard {
     /// Whoever got the vote of the newest term may have led it, and then has every entry of it.
-    pub(crate) fn after_restart(hard: HardState) -> Heard {
-        Heard { leader: Leadership { term: hard.term, leader: hard.vote }, ..Heard::default() }
+    pub(crate) fn after_restart(hard: HardState, voters_lost: bool) -> Heard {
+        let leader = Leadership { term: hard.term, leader: hard.vote };
+        Heard { leader, voters_lost, ..Heard::default() }
     }
 }
 
@@ -159,6 +163,9 @@ impl Consensus {
     pub(crate) fn wait_for_leader(&mut self) {
         self.heard.leaderless = if self.leader() == 0 { self.heard.leaderless + 1 } else { 0 };
         let Some(doubt) = self.doubt.filter(|doubt| doubt.torn && !doubt.sure) else { return };
+        if self.voters_lost() {
+            return;
+        }
         let (others, away) = (self.other_voters().len(), self.unheard().len());
         let enough = others - away + 1 > others.div_ceil(2);
         let patience = BELIEVED * u64::from(self.config.election_ticks);
@@ -176,6 +183,13 @@ impl Consensus {
         voters
     }
 
+    /// Who votes is not known here: the entries that say it are lost. It is known again once all
+    /// that was promised is applied.
+    pub fn voters_lost(&self) -> bool {
+        let missing = |doubt: Doubt| doubt.promise.is_none_or(|promise| self.applied < promise.index);
+        self.heard.voters_lost && self.doubt.is_some_and(missing)
+    }
+
     /// What the standings that were heard say about the doubt.
     fn ponder(&mut self) {
         let Some(mut doubt) = self.doubt else { return };
@@ -188,7 +202,9 @@ impl Consensus {
             doubt.promise = Some(leader.last);
         }
         let mut highest = None;
-        if self.unheard().is_empty() {
+        // Counted among voters of an earlier time, what all of today have may look as if too few
+        // had it.
+        if !self.voters_lost() && self.unheard().is_empty() {
             if let Some(bound) = committed_at_most(self.durable_position(), doubt, &heard) {
                 doubt.promise = Some(doubt.promise.map_or(bound, |promise| promise.min(bound)));
             }
@@ -278,6 +294,7 @@ impl Consensus {
 
     /// The promise is kept again once the durable log is at least as far.
     pub(crate) fn look_at_doubt(&mut self) {
+        self.heard.voters_lost = self.voters_lost();
         let Some(doubt) = self.doubt else { return };
         let kept = doubt.promise.is_some_and(|promise| self.durable_position() >= promise);
         if kept && !doubt.vote {

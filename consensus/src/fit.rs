@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 /// Bytes of entries in the shortest append.
-const LEAST: u64 = 16 << 10;
+pub(crate) const LEAST: u64 = 16 << 10;
 
 /// What is known of the links to the others.
 #[derive(Debug, Default)]
@@ -23,6 +23,8 @@ struct Fit {
     bytes: u64,
     /// An entry that was sent and is not acknowledged, and since when.
     unanswered: Option<(u64, u64)>,
+    /// The last answer was.
+    late: bool,
 }
 
 impl Fits {
@@ -34,11 +36,23 @@ impl Fits {
     /// Bytes of entries in the next append to this follower: `most`, or what fits. An answer that
     /// takes more than `slow` ticks is late.
     pub fn bytes(&mut self, to: u64, most: u64, slow: u64) -> u64 {
-        let fit = self.of.entry(to).or_insert(Fit { bytes: most, unanswered: None });
+        let fit = self.of.entry(to).or_insert(Fit { bytes: most, unanswered: None, late: false });
         if fit.unanswered.is_some_and(|(_, since)| self.now > since + slow) {
             (fit.bytes, fit.unanswered) = (LEAST.min(most), None);
         }
         fit.bytes
+    }
+
+    /// The last answer of this follower was late.
+    pub fn is_slow(&self, to: u64) -> bool {
+        self.of.get(&to).is_some_and(|fit| fit.late)
+    }
+
+    /// The connection to this follower broke: what was under way is gone.
+    pub fn lost(&mut self, to: u64) {
+        if let Some(fit) = self.of.get_mut(&to) {
+            fit.unanswered = None;
+        }
     }
 
     /// An append that ends with entry `last` leaves.
@@ -54,7 +68,8 @@ impl Fits {
         let Some(fit) = self.of.get_mut(&from) else { return };
         let Some((_, since)) = fit.unanswered.take_if(|(last, _)| *last <= index) else { return };
         let took = self.now - since;
-        if took > slow {
+        fit.late = took > slow;
+        if fit.late {
             fit.bytes = LEAST.min(most);
         } else if took <= slow / 4 {
             fit.bytes = (2 * fit.bytes).min(most);
@@ -85,6 +100,20 @@ mod tests {
         assert_eq!(after(&mut fits, 6, 7), LEAST, "neither quick nor late");
         let grown: Vec<u64> = (8..14).map(|last| after(&mut fits, 5, last)).collect();
         assert_eq!(grown, [32 << 10, 64 << 10, 128 << 10, MOST, MOST, MOST]);
+    }
+
+    #[test]
+    fn a_follower_is_slow_by_its_last_answer_and_not_by_a_connection_that_broke() {
+        let mut fits = Fits::default();
+        for (ticks, slow) in [(20, false), (21, true), (3, false)] {
+            after(&mut fits, ticks, ticks);
+            assert_eq!(fits.is_slow(2), slow, "{ticks}");
+        }
+        fits.sent(2, 99);
+        (0..1000).for_each(|_| fits.tick());
+        fits.lost(2);
+        fits.answered(2, 99, MOST, SLOW);
+        assert!(!fits.is_slow(2) && !fits.is_slow(3));
     }
 
     #[test]

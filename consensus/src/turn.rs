@@ -41,6 +41,9 @@ pub struct Restored {
     pub terms: Vec<Position>,
     /// What may have been promised beyond what was found.
     pub doubt: Option<Doubt>,
+    /// Changes of who votes are among what is lost: at the promise others may vote than `conf`
+    /// says.
+    pub voters_lost: bool,
 }
 
 /// Everything that is ready at the end of a driver's turn.

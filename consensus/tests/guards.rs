@@ -53,6 +53,7 @@ fn member_with(voters: &[u64], cache_bytes: u64) -> Consensus {
         boundary: Position { index: 1, term: 1 },
         terms: vec![],
         doubt: None,
+        voters_lost: false,
     };
     Consensus::new(config, restored)
 }

@@ -87,6 +87,7 @@ fn member() -> Consensus {
         config,
         Restored {
             doubt: None,
+            voters_lost: false,
             hard: HardState { term: 2, vote: 0, commit: 2 },
             conf,
             applied: Position { index: 2, term: 1 },

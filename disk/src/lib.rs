@@ -19,9 +19,10 @@
 //! log/corrupt              the state differs from the other members'               (mod corrupt)
 //! log/contradicted         another member led with another history                   (mod contradicted)
 //! log/founding             the founding that the log is of                         (mod history)
-//! log/voters               who votes, once others than the founders do              (mod voters)
+//! log/voters, voters       who votes, once others than the founders do              (mod voters)
 //! log/rebuilt              how often it started over                               (mod startover)
 //! log/late                 founded when the others were beyond genesis           (mod late)
+//! log/restored             made of a backup, and not started since               (mod restored)
 //! incoming/                a checkpoint on its way from another member           (mod transfer, staging)
 //! aside/                   damaged files that were given up, until the peers have replaced them    (mod aside)
 //! ```
@@ -61,6 +62,7 @@ mod measure;
 pub mod mend;
 pub mod reclaim;
 pub mod records;
+pub mod restored;
 pub mod scrub;
 mod small;
 pub mod staging;

@@ -151,6 +151,48 @@ fn a_living_member_of_the_cluster_before_does_not_undo_a_restore() {
     });
 }
 
+/// One disk of a restored cluster is lost. Whoever restores that member from the same file gives it
+/// the founding of the others, and nothing of what it has acknowledged since.
+#[test]
+fn a_member_restored_beside_the_others_does_not_vote_as_if_it_were_new() {
+    if is_other() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let file = dir.path().join("saved.db");
+    let mut old = Member::start(old_spec(dir.path()));
+    block_on(async {
+        let client = client_of([&old]);
+        client.put("kept", "x").await.expect("puts");
+        save(&client, &file).await;
+    });
+    old.stop(Signal::TERM);
+    let specs = Spec::cluster(dir.path(), 3, &TIMES);
+    specs.iter().for_each(|spec| restore(&file, spec, &[]));
+    let mut members: Vec<Member> = specs.into_iter().map(Member::spawn).collect();
+    members.iter_mut().for_each(Member::ready);
+    members[0].kill();
+    block_on(async { client_of(&members[1..]).put("acknowledged", "x").await.expect("two of three take writes") });
+    members[1..].iter_mut().for_each(Member::kill);
+    std::fs::remove_dir_all(&members[2].spec.dir).expect("removes");
+    restore(&file, &members[2].spec, &[]);
+    members[0].respawn();
+    members[2].respawn();
+    let until = Instant::now() + PATIENCE;
+    // Whether the first one knows that it has been there depends on how far that one had come.
+    let heeds = |log: &str| log.contains("has already been bootstrapped") || log.contains("founding, late");
+    while !heeds(&members[2].log()) {
+        assert!(Instant::now() < until, "it asks nobody: {}", members[2].log());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    members[1].respawn();
+    members[..2].iter_mut().for_each(Member::ready);
+    block_on(async {
+        let found = client_of(&members[..2]).get("acknowledged").await.expect("reads");
+        assert!(found.is_some(), "what was acknowledged is there");
+    });
+}
+
 /// Controllers that remember a revision must not meet it again.
 #[test]
 fn a_bumped_revision_is_where_the_cluster_goes_on() {

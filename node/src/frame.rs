@@ -254,8 +254,32 @@ pub enum Lane {
     Log,
     /// Commands on their way to the leader: beside appends, in their own bound.
     Forward,
-    /// Pieces of checkpoints: a connection of their own.
+    /// Pieces of checkpoints.
     Bulk,
+}
+
+/// Which connection of a pair of members a lane goes through. On a slow link a long frame takes
+/// longer than an election timeout, and a connection carries one after the other: what is urgent
+/// has a connection of its own, and so have the pieces of checkpoints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Connection {
+    /// The urgent lane.
+    Urgent,
+    /// Appends and forwards.
+    Log,
+    /// Pieces of checkpoints.
+    Bulk,
+}
+
+impl Lane {
+    /// The connection of this lane.
+    pub fn connection(self) -> Connection {
+        match self {
+            Lane::Urgent => Connection::Urgent,
+            Lane::Log | Lane::Forward => Connection::Log,
+            Lane::Bulk => Connection::Bulk,
+        }
+    }
 }
 
 /// The lane of a frame. Forwards and questions about them keep their order because they all go

@@ -60,6 +60,8 @@ pub(crate) struct Gate {
     passed_over: usize,
     sent: BTreeMap<u64, Sent>,
     by_waiter: BTreeMap<Waiter, u64>,
+    /// The highest term of an applied entry: nothing in `sent` is older.
+    fenced: u64,
     /// Of the commands that are queued and sent and still wanted.
     bytes: u64,
     refused: u64,
@@ -151,6 +153,11 @@ impl Gate {
     /// An entry of `term` was applied: what was sent in an earlier term and is not in the log
     /// below it never will be. It is sent again.
     pub(crate) fn fence(&mut self, term: u64) {
+        // Once in a term: every applied entry comes here.
+        if term <= self.fenced {
+            return;
+        }
+        self.fenced = term;
         let lost: Vec<u64> = self.sent.iter().filter(|(_, sent)| sent.term < term).map(|(seq, _)| *seq).collect();
         for seq in lost.into_iter().rev() {
             let sent = self.sent.remove(&seq).expect("listed");
@@ -294,6 +301,7 @@ impl Gate {
         if let Some(waiter) = command.waiter {
             self.by_waiter.insert(waiter, seq);
         }
+        assert!(g.term >= self.fenced, "an entry of a later term than ours was applied");
         self.bytes += command.body.len() as u64;
         self.sent.insert(seq, Sent { command, term: g.term });
     }

@@ -133,6 +133,11 @@ impl<T> Lanes<T> {
         }
     }
 
+    /// Whether the connection stands.
+    pub fn is_open(&self) -> bool {
+        self.open
+    }
+
     /// The connection stands.
     pub fn open(&mut self) {
         self.give_up();

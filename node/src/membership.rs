@@ -139,6 +139,10 @@ impl Membership {
     /// founding alone.
     fn remember(&mut self, g: &mut Ground) {
         let now = &g.store.conf().voters;
+        if g.consensus.voters_lost() {
+            // They are of an earlier time, and what stands there is not.
+            return;
+        }
         if !now.is_empty() && *now != self.voters {
             self.voters.clone_from(now);
             g.start(Task::Remember, BackgroundJob::Remember(Remembered::Voters(self.voters.clone())));
@@ -448,6 +452,7 @@ impl Membership {
     /// Frames may be lost: what was handed over is said again once in an election timeout. The
     /// leader knows it by its number.
     pub(crate) fn tick(&mut self, g: &mut Ground) {
+        self.remember(g);
         let before = self.leaving.len();
         self.leaving.retain(|_, leaving| leaving.until > g.now);
         if self.leaving.len() != before {

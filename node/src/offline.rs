@@ -52,7 +52,8 @@ pub(crate) fn open(files: &Arc<dyn Files>, id: Identity, options: LogOptions) ->
     }
     same_founding(&**files, id, &loaded.store)?;
     let state = reached_state(installed.is_some(), &loaded.store);
-    let (mut log, mut content) = Log::recover(Arc::clone(files), id, options, state, on_doubt(&loaded.store, id))?;
+    let doubt = on_doubt(&**files, id, &loaded.store)?;
+    let (mut log, mut content) = Log::recover(Arc::clone(files), id, options, state, doubt)?;
     let (index, boundary) = (loaded.manifest.index, content.boundary.index);
     if installed.is_none() && index < boundary {
         let what = format!("the log begins behind entry {boundary}, the checkpoint stands at {index}");
@@ -137,7 +138,7 @@ pub fn cut_tail(files: &Arc<dyn Files>, id: Identity, options: LogOptions) -> Re
     let loaded = checkpoint::load_newest(&**files, id, store::Config::default(), 0)?
         .ok_or_else(|| Fault::damaged("state", 0, "there is no checkpoint"))?;
     let store = loaded.store;
-    if on_doubt(&store, id) != OnDoubt::Refuse {
+    if on_doubt(&**files, id, &store)? != OnDoubt::Refuse {
         let what = "this member has peers: start it, and it asks them for what it lost";
         return Err(Fault::Refused { file: "log".to_string(), what: what.to_string() });
     }

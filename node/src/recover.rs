@@ -120,7 +120,7 @@ impl Node {
         let empty = loaded.store.applied().index == 0;
         let state = reached_state(installed.is_some() || empty, &loaded.store);
         let contradicted = contradicted::find(&**files, id)?;
-        let doubt = match on_doubt(&loaded.store, id) {
+        let doubt = match on_doubt(&**files, id, &loaded.store)? {
             // The rest of a damaged log may be the only copy of what was acknowledged.
             OnDoubt::Peers if contradicted.is_some() => OnDoubt::Keep,
             other => other,
@@ -178,7 +178,10 @@ impl Node {
             corrupt::clear(&**files)?;
         }
         let doubtful = doubt.is_some();
-        let consensus = Consensus::new(consensus_config(&config), restored(content, entries, &store, doubt));
+        let voters = voters::find(&**files, id)?;
+        let voters_lost = voters_lost(&store, &entries, voters.as_deref().unwrap_or_default());
+        let restored = Restored { voters_lost, ..restored(content, entries, &store, doubt) };
+        let consensus = Consensus::new(consensus_config(&config), restored);
         let found = Found {
             checkpoint: loaded.manifest.index,
             rows_bytes: loaded.manifest.index_files.iter().map(|file| file.len).sum(),
@@ -188,7 +191,7 @@ impl Node {
             corrupt: corrupt && installed.is_none(),
             contradicted,
             founding,
-            voters: voters::find(&**files, id)?,
+            voters,
             empty,
             doubtful,
             rebuilt,
@@ -261,9 +264,12 @@ pub(crate) fn same_founding(files: &dyn Files, id: Identity, store: &Store) -> R
     Ok(log)
 }
 
-/// A lone member has nobody who could know what it lost.
-pub(crate) fn on_doubt(store: &Store, id: Identity) -> OnDoubt {
-    if store.conf().voters == [id.member] { OnDoubt::Refuse } else { OnDoubt::Peers }
+/// A lone member has nobody who could know what it lost. Whether it is alone the file beside the
+/// log says: `store` is that of a checkpoint, and members may have come or gone since.
+pub(crate) fn on_doubt(files: &dyn Files, id: Identity, store: &Store) -> Result<OnDoubt, Fault> {
+    let beside = voters::find(files, id)?.filter(|voters| !voters.is_empty());
+    let alone = beside.as_ref().unwrap_or(&store.conf().voters) == &[id.member];
+    Ok(if alone { OnDoubt::Refuse } else { OnDoubt::Peers })
 }
 
 /// The last entry that is in the state. Consensus and store do not know each other, nor each
@@ -445,7 +451,22 @@ fn restored(content: LogContent, entries: Vec<Entry>, store: &Store, doubt: Opti
         boundary: content.boundary,
         terms,
         doubt,
+        voters_lost: false,
     }
+}
+
+/// `beside`: who votes, as the file beside the log says it; empty: it does not. It was written when
+/// that was applied, so entries are lost if neither the state nor an entry behind it (`entries`)
+/// comes to it.
+fn voters_lost(store: &Store, entries: &[Entry], beside: &[u64]) -> bool {
+    let mut conf = conf_state(store);
+    let mut found = beside.is_empty() || conf.voters == beside;
+    for entry in entries.iter().filter(|entry| entry.kind == EntryKind::Config) {
+        let change = membership(&entry.data).ok().flatten();
+        conf = change.and_then(|(change, _)| conf.after(&change)).unwrap_or(conf);
+        found |= conf.voters == beside;
+    }
+    !found
 }
 
 fn consensus_config(config: &Config) -> consensus::Config {

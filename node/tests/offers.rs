@@ -49,6 +49,7 @@ impl World {
         };
         let restored = Restored {
             doubt: None,
+            voters_lost: false,
             hard: HardState { term: 3, vote: 0, commit: AT },
             conf,
             applied: consensus::Position { index: AT, term: 3 },

@@ -15,8 +15,9 @@ pub(crate) use disk::founding::Founding;
 use disk::founding::Mismatch;
 use disk::identity::{self, Found, Unknown};
 use disk::inquiry::{Running, Stage};
+use disk::startover::known_head;
 use disk::urls::texts;
-use disk::{Files, Identity, late};
+use disk::{Files, Identity, late, restored};
 use std::path::Path;
 use std::sync::Arc;
 use store::Member;
@@ -180,13 +181,41 @@ impl Start<'_> {
         if self.options.alone {
             self.goes_on_alone(files, identity)?;
         }
-        let late = late::marked(&**files, identity).map_err(|fault| self.failed(UNUSABLE, fault))?;
+        let unusable = |fault| self.failed(UNUSABLE, fault);
+        if restored::marked(&**files, identity).map_err(unusable)? {
+            let known = self.begins_restored(files, identity)?;
+            restored::clear(&**files).map_err(unusable)?;
+            if let Some(known) = known {
+                return Ok(known);
+            }
+        }
+        let late = late::marked(&**files, identity).map_err(unusable)?;
         // It may take a while to read the directory. A founder shall not take that for absence.
         let greeter = match self.options.initial_cluster.len() {
             0 | 1 => None,
             _ => Some(self.greeter(identity, Stage::Recovering)?),
         };
         Ok(Known { identity, late, greeter, stops: None })
+    }
+
+    /// The first start of a directory that was made of a backup. One of the same backup may have
+    /// been here before: this one asks, as a founder does. None: there is nobody to ask.
+    fn begins_restored(&self, files: &Arc<dyn Files>, identity: Identity) -> Result<Option<Known>, Failed> {
+        let unusable = |fault| self.failed(UNUSABLE, fault);
+        let head = known_head(&**files, identity).map_err(unusable)?;
+        let Some(head) = head.filter(|head| head.members.len() > 1) else { return Ok(None) };
+        let at = Running { term: 1, commit: head.applied.index, last: head.applied.index, ..Running::default() };
+        let running = Running { founding: head.founding, ..at };
+        let asking = self.asking(identity, &head.members, head.founding);
+        let known = self.ask(asking, Stage::Running(running), Created(false))?;
+        if known.late {
+            late::mark(&**files, identity).map_err(unusable)?;
+        }
+        Ok(Some(known))
+    }
+
+    fn asking(&self, identity: Identity, members: &[Member], founding: u64) -> Asking {
+        Asking { identity, boot: self.boot, members: members.to_vec(), founding, dialler: self.dialler.clone() }
     }
 
     /// `--force-new-cluster`: the others are gone for good.
@@ -198,6 +227,7 @@ impl Start<'_> {
                 tell(level, &text);
             }
         }
+        let done = done.and_then(|()| restored::clear(&**files));
         done.map_err(|fault| self.failed("cannot go on alone", fault))
     }
 
@@ -219,7 +249,7 @@ impl Start<'_> {
         }
         let known = match members.len() {
             1 => Known { identity, late: false, greeter: None, stops: None },
-            _ => self.ask(identity, &members, created)?,
+            _ => self.ask(self.asking(identity, &members, 0), Stage::Founding, created)?,
         };
         let write = |ready| identity::write(&**files, identity, ready).map_err(|error| self.failed(UNFOUNDED, error));
         write(false)?;
@@ -232,11 +262,11 @@ impl Start<'_> {
         Ok(known)
     }
 
-    /// Asks the others whether this member may found. A signal to stop ends the process here.
-    fn ask(&self, identity: Identity, members: &[Member], created: Created) -> Result<Known, Failed> {
-        let mut greeter = self.greeter(identity, Stage::Founding)?;
-        let dialler = self.dialler.clone();
-        let asking = Asking { identity, boot: self.boot, members: members.to_vec(), dialler };
+    /// Asks the others whether this member may found; who asks it meanwhile hears `stage`. A signal
+    /// to stop ends the process here.
+    fn ask(&self, asking: Asking, stage: Stage, created: Created) -> Result<Known, Failed> {
+        let (identity, members) = (asking.identity, &asking.members);
+        let mut greeter = self.greeter(identity, stage)?;
         let (stops, asked) = self.runtime.block_on(async {
             let mut stops = Stops::listen().map_err(|error| failed("cannot listen for signals")(error.to_string()))?;
             let asked = tokio::select! {
@@ -290,8 +320,8 @@ fn refusal(options: &Options, own: Option<&Member>, (id, by): (u64, Option<&Memb
     let (ours, urls) = own.map_or((0, &[][..]), |member| (member.id, &member.peer_urls[..]));
     format!(
         "member {ours:x} has already been bootstrapped: member {id:x} ({name}) is at term {term}, entry {commit}, \
-         of founding {founding:016x}, and knows this member, but the data directory {} is empty. This member would \
-         forget what it has acknowledged. Put its directory back, or correct --data-dir. If it is lost: {}",
+         of founding {founding:016x}, and knows this member, but the data directory {} is empty, or was made of a \
+         backup since. This member would forget what it has acknowledged. Put its directory back, or correct --data-dir. If it is lost: {}",
         options.data_dir.display(),
         way_out(ours, &options.name, urls),
     )

@@ -1,8 +1,9 @@
 //! Connections to the other members, on a thread of their own, so that no client can delay
 //! a heartbeat.
 //!
-//! Each member dials each other one twice, for the log and for bulk, and only sends on what
-//! it dialled; what it accepted it only reads. Everything goes to the advertised peer URL.
+//! Each member dials each other one three times, for what is urgent, for the log and for bulk, and
+//! only sends on what it dialled; what it accepted it only reads. Everything goes to the advertised
+//! peer URL.
 //! A connection that breaks drops what was queued on it: consensus sends again, forwards fail.
 //! Links come and go with the members that the core names (`roster`).
 
@@ -11,6 +12,7 @@ mod hello;
 mod http;
 mod inquiry;
 mod listen;
+mod patience;
 mod places;
 mod queue;
 mod remote;
@@ -26,7 +28,7 @@ use crate::transport::Edge;
 use disk::Identity;
 pub(crate) use inquiry::{Asking, Elsewhere, Greeter, Greeting, Outcome};
 use node::foundings::differ;
-use node::frame::{self, Frame, Lane};
+use node::frame::{self, Frame};
 use node::lanes::Pushed;
 use queue::Queue;
 pub(crate) use remote::Remote;
@@ -41,12 +43,14 @@ use tokio::sync::mpsc;
 /// Which connection of a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Line {
-    /// Everything but bulk.
-    Log,
+    /// Appends and forwards; also what is urgent, to a member that has no line for it.
+    Log = 0,
     /// Pieces of checkpoints.
-    Bulk,
+    Bulk = 1,
     /// The question of a founder, and one answer.
-    Inquiry,
+    Inquiry = 2,
+    /// Heartbeats, votes and answers: a long append on a slow link does not hold them up.
+    Urgent = 3,
 }
 
 /// A socket on which members are listened to, and who shakes hands there; None: it is not
@@ -134,9 +138,9 @@ impl Peering {
         self.same_founding(founding)
     }
 
-    /// Dials both lines to one that is new, for as long as it is spoken to.
+    /// Dials the lines to one that is new, for as long as it is spoken to.
     fn dial(self: &Arc<Self>, peer: &Peer) {
-        for line in [Line::Log, Line::Bulk] {
+        for line in [Line::Urgent, Line::Log, Line::Bulk] {
             self.runtime.spawn(dial::keep_connected(self.clone(), peer.clone(), line));
         }
     }
@@ -230,7 +234,7 @@ impl Peers {
             }
         };
         let lane = frame::lane(frame);
-        let queue = if lane == Lane::Bulk { &link.bulk } else { &link.log };
+        let queue = link.queue(lane);
         let Some(bytes) = wire::encode(frame, self.peering.max_frame) else {
             log::error("dropped a frame that no peer would take", &[("to", log::hex(to))]);
             return;

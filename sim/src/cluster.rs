@@ -1,7 +1,6 @@
 //! The driver: whole members on virtual time. It carries outputs out as the server does, on
 //! three disk lanes for each member, over the simulated network, and feeds the oracle.
 
-mod appends;
 mod founding;
 mod frames;
 mod histories;
@@ -333,6 +332,8 @@ pub struct Sim {
     pub(crate) next_stream: StreamId,
     pub operations: u64,
     pub(crate) phase: crate::run::Phase,
+    /// When somebody began to lead, last.
+    pub(crate) led_since: Time,
     pub(crate) hurts: BTreeMap<usize, crate::stories::Hurt>,
     pub(crate) vigil: crate::vigil::Vigil,
     pub(crate) flooded: u64,
@@ -420,6 +421,7 @@ impl Sim {
             next_stream: 1,
             operations: 0,
             phase: crate::run::Phase::Safety,
+            led_since: 0,
             hurts: BTreeMap::new(),
             vigil: Default::default(),
             flooded: 0,
@@ -669,7 +671,7 @@ impl Sim {
         if self.oracle.failed() {
             return;
         }
-        for output in self.plant_in_outputs(out) {
+        for output in out {
             self.carry_out(who, output);
             if self.members[who].life != number || self.oracle.failed() {
                 return;
@@ -705,6 +707,9 @@ impl Sim {
             Output::Watch { stream, message } => self.tell_stream(who, stream, message),
             Output::Leader { term, leader, role } => {
                 self.tell(Some(who), "leader", term, leader, || format!("term {term}: {leader} ({role:?})"));
+                if role == consensus::Role::Leader {
+                    self.led_since = self.now;
+                }
                 if leader != 0 && leader != self.members[who].last_leader {
                     if self.members[who].last_leader != 0 {
                         self.marks.hit("leader changed");

@@ -37,6 +37,7 @@ pub const ALL: &[&str] = &[
     "watch canceled by compaction",
     "watch of a future revision fired",
     "watch resumed on another member",
+    "a backlog of writes moves over a full link",
     "fragment sent",
     "progress on request",
     "transaction nested",

@@ -779,6 +779,11 @@ impl Oracle {
         self.log.iter().map(|committed| committed.data.len() as u64).sum()
     }
 
+    /// Bytes of the committed entries behind this index.
+    pub fn bytes_behind(&self, index: u64) -> u64 {
+        self.log.iter().skip(index as usize).map(|committed| committed.data.len() as u64).sum()
+    }
+
     /// Operations that stand in the log.
     pub fn tags(&self) -> BTreeSet<u64> {
         self.tags.keys().copied().collect()

@@ -1,11 +1,12 @@
-//! What waits to be sent from one member to another: two connections, one of them for pieces, with
-//! the lanes of `node::lanes` that the server's have too; and one link of a given bandwidth that
-//! both share. A piece does not hold up what the other connection sends: networks carry packets.
+//! What waits to be sent from one member to another: three connections (what is urgent, the log,
+//! and pieces of checkpoints), with the lanes of `node::lanes` that the server's have too; and one
+//! link of a given bandwidth that they share. A long frame does not hold up what another connection
+//! sends: networks carry packets, and connections take turns.
 
 use crate::plan::SECOND;
 use crate::trace::Time;
 use bytes::Bytes;
-use node::frame::Lane;
+use node::frame::{Connection, Lane};
 use node::lanes::{Bounds, Lanes, Pushed};
 use std::collections::VecDeque;
 use std::fmt;
@@ -13,8 +14,13 @@ use std::fmt;
 /// As `server/src/budgets.rs` gives it to a small machine with two peers.
 const BOUNDS: Bounds = Bounds { raft: 16 << 20, forward: 8 << 20 };
 
-/// Bytes of a piece that leave before the other connection has its turn.
-const PACKETS: usize = 16 << 10;
+/// Bytes of one connection that leave before another has its turn: a packet, or on a fast link
+/// those of four milliseconds, so that it costs few events.
+fn share(bandwidth: u64) -> usize {
+    usize::try_from(bandwidth / 250).unwrap_or(usize::MAX).max(1500)
+}
+
+const CONNECTIONS: usize = 3;
 
 /// The link is busy for a while.
 #[derive(Debug)]
@@ -25,31 +31,52 @@ pub struct Leaves {
     pub left: Time,
 }
 
+/// One connection: what waits, and a frame of which so many bytes have not left yet.
+struct Line {
+    lanes: Lanes<(Lane, Bytes)>,
+    begun: Option<((Lane, Bytes), usize)>,
+}
+
+impl Line {
+    /// The next packets, of at most so many bytes: how many, and the frame that ends with them.
+    fn packets(&mut self, most: usize) -> Option<(Option<(Lane, Bytes)>, usize)> {
+        let (frame, waits) = self.begun.take().or_else(|| {
+            let mut one = VecDeque::new();
+            self.lanes.take(1, &mut one);
+            one.pop_front().map(|frame| (frame.clone(), frame.1.len()))
+        })?;
+        let bytes = waits.min(most);
+        if bytes < waits {
+            self.begun = Some((frame, waits - bytes));
+            return Some((None, bytes));
+        }
+        Some((Some(frame), bytes))
+    }
+}
+
 pub struct Pipe {
-    log: Lanes<(Lane, Bytes)>,
-    bulk: Lanes<(Lane, Bytes)>,
-    /// The other connection goes next, if it has anything.
-    bulk_next: bool,
-    /// A piece of which so many bytes have not left yet.
-    piece: Option<(Bytes, usize)>,
+    /// One for each of `node::frame::Connection`.
+    lines: [Line; CONNECTIONS],
+    /// Whose turn it is, and the bytes that it has had in it.
+    turn: (usize, usize),
     /// The link is busy until then.
     busy_until: Time,
 }
 
 impl fmt::Debug for Pipe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pipe").field("waiting", &self.log.waiting()).finish_non_exhaustive()
+        f.debug_list().entries(self.lines.iter().map(|line| line.lanes.waiting())).finish()
     }
 }
 
 impl Default for Pipe {
     fn default() -> Pipe {
-        let lanes = || {
+        let line = |_| {
             let mut lanes = Lanes::new(BOUNDS);
             lanes.open();
-            lanes
+            Line { lanes, begun: None }
         };
-        Pipe { log: lanes(), bulk: lanes(), bulk_next: false, piece: None, busy_until: 0 }
+        Pipe { lines: [0, 1, 2].map(line), turn: (0, 0), busy_until: 0 }
     }
 }
 
@@ -57,7 +84,7 @@ impl Pipe {
     /// Queues a frame; the number of frames that were given up, this one among them if its lane is
     /// full.
     pub fn push(&mut self, lane: Lane, frame: Bytes) -> u64 {
-        let lanes = if lane == Lane::Bulk { &mut self.bulk } else { &mut self.log };
+        let lanes = &mut self.lines[number(lane)].lanes;
         let before = lanes.lost().full.sum();
         let pushed = lanes.push(lane, frame.len() as u64, (lane, frame));
         assert_ne!(pushed, Pushed::Closed, "the connection stands");
@@ -69,32 +96,14 @@ impl Pipe {
         if now < self.busy_until {
             return None;
         }
-        let bulk_first = std::mem::take(&mut self.bulk_next);
-        let (frame, bytes) = match bulk_first {
-            true => self.next_packets().or_else(|| self.next_frame())?,
-            false => self.next_frame().or_else(|| self.next_packets())?,
-        };
-        self.bulk_next = frame.as_ref().is_some_and(|(lane, _)| *lane != Lane::Bulk);
+        let (share, (first, had)) = (share(bandwidth), self.turn);
+        let mut turns = (0..CONNECTIONS).map(|n| ((first + n) % CONNECTIONS, if n == 0 { had } else { 0 }));
+        let (line, had, (frame, bytes)) =
+            turns.find_map(|(line, had)| Some((line, had, self.lines[line].packets(share - had)?)))?;
+        self.turn = if had + bytes < share { (line, had + bytes) } else { ((line + 1) % CONNECTIONS, 0) };
         let left = now + bytes as u64 * SECOND / bandwidth.max(1) + 1;
         self.busy_until = left;
         Some(Leaves { frame, left })
-    }
-
-    fn next_frame(&mut self) -> Option<(Option<(Lane, Bytes)>, usize)> {
-        let next = take(&mut self.log)?;
-        let bytes = next.1.len();
-        Some((Some(next), bytes))
-    }
-
-    fn next_packets(&mut self) -> Option<(Option<(Lane, Bytes)>, usize)> {
-        let begun = self.piece.take().or_else(|| take(&mut self.bulk).map(|(_, frame)| (frame.clone(), frame.len())));
-        let (frame, waits) = begun?;
-        let bytes = waits.min(PACKETS);
-        if bytes < waits {
-            self.piece = Some((frame, waits - bytes));
-            return Some((None, bytes));
-        }
-        Some((Some((Lane::Bulk, frame)), bytes))
     }
 
     /// Everything that waits is gone with its connection.
@@ -103,54 +112,69 @@ impl Pipe {
     }
 }
 
-fn take(lanes: &mut Lanes<(Lane, Bytes)>) -> Option<(Lane, Bytes)> {
-    let mut one = VecDeque::new();
-    lanes.take(1, &mut one);
-    one.pop_front()
+fn number(lane: Lane) -> usize {
+    match lane.connection() {
+        Connection::Urgent => 0,
+        Connection::Log => 1,
+        Connection::Bulk => 2,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Everything that leaves, in its order: the first byte of each frame and when its last left.
+    fn drain(pipe: &mut Pipe, bandwidth: u64) -> Vec<(u8, Time)> {
+        let (mut now, mut order) = (0, Vec::new());
+        while let Some(Leaves { frame, left }) = pipe.next(now, bandwidth) {
+            assert!(pipe.next(left - 1, 1).is_none(), "the link is busy");
+            order.extend(frame.map(|(_, bytes)| (bytes[0], left)));
+            now = left;
+        }
+        order
+    }
+
     #[test]
-    fn urgent_goes_first_connections_share_and_the_oldest_append_is_dropped() {
+    fn connections_take_turns_and_the_oldest_append_is_dropped() {
         let mut pipe = Pipe::default();
         for n in 0..20_u8 {
-            pipe.push(Lane::Log, Bytes::from(vec![n; 1 << 20]));
+            assert_eq!(pipe.push(Lane::Log, Bytes::from(vec![n; 1 << 20])), u64::from(n >= 16));
         }
-        assert_eq!(pipe.push(Lane::Urgent, Bytes::from_static(&[99])), 1);
+        assert_eq!(pipe.push(Lane::Urgent, Bytes::from_static(&[99])), 0);
         pipe.push(Lane::Bulk, Bytes::from_static(&[50]));
         for n in 0..9_u8 {
             assert_eq!(pipe.push(Lane::Forward, Bytes::from(vec![100 + n; 1 << 20])), u64::from(n == 8));
         }
-        let mut now = 0;
-        let mut order = Vec::new();
-        while let Some(Leaves { frame, left }) = pipe.next(now, 1 << 20) {
-            assert!(pipe.next(left - 1, 1).is_none(), "the link is busy");
-            order.push(frame.expect("small pieces leave whole").1[0]);
-            now = left;
-        }
-        // Five of twenty are dropped: the bound leaves room for fifteen and the urgent one.
+        let order = drain(&mut pipe, 1 << 20);
         // Forwards take turns with appends.
-        assert_eq!(order[..6], [99, 50, 5, 100, 6, 101]);
-        assert_eq!(order.len(), 17 + 8);
-        assert!(now >= 23 * SECOND);
+        assert_eq!(order.iter().map(|(first, _)| *first).take(6).collect::<Vec<_>>(), [99, 50, 4, 100, 5, 101]);
+        assert_eq!(order.len(), 18 + 8);
+        assert!(order.last().expect("many").1 >= 24 * SECOND);
     }
 
     #[test]
-    fn a_piece_does_not_hold_up_the_other_connection() {
-        let mut pipe = Pipe::default();
-        pipe.push(Lane::Bulk, Bytes::from(vec![7; 40 << 10]));
-        let first = pipe.next(0, 16 << 10).expect("the piece begins");
-        assert!(first.frame.is_none() && first.left <= SECOND + 1);
-        pipe.push(Lane::Urgent, Bytes::from_static(&[99]));
-        let second = pipe.next(first.left, 16 << 10).expect("the heartbeat");
-        assert_eq!(second.frame.expect("whole").1[0], 99);
-        let third = pipe.next(second.left, 16 << 10).expect("the piece goes on");
-        let last = pipe.next(third.left, 16 << 10).expect("and ends");
-        assert!(third.frame.is_none());
-        assert_eq!(last.frame.expect("whole").1.len(), 40 << 10);
-        assert!(last.left >= 5 * SECOND / 2);
+    fn a_long_frame_does_not_hold_up_what_is_urgent() {
+        for long in [Lane::Log, Lane::Bulk, Lane::Forward] {
+            let mut pipe = Pipe::default();
+            pipe.push(long, Bytes::from(vec![7; 6000]));
+            let first = pipe.next(0, 1500).expect("it begins");
+            assert!(first.frame.is_none() && first.left <= SECOND + 1);
+            for n in 0..3 {
+                pipe.push(Lane::Urgent, Bytes::from(vec![n; 200]));
+            }
+            let mut now = first.left;
+            for n in 0..3 {
+                let next = pipe.next(now, 1500).expect("the heartbeats");
+                assert_eq!(next.frame.expect("whole").1[0], n);
+                now = next.left;
+            }
+            for whole in [false, false, true] {
+                let next = pipe.next(now, 1500).expect("it goes on");
+                assert_eq!(next.frame.is_some(), whole);
+                now = next.left;
+            }
+            assert!(now >= 22 * SECOND / 5 && pipe.next(now, 1500).is_none());
+        }
     }
 }

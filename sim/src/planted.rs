@@ -124,8 +124,6 @@ pub enum Planted {
     VotersForgotten,
     /// `log/voters` is not there when the last voter starts.
     LoneForgotten,
-    /// Appends are not cut to what the link carries.
-    AppendsLong,
     /// A member that goes on alone drops what was not known to be committed.
     AloneDropsTail,
 }
@@ -658,12 +656,6 @@ pub const BANK: &[Entry] = &[
         found_by: &["V-4", "V-1", "V-6"],
     },
     Entry {
-        bug: Planted::AppendsLong,
-        name: "appends-long",
-        breaks: "an append to a follower on a slow link is as long as any other",
-        found_by: &["V-2", "V-5", "V-1", "L-3"],
-    },
-    Entry {
         bug: Planted::AloneDropsTail,
         name: "alone-drops-tail",
         breaks: "a member that goes on alone drops the entries that it does not know to be committed",
@@ -696,7 +688,6 @@ impl Planted {
             Planted::DoubtWithoutRoom => &[Sight::FullAtStart, Sight::TailRot],
             Planted::VotersForgotten => &[Sight::HarmAndChanges],
             Planted::LoneForgotten => &[Sight::Alone],
-            Planted::AppendsLong => &[Sight::Bandwidth, Sight::ManyLeases],
             Planted::AloneDropsTail => &[Sight::Alone],
             _ => &[],
         }

@@ -42,6 +42,8 @@ pub enum Phase {
     },
     /// Leases that nobody renews must end.
     Leases {
+        began: Time,
+        /// Since then nobody else leads.
         quiet: Time,
         until: Time,
     },
@@ -118,6 +120,8 @@ pub fn run_plan(plan: Plan, planted: Option<Planted>, mode: Mode) -> Verdict {
 }
 
 const POLL: Time = 20 * MS;
+/// Somebody leads for the time of a lease within so long.
+const RESTLESS: Time = 180 * SECOND;
 /// Operations that a seed asks for at least.
 pub const OPERATIONS: u64 = 500;
 
@@ -204,9 +208,17 @@ impl Sim {
                 }
             }
             Phase::Watches { equal } if self.watches_are_fed(equal) => {
-                Phase::Leases { quiet: now, until: self.lease_wait() }
+                Phase::Leases { began: now, quiet: now, until: self.lease_wait() }
             }
-            Phase::Leases { quiet, until } if now >= until => {
+            // A frame that is under way for an election timeout moves leadership in peace too, and
+            // a new leader gives each lease its time again.
+            Phase::Leases { began, quiet, until } if now >= until && self.led_since > quiet => {
+                if now > began + RESTLESS {
+                    return self.fail("V-1", "leadership does not rest in peace".to_string());
+                }
+                Phase::Leases { began, quiet: self.led_since, until: self.led_since + (until - quiet) }
+            }
+            Phase::Leases { quiet, until, .. } if now >= until => {
                 if until > quiet {
                     self.oracle.check_no_old_leases(now, quiet, patience(1) + 2 * SECOND);
                 }

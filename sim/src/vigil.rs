@@ -30,6 +30,8 @@ const NOTES: u64 = 40;
 const JOBS: u64 = 200;
 /// Bytes of snapshots that may come again whatever else came.
 const PULLED_AGAIN: u64 = 32 << 10;
+/// Entries that a leader has ahead of the committed ones when its links are what limits it.
+const BACKLOG: u64 = 1000;
 
 /// What the vigil asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -72,6 +74,11 @@ pub(crate) struct Vigil {
     since: Time,
     /// When no majority was well, last.
     without: Time,
+    /// What the links need to bring a quorum of the core up to what is committed, as it was when
+    /// the core became well.
+    catches_up: Time,
+    /// What was committed in the core when it was looked at last.
+    committed: u64,
     served: BTreeMap<Probe, Time>,
     asked: BTreeMap<Probe, Asked>,
     turn: usize,
@@ -175,17 +182,29 @@ impl Sim {
         }
         self.vigil.core = core;
         self.vigil.since = self.now;
+        self.vigil.catches_up = self.catching_up();
         self.vigil.served.clear();
         self.vigil.progress.clear();
+    }
+
+    /// What a narrow link needs to carry what a quorum of the core lacks, twice: what is under way
+    /// to it may be of another term.
+    fn catching_up(&self) -> Time {
+        let lives = self.vigil.core.iter().filter_map(|(who, _)| self.members[*who].up.as_ref());
+        let mut ends: Vec<u64> = lives.map(|life| life.status.last).collect();
+        ends.sort_unstable_by(|a, b| b.cmp(a));
+        let lacks = ends.get(self.members.len() / 2).map_or(0, |end| self.oracle.bytes_behind(*end));
+        (2 * lacks * SECOND).checked_div(self.plan.bandwidth).unwrap_or(0)
     }
 
     fn probe_liveness(&mut self) {
         if self.vigil.core.is_empty() {
             return;
         }
+        self.watch_backlog();
         for probe in [Probe::Write, Probe::Read] {
             let last = self.vigil.served.get(&probe).copied().unwrap_or(self.vigil.since);
-            if self.now > last + self.patience() {
+            if self.now > last + self.patience() + self.vigil.catches_up {
                 let core: Vec<usize> = self.vigil.core.iter().map(|(who, _)| who + 1).collect();
                 let text = format!(
                     "no {probe:?} was served for {} ms though members {core:?} are well since {} ms",
@@ -198,6 +217,20 @@ impl Sim {
             if self.vigil.asked.get(&probe).is_none_or(|asked| self.now >= asked.at + again) {
                 self.ask_probe(probe);
             }
+        }
+    }
+
+    /// Clients propose more than links of some bandwidth carry: what was proposed last waits for
+    /// its turn. Writes are served as long as the backlog moves.
+    fn watch_backlog(&mut self) {
+        let core = self.vigil.core.iter().filter_map(|(who, _)| self.members[*who].up.as_ref());
+        let leader = core.map(|life| &life.status).filter(|status| status.is_leader).max_by_key(|status| status.term);
+        let Some(status) = leader else { return };
+        let moves = status.committed > self.vigil.committed;
+        self.vigil.committed = status.committed;
+        if self.plan.bandwidth > 0 && moves && status.last > status.committed + BACKLOG {
+            self.vigil.served.insert(Probe::Write, self.now);
+            self.marks.hit("a backlog of writes moves over a full link");
         }
     }
 

@@ -191,9 +191,10 @@ impl Import {
         store.applied = tables.applied;
         store.revision = tables.revision.max(self.last.main).max(tables.compacted).max(1);
         store.compacted = tables.compacted.max(-1);
-        let mut leases = Vec::new();
+        let mut leases = Vec::with_capacity(tables.leases.len());
+        let mut ids = BTreeSet::new();
         for &(id, ttl, left) in &tables.leases {
-            if id == 0 || ttl < 1 || left > ttl || leases.iter().any(|lease: &LeaseHead| lease.id == id) {
+            if id == 0 || ttl < 1 || left > ttl || !ids.insert(id) {
                 return Err(bad(format!("lease {id:016x}: twice, or without an id or a time to live")));
             }
             let left = if left > 0 { left } else { ttl };

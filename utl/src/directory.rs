@@ -61,12 +61,24 @@ pub struct New {
 }
 
 impl New {
-    /// Creates the directory, parents too, if it is absent, and locks it.
+    /// Creates the directory, parents too, if it is absent, and locks it. Its name is durable then:
+    /// a member flushes what is in it, and not what is above it.
     pub fn open(root: &Path) -> io::Result<New> {
-        if !root.exists() {
+        let missing = root.ancestors().take_while(|dir| !dir.as_os_str().is_empty() && !dir.exists()).count();
+        if missing > 0 {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(root)?;
         }
-        Ok(New { root: root.to_path_buf(), _lock: lock(root)? })
+        let held = lock(root)?;
+        let whole = root.canonicalize()?;
+        // An empty one may just have been made, too.
+        for above in whole.ancestors().skip(1).take(missing.max(1)) {
+            match fs::File::open(above).and_then(|above| above.sync_all()) {
+                // Who may create in a directory may still not read it.
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+                done => done?,
+            }
+        }
+        Ok(New { root: root.to_path_buf(), _lock: held })
     }
 }
 

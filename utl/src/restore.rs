@@ -1,7 +1,7 @@
 //! `snapshot restore`: a data directory of kvorum from a snapshot of etcd or of kvorum.
 //!
-//! Nothing of the directory counts before its `identity` file is written, which is the last
-//! step: a restore that was interrupted leaves a directory that a member refuses. One that
+//! The `identity` file is written in the last step: a restore that was interrupted leaves a
+//! directory that a member refuses, or, with peers, one in which nothing else is missing. One that
 //! fails removes what it made.
 
 use crate::call::{Call, Failure};
@@ -15,7 +15,7 @@ use crate::{status, wal};
 use bolt::Db;
 use consensus::HardState;
 use disk::founding::Founding;
-use disk::{Fault, Files, Identity, Log, checkpoint, identity, records};
+use disk::{Fault, Files, Identity, Log, LogOptions, checkpoint, identity, records, restored};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use serde_json::{Value, json};
@@ -205,13 +205,11 @@ impl Plan<'_> {
             ];
             self.log("info", "added member", &fields);
         }
-        write_checkpoint(&*files, *id, at, &mut content.imported.store).map_err(named(&self.data_dir))?;
-        write_log(&files, *id, at).map_err(named(&self.data_dir))?;
-        read_back(&*files, *id, &content.imported.store).map_err(named(&self.data_dir))?;
+        let store = &mut content.imported.store;
+        complete(&files, *id, log_options(*id), at, store).map_err(named(&self.data_dir))?;
         let io = |error: io::Error| Failure::new(format!("{}: {}", self.data_dir.display(), go_text(&error)));
+        restored::mark(&*files, *id).map_err(named(&self.data_dir))?;
         identity::write(&*files, *id, true).map_err(io)?;
-        let above = self.data_dir.canonicalize().map_err(io)?;
-        above.parent().map_or(Ok(()), |above| fs::File::open(above)?.sync_all()).map_err(io)?;
         Ok(content)
     }
 
@@ -362,6 +360,20 @@ fn write_records(files: &dyn Files, id: Identity, import: &mut Import) -> Result
     Ok(())
 }
 
+/// All but the identity. The checkpoint is the last: with peers its manifest is enough for a member
+/// to know whose directory it is.
+fn complete(
+    files: &Arc<dyn Files>,
+    id: Identity,
+    options: LogOptions,
+    at: Position,
+    store: &mut Store,
+) -> Result<(), Fault> {
+    write_log(files, id, options, at)?;
+    write_checkpoint(&**files, id, at, store)?;
+    read_back(&**files, id, store)
+}
+
 fn write_checkpoint(files: &dyn Files, id: Identity, at: Position, store: &mut Store) -> Result<(), Fault> {
     let (head, mut cursor) = store.image();
     checkpoint::begin(files, id, at.index)?;
@@ -379,9 +391,8 @@ fn write_checkpoint(files: &dyn Files, id: Identity, at: Position, store: &mut S
 }
 
 /// As every founder's: nothing in it, and the members' entries behind it.
-fn write_log(files: &Arc<dyn Files>, id: Identity, at: Position) -> Result<(), Fault> {
-    let mut log =
-        Log::create(Arc::clone(files), id, log_options(id), consensus::Position { index: at.index, term: at.term })?;
+fn write_log(files: &Arc<dyn Files>, id: Identity, options: LogOptions, at: Position) -> Result<(), Fault> {
+    let mut log = Log::create(Arc::clone(files), id, options, consensus::Position { index: at.index, term: at.term })?;
     log.save(HardState { term: at.term, vote: 0, commit: at.index }, &[])?;
     log.close(at.index)
 }
@@ -442,6 +453,34 @@ impl Drop for Cleaner<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use testkit::files::{KEPT, MemFiles};
+
+    /// A crash at any call leaves no directory that a member with peers takes for its own, or a
+    /// whole one.
+    #[test]
+    fn what_says_whose_it_is_has_everything() {
+        let (disk, id, at) = (MemFiles::new(), Identity { cluster: 7, member: 1 }, Position { index: 3, term: 1 });
+        let members = (1..=3).map(|id| store::Member { id, ..store::Member::default() }).collect();
+        let mut store = Store::genesis(store::Config::default(), members, at);
+        let options = LogOptions { segment_bytes: 64 << 10, boot: None };
+        complete(&disk.shared(), id, options, at, &mut store).expect("written");
+        let mut whole = 0;
+        for calls in 0..=disk.calls() {
+            for kept in KEPT {
+                let left = disk.crash(calls, kept).shared();
+                if identity::from_other_files(&*left).is_none() {
+                    continue;
+                }
+                let state = consensus::Position { index: at.index, term: at.term };
+                let log = Log::recover(left.clone(), id, options, Some(state), disk::OnDoubt::Peers);
+                let (_, content) = log.unwrap_or_else(|fault| panic!("call {calls}, {kept:?}: {fault}"));
+                assert_eq!((content.last, content.tail), (state, disk::Tail::Whole), "call {calls}, {kept:?}");
+                read_back(&*left, id, &store).expect("what was written");
+                whole += 1;
+            }
+        }
+        assert!(whole > 0);
+    }
 
     #[test]
     fn members_of_one_file_are_of_one_founding() {

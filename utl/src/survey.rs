@@ -66,6 +66,8 @@ pub struct Survey {
     pub members: Vec<Known>,
     /// What is damaged or in doubt, each with its place.
     pub damage: Vec<String>,
+    /// The log may have held more than it does: what is not in it may have been acknowledged.
+    pub forgets: bool,
     /// Why no cluster can go on with it.
     pub unusable: Option<String>,
 }
@@ -121,6 +123,7 @@ impl Survey {
         if let Some(fault) = &found.passed_over {
             self.damage.push(format!("{fault}: the older checkpoint is used"));
         }
+        self.forgets = doubt.is_some();
         if let Some(doubt) = doubt {
             let upto = doubt.promise.map_or("an unknown entry".to_string(), |at| format!("entry {}", at.index));
             let sure = if doubt.sure { "was" } else { "may have been" };
@@ -155,7 +158,7 @@ impl Survey {
             "committedRevision": self.committed_revision, "revision": self.revision,
             "compacted": self.compacted, "keys": self.keys, "leases": self.leases, "hash": self.hash,
             "members": self.members.iter().map(member).collect::<Vec<_>>(), "damage": self.damage,
-            "unusable": self.unusable,
+            "forgets": self.forgets, "unusable": self.unusable,
         })
     }
 
@@ -164,9 +167,6 @@ impl Survey {
         let (number, signed) = (|name: &str| value.get(name)?.as_u64(), |name: &str| value.get(name)?.as_i64());
         let id = |value: &Value, name: &str| u64::from_str_radix(value.get(name)?.as_str()?, 16).ok();
         let text = |value: &Value, name: &str| Some(value.get(name)?.as_str()?.to_string());
-        let texts = |value: &Value, name: &str| -> Option<Vec<String>> {
-            value.get(name)?.as_array()?.iter().map(|text| Some(text.as_str()?.to_string())).collect()
-        };
         let place = |pair: &Value| Some(Place { term: pair.get(0)?.as_u64()?, index: pair.get(1)?.as_u64()? });
         let member = |value: &Value| {
             Some(Known {
@@ -193,9 +193,15 @@ impl Survey {
             hash: u32::try_from(number("hash")?).ok()?,
             members: value.get("members")?.as_array()?.iter().map(member).collect::<Option<_>>()?,
             damage: texts(value, "damage")?,
+            // An earlier version did not say it.
+            forgets: value.get("forgets").is_none_or(|forgets| forgets != &json!(false)),
             unusable: value.get("unusable")?.as_str().map(str::to_string),
         })
     }
+}
+
+fn texts(value: &Value, name: &str) -> Option<Vec<String>> {
+    value.get(name)?.as_array()?.iter().map(|text| Some(text.as_str()?.to_string())).collect()
 }
 
 fn hex(id: u64) -> String {
@@ -233,6 +239,7 @@ mod tests {
             terms: vec![Place { term: 1, index: 2 }, Place { term: 3, index: 5 }],
             members: vec![Known { id: 2, name: "m".into(), peer_urls: vec!["u".into()], ..Known::default() }],
             damage: vec!["here".into()],
+            forgets: true,
             unusable: Some("why".into()),
             ..Survey::default()
         };

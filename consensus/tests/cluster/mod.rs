@@ -156,6 +156,7 @@ impl Cluster {
             boundary: disk.base.position(),
             terms,
             doubt: disk.doubt,
+            voters_lost: false,
         };
         member.live = Some(Consensus::new(config, restored));
         self.say(format!("{id} starts at {applied}"));

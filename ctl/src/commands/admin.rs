@@ -25,6 +25,7 @@ mod user;
 mod whom;
 
 use crate::call::Command;
+pub(super) use snapshot::settle;
 
 /// Those of the stock tool, in the order in which it proposes them.
 pub const TABLE: &[Command] = &[

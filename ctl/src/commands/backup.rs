@@ -9,7 +9,7 @@ mod tell;
 
 use crate::{
     call::{Call, Command},
-    commands::headings::CLUSTER,
+    commands::{admin::settle, headings::CLUSTER},
     exit::{BAD_ARGS, ERROR, Failure, IO, Outcome},
     progress,
 };
@@ -196,7 +196,7 @@ fn snapshot(call: &Call, shelf: &Shelf, manifest: &Manifest, to: &Path) -> Outco
         let mut file = BufWriter::new(file.map_err(|error| Failure::io(&error))?);
         call.block_on(backup::rebuild(shelf, manifest, &mut file))?;
         file.flush().and_then(|()| file.get_ref().sync_all()).map_err(|error| Failure::io(&error))?;
-        std::fs::rename(&part, to).map_err(|error| Failure::io(&error))
+        std::fs::rename(&part, to).and_then(|()| settle(to)).map_err(|error| Failure::io(&error))
     };
     made().inspect_err(|_| {
         let _ = std::fs::remove_file(&part);

@@ -10,7 +10,7 @@ use crate::io::{Level, Output};
 use crate::offline::{Whole, open_whole};
 use bytes::Bytes;
 use consensus::{ConfChange, Entry, EntryKind, HardState};
-use disk::{Doubt, Fault, Files, Identity, Log, Patient, Reserve, contradicted, corrupt, doubt, late};
+use disk::{Doubt, Fault, Files, Identity, Log, Patient, Reserve, contradicted, corrupt, doubt, history, late, voters};
 use std::sync::Arc;
 use store::command::encode_refound;
 use store::{Member, MemberChange, MemberChangeKind, Store};
@@ -39,10 +39,24 @@ pub fn alone(config: &Config, files: &Arc<dyn Files>, out: &mut Vec<Output>) -> 
 fn attempt(config: &Config, files: &Arc<dyn Files>, out: &mut Vec<Output>) -> Result<(), Fault> {
     let id = Identity { cluster: config.cluster, member: config.member };
     let (whole, log) = open_whole(files, id, log_options(config))?;
+    let mut founding = whole.found.store.founding();
     if let Some(text) = decide(config, &whole, log)? {
+        founding = config.founding;
         out.push(Output::Note { level: Level::Warn, text });
     }
+    remember(&**files, id, founding)?;
     forget(&**files, id, whole.doubt, out)
+}
+
+/// Beside the log, where a start looks that cannot believe its checkpoints: they are older.
+fn remember(files: &dyn Files, id: Identity, founding: u64) -> Result<(), Fault> {
+    if founding != 0 && history::find(files, id)? != founding {
+        history::mark(files, id, founding)?;
+    }
+    if voters::find(files, id)?.is_none_or(|known| known != [id.member]) {
+        voters::mark(files, id, &[id.member])?;
+    }
+    Ok(())
 }
 
 /// Writes the batch that decides; what is said of it. None: there are no others.

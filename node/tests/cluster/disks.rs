@@ -1,8 +1,8 @@
 //! Disks with so much room, and lanes that try again while there is none.
 
-use super::Cluster;
+use super::{CLUSTER, Cluster};
 use disk::{Files, Identity};
-use node::{Input, work};
+use node::{Input, Job, JobId, work};
 use std::fmt::Write;
 use std::mem::discriminant;
 use std::sync::Arc;
@@ -62,5 +62,36 @@ impl Cluster {
                 work::Ran::Full { job: work, .. } => return machine.kept.insert(at, (job, work)),
             }
         }
+    }
+
+    pub(super) fn work(&mut self, id: u64, job: JobId, work: Job) {
+        let machine = self.machines.get_mut(&id).expect("member");
+        let files: Arc<dyn Files> = machine.files.shared();
+        let config = store::Config { segment_bytes: machine.config.segment_bytes };
+        let whose = work::Whose { id: Identity { cluster: CLUSTER, member: id }, config };
+        let ran = work::run(&mut machine.log, &*files, whose, work);
+        let mut out = Vec::new();
+        match ran {
+            work::Ran::Done(result) => machine.node.step(Input::Done { job, result }, &mut out),
+            work::Ran::Full { job: work, fault } => {
+                machine.stalled.push(discriminant(&work));
+                machine.kept.push((job, work));
+                machine.node.step(Input::Stalled { job, fault }, &mut out);
+            }
+        }
+        self.carry_out(id, out);
+        self.settle(id);
+    }
+
+    /// What a job's end asks for comes behind what waits already.
+    pub(super) fn work_in_order(&mut self, id: u64) {
+        let machine = self.machines.get_mut(&id).expect("member");
+        if std::mem::replace(&mut machine.busy, true) {
+            return;
+        }
+        while let Some((job, work)) = self.machines.get_mut(&id).expect("member").behind.pop_front() {
+            self.work(id, job, work);
+        }
+        self.machines.get_mut(&id).expect("member").busy = false;
     }
 }

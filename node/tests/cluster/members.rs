@@ -55,6 +55,8 @@ impl Cluster {
             ["join", id, "by", other] => self.join(id.parse().expect("id"), other.parse().expect("id")),
             // Its process is down; it is started afterwards.
             ["alone", id] => self.alone(id.parse().expect("id")),
+            // The word of its operator, as `kvorum utl cut-tail --yes`.
+            ["cut-tail", id] => self.cut_tail(id.parse().expect("id")),
             ["known", id] => {
                 let (members, removed) = &self.members.said[&id.parse().expect("id")];
                 let _ = writeln!(self.told, "{id}: knows {members:?}, removed {removed:?}");
@@ -89,6 +91,15 @@ impl Cluster {
                 let _ = writeln!(self.told, "  {id}: {level:?}: {text}");
             }
         }
+    }
+
+    fn cut_tail(&mut self, id: u64) {
+        let (files, config) = (self.machines[&id].files.shared(), self.config(id));
+        let options = disk::LogOptions { segment_bytes: config.log_segment_bytes, boot: config.kernel_boot };
+        let _ = match node::offline::cut_tail(&files, Identity { cluster: CLUSTER, member: id }, options) {
+            Ok(doubt) => writeln!(self.told, "{id}: cut {:?}", doubt.map(|doubt| doubt.at.what)),
+            Err(fault) => writeln!(self.told, "{id}: nothing is cut: {fault}"),
+        };
     }
 
     fn join(&mut self, id: u64, by: u64) {

@@ -32,6 +32,9 @@ struct Machine {
     /// The restart of the log behind an installed snapshot is kept back while set.
     slow: bool,
     kept: Vec<(JobId, Job)>,
+    /// Background jobs behind the one that runs: a lane keeps their order.
+    behind: VecDeque<(JobId, Job)>,
+    busy: bool,
     /// Lanes whose first job waits for space.
     stalled: Vec<Discriminant<Job>>,
     /// Proofs of the log's end are told.
@@ -362,6 +365,8 @@ impl Cluster {
             hung: self.hung,
             slow,
             kept: Vec::new(),
+            behind: VecDeque::new(),
+            busy: false,
             stalled: Vec::new(),
             proofs: false,
             queue: None,
@@ -586,25 +591,6 @@ impl Cluster {
         self.settle(to);
     }
 
-    fn work(&mut self, id: u64, job: JobId, work: Job) {
-        let machine = self.machines.get_mut(&id).expect("member");
-        let files: Arc<dyn Files> = machine.files.shared();
-        let config = store::Config { segment_bytes: machine.config.segment_bytes };
-        let whose = work::Whose { id: Identity { cluster: CLUSTER, member: id }, config };
-        let ran = work::run(&mut machine.log, &*files, whose, work);
-        let mut out = Vec::new();
-        match ran {
-            work::Ran::Done(result) => machine.node.step(Input::Done { job, result }, &mut out),
-            work::Ran::Full { job: work, fault } => {
-                machine.stalled.push(discriminant(&work));
-                machine.kept.push((job, work));
-                machine.node.step(Input::Stalled { job, fault }, &mut out);
-            }
-        }
-        self.carry_out(id, out);
-        self.settle(id);
-    }
-
     fn carry_out(&mut self, id: u64, mut out: Vec<Output>) {
         // Jobs are done here and now, and what follows from them too: a later write must not pass
         // these.
@@ -626,6 +612,8 @@ impl Cluster {
                         machine.kept.push((job, work));
                     } else if let Some(queue) = machine.queue.as_mut().filter(|_| background) {
                         queue.push(job, work);
+                    } else if background {
+                        machine.behind.push_back((job, work));
                     } else {
                         self.work(id, job, work);
                     }
@@ -673,6 +661,7 @@ impl Cluster {
                 }
             }
         }
+        self.work_in_order(id);
     }
 
     fn ask(&mut self, id: u64, words: &[&str]) {

@@ -255,7 +255,7 @@ impl Start<'_> {
             return Err(again(options, &own, "the cluster knows its name"));
         }
         let members: Vec<Member> = remote.members.iter().map(|(member, _)| member.clone()).collect();
-        let asking = Asking { identity, boot: self.boot, members, dialler: self.dialler.clone() };
+        let asking = Asking { identity, boot: self.boot, members, founding: 0, dialler: self.dialler.clone() };
         match asking.greeting().await {
             Greeting::Welcome => Ok(Joining { identity, remote }),
             Greeting::Known { member } => Err(again(options, &own, &format!("member {member:x} has heard of it"))),

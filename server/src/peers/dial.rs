@@ -23,7 +23,8 @@ const HELLO: Duration = Duration::from_secs(5);
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 const PING_EVERY: Duration = Duration::from_secs(1);
-/// A peer that answers no ping for this long is gone, whatever the socket says.
+/// A peer that answers no ping for this long is gone, whatever the socket says. While a long
+/// frame arrives there it says so every second.
 const SILENCE: Duration = Duration::from_secs(5);
 /// Bytes taken from the queue at once: an urgent frame waits behind at most these.
 const AT_ONCE: usize = 256 << 10;
@@ -43,7 +44,11 @@ pub(super) enum NoLine {
 
 /// Keeps one line to one member connected for as long as it is spoken to.
 pub(super) async fn keep_connected(peering: Arc<Peering>, peer: Peer, line: Line) {
-    let queue = if line == Line::Bulk { &peer.link.bulk } else { &peer.link.log };
+    let queue = match line {
+        Line::Urgent => &peer.link.urgent,
+        Line::Log | Line::Inquiry => &peer.link.log,
+        Line::Bulk => &peer.link.bulk,
+    };
     peering.metrics().peers.know(&peering.label, &peer.label);
     tokio::select! {
         () = peer.gone() => {}
@@ -111,7 +116,7 @@ async fn dial_for_ever(peering: &Peering, peer: &Peer, line: Line, queue: &Queue
     }
 }
 
-/// A line stands. A member is as near as its line for the log; the other one is for snapshots.
+/// A line stands. A member is as near as its line for the log; the others come and go with it.
 fn stands(peering: &Peering, peer: &Peer, line: Line) {
     if line == Line::Log {
         peering.metrics().peers.active.with_label_values(&[&peering.label[..], &peer.label]).set(1);
@@ -247,7 +252,7 @@ async fn send(
     loop {
         if Instant::now() >= next_ping {
             next_ping = Instant::now() + PING_EVERY;
-            taken.push_back(wire::ping(started.elapsed().as_micros() as u64));
+            taken.push_back(wire::ping((started.elapsed().as_micros() as u64).max(1)));
         }
         // Ours may have become known since.
         if let Err(apart) = peering.same_founding(founding) {
@@ -299,6 +304,7 @@ async fn listen(mut reader: impl AsyncRead + Unpin, peer: &Peer, peering: &Peeri
     let round_trip = peering.metrics().peers.round_trip.with_label_values(&[&peer.label]);
     loop {
         match tokio::time::timeout(SILENCE, wire::read(&mut reader, wire::SHORT, peering.core().budgets())).await {
+            Ok(Ok(Got::Pong(wire::ARRIVES))) => {}
             Ok(Ok(Got::Pong(sent))) => {
                 let micros = (started.elapsed().as_micros() as u64).saturating_sub(sent);
                 round_trip.observe(micros as f64 / 1e6);

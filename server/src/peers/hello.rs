@@ -194,6 +194,7 @@ pub(crate) async fn read_hello(from: &mut (impl AsyncRead + Unpin)) -> io::Resul
             0 => Line::Log,
             1 => Line::Bulk,
             2 => Line::Inquiry,
+            3 => Line::Urgent,
             _ => return Err(bad("a hello for an unknown line")),
         },
         etcd_level: String::from_utf8_lossy(text).into_owned(),

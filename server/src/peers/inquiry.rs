@@ -156,6 +156,8 @@ pub(crate) struct Asking {
     pub(crate) boot: u64,
     /// All initial members, this one included.
     pub(crate) members: Vec<Member>,
+    /// Of which founding the asker is. Who is of another one is not heard. 0: of none.
+    pub(crate) founding: u64,
     /// How https peers are dialled.
     pub(crate) dialler: Option<Dialler>,
 }
@@ -224,8 +226,9 @@ impl Asking {
             // All have answered or failed before anything is decided: the slowest one may be the
             // one that knows us.
             let heard: Vec<(&Member, Heard)> = join_all(self.others().map(|member| self.ask(member))).await;
+            let ours = |stage: &Stage| !matches!(stage, Stage::Running(it) if self.is_apart(it.founding));
             let answers: BTreeMap<u64, Option<Stage>> =
-                heard.iter().map(|(member, heard)| (member.id, heard.as_ref().ok().copied())).collect();
+                heard.iter().map(|(member, heard)| (member.id, heard.as_ref().ok().copied().filter(ours))).collect();
             if let Some(member) = removed_by(&heard) {
                 return Outcome::Removed { member };
             }
@@ -248,6 +251,10 @@ impl Asking {
             let _ = tokio::time::timeout(wait, shared.heard.notified()).await;
             wait = (wait * 2).min(LONGEST_WAIT);
         }
+    }
+
+    fn is_apart(&self, founding: u64) -> bool {
+        self.founding != 0 && founding != 0 && founding != self.founding
     }
 
     /// Asks all others once, for one that joins a cluster that runs.

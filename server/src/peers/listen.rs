@@ -1,6 +1,7 @@
 //! The incoming side of the peer port: members that dialled us, and HTTP/1.1.
 
 use super::hello::{self, Hello, MAGIC, Standing, Verdict};
+use super::patience::{Came, Counted, a_second, patiently, tell};
 use super::places::{Place, Places};
 use super::roster::{Entered, MOST_GUESTS, Peer, Seat};
 use super::socket::Socket;
@@ -16,15 +17,13 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncWriteExt, BufReader};
+use tokio::io::BufReader;
 use tokio::net::{TcpListener, TcpStream};
 
 /// A peer says who it is within this time.
 const FIRST_WORDS: Duration = Duration::from_secs(5);
 /// A connection that is no member's, and asks over HTTP, ends after this.
 const CURIOUS: Duration = Duration::from_secs(30);
-/// How long a member may say nothing at all; it pings every second.
-const SILENCE: Duration = Duration::from_secs(10);
 const READ_BUFFER: usize = 64 << 10;
 
 /// Serves the peer port of a member that runs.
@@ -252,14 +251,15 @@ fn enter(peering: &Arc<Peering>, hello: &Hello) -> Option<(Peer, Option<Seat>)> 
 
 async fn receive(peering: &Peering, hello: &Hello, peer: &Peer, stream: Socket) -> io::Result<()> {
     let (reader, mut writer) = tokio::io::split(stream);
+    let came = Came::default();
+    let reader = Counted { inner: reader, came: came.clone() };
     let mut reader = BufReader::with_capacity(READ_BUFFER, reader);
     let received = peering.metrics().peers.received_bytes.with_label_values(&[&peer.label]);
-    let silent = |_| io::Error::new(io::ErrorKind::TimedOut, "the peer fell silent");
     loop {
         let got = {
             let budgets = peering.core().budgets();
             let read = wire::read(&mut reader, peering.max_frame, budgets);
-            tokio::time::timeout(SILENCE, read).await.map_err(silent)??
+            patiently(read, &came, &mut writer, a_second).await?
         };
         // Ours may have become known since.
         peering.same_founding(hello.founding)?;
@@ -275,14 +275,7 @@ async fn receive(peering: &Peering, hello: &Hello, peer: &Peer, stream: Socket) 
                     return Ok(());
                 }
             }
-            Got::Ping(number) => {
-                let pong = wire::pong(number);
-                let answer = async {
-                    writer.write_all(&pong).await?;
-                    writer.flush().await
-                };
-                tokio::time::timeout(SILENCE, answer).await.map_err(silent)??;
-            }
+            Got::Ping(number) => tell(&mut writer, &wire::pong(number)).await?,
             Got::Pong(_) => return Err(io::Error::new(io::ErrorKind::InvalidData, "a pong without a ping")),
         }
     }

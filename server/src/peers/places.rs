@@ -10,8 +10,8 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
-/// Connections of one member: two lines and the question of a founder, and what is left of earlier
-/// ones.
+/// Connections of one member: three lines and the question of a founder, and what is left of
+/// earlier ones.
 const OF_A_MEMBER: usize = 16;
 
 /// One connection that holds a place. Its sender, dropped, cuts it.

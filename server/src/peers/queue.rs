@@ -50,6 +50,11 @@ impl Queue {
         self.ready.notify_one();
     }
 
+    /// Whether the connection stands.
+    pub(crate) fn is_open(&self) -> bool {
+        self.change(|lanes| lanes.is_open())
+    }
+
     /// The connection stands: frames are taken from now on.
     pub(crate) fn open(&self) {
         self.change(Lanes::open);

@@ -10,6 +10,7 @@ use super::hello::{Hello, Standing};
 use super::queue::Queue;
 use crate::budgets::Budgets;
 use disk::urls::Url;
+use node::frame::{Connection, Lane};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -59,11 +60,24 @@ impl Addresses {
     }
 }
 
-/// The queues of the two lines to one that is spoken to.
+/// The queues of the lines to one that is spoken to.
 #[derive(Clone)]
 pub(super) struct Link {
+    pub(super) urgent: Arc<Queue>,
     pub(super) log: Arc<Queue>,
     pub(super) bulk: Arc<Queue>,
+}
+
+impl Link {
+    /// Where a frame of this lane waits. A member of an earlier version takes no line for what is
+    /// urgent, and gets it with the log.
+    pub(super) fn queue(&self, lane: Lane) -> &Arc<Queue> {
+        match lane.connection() {
+            Connection::Urgent if self.urgent.is_open() => &self.urgent,
+            Connection::Urgent | Connection::Log => &self.log,
+            Connection::Bulk => &self.bulk,
+        }
+    }
 }
 
 /// One that is spoken to, as its connections see it.
@@ -110,7 +124,7 @@ impl Known {
         let peer = Peer {
             id,
             label: format!("{id:x}").into(),
-            link: Link { log: queue(), bulk: queue() },
+            link: Link { urgent: queue(), log: queue(), bulk: queue() },
             nudge: Arc::default(),
             addresses: receiver,
         };

@@ -22,6 +22,9 @@ const MEMBER: u8 = 0;
 const PING: u8 = 1;
 const PONG: u8 = 2;
 
+/// The number of a pong that answers no ping: a long frame is on its way, and bytes of it came.
+pub(crate) const ARRIVES: u64 = 0;
+
 #[derive(Debug)]
 pub(crate) enum Got {
     Frame { frame: Frame, bytes: u64 },

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::badday::{End, Harm, Story};
-use crate::plan::Fault;
 use std::collections::BTreeSet;
 
 /// In the wire form of a message (`consensus/src/message.rs`).
@@ -40,13 +39,6 @@ pub(super) fn shape(plan: &mut Plan, bug: Option<Planted>) {
         // Logs are cut often.
         plan.checkpoint_bytes = plan.checkpoint_bytes.min(4 << 10);
         plan.log_segment_bytes = 16 << 10;
-    }
-    if bug == Some(Planted::AppendsLong) {
-        // An append of 256 KiB takes as long as three elections.
-        plan.bandwidth = 250_000;
-        (plan.election_ms, plan.heartbeat_ms) = (300, 30);
-        // Those were drawn for another election timeout.
-        plan.faults.retain(|(_, fault)| !matches!(fault, Fault::SlowTurns { .. }));
     }
 }
 
@@ -93,13 +85,15 @@ impl Sim {
 
     /// What stands beside the log is not there at a start.
     pub(super) fn plant_in_marks(&self, who: usize) {
+        // The voters have a copy outside of the log.
+        let voters: &[&str] = &[disk::voters::PATH, "voters"];
         let lost = match self.planted {
-            Some(Planted::FoundingForgotten) => disk::history::PATH,
-            Some(Planted::VotersForgotten) if self.electorate() != [who] => disk::voters::PATH,
-            Some(Planted::LoneForgotten) if self.electorate() == [who] => disk::voters::PATH,
+            Some(Planted::FoundingForgotten) => &[disk::history::PATH],
+            Some(Planted::VotersForgotten) if self.electorate() != [who] => voters,
+            Some(Planted::LoneForgotten) if self.electorate() == [who] => voters,
             _ => return,
         };
-        self.members[who].disk.lose_file(lost);
+        lost.iter().for_each(|path| self.members[who].disk.lose_file(path));
     }
 
     /// Behind what a start writes.

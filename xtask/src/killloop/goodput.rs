@@ -16,6 +16,7 @@ use tokio::time::timeout;
 use wire::{Rpc, etcdserverpb as pb};
 
 use super::link::{Limits, links};
+use super::long;
 use crate::{
     raw::Raw,
     server::{self, Program, Server},
@@ -51,7 +52,8 @@ struct Load {
 }
 
 /// # Errors
-/// If more clients get less through, or values cross the link too often.
+/// If more clients get less through, values cross the link too often, or a long one does not
+/// arrive.
 pub async fn goodput(program: &Program, rate: u64, dir: &Path) -> Result<()> {
     let mut ports = server::ports(3)?;
     let limits = Limits { rate, delay: Duration::from_millis(2) };
@@ -76,7 +78,8 @@ pub async fn goodput(program: &Program, rate: u64, dir: &Path) -> Result<()> {
         );
         loads.push(load);
     }
-    judge(&loads[0], &loads[1])
+    judge(&loads[0], &loads[1])?;
+    long::long_value(&members, leader, &links).await
 }
 
 fn judge(few: &Load, many: &Load) -> Result<()> {

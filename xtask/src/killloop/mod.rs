@@ -8,6 +8,7 @@ mod expected;
 mod goodput;
 mod leases;
 mod link;
+mod long;
 
 use std::{
     io::Write,

@@ -159,7 +159,7 @@ fn create(path: &Path) -> std::io::Result<File> {
 }
 
 /// Puts the new name on the disk.
-fn settle(path: &Path) -> std::io::Result<()> {
+pub(crate) fn settle(path: &Path) -> std::io::Result<()> {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(folder)?.sync_all()
 }

@@ -92,28 +92,29 @@ pub(super) fn plan(places: &Places, wanted: &str) -> Result<Plan, Unfit> {
     let chosen = choose(places, wanted)?.clone();
     one_cluster(places, &chosen)?;
     let voters: Vec<u64> = chosen.members.iter().filter(|known| !known.learner).map(|known| known.id).collect();
-    let here = |whole: bool| {
-        let counts = |survey: &&Survey| voters.contains(&survey.member) && (!whole || survey.damage.is_empty());
+    let count = |counts: fn(&Survey) -> bool| {
+        let counts = |survey: &&Survey| voters.contains(&survey.member) && counts(survey);
         let mut ids: Vec<u64> = usable(places).filter(counts).map(|survey| survey.member).collect();
         ids.sort_unstable();
         ids.dedup();
         ids.len()
     };
+    let (whole, witnesses) = (count(|survey| survey.damage.is_empty()), count(|survey| !survey.forgets));
     let majority = voters.len() / 2 + 1;
-    if here(true) >= majority && wanted.is_empty() {
+    if whole >= majority && wanted.is_empty() {
         return Err(Unfit(format!(
             "the directories of {} of {} voters are whole, and {majority} are a majority: start these members as they \
              are, and nothing is lost",
-            here(true),
+            whole,
             voters.len()
         )));
     }
     let (surely, mut possibly) = (surely(places, &chosen, wanted)?, Vec::new());
     possibly.extend(chosen.damage.iter().cloned());
-    if voters.len() - here(false) >= majority {
+    if voters.len() - witnesses >= majority {
         possibly.push(format!(
-            "what the lost members acknowledged among themselves behind entry {} (revision {}): nobody can tell how \
-             much",
+            "what members that are lost, or lost the end of their logs, acknowledged among themselves behind entry {} \
+             (revision {}): nobody can tell how much",
             chosen.last.index, chosen.revision
         ));
     }

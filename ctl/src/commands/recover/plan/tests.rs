@@ -67,6 +67,15 @@ fn nothing_is_lost_when_fewer_than_a_majority_are_lost() {
     assert_eq!((&plan.surely[..], &plan.possibly[..]), (&[][..], &[][..]));
 }
 
+/// One that lost the end of its log may have acknowledged it with the one that is gone.
+#[test]
+fn a_log_that_lost_its_end_is_no_witness() {
+    let hurt = Survey { forgets: true, damage: vec!["the log".into()], ..survey(2, 3, &[(1, 3)], (1, 15), 15) };
+    let plan = plan(&of(&[survey(1, 3, &[(1, 3)], (1, 20), 15), hurt]), "").expect("a plan");
+    assert_eq!((plan.chosen.member, &plan.surely[..]), (1, &[][..]));
+    assert!(plan.possibly[0].contains("behind entry 20 (revision 20)"), "{:?}", plan.possibly);
+}
+
 #[test]
 fn what_another_one_knows_to_be_committed_is_not_given_up_unasked() {
     let places = of(&[survey(1, 5, &[(1, 3), (2, 11)], (2, 30), 30), survey(2, 5, &[(1, 3), (3, 11)], (3, 12), 10)]);
