@@ -444,6 +444,11 @@ impl Health {
         self.empty || self.rebuild.is_some()
     }
 
+    /// Its state was of no use, and it has no other one yet.
+    pub(crate) fn started_over(&self) -> bool {
+        self.empty && !self.joins()
+    }
+
     /// The leader's state is wanted in the place of this one, beside the log.
     pub(crate) fn wants_state(&self) -> bool {
         let differs = self.rebuild.as_ref().is_some_and(|rebuild| rebuild.marked);

@@ -1,5 +1,6 @@
 //! What the new sights draw for a seed: harms to disks, and settings. One stream for each sight.
 
+use crate::alone;
 use crate::operator;
 use crate::plan::{Fault, MS, Plan, Pulls, SECOND, Who};
 use crate::rng::Rng;
@@ -41,6 +42,8 @@ pub enum Harm {
     LogHole(Spot, u64),
     /// All manifests.
     StateGone,
+    /// The whole folder of the state.
+    StateFolder,
     /// The last batch of the log.
     TailRot(Spot),
     /// Any file; `draw` says where.
@@ -73,7 +76,13 @@ impl Harm {
     pub fn is_silent(self) -> bool {
         !matches!(
             self,
-            Harm::TailRot(_) | Harm::Rot(..) | Harm::LogHole(..) | Harm::BadSector(_) | Harm::StateGone | Harm::Emptied
+            Harm::TailRot(_)
+                | Harm::Rot(..)
+                | Harm::LogHole(..)
+                | Harm::BadSector(_)
+                | Harm::StateGone
+                | Harm::StateFolder
+                | Harm::Emptied
         )
     }
 
@@ -89,6 +98,7 @@ impl Harm {
             Harm::ForeignLog { .. } => "log of another founding",
             Harm::LogHole(..) => "rot of an earlier batch",
             Harm::StateGone => "no checkpoint left",
+            Harm::StateFolder => "no state left",
             Harm::TailRot(_) => "rot of the last batch",
             Harm::Rot(..) => "rot while down",
             Harm::BadSector(_) => "bad sector",
@@ -215,7 +225,12 @@ fn share(sight: Sight) -> u64 {
         Sight::BigValues => 10,
         Sight::ManyLeases => 2,
         Sight::Operator => 20,
-        Sight::Differs | Sight::StoppedEmpty | Sight::OlderFounding | Sight::ForeignLog | Sight::FullAtStart => 8,
+        Sight::Differs
+        | Sight::StoppedEmpty
+        | Sight::OlderFounding
+        | Sight::ForeignLog
+        | Sight::FullAtStart
+        | Sight::Alone => 8,
         Sight::Bandwidth => 20,
         _ => 15,
     }
@@ -225,11 +240,13 @@ fn share(sight: Sight) -> u64 {
 pub(crate) fn add(plan: &mut Plan) {
     for sight in plan.sights.clone().iter() {
         let mut rng = Rng::new(plan.seed, &format!("sight {}", sight.name()));
+        let asked = |sight| plan.always.contains(&sight);
         // A sight that was asked for alone shows itself in every seed.
-        if !rng.percent(share(sight)) && !plan.always.contains(&sight) {
+        let asked = asked(sight) || sight == Sight::Operator && asked(Sight::HarmAndChanges);
+        if !rng.percent(share(sight)) && !asked {
             continue;
         }
-        if sight == Sight::Operator && !plan.always.is_empty() && !plan.always.contains(&sight) {
+        if sight == Sight::Operator && !plan.always.is_empty() && !asked {
             // A sight that was asked for alone is not hidden by it.
             continue;
         }
@@ -251,6 +268,7 @@ pub(crate) fn add(plan: &mut Plan) {
 fn settings(plan: &mut Plan, sight: Sight, rng: &mut Rng) {
     match sight {
         Sight::Operator => operator::command(plan, rng),
+        Sight::Alone => alone::draw(plan, rng),
         Sight::BigValues => {
             plan.workload.value = 100_000;
             plan.workload.long = rng.between(10, 60);

@@ -325,6 +325,7 @@ pub struct Sim {
     gone_rng: Rng,
     pub(crate) operator: crate::operator::Operator,
     pub(crate) operator_rng: Rng,
+    pub(crate) alone: crate::alone::Alone,
     pub fault_counts: BTreeMap<&'static str, u64>,
     pub(crate) next_waiter: Waiter,
     pub(crate) next_tag: u64,
@@ -413,6 +414,7 @@ impl Sim {
             gone_rng: Rng::new(seed, "ports that refuse"),
             operator: Default::default(),
             operator_rng: Rng::new(seed, "operator's day"),
+            alone: Default::default(),
             fault_counts: BTreeMap::new(),
             next_waiter: 1,
             next_tag: 1,
@@ -502,7 +504,7 @@ impl Sim {
         config.quota_bytes = self.plan.quota;
         config.digest_every = self.plan.digest_every;
         config.scrub_seconds = 20;
-        config.founders = self.founders();
+        config.founders = self.founders_in_flags(member.id);
         config.founding = self.founding_of(boot);
         if self.plan.small_budgets {
             config.budgets.entry_cache = 4 << 10;
@@ -810,7 +812,7 @@ impl Sim {
     pub(crate) fn leader(&self) -> Option<usize> {
         let leads = |m: &Member| m.up.as_ref().is_some_and(|l| l.status.is_leader);
         (0..self.members.len())
-            .filter(|&i| leads(&self.members[i]))
+            .filter(|&i| leads(&self.members[i]) && !self.is_old(i))
             .max_by_key(|&i| self.members[i].up.as_ref().map(|l| l.status.term))
     }
 

@@ -13,6 +13,8 @@ pub(crate) struct Confs {
     before: BTreeSet<u64>,
     learners: BTreeSet<u64>,
     removed: BTreeSet<u64>,
+    /// It decides by itself until the others are removed.
+    sole: Option<u64>,
     /// Everybody, from each index on.
     lists: Vec<(u64, Vec<u64>)>,
 }
@@ -43,7 +45,14 @@ impl Confs {
             }
             _ => {}
         }
+        if self.sole.is_some_and(|sole| self.voters == BTreeSet::from([sole])) {
+            (self.sole, self.before) = (None, self.voters.clone());
+        }
         self.lists.push((index, self.voters.union(&self.learners).copied().collect()));
+    }
+
+    pub(crate) fn decides_alone(&mut self, id: u64) {
+        self.sole = Some(id).filter(|id| self.voters != BTreeSet::from([*id]));
     }
 
     pub(crate) fn was_removed(&self, id: u64) -> bool {
@@ -53,11 +62,19 @@ impl Confs {
     /// Those who hold an entry are a majority.
     pub(crate) fn is_quorum(&self, holders: &BTreeSet<u64>) -> bool {
         let most = |voters: &BTreeSet<u64>| holders.intersection(voters).count() * 2 > voters.len();
-        most(&self.voters) || most(&self.before)
+        match &self.sole {
+            Some(sole) => holders.contains(sole),
+            None => most(&self.voters) || most(&self.before),
+        }
     }
 
-    pub(crate) fn voters(&self) -> usize {
-        self.voters.len()
+    pub(crate) fn voters(&self) -> &BTreeSet<u64> {
+        &self.voters
+    }
+
+    /// Those who vote now, and those before the newest change.
+    pub(crate) fn electorates(&self) -> [BTreeSet<u64>; 2] {
+        [self.voters.clone(), self.before.clone()]
     }
 
     /// These were the members at some index from `from` to `upto`.

@@ -134,6 +134,7 @@ impl Sim {
             Fault::SlowTurns { who, lasts, cost } => self.strike_one(who, |sim, at| {
                 sim.members[at].slow = (sim.now + lasts, cost);
             }),
+            Fault::Alone(loss) => self.lose_majority(nth, loss),
             Fault::Drops { lasts, per_myriad } => {
                 self.net.drops = per_myriad;
                 ends(self, 0, lasts);
@@ -218,6 +219,7 @@ impl Sim {
             Fault::ReadsFail { .. } => self.members[member].disk.trouble(|t| t.reads_fail = 0),
             Fault::NoRoom { .. } => self.members[member].disk.trouble(|t| t.no_room = None),
             Fault::Drops { .. } => self.net.drops = 0,
+            Fault::Alone(loss) => self.old_machine(nth, member, loss.back.1),
             _ => {}
         }
         self.tell(None, "heal", nth as u64, 0, || format!("{fault:?}"));
@@ -237,6 +239,7 @@ impl Sim {
         self.net.breaks = 0;
         self.net.drops = 0;
         self.no_more_stories();
+        self.old_machines_end();
         for at in 0..self.members.len() {
             let now = self.now;
             let m = &mut self.members[at];

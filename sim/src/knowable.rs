@@ -15,12 +15,14 @@ impl Sim {
     /// Called when all are dead and the disk of `who` is harmed: an entry that may have been
     /// acknowledged is missing at a majority, and one of those may be elected.
     pub(crate) fn nobody_could_know(&self, who: usize) -> bool {
-        let quorum = self.members.len() / 2 + 1;
-        let mut ends: Vec<u64> = self.standing().iter().map(|&one| self.oracle.flushed(one).0).collect();
+        let electorate = self.electorate();
+        let quorum = electorate.len() / 2 + 1;
+        let voters: Vec<usize> = electorate.into_iter().filter(|one| !self.members[*one].gone).collect();
+        let mut ends: Vec<u64> = voters.iter().map(|&one| self.oracle.flushed(one).0).collect();
         ends.sort_unstable_by(|a, b| b.cmp(a));
         let Some(&acknowledged) = ends.get(quorum - 1) else { return false };
         let others: Vec<(u64, u64)> =
-            self.standing().into_iter().filter(|&one| one != who).map(|one| self.oracle.flushed(one)).collect();
+            voters.iter().copied().filter(|&one| one != who).map(|one| self.oracle.flushed(one)).collect();
         let lacking: Vec<u64> = others.iter().map(|(end, _)| *end).filter(|end| *end < acknowledged).collect();
         if lacking.len() + 1 < quorum {
             return false;

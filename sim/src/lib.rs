@@ -14,12 +14,13 @@
 //! | `sights`, `badday` | which bad days and checks are on, and what they draw |
 //! | `disk`, `net`, `pipe`, `clock` | what fails |
 //! | `cluster`, `faults` | the driver: lives, turns, jobs, frames; the fault script |
-//! | `stories`, `differs` | harm to disks, a minority at a time; states that differ |
+//! | `stories`, `bounds`, `differs` | harm to disks, a minority at a time; states that differ |
 //! | `time_left` | what may be left to a lease |
 //! | `vigil`, `whole` | checks that look on while faults go on; what who lost nothing keeps |
 //! | `client`, `clients`, `edge`, `streams`, `backups` | what is asked, and by whom |
 //! | `model`, `oracle`, `watcher` | what is right |
 //! | `run`, `campaign`, `shrink` | one seed; many; a failing one made smaller |
+//! | `alone` | a majority that is lost for good, and who goes on |
 //! | `operator`, `confs` | who adds, promotes, moves and removes members; who belongs to the cluster |
 //! | `load` | goodput against load |
 //! | `planted`, `marks` | bugs that must be found; situations that must be met |
@@ -38,8 +39,10 @@
 //! replaced; S-5 backups; V-1 a write in peace, V-4 equality in peace, V-6 no doubt without a loss;
 //! `panic`, `fatal`, `recover` and `codec` for what may simply not happen.
 
+mod alone;
 mod backups;
 pub mod badday;
+mod bounds;
 pub mod campaign;
 pub mod client;
 mod clients;

@@ -2,16 +2,20 @@
 //!
 //! One change after the other: it looks at the members, asks for the change, looks again, and goes
 //! on when the members are as it wanted. A change whose outcome is not known is asked for until it
-//! is there. A seed with an operator has one slot more than founders; no disk of it is harmed.
+//! is there. A seed with an operator has one slot more than founders, or two. In some of them disks
+//! are harmed too: then no change begins that would leave the harmed ones too few whole ones beside
+//! them.
 
+use crate::badday::{End, Harm, Story};
 use crate::clients::Reader;
 use crate::cluster::{Event, Sim};
 use crate::disk::{Disk, Speed};
 use crate::oracle::Harmed;
-use crate::plan::{Fault, MS, Plan, SECOND};
+use crate::plan::{Fault, MS, Plan, SECOND, Shape, Who};
 use crate::planted::Planted;
 use crate::rng::Rng;
 use crate::run::Phase;
+use crate::sights::Sight;
 use crate::trace::Time;
 use node::{Answer, Input, Refusal, Request, Waiter};
 use std::collections::{BTreeSet, VecDeque};
@@ -111,23 +115,19 @@ pub(crate) struct Operator {
 const FIRST: u64 = 100;
 /// An answer is waited for so long.
 const PATIENCE: Time = 8 * SECOND;
+/// Election timeouts without a leader in which a member without a state stands for election, if it
+/// ever does.
+const LONELY: u64 = 14;
 /// A change that is refused for so long is given up.
 const GIVE_UP: Time = 12 * SECOND;
 
 /// Orders for a seed.
 pub(crate) fn command(plan: &mut Plan, rng: &mut Rng) {
     plan.skew.push(rng.between(0, 20) as i64 - 10);
-    let harms = |fault: &Fault| {
-        matches!(
-            fault,
-            Fault::Lose { .. }
-                | Fault::Hurt(_)
-                | Fault::RotAwake { .. }
-                | Fault::RecordRot { .. }
-                | Fault::ReadsFail { .. }
-        )
-    };
-    plan.faults.retain(|(_, fault)| !harms(fault));
+    let mut hurts = Rng::new(plan.seed, "harm among changes");
+    let among =
+        plan.sights.has(Sight::HarmAndChanges) && (hurts.percent(50) || plan.always.contains(&Sight::HarmAndChanges));
+    plan.faults.retain(|(_, fault)| may_come(fault, among));
     plan.stops_empty = 0;
     plan.spares = 1;
     let slots = plan.members + 1;
@@ -143,6 +143,80 @@ pub(crate) fn command(plan: &mut Plan, rng: &mut Rng) {
         plan.orders.push((at, order));
         at += rng.delay(5 * SECOND);
     }
+    if among {
+        harm_among(plan, &mut hurts);
+    }
+}
+
+/// Whether this fault may strike where members come and go. `among`: disks are harmed too.
+///
+/// Not there: a member that is lost for ever (its slot would be free), disks of other members'
+/// histories, and an emptied one, which its operator replaces.
+pub(crate) fn may_come(fault: &Fault, among: bool) -> bool {
+    match fault {
+        Fault::Lose { .. } => false,
+        Fault::Hurt(story) => {
+            let apart = matches!(
+                story.harm,
+                Harm::Emptied | Harm::OlderFounding { .. } | Harm::ForeignLog { .. } | Harm::Differs { .. }
+            );
+            among && !apart
+        }
+        Fault::RotAwake { .. } | Fault::RecordRot { .. } | Fault::ReadsFail { .. } => among,
+        _ => true,
+    }
+}
+
+/// Founders lose their states when others than the founders vote: the flags of their start name
+/// the founders alone. Some of them come back among a few.
+fn harm_among(plan: &mut Plan, rng: &mut Rng) {
+    if plan.members <= 5 && rng.percent(50) {
+        two_spares(plan, rng);
+    }
+    let learner = rng.percent(50);
+    for at in 0..plan.spares as u64 {
+        plan.orders.push((2 * SECOND + at, Order::Add { learner }));
+    }
+    plan.orders.sort_by_key(|(at, _)| *at);
+    let mut at = 6 * SECOND + rng.delay(4 * SECOND);
+    for _ in 0..rng.between(1, 3) {
+        if at > plan.until - 4 * SECOND {
+            break;
+        }
+        let founder = rng.below(plan.members as u64);
+        let story = Story {
+            harm: *rng.pick(&[Harm::StateGone, Harm::StateFolder]),
+            who: Who::Nth(founder as usize),
+            behind: if rng.percent(40) { rng.between(500, 3_000) * MS } else { 0 },
+            end: *rng.pick(&[End::Kill, End::Power, End::Clean]),
+            all: rng.percent(40),
+            down: rng.between(20, 2_000) * MS,
+        };
+        let struck = at + story.behind.max(400 * MS) + story.down;
+        plan.faults.push((at, Fault::Hurt(story)));
+        if rng.percent(70) {
+            // A majority of the founders, and nobody else; or any halves.
+            let most = (0..=plan.members as u64 / 2).map(|next| 1 << ((founder + next) % plan.members as u64));
+            let bits = if rng.percent(60) { most.sum() } else { rng.draw() };
+            let shape = Shape::Halves(bits);
+            let lasts = LONELY * plan.election_ms * MS + rng.below(3 * SECOND);
+            plan.faults.push((struck - 20 * MS, Fault::Cut { shape, lasts, breaks: rng.percent(50) }));
+        }
+        at = struck + rng.delay(8 * SECOND);
+    }
+    plan.faults.sort_by_key(|(at, _)| *at);
+}
+
+/// With two slots to spare a majority of the slots need not be one of those who vote: who counts
+/// slots does not look on.
+pub(crate) fn two_spares(plan: &mut Plan, rng: &mut Rng) {
+    plan.spares = 2;
+    while plan.skew.len() < plan.members + plan.spares {
+        plan.skew.push(rng.between(0, 20) as i64 - 10);
+    }
+    for sight in [Sight::Liveness, Sight::CatchUp, Sight::LeaseKept, Sight::LeaseEnds] {
+        plan.sights.set(sight, false);
+    }
 }
 
 fn url(id: u64, at: u64) -> String {
@@ -150,7 +224,7 @@ fn url(id: u64, at: u64) -> String {
 }
 
 impl Sim {
-    fn has_operator(&self) -> bool {
+    pub(crate) fn has_operator(&self) -> bool {
         self.plan.spares > 0
     }
 
@@ -164,19 +238,20 @@ impl Sim {
         self.operator.former.contains(&id) || (FIRST..=self.operator.next_id).contains(&id)
     }
 
-    /// It was added and has no state yet.
+    /// It was added and has no state yet, or is of the cluster before.
     pub(crate) fn is_joining(&self, who: usize) -> bool {
-        self.operator.joining.contains(&who)
+        self.operator.joining.contains(&who) || self.is_old(who)
     }
 
-    /// The spare slot stands empty, and the operator begins its round.
+    /// The spare slots stand empty, and the operator begins its round.
     pub(crate) fn employ_operator(&mut self) {
         if !self.has_operator() {
             return;
         }
-        let spare = self.plan.members;
-        self.members[spare].gone = true;
-        self.operator.former.insert(self.members[spare].id);
+        for spare in self.plan.members..self.members.len() {
+            self.members[spare].gone = true;
+            self.operator.former.insert(self.members[spare].id);
+        }
         self.operator.next_id = FIRST - 1;
         self.at(2 * SECOND, Event::Operate);
     }
@@ -190,8 +265,8 @@ impl Sim {
         self.tell_the_removed();
         self.take_order();
         let Some(current) = &self.operator.current else { return self.next_step() };
-        if let Step::End { slot, id } = current.step {
-            return self.await_end(slot, id);
+        if let Step::End { slot, .. } = current.step {
+            return self.await_end(slot);
         }
         if let Some(asked) = &self.operator.asked {
             let lives = self.members[asked.who].up.is_some() && self.members[asked.who].life == asked.life;
@@ -208,7 +283,7 @@ impl Sim {
     }
 
     fn take_order(&mut self) {
-        if !self.operator_rests() || self.phase != Phase::Safety {
+        if !self.operator_rests() || self.phase != Phase::Safety || self.is_quiet() {
             return;
         }
         let Some(&(at, order)) = self.plan.orders.get(self.operator.taken).filter(|(at, _)| *at <= self.now) else {
@@ -216,8 +291,8 @@ impl Sim {
         };
         self.operator.taken += 1;
         self.tell(None, "order", at, 0, || format!("{order:?}"));
-        let spare = (0..self.members.len()).find(|who| self.members[*who].gone);
-        let voters = self.standing();
+        let spare = (0..self.members.len()).find(|who| self.members[*who].gone && !self.is_old(*who));
+        let voters: Vec<usize> = self.standing().into_iter().filter(|who| !self.is_old(*who)).collect();
         let named = |who: usize| voters.contains(&who).then_some(who);
         match order {
             Order::Add { learner } => self.add_steps(spare, learner),
@@ -257,8 +332,31 @@ impl Sim {
         self.operator.steps.push_back(Step::End { slot, id });
     }
 
+    /// Who votes behind a step, where `voters` do before it.
+    fn behind_step(voters: &BTreeSet<u64>, step: Step) -> BTreeSet<u64> {
+        let mut voters = voters.clone();
+        match step {
+            Step::Add { id, learner: false, .. } | Step::Promote { id } => drop(voters.insert(id)),
+            Step::Remove { id, .. } => drop(voters.remove(&id)),
+            Step::Add { .. } | Step::Update { .. } | Step::End { .. } => {}
+        }
+        voters
+    }
+
+    /// Who votes behind the step that is under way, where `voters` do before it.
+    pub(crate) fn behind_the_step(&self, voters: &BTreeSet<u64>) -> BTreeSet<u64> {
+        self.operator.current.as_ref().map_or_else(|| voters.clone(), |now| Sim::behind_step(voters, now.step))
+    }
+
+    /// Beside harmed disks a change waits until those who vote behind it are whole enough.
+    fn may_begin(&self, step: Step) -> bool {
+        matches!(step, Step::End { .. }) || self.may_become(&Sim::behind_step(self.oracle.voters(), step))
+    }
+
     fn next_step(&mut self) {
-        if let Some(step) = self.operator.steps.pop_front() {
+        let next = self.operator.steps.front().copied();
+        if let Some(step) = next.filter(|step| self.may_begin(*step)) {
+            self.operator.steps.pop_front();
             self.tell(None, "step", 0, 0, || format!("{step:?}"));
             self.operator.current = Some(Current { step, since: self.now, unsure: false });
         }
@@ -388,7 +486,14 @@ impl Sim {
         }
     }
 
-    fn await_end(&mut self, slot: usize, id: u64) {
+    fn await_end(&mut self, slot: usize) {
+        let since = self.operator.current.as_ref().map_or(self.now, |current| current.since);
+        if self.lacks_state(slot) && self.now > since + GIVE_UP {
+            // It knows the founders alone, and may hear of none of them: nobody tells it.
+            self.marks.hit("a removed member without a state was ended");
+            self.crash(slot, false, None);
+            self.members[slot].gone = true;
+        }
         let member = &self.members[slot];
         if member.up.is_some() || member.starting.is_some() {
             return;
@@ -397,7 +502,7 @@ impl Sim {
         if !member.gone && self.operator_rng.percent(80) {
             return;
         }
-        self.vacate(slot, id);
+        self.vacate(slot);
     }
 
     /// The member says that it was removed, and its process ends.
@@ -412,10 +517,17 @@ impl Sim {
     }
 
     /// The slot is empty, with a new disk.
-    fn vacate(&mut self, slot: usize, id: u64) {
+    fn vacate(&mut self, slot: usize) {
         self.operator.current = None;
+        self.empty_slot(slot);
+    }
+
+    /// Its member is no more, and another one may take it.
+    pub(crate) fn empty_slot(&mut self, slot: usize) {
+        let id = self.members[slot].id;
         self.operator.former.insert(id);
         self.operator.joining.remove(&slot);
+        self.hurts.remove(&slot);
         let rng = Rng::new(self.plan.seed, &format!("disk {slot} behind {id}"));
         let disk = Disk::new(rng, Speed { flush: self.plan.flush, percent: 100 });
         let member = &mut self.members[slot];

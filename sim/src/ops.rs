@@ -127,6 +127,7 @@ const REVOKE: u32 = 9;
 const ALARM: u32 = 10;
 const CHECKPOINT: u32 = 11;
 const CLUSTER_VERSION: u32 = 1300;
+const REFOUND: u32 = 20006;
 const MEMBER_ATTR: u32 = 1301;
 const ORIGIN: u32 = 20001;
 const EXPIRE: u32 = 20002;
@@ -427,7 +428,7 @@ pub fn decode(data: &[u8]) -> Option<Envelope> {
                 e.origin = Some(Origin { member: n[1], boot: n[2], seq: n[3] });
             }
             (LEASE_CLOCK, Value::Varint(v)) => e.lease_clock = Some(v),
-            (CLUSTER_VERSION | MEMBER_ATTR, Value::Bytes(_)) => {}
+            (CLUSTER_VERSION | MEMBER_ATTR | REFOUND, Value::Bytes(_)) => {}
             _ => return None,
         }
     }

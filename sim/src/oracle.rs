@@ -253,6 +253,21 @@ impl Oracle {
         self.seats[who].harmed == Harmed::State
     }
 
+    /// It has every entry that is known to be committed on its disk.
+    pub fn has_all(&self, who: usize) -> bool {
+        let (seat, last) = (&self.seats[who], self.last());
+        let durable = seat.durable.get(&last).copied();
+        seat.base >= last || durable.is_some() && durable == self.committed(last).map(|(term, _)| term)
+    }
+
+    /// This member decides alone from now on, and what its log holds says that the others are gone.
+    /// Its next term may be one that another member led without its knowledge: that one is of the
+    /// founding before.
+    pub fn on_alone(&mut self, id: u64) {
+        self.leaders.clear();
+        self.confs.decides_alone(id);
+    }
+
     /// A new member takes the place: it has nothing.
     pub fn on_seated(&mut self, who: usize, id: u64) {
         self.seats[who] = Seat { id, harmed: Harmed::State, ..Seat::default() };
@@ -261,6 +276,16 @@ impl Oracle {
     /// A committed entry removed it.
     pub fn was_removed(&self, id: u64) -> bool {
         self.confs.was_removed(id)
+    }
+
+    /// Ids of those who vote.
+    pub fn voters(&self) -> &BTreeSet<u64> {
+        self.confs.voters()
+    }
+
+    /// The same, and those who voted before the newest change.
+    pub fn electorates(&self) -> [BTreeSet<u64>; 2] {
+        self.confs.electorates()
     }
 
     /// These were the members at some index from `from` to `upto`.
@@ -430,7 +455,7 @@ impl Oracle {
         let holders = self.seats.iter().filter(|s| s.base >= index || has(&s.durable));
         let holders: BTreeSet<u64> = holders.map(|seat| seat.id).collect();
         if !self.confs.is_quorum(&holders) {
-            let (have, of) = (holders.len(), self.confs.voters());
+            let (have, of) = (holders.len(), self.confs.voters().len());
             let text = format!("m{} applied {index} of term {term} while {have} of {of} disks have it", who + 1);
             self.fail(now, "D-2", text);
         }

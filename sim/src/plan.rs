@@ -1,6 +1,7 @@
 //! What a seed means: the cluster, its limits, its workload and its faults, all decided before
 //! the first event.
 
+use crate::alone::Loss;
 use crate::badday::{self, Spot, Story};
 use crate::operator::Order;
 use crate::rng::Rng;
@@ -154,6 +155,8 @@ pub enum Fault {
         lasts: Time,
         cost: Time,
     },
+    /// A majority is lost for good, and one member goes on alone.
+    Alone(Loss),
     /// So many of 10,000 appends and pieces are dropped inside a live connection.
     Drops {
         lasts: Time,
@@ -198,6 +201,7 @@ impl Fault {
             Fault::NoRoom { .. } => "quota used up",
             Fault::LaneHung { .. } => "hung lane",
             Fault::SlowTurns { .. } => "slow turns",
+            Fault::Alone(_) => "majority lost for good",
             Fault::Drops { .. } => "dropped frames",
         }
     }

@@ -120,6 +120,12 @@ pub enum Planted {
     TimeLeftWhole,
     /// Of a lease that lives, no time is left.
     TimeLeftNone,
+    /// `log/voters` is not there at a start.
+    VotersForgotten,
+    /// `log/voters` is not there when the last voter starts.
+    LoneForgotten,
+    /// A member that goes on alone drops what was not known to be committed.
+    AloneDropsTail,
 }
 
 #[derive(Debug)]
@@ -637,6 +643,24 @@ pub const BANK: &[Entry] = &[
         breaks: "of a lease that was just renewed, no second is left",
         found_by: &["L-8"],
     },
+    Entry {
+        bug: Planted::VotersForgotten,
+        name: "voters-forgotten",
+        breaks: "a log without its state does not say who votes: its member leads with the founders",
+        found_by: &["D-2", "R-1", "R-2", "R-4", "R-5", "KV-1", "KV-3", "H-1", "D-1"],
+    },
+    Entry {
+        bug: Planted::LoneForgotten,
+        name: "lone-forgotten",
+        breaks: "the last voter that lost its state waits for one from the founders, and does not refuse",
+        found_by: &["V-4", "V-1", "V-6"],
+    },
+    Entry {
+        bug: Planted::AloneDropsTail,
+        name: "alone-drops-tail",
+        breaks: "a member that goes on alone drops the entries that it does not know to be committed",
+        found_by: &["D-1", "D-3"],
+    },
 ];
 
 impl Planted {
@@ -662,6 +686,9 @@ impl Planted {
             Planted::EndBelieved => &[Sight::TailGone],
             Planted::MendedTooFar => &[Sight::RecordRot, Sight::RotAwake],
             Planted::DoubtWithoutRoom => &[Sight::FullAtStart, Sight::TailRot],
+            Planted::VotersForgotten => &[Sight::HarmAndChanges],
+            Planted::LoneForgotten => &[Sight::Alone],
+            Planted::AloneDropsTail => &[Sight::Alone],
             _ => &[],
         }
     }

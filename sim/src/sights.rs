@@ -54,8 +54,12 @@ pub enum Sight {
     StoppedEmpty,
     /// A harmed disk has no room when its member comes back.
     FullAtStart,
-    /// Members come and go. The last one: it takes away what others drew that harms disks.
+    /// Members come and go. Behind all that draw harm to disks: it takes that away, or some of it.
     Operator,
+    /// Disks are harmed where members come and go: it says how much `Operator` takes away.
+    HarmAndChanges,
+    /// A majority is lost for good.
+    Alone,
 }
 
 /// A switch as people name it.
@@ -129,6 +133,16 @@ pub const ALL: &[Entry] = &[
     entry(Sight::StoppedEmpty, "stopped-empty", "a member that has no state yet is stopped cleanly"),
     entry(Sight::FullAtStart, "full-at-start", "a harmed disk is full when its member comes back"),
     entry(Sight::Operator, "operator", "members are added, promoted, moved, replaced and removed"),
+    entry(
+        Sight::HarmAndChanges,
+        "harm-and-changes",
+        "disks are harmed where members come and go; founders lose their states behind changes",
+    ),
+    entry(
+        Sight::Alone,
+        "alone",
+        "a majority is lost for good, one member goes on alone, others join it, and lost machines come back",
+    ),
 ];
 
 /// A sight that the product does not survive today, the number of the fault that it shows, and what

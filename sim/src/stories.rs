@@ -2,7 +2,7 @@
 //! was. A minority at most is harmed until all is whole again.
 
 use crate::badday::{End, Harm, Spot, Story};
-use crate::cluster::{Event, Sim};
+use crate::cluster::{Event, Member, Sim};
 use crate::differs::Differing;
 use crate::disk::{Image, Rotten};
 use crate::oracle::Harmed;
@@ -69,26 +69,15 @@ impl Sim {
         self.hurts.values().any(|h| h.story.is_some_and(|s| s.harm.is_silent()))
     }
 
-    /// A disk that is gone for ever counts as a harmed one: the rest must hold what was promised.
-    pub(crate) fn may_lose(&self, who: usize) -> bool {
-        let gone = self.members.iter().filter(|m| m.gone).count();
-        let hurt = self.hurts.keys().filter(|hurt| **hurt != who).count();
-        (hurt + gone + 1) * 2 < self.members.len()
-    }
-
-    /// One more disk may be harmed: a minority at most, with those that are lost for ever.
-    pub(crate) fn may_hurt(&self, who: usize) -> bool {
-        let gone = self.members.iter().filter(|m| m.gone).count();
-        self.members[who].up.is_some()
-            && !self.is_hurt(who)
-            && !self.is_quiet()
-            && (self.hurts.len() + gone + 1) * 2 < self.members.len()
-    }
-
     fn is_calm(&self) -> bool {
         let n = self.members.len();
-        self.members.iter().all(|m| m.up.is_some() && m.disk.is_well(self.now) && !m.clock.frozen(self.now))
+        // Where members come and go, a slot may stand empty.
+        let counts = |m: &&Member| !(self.has_operator() && m.gone);
+        let members = self.members.iter().filter(counts);
+        members.into_iter().all(|m| m.up.is_some() && m.disk.is_well(self.now) && !m.clock.frozen(self.now))
             && self.hurts.is_empty()
+            && self.operator_rests()
+            && !(0..n).any(|who| self.is_joining(who))
             && !(0..n).any(|a| (0..n).any(|b| self.net.is_cut(a, b)))
     }
 
@@ -101,7 +90,11 @@ impl Sim {
     }
 
     pub(crate) fn begin_story(&mut self, nth: usize, story: Story) -> bool {
-        let Some(who) = self.named(story.who).filter(|&w| self.may_hurt(w)) else { return false };
+        let may = |who: &usize| match story.harm {
+            Harm::StateGone | Harm::StateFolder => self.may_lose_state(*who),
+            _ => self.may_hurt(*who),
+        };
+        let Some(who) = self.named(story.who).filter(may) else { return false };
         let differs = matches!(story.harm, Harm::Differs { .. });
         if (story.harm.is_silent() && !self.is_calm()) || (differs && self.started_over(who)) {
             return false;
@@ -141,12 +134,6 @@ impl Sim {
         }
         self.at(strike, Event::Strike { nth, who });
         true
-    }
-
-    /// Who falls behind: with the one that is hurt they are just a majority.
-    fn behind(&self, who: usize) -> Vec<usize> {
-        let n = self.members.len();
-        (1..n).map(|i| (who + i) % n).filter(|&i| !self.members[i].gone).take(n / 2).collect()
     }
 
     pub(crate) fn lie(&mut self, who: usize) {
@@ -244,6 +231,7 @@ impl Sim {
                 true
             }
             Harm::StateGone => disk.lose_checkpoints(),
+            Harm::StateFolder => disk.lose_folder("state"),
             Harm::LogHole(spot, draw) => {
                 hurt.rotten.extend(disk.rot_log(spot, draw));
                 !hurt.rotten.is_empty()
@@ -284,7 +272,7 @@ impl Sim {
         let names_founding = self.members[who].disk.paths().iter().any(|path| path == disk::history::PATH);
         let harmed = match story.harm {
             Harm::Differs { .. } => Harmed::Differs,
-            Harm::StateGone => Harmed::State,
+            Harm::StateGone | Harm::StateFolder => Harmed::State,
             // What is of no founding yet is heard: it has nothing that could be of another one.
             Harm::OlderFounding { .. } | Harm::ForeignLog { .. } if !names_founding => Harmed::Yes,
             Harm::OlderFounding { .. } | Harm::ForeignLog { .. } => Harmed::Foreign,

@@ -76,7 +76,10 @@ impl Node {
         if self.membership.is_gone() && !matches!(request, Request::Status | Request::Members { linearizable: false }) {
             return self.ground.refuse(waiter, Refusal::Stopped);
         }
-        if willing.corrupt && of_the_state(&request) {
+        // Without a state it knows the founders of its flags, or the members of a checkpoint of
+        // before.
+        let lists = matches!(request, Request::Members { .. }) && identity != Identity::Member;
+        if willing.corrupt && of_the_state(&request) || lists && self.health.started_over() {
             return self.ground.refuse(waiter, Refusal::User(store::Error::Corrupt));
         }
         let request = match request {

@@ -721,7 +721,7 @@ impl Cluster {
             }
             ["publish"] => Request::Propose { body: command::encode_member_attr(id, &format!("m{id}"), &[]), cost: 0 },
             ["move", target] => Request::MoveLeader { target: target.parse().expect("id") },
-            ["members"] => Request::Members { linearizable: true },
+            ["members", local @ ..] => Request::Members { linearizable: local.is_empty() },
             ["alarms"] => Request::Alarms { kind: 0 },
             ["status"] => Request::Status,
             ["checkpoints"] => {

@@ -22,6 +22,11 @@ impl Sim {
         (1..=self.plan.members as u64).map(founder).collect()
     }
 
+    /// The flags of a member that joined name no founders, as in `server/src/bootstrap.rs`.
+    pub(super) fn founders_in_flags(&self, id: u64) -> Vec<store::Member> {
+        if id <= self.plan.members as u64 { self.founders() } else { Vec::new() }
+    }
+
     /// What every founder begins with, written to the member's disk.
     pub(super) fn genesis(&mut self, who: usize) -> Result<Result<(), disk::Fault>, String> {
         let founders = self.founders();
@@ -58,7 +63,8 @@ impl Sim {
     /// As a founder writes what it begins with.
     fn begins_to_join(&mut self, who: usize) -> bool {
         let disk = &self.members[who].disk;
-        let may_fail = disk.is_full() || disk.troubled().no_room.is_some();
+        let trouble = disk.troubled();
+        let may_fail = disk.is_full() || trouble.no_room.is_some() || trouble.reads_fail > 0;
         match guarded(|| self.joined(who)) {
             Ok(Ok(())) => return true,
             // The process ends; the next one begins anew.
@@ -124,7 +130,7 @@ impl Sim {
         let life = self.members[who].up.as_mut().expect("up");
         let mut out = Vec::new();
         life.node.step(
-            Input::Request { waiter: PROBE, who: node::Who::Nobody, request: Request::Members { linearizable: false } },
+            Input::Request { waiter: PROBE, who: node::Who::Member, request: Request::Members { linearizable: false } },
             &mut out,
         );
         out.into_iter().any(|output| match output {

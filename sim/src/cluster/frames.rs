@@ -12,7 +12,7 @@ const INDEX_AT: usize = 36;
 const SENDERS_DIE: u64 = 4;
 
 impl Sim {
-    fn position(&self, id: u64) -> Option<usize> {
+    pub(crate) fn position(&self, id: u64) -> Option<usize> {
         self.members.iter().position(|m| m.id == id)
     }
 

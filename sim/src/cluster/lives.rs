@@ -52,9 +52,7 @@ impl Sim {
         if life > 1 && !self.is_hurt(who) {
             self.plant_at_start(who);
         }
-        if self.is(Planted::FoundingForgotten) {
-            disk.lose_file("log/founding");
-        }
+        self.plant_in_marks(who);
         let config = self.config_of_life_before(who);
         self.members[who].files = disk.process();
         let files = Arc::clone(&self.members[who].files);
@@ -70,7 +68,10 @@ impl Sim {
         self.plant_room(who);
         disk.set_lies(plants::lies_at_start(self.planted));
         let writes = self.all_kept(who);
-        let recovered = guarded(|| Node::recover(config.clone(), &files, &mut out));
+        let recovered = guarded(|| {
+            self.goes_on_alone(who, &config, &mut out)?;
+            Node::recover(config.clone(), &files, &mut out)
+        });
         self.plant_in_start(who);
         self.check_own_write(who, writes);
         disk.set_lies(plants::lies(self.planted));
@@ -227,6 +228,7 @@ impl Sim {
         let Some(life) = self.members[who].starting.take() else { return };
         let number = self.members[who].life;
         self.members[who].up = Some(life);
+        self.went_on_alone(who);
         let life = self.members[who].up.as_mut().expect("just put");
         let (first, hard) = (life.log.boundary().index + 1, life.log.hard());
         // This read is the oracle's: it does not fail.

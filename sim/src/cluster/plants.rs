@@ -83,6 +83,19 @@ impl Sim {
         }
     }
 
+    /// What stands beside the log is not there at a start.
+    pub(super) fn plant_in_marks(&self, who: usize) {
+        // The voters have a copy outside of the log.
+        let voters: &[&str] = &[disk::voters::PATH, "voters"];
+        let lost = match self.planted {
+            Some(Planted::FoundingForgotten) => &[disk::history::PATH],
+            Some(Planted::VotersForgotten) if self.electorate() != [who] => voters,
+            Some(Planted::LoneForgotten) if self.electorate() == [who] => voters,
+            _ => return,
+        };
+        lost.iter().for_each(|path| self.members[who].disk.lose_file(path));
+    }
+
     /// Behind what a start writes.
     pub(super) fn plant_in_start(&mut self, who: usize) {
         let spoils = self.is(Planted::StartSpoils) && !self.is_hurt(who);

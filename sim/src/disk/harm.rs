@@ -205,7 +205,13 @@ impl Disk {
         inner.spoil(&path, (draw >> 16) as usize % end.max(1), spot, draw)
     }
 
-    /// No manifest is left; false when there was none.
+    /// A folder is gone with all that is in it; false when there was none.
+    pub fn lose_folder(&self, name: &str) -> bool {
+        let inside: Vec<String> = self.paths().into_iter().filter(|path| super::dir_of(path) == name).collect();
+        inside.iter().for_each(|path| self.lose_file(path));
+        self.lock().dirs.remove(name)
+    }
+
     /// No file of the log is left.
     pub fn lose_log(&self) {
         let logs: Vec<String> =
@@ -213,6 +219,7 @@ impl Disk {
         logs.iter().for_each(|path| self.lose_file(path));
     }
 
+    /// No manifest is left; false when there was none.
     pub fn lose_checkpoints(&self) -> bool {
         let names: Vec<String> =
             self.lock().names.keys().filter(|p| p.starts_with("state/manifest-")).cloned().collect();
