@@ -126,6 +126,8 @@ pub enum Planted {
     LoneForgotten,
     /// A member that goes on alone drops what was not known to be committed.
     AloneDropsTail,
+    /// Members have no connection for what is urgent.
+    UrgentBehindLog,
 }
 
 #[derive(Debug)]
@@ -661,6 +663,12 @@ pub const BANK: &[Entry] = &[
         breaks: "a member that goes on alone drops the entries that it does not know to be committed",
         found_by: &["D-1", "D-3"],
     },
+    Entry {
+        bug: Planted::UrgentBehindLog,
+        name: "urgent-behind-log",
+        breaks: "heartbeats, votes and answers wait behind appends and forwards",
+        found_by: &["V-2"],
+    },
 ];
 
 impl Planted {
@@ -689,6 +697,7 @@ impl Planted {
             Planted::VotersForgotten => &[Sight::HarmAndChanges],
             Planted::LoneForgotten => &[Sight::Alone],
             Planted::AloneDropsTail => &[Sight::Alone],
+            Planted::UrgentBehindLog => &[Sight::Bandwidth, Sight::BigValues],
             _ => &[],
         }
     }

@@ -84,6 +84,8 @@ impl Sim {
                 self.forwarded(who, peer, command.seq, command.body.len() as u64, epoch);
             }
         }
+        let behind = self.is(Planted::UrgentBehindLog) && lane == node::frame::Lane::Urgent;
+        let lane = if behind { node::frame::Lane::Log } else { lane };
         match self.net.send(self.now, who, peer, lane, wire) {
             Sent::Arrives(at, flight) => self.at(at, Event::Arrive { flight }),
             Sent::Held => {}
