@@ -455,8 +455,8 @@ fn restored(content: LogContent, entries: Vec<Entry>, store: &Store, doubt: Opti
     }
 }
 
-/// `beside`: who votes, as the file beside the log says it. It was written when that was applied, so
-/// entries are lost if neither the state nor an entry behind it (`entries`) comes to it. A late
+/// `beside`: who votes, as the file beside the log says it. It was written when that was applied,
+/// so entries are lost if neither the state nor an entry behind it (`entries`) comes to it. A late
 /// founder knows those of the founding, and others may vote since.
 fn voters_lost(config: &Config, store: &Store, entries: &[Entry], beside: Option<&[u64]>) -> bool {
     let beside = beside.unwrap_or_default();
