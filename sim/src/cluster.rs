@@ -239,8 +239,19 @@ pub(crate) struct Life {
     published_urls: bool,
     /// Which founding it was of behind its last turn.
     pub founding: u64,
+    /// Ids of those who vote, as it says.
+    pub voters: Vec<u64>,
     /// Ids that are members no more, as it says.
     pub removed: BTreeSet<u64>,
+}
+
+impl Life {
+    /// It says who belongs to the cluster, and who does no more.
+    pub(crate) fn listed(&mut self, members: &[(store::Member, bool)], removed: BTreeSet<u64>) {
+        let voters = members.iter().filter(|(_, learner)| !learner);
+        self.voters = voters.map(|(member, _)| member.id).collect();
+        self.removed = removed;
+    }
 }
 
 /// How far a member is with another one's state.
@@ -747,7 +758,9 @@ impl Sim {
                     }
                 }
             }
-            Output::Members { removed, .. } => self.members[who].up.as_mut().expect("up").removed = removed,
+            Output::Members { members, removed } => {
+                self.members[who].up.as_mut().expect("up").listed(&members, removed);
+            }
             Output::Snapshot { .. } => {}
             Output::Removed => self.ends_removed(who),
             Output::Stopped => {

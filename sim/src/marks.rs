@@ -69,6 +69,7 @@ pub const ALL: &[&str] = &[
     "a member was removed",
     "a removed member ended",
     "a removed member without a state was ended",
+    "a removed member whose voters were replaced was ended",
     "a member has another URL",
     "a member went on alone",
     "a machine of the cluster before came back",

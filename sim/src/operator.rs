@@ -486,11 +486,27 @@ impl Sim {
         }
     }
 
+    /// Of the other voters that it knows, those that are still members are too few to tell it that
+    /// it was removed.
+    fn is_deserted(&self, who: usize) -> bool {
+        let Some(life) = &self.members[who].up else { return false };
+        let others = life.voters.iter().filter(|id| **id != self.members[who].id);
+        let (there, gone): (Vec<u64>, Vec<u64>) = others.partition(|id| {
+            self.members.iter().any(|member| member.id == **id && !member.gone) && !self.oracle.was_removed(**id)
+        });
+        there.len() <= gone.len()
+    }
+
     fn await_end(&mut self, slot: usize) {
         let since = self.operator.current.as_ref().map_or(self.now, |current| current.since);
-        if self.lacks_state(slot) && self.now > since + GIVE_UP {
+        let untold = match self.now > since + GIVE_UP {
             // It knows the founders alone, and may hear of none of them: nobody tells it.
-            self.marks.hit("a removed member without a state was ended");
+            true if self.lacks_state(slot) => Some("a removed member without a state was ended"),
+            true if self.is_deserted(slot) => Some("a removed member whose voters were replaced was ended"),
+            _ => None,
+        };
+        if let Some(mark) = untold {
+            self.marks.hit(mark);
             self.crash(slot, false, None);
             self.members[slot].gone = true;
         }

@@ -422,6 +422,7 @@ pub const BANK: &[Entry] = &[
         breaks: "a log without its state does not say which founding it is of",
         found_by: &[
             "D-5", "D-1", "D-2", "R-2", "R-3", "R-4", "R-5", "R-7", "M-7", "KV-1", "V-4", "V-1", "V-2", "H-1", "H-3",
+            "recover",
         ],
     },
     Entry {

@@ -128,6 +128,7 @@ impl Sim {
             publishing: None,
             published_urls: false,
             founding: 0,
+            voters: Vec::new(),
             removed: BTreeSet::new(),
         };
         self.tell(Some(who), "start", life, report.end, || format!("life {life}, {} disk calls", report.calls.len()));
@@ -216,8 +217,9 @@ impl Sim {
                     let life = self.members[who].starting.as_mut().expect("starting");
                     life.lanes[lane].waiting.push(job, work);
                 }
-                Output::Members { removed, .. } => {
-                    self.members[who].starting.as_mut().expect("starting").removed = removed;
+                Output::Members { members, removed } => {
+                    let life = self.members[who].starting.as_mut().expect("starting");
+                    life.listed(&members, removed);
                 }
                 other => panic!("recovery cannot say {other:?}"),
             }
