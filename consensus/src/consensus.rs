@@ -540,13 +540,13 @@ impl Consensus {
 
     /// Sends what claims nothing that is not durable; the rest waits for the newest save.
     pub(crate) fn route(&mut self, messages: Vec<eraftpb::Message>) {
+        let mut parts = Vec::new();
         for m in messages {
             if m.to == self.config.id || m.to == 0 {
                 continue;
             }
             let free = self.outstanding.is_empty() || self.leaves_at_once(&m);
             let m = self.realign(m);
-            let mut parts = Vec::new();
             self.cut(m, &mut parts);
             match self.outstanding.back_mut() {
                 Some(newest) if !free => newest.messages.append(&mut parts),

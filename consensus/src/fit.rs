@@ -1,8 +1,8 @@
 //! How much one append carries to each follower: what fits the link to it.
 //!
-//! A heartbeat waits behind the append that is on its way. On a slow link a long append takes an
-//! election timeout, the leader loses its majority before the answer comes, and the next leader
-//! begins with the same append. So an append to a follower whose answers take long is short, and
+//! What comes later waits behind the append that is on its way. On a slow link a long append takes
+//! an election timeout, and a next leader's first entry waits as long behind it, or begins with the
+//! same append. So an append to a follower whose answers take long is short, and
 //! becomes longer as they come quickly.
 
 use std::collections::BTreeMap;
