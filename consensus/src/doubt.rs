@@ -26,8 +26,8 @@ const BELIEVED: u64 = 5;
 pub(crate) struct Heard {
     /// Since this life began, of the others.
     standings: BTreeMap<u64, Standing>,
-    /// The farthest place that anybody said to be committed.
-    committed: Position,
+    /// The farthest place that each member said to be committed.
+    committed: BTreeMap<u64, Position>,
     /// The newest term in which a leader was known, and that leader.
     leader: Leadership,
     /// The farthest place that each follower acknowledged while this member led.
@@ -126,7 +126,8 @@ impl Consensus {
 
     /// `peer` says what it has. `fresh`: it answers a question of this life.
     pub fn hear(&mut self, peer: u64, standing: Standing, fresh: bool) {
-        self.heard.committed = self.heard.committed.max(standing.commit);
+        let committed = self.heard.committed.entry(peer).or_default();
+        *committed = standing.commit.max(*committed);
         if standing.doubt.is_some() {
             self.follower_lost(peer, standing.last.index);
         }
@@ -234,8 +235,24 @@ impl Consensus {
         Position { index: log.committed, term: log.term(log.committed).unwrap_or(0) }
     }
 
+    /// The farthest place that anybody said to be committed.
+    fn known_committed(&self) -> Position {
+        self.heard.committed.values().copied().max().unwrap_or_default()
+    }
+
+    /// What `peer` said is about another history: it is as if it had said nothing, and it is not
+    /// followed. A doubt that it began stays.
+    pub fn forget(&mut self, peer: u64) {
+        self.heard.committed.remove(&peer);
+        self.heard.standings.remove(&peer);
+        self.heard.remembered.remove(&peer);
+        if peer != 0 && self.leader() == peer && self.role() != Role::Leader {
+            self.follow_nobody();
+        }
+    }
+
     pub(crate) fn has_all_that_is_known_committed(&self) -> bool {
-        self.last_position() >= self.heard.committed
+        self.last_position() >= self.known_committed()
     }
 
     /// The last entry, durable or not.
@@ -313,7 +330,7 @@ impl Consensus {
         let candidate = Position { index: m.index, term: m.log_term };
         // Who lacks what somebody knows to be committed can win only among members that have lost
         // it.
-        candidate >= self.heard.committed
+        candidate >= self.known_committed()
             && !self.histories.contradicted()
             && self.doubt.is_none_or(|doubt| !doubt.vote && doubt.promise.is_some_and(|promise| candidate >= promise))
     }

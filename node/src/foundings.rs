@@ -5,11 +5,14 @@
 //! (`store::command::encode_cluster_version`), and every connection tells the other side that name.
 //! Members of different foundings do not hear each other: index and term of an entry mean the same
 //! on two members only within one history.
+//!
+//! A member without a name is of the founding that a majority names, or the leader that it follows.
+//! If it meets two foundings before it knows, it hears neither: it would decide between them.
 
 use crate::ground::Ground;
 use crate::io::*;
 use crate::jobs::Task;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// True: both are known, and they are not the same. 0: not known.
 pub fn differ(one: u64, other: u64) -> bool {
@@ -23,6 +26,10 @@ pub(crate) struct Foundings {
     heard: BTreeMap<u64, Option<u64>>,
     /// Of this member, when it was last compared with the others'.
     ours: u64,
+    /// Of the leader that this member followed without a name of its own; 0: of none.
+    followed: u64,
+    /// The foundings between which it was told that this member stands.
+    between: BTreeSet<u64>,
     /// Peers of which it was said that they are of another one, and of which.
     told: BTreeMap<u64, u64>,
     /// The term in which this member as leader has named the founding.
@@ -44,10 +51,23 @@ impl Foundings {
         }
     }
 
-    /// The state may be of a founding that was not known before.
+    /// The connection to a peer broke. As long as this member knows no name, a peer that is gone
+    /// does not stand in the way of the others.
+    pub(crate) fn lost(&mut self, g: &mut Ground, peer: u64) {
+        if self.ours == 0 && self.heard.remove(&peer).is_some() {
+            g.set_apart(peer, false);
+            self.compare(g);
+        }
+    }
+
+    /// The state may be of a founding that was not known before, or a leader is followed.
     pub(crate) fn turn(&mut self, g: &mut Ground) {
         let founding = g.store.founding();
-        if founding != self.ours {
+        if founding == 0 && g.leader != g.config.member && !g.is_apart(g.leader) {
+            let followed = self.heard.get(&g.leader).copied().flatten().unwrap_or(0);
+            self.followed = if followed == 0 { self.followed } else { followed };
+        }
+        if self.known(g) != self.ours {
             self.compare(g);
         }
         if founding != 0 && founding != self.kept {
@@ -57,12 +77,21 @@ impl Foundings {
         }
     }
 
+    /// Which founding this member is of, as far as that is known. 0: not.
+    fn known(&self, g: &Ground) -> u64 {
+        match g.store.founding() {
+            0 => self.majority(g, 0).map_or(self.followed, |(founding, _)| founding),
+            founding => founding,
+        }
+    }
+
     fn compare(&mut self, g: &mut Ground) {
-        self.ours = g.store.founding();
+        self.ours = self.known(g);
+        let between = self.stands_between(g);
         for (peer, theirs) in &self.heard {
             let theirs = theirs.unwrap_or(0);
             let apart = differ(self.ours, theirs);
-            g.set_apart(*peer, apart);
+            g.set_apart(*peer, apart || between && theirs != 0);
             if apart && self.told.insert(*peer, theirs) != Some(theirs) {
                 let text = format!(
                     "member {peer:x} is of another founding, {theirs:016x}; the data directory of this member is of \
@@ -78,19 +107,51 @@ impl Foundings {
         self.stop_if_alone(g);
     }
 
+    /// Whether this member meets two foundings and does not know of which one it is.
+    fn stands_between(&mut self, g: &mut Ground) -> bool {
+        let names: BTreeSet<u64> = self.heard.values().flatten().copied().filter(|name| *name != 0).collect();
+        if self.ours != 0 || names.len() < 2 {
+            self.between.clear();
+            return false;
+        }
+        let members = |name: &u64| {
+            let of = self.heard.iter().filter(|(_, theirs)| **theirs == Some(*name));
+            let ids: Vec<String> = of.map(|(peer, _)| format!("{peer:x}")).collect();
+            format!("{} of founding {name:016x}", ids.join(", "))
+        };
+        let text = format!(
+            "members are of different foundings: {}. The data directory of this member does not say of which one it \
+             is, and it would decide between them: it hears none of them. Stop the member whose directory is the \
+             wrong one, and put its own directory back, or start it with an empty one; this member then goes on with \
+             the others",
+            names.iter().map(members).collect::<Vec<_>>().join(", ")
+        );
+        if self.between != names {
+            self.between = names;
+            g.note(Level::Error, text);
+        }
+        true
+    }
+
+    /// The founding, other than `than`, that a majority of the voters is of, and those members.
+    fn majority(&self, g: &Ground, than: u64) -> Option<(u64, Vec<u64>)> {
+        let voters = &g.store.conf().voters;
+        let named = self.heard.values().flatten().filter(|founding| **founding != 0 && **founding != than);
+        let of = |founding: u64| -> Vec<u64> {
+            let is_of = |voter: &u64| self.heard.get(voter).copied().flatten() == Some(founding);
+            voters.iter().copied().filter(is_of).collect()
+        };
+        named.map(|founding| (*founding, of(*founding))).find(|(_, members)| members.len() * 2 > voters.len())
+    }
+
     /// A majority of the voters is of another founding: nothing that happens here can make this
     /// state theirs.
     fn stop_if_alone(&self, g: &mut Ground) {
-        let voters = &g.store.conf().voters;
-        let of = |founding: u64| -> Vec<String> {
-            let is_of = |voter: &&u64| self.heard.get(voter).copied().flatten() == Some(founding);
-            voters.iter().filter(is_of).map(|voter| format!("{voter:x}")).collect()
-        };
-        let others = self.heard.values().flatten().filter(|founding| differ(self.ours, **founding));
-        let mut majorities = others.map(|founding| (*founding, of(*founding)));
-        let Some((founding, members)) = majorities.find(|(_, members)| members.len() * 2 > voters.len()) else {
+        if g.store.founding() == 0 {
             return;
-        };
+        }
+        let Some((founding, members)) = self.majority(g, self.ours) else { return };
+        let members: Vec<String> = members.iter().map(|member| format!("{member:x}")).collect();
         g.fatal(format!(
             "the data directory of this member is of founding {:016x}; members {}, a majority, are of founding \
              {founding:016x}: the cluster was founded again, or the directory is another cluster's. Nothing is \

@@ -117,9 +117,10 @@ impl Ground {
 
     pub(crate) fn set_apart(&mut self, member: u64, apart: bool) {
         match apart {
-            true => self.apart.insert(member),
-            false => self.apart.remove(&member),
-        };
+            true if self.apart.insert(member) => self.consensus.forget(member),
+            true => {}
+            false => drop(self.apart.remove(&member)),
+        }
     }
 
     /// One line for the log of the program.

@@ -530,6 +530,7 @@ impl Node {
         self.ground.consensus.unreachable(peer);
         // If a snapshot was on its way there, it may be lost: another is offered when it is needed.
         self.ground.consensus.snapshot_sent(peer, false);
+        self.foundings.lost(&mut self.ground, peer);
         self.gate.lost(&self.ground, peer);
         self.transfer.lost(peer);
         self.reads.lost(peer);

@@ -14,7 +14,14 @@ impl Sim {
 
     /// Its disk has what was promised.
     fn is_whole(&self, who: usize) -> bool {
-        !self.members[who].gone && !self.is_hurt(who) && !self.is_joining(who)
+        !self.members[who].gone && !self.is_hurt(who) && !self.is_joining(who) && !self.is_late(who)
+    }
+
+    /// Its disk may be one that was emptied, as far as anybody can tell: it founded, or will found,
+    /// when the others are beyond it, and has not caught up.
+    fn is_late(&self, who: usize) -> bool {
+        let has = |name: &str| self.members[who].disk.paths().iter().any(|path| path == name);
+        has("log/late") || !has("identity")
     }
 
     /// A majority of these is whole, even without one of them.
