@@ -748,7 +748,6 @@ impl Sim {
                 self.tell(Some(who), "note", fold(text.as_bytes()), 0, || format!("{level:?}: {text}"));
                 self.hear_note(who, &text);
                 self.hear_contradiction(who, &text);
-                self.decide_founding(&text);
                 if let Some(life) = self.members[who].up.as_mut() {
                     if text.starts_with("installed the snapshot") {
                         life.installing = Installing::No;

@@ -2,7 +2,7 @@
 //! run of the same members, with the same flags; when it has stopped, an operator puts the right
 //! disk back.
 
-use crate::cluster::{Event, Sim};
+use crate::cluster::Sim;
 use crate::disk::Image;
 use crate::oracle::Harmed;
 use crate::plan::{Fault, MS, SECOND};
@@ -76,32 +76,13 @@ impl Sim {
         }
     }
 
-    /// It knows no name, and members of two foundings have told it theirs: it hears neither until
-    /// an operator has decided.
-    pub(crate) fn is_between_foundings(&self, who: usize) -> bool {
-        let founding = |who: usize| self.members[who].up.as_ref().map_or(0, |life| life.node.founding());
-        let met = (0..self.members.len()).filter(|peer| self.are_acquainted(who, *peer));
-        let mut names: Vec<u64> = met.map(founding).filter(|name| *name != 0).collect();
-        names.sort_unstable();
-        names.dedup();
-        founding(who) == 0 && names.len() > 1
-    }
-
-    /// A member says that it stands between foundings. An operator stops whoever has the wrong disk
-    /// and puts the right one back.
-    pub(crate) fn decide_founding(&mut self, text: &str) {
-        if !text.contains("it hears none of them") {
-            return;
-        }
-        self.marks.hit("a member without a name met two foundings");
-        let foreign: Vec<usize> = (0..self.members.len()).filter(|who| self.is_foreign(*who)).collect();
-        for who in foreign {
-            if self.members[who].up.is_some() {
-                self.crash(who, false, None);
-                let at = self.now + SECOND + self.rng.below(SECOND);
-                self.at(at, Event::Mend { who });
-            }
-        }
+    /// With a member of another founding, those that know no name could be a majority: nothing
+    /// would show them that there is another one.
+    pub(crate) fn could_join(&self, foreign: usize) -> bool {
+        let voters = self.electorate();
+        let names = |who: usize| self.members[who].disk.paths().iter().any(|path| path == disk::history::PATH);
+        let nameless = voters.iter().filter(|who| **who != foreign && !names(**who)).count();
+        (nameless + 1) * 2 > voters.len()
     }
 
     fn are_acquainted(&self, a: usize, b: usize) -> bool {

@@ -85,7 +85,6 @@ pub const ALL: &[&str] = &[
     "a state that differed is equal again",
     "peace with a leader whose state differs, and a member without one",
     "a member of another founding stopped",
-    "a member without a name met two foundings",
 ];
 
 #[derive(Clone, Debug, Default)]

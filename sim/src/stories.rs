@@ -262,14 +262,18 @@ impl Sim {
             return;
         }
         let foreign = matches!(story.harm, Harm::OlderFounding { .. } | Harm::ForeignLog { .. });
-        if story.all && story.harm.is_silent() && !foreign && self.nobody_could_know(who) {
+        let names_founding = self.members[who].disk.paths().iter().any(|path| path == disk::history::PATH);
+        let unknowable = match foreign {
+            true => names_founding && self.could_join(who),
+            false => story.all && story.harm.is_silent() && self.nobody_could_know(who),
+        };
+        if unknowable {
             self.tell(Some(who), "spared", 0, 0, || format!("{:?}: nobody could know what is lost", story.harm));
             self.members[who].disk.restore(&right.expect("remembered before the harm"));
             self.hurts.remove(&who);
             return;
         }
         let of_state = |rotten: &Rotten| rotten.path.starts_with("state/");
-        let names_founding = self.members[who].disk.paths().iter().any(|path| path == disk::history::PATH);
         let harmed = match story.harm {
             Harm::Differs { .. } => Harmed::Differs,
             Harm::StateGone | Harm::StateFolder => Harmed::State,

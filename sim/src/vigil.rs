@@ -115,7 +115,6 @@ impl Sim {
             && m.hung.iter().all(|&until| until <= self.now)
             && m.disk.is_well(self.now)
             && !self.is_hurt(who)
-            && !self.is_between_foundings(who)
     }
 
     fn are_connected(&self, a: usize, b: usize) -> bool {
