@@ -128,11 +128,17 @@ pub enum Planted {
     AloneDropsTail,
     /// Members have no connection for what is urgent.
     UrgentBehindLog,
+    /// W-10.
     ProgressTooSoon,
+    /// W-11.
     CompactedTooSoon,
+    ///
     AnswerLost,
+    /// M-6.
     ListShort,
+    /// M-8.
     ChangeUndone,
+    /// M-3.
     SentToSelf,
 }
 
