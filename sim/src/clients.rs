@@ -537,7 +537,7 @@ impl Sim {
             }
             (Ask::Users(question), Answer::Auth(answer)) => {
                 let said = Said::of(question, answer);
-                self.judge_users(who, &op, question, said);
+                self.judge_users(who, op, question, said);
             }
             (Ask::Members { .. }, Answer::Members { members }) => {
                 let ids: Vec<u64> = members.iter().map(|(m, _)| m.id).collect();
