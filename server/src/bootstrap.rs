@@ -396,7 +396,7 @@ mod tests {
     use std::net::TcpListener;
 
     fn plain(listener: TcpListener) -> PeerPort {
-        PeerPort { listener, handshakes: None }
+        PeerPort { listener: listener.into(), handshakes: None }
     }
 
     fn found(line: &str) -> Result<Founding, Mismatch> {

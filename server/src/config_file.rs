@@ -6,7 +6,7 @@
 //! flag and variable is ignored. A key that nobody knows is ignored, too; here a line warns of it.
 
 use crate::flags::{self, Given, Kind, Rejected};
-use crate::transport::listeners::reason;
+use crate::sockets::reason;
 use disk::urls::Url;
 use serde_json::{Map, Number, Value};
 use std::io;

@@ -55,6 +55,7 @@ mod readers;
 mod services;
 mod settings;
 mod signals;
+mod sockets;
 mod tls;
 mod tokens;
 mod transport;

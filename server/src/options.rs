@@ -4,9 +4,9 @@ use crate::budgets::{Limits, memory_of_this_process, parse_bytes};
 use crate::flags::{Effect, Given, Rejected, parse_duration};
 use crate::log::{self, Format, Level};
 use crate::settings::{Gate, Settings};
+use crate::sockets;
 use crate::tls::{self, Wish};
 use crate::tokens::Tokens;
-use crate::transport::listeners;
 use disk::urls::{BadUrl, Url};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -96,18 +96,15 @@ fn read_urls(given: &Given, name: &str) -> Result<Vec<Url>, Rejected> {
 }
 
 fn urls(given: &Given, name: &str) -> Result<Vec<Url>, Rejected> {
-    let urls = read_urls(given, name)?;
-    for url in &urls {
-        if url.is_unix() {
-            return invalid(format!("--{name}: unix sockets are not supported by this version: {url}"));
-        }
-    }
-    Ok(urls)
+    read_urls(given, name)
 }
 
 fn bind_urls(given: &Given, name: &str) -> Result<Vec<Url>, Rejected> {
     let urls = urls(given, name)?;
-    match urls.iter().find(|url| !listeners::can_bind(url)) {
+    match urls.iter().find(|url| !sockets::can_bind(url)) {
+        Some(url) if url.is_unix() => {
+            invalid(format!("expected a path in URL for binding, without any of %?#@ ({url})"))
+        }
         Some(url) => invalid(format!("expected IP in URL for binding ({url})")),
         None => Ok(urls),
     }
@@ -436,10 +433,7 @@ mod tests {
             ),
             ("--log-outputs default,/a", "multi logoutput for \"default\" is not supported yet"),
             ("--auth-token jwt,a=b", "--auth-token: auth: invalid auth options (invalid auth signature method)"),
-            (
-                "--listen-peer-urls unixs://localhost:1",
-                "--listen-peer-urls: unix sockets are not supported by this version: unixs://localhost:1",
-            ),
+            ("--listen-peer-urls unixs://", "expected a path in URL for binding, without any of %?#@ (unixs://)"),
         ];
         for (line, text) in table {
             assert_eq!(read(line).expect_err(line), Rejected::Invalid(text.into()), "{line}");

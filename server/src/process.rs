@@ -15,6 +15,7 @@ use crate::ports::{Bound, Listening};
 use crate::readers::Readers;
 use crate::settings::ETCD_LEVEL;
 use crate::signals::{Stops, die_of, levels};
+use crate::sockets::{self, Listener};
 use crate::tls::Security;
 use crate::transport::{self, Door, Edge};
 use crate::workers::Workers;
@@ -24,7 +25,6 @@ use disk::urls::texts;
 use node::work::Whose;
 use node::{Node, Output};
 use std::collections::BTreeSet;
-use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -80,6 +80,7 @@ pub fn serve(args: &[String]) -> i32 {
             match start(args, &given, options) {
                 Ok(()) => 0,
                 Err(Failed { message, error }) => {
+                    sockets::remove_files();
                     if !on_screen {
                         eprintln!("{message}: {error}");
                     }
@@ -361,7 +362,10 @@ fn die(end: End) -> ! {
     match end {
         End::Fatal(reason) => log::fatal("the member stopped", &[("error", json!(reason))]),
         End::Restart(reason) => restart(&reason),
-        End::Stopped | End::Removed => std::process::exit(0),
+        End::Stopped | End::Removed => {
+            sockets::remove_files();
+            std::process::exit(0)
+        }
     }
 }
 
@@ -429,9 +433,8 @@ async fn come_up(edge: Edge, options: Options, clients: Vec<Listening>, metrics:
     }
 }
 
-fn open(listener: TcpListener, edge: &Edge, door: Door, security: Security) {
-    let listener = listener.set_nonblocking(true).and_then(|()| tokio::net::TcpListener::from_std(listener));
-    match listener {
+fn open(listener: Listener, edge: &Edge, door: Door, security: Security) {
+    match listener.accepting() {
         Ok(listener) => drop(tokio::spawn(transport::serve(listener, edge.clone(), door, security))),
         Err(error) => log::fatal("listener failed", &[("error", json!(error.to_string()))]),
     }
