@@ -37,6 +37,7 @@ mod config_file;
 mod core;
 mod descriptors;
 pub mod dev;
+mod discovery;
 mod driver;
 mod files;
 mod flags;

@@ -1,6 +1,7 @@
 //! What the flags mean: checked, typed, with etcd's texts for what does not fit together.
 
 use crate::budgets::{Limits, memory_of_this_process, parse_bytes};
+use crate::discovery::{Discovery, Records};
 use crate::flags::{Effect, Given, Rejected, parse_duration};
 use crate::log::{self, Format, Level};
 use crate::settings::{Gate, Settings};
@@ -33,7 +34,9 @@ pub(crate) struct Options {
     pub(crate) listen_metrics: Vec<Url>,
     pub(crate) advertise_peer: Vec<Url>,
     pub(crate) advertise_client: Vec<Url>,
-    /// (name, peer URL) as written; a name may repeat.
+    /// Where the initial cluster is found; None: `initial_cluster` says it.
+    pub(crate) discovery: Option<Discovery>,
+    /// (name, peer URL) as written; a name may repeat. With `discovery` it is empty until it was asked.
     pub(crate) initial_cluster: Vec<(String, Url)>,
     pub(crate) token: String,
     /// `--initial-cluster-state existing`.
@@ -119,6 +122,21 @@ pub(crate) fn initial_cluster(text: &str) -> Result<Vec<(String, Url)>, BadUrl> 
             Url::parse(url).map(|url| (name.to_string(), url))
         })
         .collect()
+}
+
+fn discovery(given: &Given) -> Result<Option<Discovery>, Rejected> {
+    let domain = given.text("discovery-srv");
+    if domain.is_empty() {
+        return Ok(None);
+    }
+    if given.is_set("initial-cluster") {
+        return invalid(
+            "multiple discovery or bootstrap flags are set. Choose one of \"initial-cluster\", \
+             \"discovery-endpoints\" or \"discovery-srv\"",
+        );
+    }
+    let (domain, name) = (domain.to_string(), given.text("discovery-srv-name").to_string());
+    Ok(Some(Discovery::Records(Records { domain, name })))
 }
 
 fn auto_compaction(given: &Given) -> Result<Option<AutoCompaction>, Rejected> {
@@ -300,7 +318,9 @@ pub(crate) fn options(given: &Given, seed: u64) -> Result<Options, Rejected> {
     let (client_tls, peer_tls) = tls::wishes(given)?;
     let name = given.text("name").to_string();
     let advertise_peer = urls(given, "initial-advertise-peer-urls")?;
+    let discovery = discovery(given)?;
     let cluster = match given.is_set("initial-cluster") {
+        _ if discovery.is_some() => Vec::new(),
         true => initial_cluster(given.text("initial-cluster"))
             .map_err(|why| Rejected::Invalid(format!("error setting up initial cluster: {why}")))?,
         false => advertise_peer.iter().map(|url| (name.clone(), url.clone())).collect(),
@@ -322,6 +342,7 @@ pub(crate) fn options(given: &Given, seed: u64) -> Result<Options, Rejected> {
         listen_metrics: bind_urls(given, "listen-metrics-urls")?,
         advertise_client: urls(given, "advertise-client-urls")?,
         advertise_peer,
+        discovery,
         initial_cluster: cluster,
         token: given.text("initial-cluster-token").to_string(),
         existing: given.text("initial-cluster-state") == "existing",
@@ -433,6 +454,11 @@ mod tests {
             ),
             ("--log-outputs default,/a", "multi logoutput for \"default\" is not supported yet"),
             ("--auth-token jwt,a=b", "--auth-token: auth: invalid auth options (invalid auth signature method)"),
+            (
+                "--discovery-srv example.com --initial-cluster default=http://localhost:2380",
+                "multiple discovery or bootstrap flags are set. Choose one of \"initial-cluster\", \
+                 \"discovery-endpoints\" or \"discovery-srv\"",
+            ),
             ("--listen-peer-urls unixs://", "expected a path in URL for binding, without any of %?#@ (unixs://)"),
         ];
         for (line, text) in table {

@@ -19,7 +19,7 @@ use crate::sockets::{self, Listener};
 use crate::tls::Security;
 use crate::transport::{self, Door, Edge};
 use crate::workers::Workers;
-use crate::{compactor, publish};
+use crate::{compactor, discovery, publish};
 use disk::Files;
 use disk::urls::texts;
 use node::work::Whose;
@@ -214,9 +214,12 @@ fn start(args: &[String], given: &Given, mut options: Options) -> Result<(), Fai
     decline_huge_pages();
     announce(args, given, &options);
     descriptors.tell(wanted);
-    let bound = Bound::new(&options)?;
     let io = |error: std::io::Error| failed("cannot start a thread")(error.to_string());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(io)?;
+    if let Some(must) = bootstrap::must_ask(&options) {
+        runtime.block_on(discovery::fill(&mut options, must))?;
+    }
+    let bound = Bound::new(&options)?;
     let start = Start {
         options: &options,
         boot: random(),
