@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use client::wire::etcdserverpb::RangeRequest;
 use client::{Client, Options, prefix};
-use live::{Member, PATIENCE, Spec, block_on, client_of, comes, is_other, shell_code};
+use live::{Alone, Member, PATIENCE, Spec, block_on, client_of, comes, is_other, shell_code};
 use rustix::process::Signal;
 
 const TIMES: [&str; 2] = ["--heartbeat-interval=50", "--election-timeout=500"];
@@ -461,4 +461,70 @@ fn the_name_service_says_who_founds() {
     first.respawn();
     first.ready();
     assert_eq!(first.log().matches("get cluster for etcd-server SRV").count(), 1);
+}
+
+/// Keys, ids and texts are a real etcd's: founders of both kinds have registered side by side.
+#[test]
+fn founders_register_in_another_cluster() {
+    let service = Alone::new(&TIMES);
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let mut specs = Spec::cluster(dir.path(), 4, &TIMES);
+    for spec in &mut specs {
+        spec.initial_cluster.clear();
+        spec.extra.push(format!("--discovery-endpoints=http://{}", service.member.endpoint()));
+    }
+    let registry = |rest: &str| format!("/_etcd/registry/{rest}");
+    let sized = |token: &str, size: &str| {
+        let key = registry(&format!("{token}/_config/size"));
+        block_on(service.client().put(key, size.to_string())).expect("puts");
+    };
+    sized("bad", "-1");
+    sized("good", "3");
+    let fails = |spec: &Spec, flags: &[&str], text: &str| {
+        let mut spec = spec.clone();
+        spec.extra.extend(flags.iter().map(ToString::to_string));
+        let ended = spec.run_to_end();
+        assert!(ended.code == Some(1) && ended.stderr.contains(text), "{flags:?}: {ended:?}");
+        assert!(!ended.stderr.contains("unsaid") || is_other(), "{ended:?}");
+    };
+    let joining = |why: &str| format!("failed to join discovery cluster ({why})");
+    let secret = "--discovery-password=unsaid";
+    fails(&specs[0], &["--discovery-token=none", secret], &joining("discovery: size key not found"));
+    fails(&specs[0], &["--discovery-token=bad"], &joining("discovery: size key is bad"));
+    let existing = ["--discovery-token=good", "--initial-cluster-state=existing"];
+    fails(&specs[0], &existing, "discovery URL should not be set when joining existing initial cluster");
+
+    specs.iter_mut().for_each(|spec| spec.extra.push("--discovery-token=good".into()));
+    let late = specs.pop().expect("a fourth");
+    let mut members: Vec<Member> = specs.into_iter().map(Member::spawn).collect();
+    members.iter_mut().for_each(Member::ready);
+    let url = |member: &Member| format!("http://127.0.0.1:{}", member.spec.peer_port);
+    let named: Vec<(String, String)> = members.iter().map(|one| (one.spec.name.clone(), url(one))).collect();
+    let registered = block_on(service.client().range(prefix(registry("good/members/")))).expect("reads");
+    let mut registered: Vec<_> = registered.kvs.into_iter().map(|kv| (kv.key, kv.value)).collect();
+    let mut expected: Vec<_> = named
+        .iter()
+        .map(|(name, url)| {
+            let id = disk::identity::member_id(std::slice::from_ref(url), "good");
+            (registry(&format!("good/members/{id:x}")).into(), format!("{name}={url}").into())
+        })
+        .collect();
+    registered.sort();
+    expected.sort();
+    assert_eq!(registered, expected);
+    let by_flags = named.iter().map(|(name, url)| (&name[..], &url[..]));
+    let founding = disk::founding::founding("m1", by_flags, "good", &[url(&members[0])]).expect("good");
+    comes("every name", || {
+        let list = block_on(client_of(&members).member_list()).expect("lists");
+        assert_eq!(list.header.expect("a header").cluster_id, founding.identity.cluster);
+        list.members.iter().all(|one| !one.name.is_empty())
+    });
+    fails(&late, &[], &joining("discovery: cluster is full"));
+    // The service is asked once.
+    drop(service);
+    members[0].stop(Signal::TERM);
+    members[0].respawn();
+    members[0].ready();
+    let ignored = "discovery token is ignored since cluster already initialized; valid logs are found";
+    assert!(members[0].log().contains(ignored));
 }

@@ -4,7 +4,6 @@
 mod join;
 mod known;
 
-use crate::discovery::Discovery;
 use crate::driver::tell;
 use crate::files::{self, RealFiles};
 use crate::log::{self, hex, json};
@@ -400,9 +399,9 @@ fn members_of(options: &Options) -> Result<Founding, Mismatch> {
     let cluster = options.initial_cluster.iter().map(|(name, url)| (&name[..], &url.text[..]));
     let founding = disk::founding::founding(&options.name, cluster, &options.token, &texts(&options.advertise_peer));
     founding.map(|mut founding| {
-        if let Some(Discovery::Records(_)) = options.discovery {
-            // Each founder numbers the others in its own way, and all begin with the same state. The
-            // names come when the members publish them.
+        if options.discovery.is_some() {
+            // By DNS each founder numbers the others in its own way, and all begin with the same
+            // state. The names come when the members publish them.
             founding.members.iter_mut().for_each(|member| member.name.clear());
         }
         founding

@@ -155,6 +155,11 @@ fn from_text(path: &str, text: &str) -> Result<Given, Rejected> {
                 let of = if APART.contains(&name) { "configJSON" } else { "Config" };
                 take(&mut given, name, value, &format!("configYAML.{of}.{name}"))?;
             }
+            // A member that did not know of it would found a cluster alone.
+            None if key.eq_ignore_ascii_case("discovery-config") => {
+                let text = "discovery-config is not read from a file: give the flags of the v3 discovery instead";
+                return Err(Rejected::Invalid(text.into()));
+            }
             None => given.unknown_keys.push(key.clone()),
         }
     }

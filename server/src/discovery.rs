@@ -1,7 +1,10 @@
-//! An initial cluster that the flags do not list: it is found by DNS (`--discovery-srv`).
+//! An initial cluster that the flags do not list: it is found by DNS (`--discovery-srv`), or the
+//! founders register in another cluster (`--discovery-endpoints`).
 
+mod service;
 mod srv;
 
+pub(crate) use service::Service;
 pub(crate) use srv::Records;
 
 use crate::bootstrap::{Failed, failed};
@@ -10,10 +13,12 @@ use crate::options::Options;
 use disk::urls::BadUrl;
 
 /// Where the initial cluster is found.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) enum Discovery {
     /// `--discovery-srv`.
     Records(Records),
+    /// `--discovery-endpoints`.
+    Service(Box<Service>),
 }
 
 /// Why no initial cluster was found. The texts are etcd's, and Go's.
@@ -38,8 +43,26 @@ pub(crate) enum NotFound {
     Neither(Box<NotFound>, Box<NotFound>),
     #[error("cannot find local etcd member {0:?} in SRV records")]
     NotNamed(String),
+    #[error("failed to join discovery cluster ({0})")]
+    Unjoined(#[from] Unjoined),
+    #[error("discovery URL should not be set when joining existing initial cluster")]
+    Existing,
     #[error(transparent)]
     BadUrl(#[from] BadUrl),
+}
+
+/// Why the discovery service is of no use.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unjoined {
+    #[error("discovery: size key not found")]
+    NoSize,
+    #[error("discovery: size key is bad")]
+    BadSize,
+    #[error("discovery: cluster is full")]
+    Full,
+    /// It cannot be spoken to at all: files of certificates, most likely.
+    #[error("{0}")]
+    Client(client::Error),
 }
 
 /// Asks who the initial members are, and puts them where `--initial-cluster` would have put them.
@@ -48,7 +71,11 @@ pub(crate) enum NotFound {
 /// # Errors
 /// `must`, and nobody knows.
 pub(crate) async fn fill(options: &mut Options, must: bool) -> Result<(), Failed> {
-    let Some(Discovery::Records(records)) = options.discovery.clone() else { return Ok(()) };
+    let records = match options.discovery.clone() {
+        None => return Ok(()),
+        Some(Discovery::Service(service)) => return join(&service, options, must).await,
+        Some(Discovery::Records(records)) => records,
+    };
     let text = |error: NotFound| format!("error setting up initial cluster: {error}");
     match records.find(options).await {
         Ok(found) => {
@@ -60,5 +87,37 @@ pub(crate) async fn fill(options: &mut Options, must: bool) -> Result<(), Failed
             log::warn("failed to resolve during SRV discovery", &[("error", json!(error.to_string()))]);
             Ok(())
         }
+    }
+}
+
+/// The same of the discovery service. Where the member may be one already it is not asked: it waits
+/// for ever, and its token is good for one founding.
+async fn join(service: &Service, options: &mut Options, must: bool) -> Result<(), Failed> {
+    if !must {
+        return Ok(());
+    }
+    let failed = failed("discovery failed");
+    if options.existing {
+        return Err(failed(NotFound::Existing));
+    }
+    match service.join(options).await {
+        Ok(cluster) => {
+            options.initial_cluster = cluster;
+            Ok(())
+        }
+        Err(error) => {
+            if matches!(error, NotFound::Unjoined(_)) {
+                log::warn("do not reuse discovery token; generate a new one to bootstrap a cluster", &[]);
+            }
+            Err(failed(error))
+        }
+    }
+}
+
+/// What is said where the data directory holds a member.
+pub(crate) fn passed_over(options: &Options) {
+    if let Some(Discovery::Service(service)) = &options.discovery {
+        let text = "discovery token is ignored since cluster already initialized; valid logs are found";
+        log::warn(text, &[("discovery-token", json!(service.token))]);
     }
 }

@@ -109,7 +109,7 @@ fn refuse(args: &[String], rejected: Rejected) -> i32 {
             &[("environment-variable", json!(variable))],
         ),
         Rejected::Invalid(text) => {
-            log::info("Running: ", &[("args", json!(args))]);
+            log::info("Running: ", &[("args", json!(harmless(args)))]);
             log::warn("failed to verify flags", &[("error", json!(text))]);
             1
         }
@@ -135,11 +135,26 @@ const DEPRECATED: [(&str, &str); 2] = [
     ),
 ];
 
+/// The arguments for the log: without a password.
+fn harmless(args: &[String]) -> Vec<&str> {
+    const SECRET: &str = "discovery-password";
+    let name = |arg: &str| arg.trim_start_matches('-').to_string();
+    let mut hides = false;
+    let show = |arg: &String| -> &str {
+        if std::mem::take(&mut hides) {
+            return "…";
+        }
+        hides = arg.starts_with('-') && name(arg) == SECRET;
+        if name(arg).starts_with(&format!("{SECRET}=")) { "--discovery-password=…" } else { "" }
+    };
+    args.iter().map(show).zip(args).map(|(instead, arg)| if instead.is_empty() { arg } else { instead }).collect()
+}
+
 fn announce(args: &[String], given: &Given, options: &Options) {
     for (message, variable) in &given.env_warnings {
         log::warn(message, &[("environment-variable", json!(variable))]);
     }
-    log::info("Running: ", &[("args", json!(args))]);
+    log::info("Running: ", &[("args", json!(harmless(args)))]);
     if let Some(path) = &given.file {
         log::info(
             "loaded server configuration, other configuration command line flags and environment variables will be \
@@ -216,8 +231,9 @@ fn start(args: &[String], given: &Given, mut options: Options) -> Result<(), Fai
     descriptors.tell(wanted);
     let io = |error: std::io::Error| failed("cannot start a thread")(error.to_string());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(io)?;
-    if let Some(must) = bootstrap::must_ask(&options) {
-        runtime.block_on(discovery::fill(&mut options, must))?;
+    match bootstrap::must_ask(&options) {
+        Some(must) => runtime.block_on(discovery::fill(&mut options, must))?,
+        None => discovery::passed_over(&options),
     }
     let bound = Bound::new(&options)?;
     let start = Start {
@@ -440,5 +456,17 @@ fn open(listener: Listener, edge: &Edge, door: Door, security: Security) {
     match listener.accepting() {
         Ok(listener) => drop(tokio::spawn(transport::serve(listener, edge.clone(), door, security))),
         Err(error) => log::fatal("listener failed", &[("error", json!(error.to_string()))]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_shows_no_password() {
+        let args = ["--name", "a", "--discovery-password", "x", "-discovery-password=x", "--discovery-user=u"];
+        let shown = harmless(&args.map(str::to_string)).join(" ");
+        assert_eq!(shown, "--name a --discovery-password … --discovery-password=… --discovery-user=u");
     }
 }
