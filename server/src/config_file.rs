@@ -429,6 +429,13 @@ mod tests {
     }
 
     #[test]
+    fn a_block_that_nobody_reads_and_that_founds_another_cluster_is_refused() {
+        let text = "discovery-config is not read from a file: give the flags of the v3 discovery instead";
+        let refused = of("Discovery-Config: {discovery-token: x}").expect_err("refused");
+        assert_eq!(refused, Rejected::Invalid(text.into()));
+    }
+
+    #[test]
     fn values_are_what_flags_would_be() {
         let text = "\
 name: m1

@@ -659,6 +659,10 @@ impl Sim {
             Answer::TimeToLive { ttl, granted, keys } if ttl >= 0 && self.is(Planted::TimeLeftWhole) => {
                 Answer::TimeToLive { ttl: granted.max(ttl), granted, keys }
             }
+            Answer::Members { mut members } if self.is(Planted::ListShort) => {
+                members.pop();
+                Answer::Members { members }
+            }
             Answer::TimeToLive { ttl, granted, keys } if self.is(Planted::TimeLeftNone) => {
                 Answer::TimeToLive { ttl: ttl.min(0), granted, keys }
             }

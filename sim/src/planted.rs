@@ -128,6 +128,18 @@ pub enum Planted {
     AloneDropsTail,
     /// Members have no connection for what is urgent.
     UrgentBehindLog,
+    /// W-10.
+    ProgressTooSoon,
+    /// W-11.
+    CompactedTooSoon,
+    ///
+    AnswerLost,
+    /// M-6.
+    ListShort,
+    /// M-8.
+    ChangeUndone,
+    /// M-3.
+    SentToSelf,
 }
 
 #[derive(Debug)]
@@ -670,6 +682,42 @@ pub const BANK: &[Entry] = &[
         breaks: "heartbeats, votes and answers wait behind appends and forwards",
         found_by: &["V-2"],
     },
+    Entry {
+        bug: Planted::ProgressTooSoon,
+        name: "progress-too-soon",
+        breaks: "a watch from a revision of the future is told of progress at once",
+        found_by: &["W-10"],
+    },
+    Entry {
+        bug: Planted::CompactedTooSoon,
+        name: "compacted-too-soon",
+        breaks: "a watch that is cancelled for compaction is told a revision that it had passed",
+        found_by: &["W-11"],
+    },
+    Entry {
+        bug: Planted::AnswerLost,
+        name: "answer-lost",
+        breaks: "one request in 200 is never answered, not even when it was cancelled",
+        found_by: &["R-11"],
+    },
+    Entry {
+        bug: Planted::ListShort,
+        name: "list-short",
+        breaks: "a list of members lacks the last one",
+        found_by: &["M-6"],
+    },
+    Entry {
+        bug: Planted::ChangeUndone,
+        name: "change-undone",
+        breaks: "a change of the members is answered and was not made",
+        found_by: &["M-8"],
+    },
+    Entry {
+        bug: Planted::SentToSelf,
+        name: "sent-to-self",
+        breaks: "a frame for a peer goes to the member that sends it",
+        found_by: &["M-3"],
+    },
 ];
 
 impl Planted {
@@ -689,7 +737,7 @@ impl Planted {
             Planted::PeersForget => &[Sight::OlderDisk],
             Planted::CorruptKept => &[Sight::Differs],
             Planted::StateBelowLog => &[Sight::StateGone],
-            Planted::RemovedUntold | Planted::JoinerFounds => &[Sight::Operator],
+            Planted::RemovedUntold | Planted::JoinerFounds | Planted::ChangeUndone => &[Sight::Operator],
             Planted::ManifestUnflushed => &[Sight::KilledThenPower],
             Planted::EmptyStateWritten => &[Sight::StoppedEmpty],
             Planted::EndBelieved => &[Sight::TailGone],
