@@ -441,8 +441,17 @@ fn the_name_service_says_who_founds() {
     }
 
     specs.iter_mut().for_each(|spec| spec.extra.push("--discovery-srv=a.test".into()));
+    let second = specs.remove(1);
     let mut members: Vec<Member> = specs.into_iter().map(|spec| Member::spawn_by(spec, &program)).collect();
     members.iter_mut().for_each(Member::ready);
+    // etcd calls it 0 on the first and 1 on the third: two states.
+    for member in &members {
+        let list = block_on(client_of([member]).member_list()).expect("lists").members;
+        let names: Vec<&str> = list.iter().map(|one| &one.name[..]).filter(|name| !name.starts_with('m')).collect();
+        assert_eq!(names, [""], "{}", member.spec.name);
+    }
+    members.insert(1, Member::spawn_by(second, &program));
+    members[1].ready();
     let url = |n: usize| format!("http://localhost:{}", ports[n]);
     let named: Vec<(String, String)> = (0..3).map(|n| (format!("m{}", n + 1), url(n))).collect();
     let by_flags = named.iter().map(|(name, url)| (&name[..], &url[..]));
