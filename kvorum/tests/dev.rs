@@ -96,7 +96,7 @@ fn a_cluster_is_started_looked_at_hurt_and_stopped() {
     assert_eq!(serde_json::from_str::<serde_json::Value>(&json).expect("JSON")["leader"], "m1");
     let (code, _, error) = kvorum_dev(dir.path(), &[]);
     let own = dev.child.id();
-    assert!(code == 1 && error.contains(&format!("already running in")), "{error}");
+    assert!(code == 1 && error.contains("already running in"), "{error}");
     assert!(error.contains(&format!("process {own}, endpoints 127.0.0.1:{port}")), "{error}");
 
     // What the hint says is true.
