@@ -503,6 +503,11 @@ fn founders_register_in_another_cluster() {
     let existing = ["--discovery-token=good", "--initial-cluster-state=existing"];
     fails(&specs[0], &existing, "discovery URL should not be set when joining existing initial cluster");
 
+    let no_file = ["--discovery-token=good", "--discovery-cacert=/no/such"];
+    fails(&specs[0], &no_file, "/no/such");
+    let alone = ["--discovery-token=good", "--force-new-cluster"];
+    fails(&specs[0], &alone, "--force-new-cluster: no member has ever started here");
+
     specs.iter_mut().for_each(|spec| spec.extra.push("--discovery-token=good".into()));
     let late = specs.pop().expect("a fourth");
     let mut members: Vec<Member> = specs.into_iter().map(Member::spawn).collect();

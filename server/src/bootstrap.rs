@@ -410,6 +410,10 @@ fn members_of(options: &Options) -> Result<Founding, Mismatch> {
 
 /// Checks the initial cluster of the flags.
 fn check_flags(options: &Options) -> Result<(), Mismatch> {
+    if options.alone && options.discovery.is_some() {
+        // Nobody was asked for one.
+        return Ok(());
+    }
     match options.existing {
         true => join::named(options).map(drop),
         false => members_of(options).map(drop),

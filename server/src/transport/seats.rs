@@ -94,6 +94,7 @@ mod tests {
             }
             counts.push(taken.len() - before);
         }
+        assert!(seats.take(Origin::User(0)).is_some(), "a user of this machine is a source, too");
         assert_eq!(counts[0], 875);
         assert!(counts[1] > 100 && counts[2] > 10, "{counts:?}");
         taken.clear();
