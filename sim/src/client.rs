@@ -3,6 +3,7 @@
 use crate::ops::{Blob, Command, Compare, Delete, Op, Put, Range, Txn};
 use crate::plan::Workload;
 use crate::rng::Rng;
+use crate::users::{Change, Question};
 use bytes::Bytes;
 use node::watch::CreateRequest;
 
@@ -18,6 +19,10 @@ pub struct Kind {
 const fn kind(name: &'static str, weight: u64) -> Kind {
     Kind { name, weight, needed: false }
 }
+
+/// Changes users and roles, and asks for them.
+pub const USERS: &str = "change of users";
+pub const USERS_ASKED: &str = "users";
 
 /// Raises an alarm for want of space, or takes it back.
 pub const ALARM: &str = "alarm";
@@ -51,6 +56,8 @@ pub const KINDS: &[Kind] = &[
     kind("digest", 1),
     // Switched on by a sight.
     kind(ALARM, 0),
+    kind(USERS, 0),
+    kind(USERS_ASKED, 0),
 ];
 
 /// Keys that are easy to get wrong: neighbours, prefixes of each other, lowest and highest bytes.
@@ -97,6 +104,7 @@ pub enum Ask {
     Status,
     Alarms { kind: i32 },
     Digest,
+    Users(Question),
 }
 
 /// What a client may know when it draws its next request.
@@ -192,6 +200,8 @@ impl Draw<'_> {
             "alarms" => Ask::Alarms { kind: self.rng.below(3) as i32 },
             "digest" => Ask::Digest,
             ALARM => Ask::Command(self.alarm()),
+            USERS => Ask::Command(Command::Users(Change::draw(self.rng))),
+            USERS_ASKED => Ask::Users(Question::draw(self.rng)),
             other => unreachable!("{other}"),
         }
     }

@@ -140,6 +140,8 @@ pub enum Planted {
     ChangeUndone,
     /// M-3.
     SentToSelf,
+    /// U-1.
+    UsersShort,
 }
 
 #[derive(Debug)]
@@ -685,7 +687,7 @@ pub const BANK: &[Entry] = &[
     Entry {
         bug: Planted::ProgressTooSoon,
         name: "progress-too-soon",
-        breaks: "a watch from a revision of the future is told of progress at once",
+        breaks: "a watch is told of progress before its start",
         found_by: &["W-10"],
     },
     Entry {
@@ -718,6 +720,12 @@ pub const BANK: &[Entry] = &[
         breaks: "a frame for a peer goes to the member that sends it",
         found_by: &["M-3"],
     },
+    Entry {
+        bug: Planted::UsersShort,
+        name: "users-short",
+        breaks: "a list of users lacks the last one",
+        found_by: &["U-1"],
+    },
 ];
 
 impl Planted {
@@ -745,6 +753,7 @@ impl Planted {
             Planted::DoubtWithoutRoom => &[Sight::FullAtStart, Sight::TailRot],
             Planted::VotersForgotten => &[Sight::HarmAndChanges],
             Planted::LoneForgotten => &[Sight::Alone],
+            Planted::UsersShort => &[Sight::Users],
             Planted::AloneDropsTail => &[Sight::Alone],
             Planted::UrgentBehindLog => &[Sight::Bandwidth, Sight::BigValues],
             _ => &[],

@@ -276,7 +276,7 @@ impl Sim {
             response.compact_revision = stream.watcher.watches.get(&response.watch_id)?.next;
         }
         let begins = self.is(Planted::ProgressTooSoon) && response.created && !response.canceled;
-        begins.then(|| Response { created: false, bytes: 0, ..response.clone() })
+        begins.then(|| Response { created: false, bytes: 0, header_revision: 1, ..response.clone() })
     }
 
     fn respond(&mut self, who: usize, id: StreamId, mut response: Response) {
