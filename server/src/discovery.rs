@@ -11,6 +11,7 @@ use crate::bootstrap::{Failed, failed};
 use crate::log::{self, json};
 use crate::options::Options;
 use disk::urls::BadUrl;
+use std::path::PathBuf;
 
 /// Where the initial cluster is found.
 #[derive(Clone, Debug)]
@@ -60,7 +61,9 @@ pub(crate) enum Unjoined {
     BadSize,
     #[error("discovery: cluster is full")]
     Full,
-    /// It cannot be spoken to at all: files of certificates, most likely.
+    #[error("open {}: {}", file.display(), crate::sockets::reason(error))]
+    Unread { file: PathBuf, error: std::io::Error },
+    /// It cannot be spoken to at all: files that are no certificates, most likely.
     #[error("{0}")]
     Client(client::Error),
 }

@@ -61,6 +61,12 @@ impl Service {
     /// # Errors
     /// The token is of no use, or all places are taken.
     pub(super) async fn join(&self, options: &Options) -> Result<Vec<(String, Url)>, NotFound> {
+        if let Some(tls) = &self.client.tls {
+            for file in [&tls.ca, &tls.cert, &tls.key].into_iter().flatten() {
+                let unread = |error| Unjoined::Unread { file: file.clone(), error };
+                std::fs::File::open(file).map_err(unread)?;
+            }
+        }
         let client = Client::connect(self.client.clone()).map_err(Unjoined::Client)?;
         let mut urls = texts(&options.advertise_peer);
         urls.sort_unstable();
