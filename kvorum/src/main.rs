@@ -127,10 +127,9 @@ fn run(cli: Cli) -> i32 {
 }
 
 fn dev(words: DevWords) -> i32 {
-    let DevWords { what, members, data_dir, port } = words;
     let called = std::env::args().next().unwrap_or_else(|| "kvorum".into());
-    let wanted = Dev { members, data_dir, port, called };
-    let done = match what {
+    let wanted = Dev { members: words.members, data_dir: words.data_dir, port: words.port, called };
+    let done = match words.what {
         None => server::dev::run(&wanted).map(|()| (String::new(), true)),
         Some(DevCommand::Status { json }) => server::dev::status(&wanted, json),
         Some(DevCommand::Stop) => server::dev::stop(&wanted).map(|text| (text, true)),

@@ -20,8 +20,9 @@ const fn kind(name: &'static str, weight: u64) -> Kind {
     Kind { name, weight, needed: false }
 }
 
-/// Changes users and roles, and asks for them.
+/// Changes users and roles.
 pub const USERS: &str = "change of users";
+/// Asks for users and roles.
 pub const USERS_ASKED: &str = "users";
 
 /// Raises an alarm for want of space, or takes it back.
@@ -88,22 +89,44 @@ const LEASES: u64 = 12;
 #[derive(Clone, Debug)]
 pub enum Ask {
     Command(Command),
-    Range { range: Range, stream: bool },
-    ReadTxn { txn: Txn, linearizable: bool },
-    KeepAlive { lease: i64 },
-    TimeToLive { lease: i64, keys: bool },
+    Range {
+        range: Range,
+        stream: bool,
+    },
+    ReadTxn {
+        txn: Txn,
+        linearizable: bool,
+    },
+    KeepAlive {
+        lease: i64,
+    },
+    TimeToLive {
+        lease: i64,
+        keys: bool,
+    },
     Leases,
-    HashKv { revision: i64 },
+    HashKv {
+        revision: i64,
+    },
     Watch(CreateRequest),
-    CancelWatch { nth: u64 },
+    CancelWatch {
+        nth: u64,
+    },
     WatchProgress,
     Barrier,
-    Members { linearizable: bool },
-    MoveLeader { nth: u64 },
+    Members {
+        linearizable: bool,
+    },
+    MoveLeader {
+        nth: u64,
+    },
     Backup,
     Status,
-    Alarms { kind: i32 },
+    Alarms {
+        kind: i32,
+    },
     Digest,
+    /// About users and roles.
     Users(Question),
 }
 

@@ -101,6 +101,7 @@ pub struct Model {
     alarms_said: BTreeSet<(u64, i64)>,
     /// One per applied index, from `first` on.
     marks: Vec<Mark>,
+    /// And roles.
     pub users: Users,
 }
 

@@ -74,6 +74,7 @@ fn name(rng: &mut Rng, letter: char) -> String {
 }
 
 impl Change {
+    /// Any change of a few users and roles.
     pub fn draw(rng: &mut Rng) -> Change {
         let what = *rng.pick(&DRAWN);
         let of_user = what < ROLE_ADD;
@@ -159,14 +160,20 @@ fn permission(bytes: &[u8]) -> Option<(i64, Blob, Blob)> {
 /// A question about users and roles.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
+    /// Their revision.
     Status,
+    /// The names of all.
     Users,
+    /// The names of all.
     Roles,
+    /// The roles of this user.
     User(String),
+    /// The permissions of this role.
     Role(String),
 }
 
 impl Question {
+    /// Any question.
     pub fn draw(rng: &mut Rng) -> Question {
         match rng.below(5) {
             0 => Question::Status,
@@ -177,6 +184,7 @@ impl Question {
         }
     }
 
+    /// As a member is asked it.
     pub fn query(&self) -> AuthQuery {
         match self.clone() {
             Question::Status => AuthQuery::Status,
@@ -191,9 +199,13 @@ impl Question {
 /// What a question is answered with: names, or key ranges with their kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Said {
+    /// Of users and roles.
     Revision(u64),
+    /// Ascending.
     Names(Vec<String>),
+    /// Kind, key and end of its range.
     Permissions(Vec<(i64, Blob, Blob)>),
+    /// There is no such user or role.
     Refused(Error),
 }
 
