@@ -3,7 +3,8 @@
 //!
 //! `cargo xtask ci` runs every check in one go; the others are its parts: real peers are built
 //! (`peers`), kvorum is held against them (`differ`) and killed under load (`killloop`), its disks
-//! are damaged (`sweep`), its network and machines fail (`faults`), and it is measured beside them (`bench`).
+//! are damaged (`sweep`), its network and its machines fail (`faults`), and it is measured beside
+//! them (`bench`).
 //!
 //! It refuses: unit tests (they stand beside the code), and anything that talks
 //! to another machine, but for the package registries from which the peers are

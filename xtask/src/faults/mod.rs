@@ -69,6 +69,9 @@ pub struct Args {
     /// Write docs/faults.json and docs/faults.md: what was run now, and what was kept of the rest.
     #[arg(long)]
     pub page: bool,
+    /// Keep directories and logs, as after a violation.
+    #[arg(long)]
+    pub keep: bool,
     /// Something for the page that whoever reads the figures should know.
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub note: String,
@@ -178,7 +181,11 @@ async fn run(args: &Args, scene: &Scene, side: &Side, net: &Net, dir: &Path) -> 
             return Ok(outcome);
         }
     }
-    stage.end().await?;
+    if args.keep {
+        inside::keep();
+    } else {
+        stage.end().await?;
+    }
     Ok(outcome)
 }
 

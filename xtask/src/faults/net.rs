@@ -89,6 +89,15 @@ impl Net {
         Ok(())
     }
 
+    /// The cable is put back.
+    ///
+    /// # Errors
+    /// If `ip` fails.
+    pub async fn plug(&self, member: usize) -> Result<()> {
+        run(&format!("ip link set fltv{member} up")).await?;
+        Ok(())
+    }
+
     /// The member's link carries so many kilobits a second each way, and drops what does not fit
     /// into a queue of a few packets.
     ///
@@ -107,7 +116,7 @@ impl Net {
     /// If `ip` fails.
     pub async fn mend(&self) -> Result<()> {
         for at in 0..self.members {
-            run(&format!("ip link set fltv{at} up")).await?;
+            self.plug(at).await?;
             run(&format!("ip -n flt{at} neigh flush dev eth0 nud permanent")).await?;
             // Fails if there is none.
             let _ = run(&format!("tc qdisc del dev fltv{at} root")).await;

@@ -168,7 +168,7 @@ fn violations(text: &mut String, results: &Results) {
 fn kinds(text: &mut String, results: &Results) {
     text.push_str(
         "\n## Every kind of fault\n\nThe longest gap of kvorum in its scenarios, and what else plays the kind. Names \
-         such as `LogHole` are sights of the simulator (`sim/src/sights.rs`, `sim/src/badday.rs`).\n\n\
+         such as `LogHole` are sights, faults and shapes of the simulator (`sim/src/sights.rs`, `sim/src/plan.rs`).\n\n\
          | # | fault | live | longest gap, ms | what else, or why not live |\n|---|---|---|---|---|\n",
     );
     for kind in KINDS {
