@@ -10,7 +10,7 @@ use client::Client;
 use tokio::time::sleep;
 use wire::etcdserverpb as pb;
 
-use super::load::{PREFIX, World};
+use super::load::{LEASED, PREFIX, World};
 
 /// How long members and the watch may take to come to the end of the story.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -30,6 +30,18 @@ pub async fn judge(world: &World) -> Vec<String> {
         told(world, held, revision, &mut wrong).await;
     }
     wrong
+}
+
+/// Whether the key of the lease is there, as some member says that answers.
+pub async fn leased(world: &World) -> bool {
+    for at in 0..world.endpoints.len() {
+        let Ok(client) = world.client(at, PATIENCE) else { continue };
+        if let Ok(found) = client.get(LEASED).await {
+            return found.is_some();
+        }
+    }
+    // That nobody answers is found by whoever reads the rest.
+    true
 }
 
 async fn member(

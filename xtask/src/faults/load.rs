@@ -21,7 +21,7 @@ use wire::etcdserverpb as pb;
 /// All keys begin like this.
 pub const PREFIX: &str = "w/";
 /// Key of the lease.
-const LEASED: &str = "leased";
+pub const LEASED: &str = "leased";
 /// Of the lease, in seconds.
 const TTL: i64 = 10;
 /// Longer than etcd itself waits for a put (7 s), so that its own answer is seen.

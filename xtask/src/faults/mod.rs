@@ -177,7 +177,9 @@ async fn run(args: &Args, scene: &Scene, side: &Side, net: &Net, dir: &Path) -> 
         if failed {
             // The cluster is no longer what the next round begins with.
             inside::keep();
-            stage.members.iter().for_each(|member| println!("{}", member.log_tail()));
+            for member in stage.members.iter().filter(|_| side.name == "kvorum") {
+                println!("{}", member.log_tail());
+            }
             return Ok(outcome);
         }
     }
@@ -202,12 +204,15 @@ async fn round(scene: &Scene, stage: &mut Stage<'_>, world: &Arc<World>) -> Resu
     sleep(SETTLE).await;
     let end = Instant::now();
     load.quiet().await;
+    let leased = judge::leased(world).await;
     wrong.extend(judge::judge(world).await);
     drop(load);
     let seen = world.seen();
     wrong.extend(seen.problems.iter().cloned());
-    if scene.majority && seen.lease_gone.is_some() {
-        wrong.push("the lease that was kept alive is gone".to_owned());
+    match (seen.lease_gone, leased) {
+        (Some(_), true) => wrong.push("a member said that the lease is gone, and it lives".to_owned()),
+        (_, false) if scene.majority => wrong.push("the lease that was kept alive is gone".to_owned()),
+        _ => {}
     }
     let well = (0..scene.members).filter(|at| !played.hurt.contains(at));
     Ok(Round {
