@@ -8,7 +8,10 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use tokio::process::Command;
+use tokio::{
+    process::Command,
+    signal::unix::{SignalKind, signal},
+};
 
 /// The variable by which the inner run knows that it is inside: its folder.
 const INSIDE: &str = "KVORUM_FAULTS_INSIDE";
@@ -53,9 +56,15 @@ pub async fn enter() -> Result<ExitStatus> {
         .spawn()
         .context("unshare does not start")?;
     let open = child.stdin.take();
-    let status = tokio::select! {
-        status = child.wait() => status?,
-        _ = tokio::signal::ctrl_c() => {
+    let mut told = signal(SignalKind::terminate())?;
+    let ended = tokio::select! {
+        status = child.wait() => Some(status?),
+        _ = tokio::signal::ctrl_c() => None,
+        _ = told.recv() => None,
+    };
+    let status = match ended {
+        Some(status) => status,
+        None => {
             drop(open);
             child.wait().await?
         }

@@ -217,6 +217,7 @@ async fn round(scene: &Scene, stage: &mut Stage<'_>, world: &Arc<World>) -> Resu
     let well = (0..scene.members).filter(|at| !played.hurt.contains(at));
     Ok(Round {
         gap: gap(&seen.acks, begin, end, |_| true),
+        begins: begins(&seen.acks, begin, end),
         well: well.map(|at| gap(&seen.acks, begin, end, |by| by == at)).fold(0.0, f64::max),
         acked: seen.acks.len() as u64,
         errors: seen.errors.clone(),
@@ -234,6 +235,15 @@ fn gap(acks: &[(Instant, usize)], begin: Instant, end: Instant, of: impl Fn(usiz
     longest.as_secs_f64() * 1e3
 }
 
+/// When that time began, in milliseconds after `begin`.
+fn begins(acks: &[(Instant, usize)], begin: Instant, end: Instant) -> f64 {
+    let inside = acks.iter().filter(|(at, _)| *at >= begin && *at <= end).map(|(at, _)| *at);
+    let mut times: Vec<Instant> = [begin, end].into_iter().chain(inside).collect();
+    times.sort();
+    let longest = times.windows(2).max_by_key(|pair| pair[1] - pair[0]);
+    longest.map_or(0.0, |pair| (pair[0] - begin).as_secs_f64() * 1e3)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -245,6 +255,7 @@ mod tests {
         let acks = [(at(10), 0), (at(40), 1), (at(50), 0), (at(300), 0)];
         assert_eq!(gap(&acks, begin, at(100), |_| true).round(), 50.0, "the end counts too");
         assert_eq!(gap(&acks, begin, at(100), |by| by == 1).round(), 60.0);
+        assert_eq!(begins(&acks, begin, at(100)).round(), 50.0);
         assert_eq!(gap(&[], begin, at(100), |_| true).round(), 100.0);
     }
 

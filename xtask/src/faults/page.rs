@@ -34,6 +34,9 @@ pub fn line(scene: &str, side: &str, outcome: &Outcome) -> String {
     for (error, count) in most_frequent(&outcome.errors()) {
         let _ = write!(text, "\n               {count:>7} x {error}");
     }
+    if let Some(longest) = outcome.rounds.iter().max_by(|one, other| one.gap.total_cmp(&other.gap)) {
+        let _ = write!(text, "\n               the longest gap began {:.0} ms after the fault", longest.begins);
+    }
     for end in outcome.rounds.iter().flat_map(|round| &round.ended) {
         let _ = write!(text, "\n               {end}");
     }
@@ -229,6 +232,15 @@ mod tests {
         let playing = |scene: &&Scene| KINDS.iter().any(|kind| kind.scenes.contains(&scene.name));
         let rest: Vec<&str> = SCENES.iter().filter(|scene| !playing(scene)).map(|scene| scene.name).collect();
         assert_eq!(rest, ["move-leader"]);
+    }
+
+    #[test]
+    fn the_page_is_what_was_kept() {
+        let docs = crate::peers::workspace().join("docs");
+        let kept = super::super::result::read(&docs.join("faults.json")).unwrap();
+        let text = std::fs::read_to_string(docs.join("faults.md")).unwrap();
+        assert!(!kept.is_empty());
+        assert!(text == page(&kept, SCENES), "`cargo xtask faults two --page` writes it again");
     }
 
     #[test]

@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 pub struct Round {
     /// Longest time without an acknowledged put through any member, in milliseconds.
     pub gap: f64,
+    /// When it began, in milliseconds after the fault.
+    pub begins: f64,
     /// The same for the clients of those that were well, each alone: the worst of them.
     pub well: f64,
     /// Acknowledged puts.
@@ -61,7 +63,7 @@ impl Outcome {
 
 fn of_round(round: &Round) -> Value {
     json!({
-        "gap ms": round.gap.round(), "gap of the well ms": round.well.round(), "acknowledged": round.acked,
+        "gap ms": round.gap.round(), "gap begins ms": round.begins.round(), "gap of the well ms": round.well.round(), "acknowledged": round.acked,
         "errors": round.errors, "wrong": round.wrong, "ended": round.ended,
     })
 }
@@ -74,6 +76,7 @@ fn round(value: &Value) -> Round {
     let errors = value["errors"].as_object().into_iter().flatten();
     Round {
         gap: value["gap ms"].as_f64().unwrap_or(0.0),
+        begins: value["gap begins ms"].as_f64().unwrap_or(0.0),
         well: value["gap of the well ms"].as_f64().unwrap_or(0.0),
         acked: value["acknowledged"].as_u64().unwrap_or(0),
         errors: errors.map(|(text, count)| (text.clone(), count.as_u64().unwrap_or(0))).collect(),
@@ -117,4 +120,36 @@ pub fn write(path: &Path, results: &Results) -> Result<()> {
     let all: serde_json::Map<String, Value> = scenes.collect();
     let text = serde_json::to_string_pretty(&Value::Object(all))?;
     fs::write(path, text + "\n").with_context(|| path.display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_can_be_read() {
+        let round = Round {
+            gap: 12.0,
+            begins: 1.0,
+            well: 13.0,
+            acked: 7,
+            errors: [("no answer".to_owned(), 3)].into(),
+            wrong: vec!["lost".into()],
+            ended: vec!["m0".into()],
+        };
+        let outcome = Outcome { version: "1".into(), made: "today".into(), rounds: vec![round.clone(), round] };
+        let results: Results = [("kill".to_owned(), [("etcd".to_owned(), outcome)].into())].into();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("kept.json");
+        write(&path, &results).unwrap();
+        assert_eq!(format!("{:?}", read(&path).unwrap()), format!("{results:?}"));
+    }
+
+    #[test]
+    fn the_median_and_the_most_of_rounds() {
+        let round = |gap| Round { gap, ..Round::default() };
+        let outcome = Outcome { rounds: [30.0, 10.0, 20.0].map(round).to_vec(), ..Outcome::default() };
+        assert_eq!(outcome.spread(|round| round.gap), (20.0, 30.0));
+        assert_eq!(Outcome::default().spread(|round| round.gap), (0.0, 0.0));
+    }
 }

@@ -62,7 +62,7 @@ pub const SCENES: &[Scene] = &[
     scene("leader-deaf", 3, true, Needs::Nothing, "what the others send to the leader is lost for 6 s"),
     scene("follower-mute", 3, true, Needs::Nothing, "what a follower sends to the others is lost for 6 s"),
     scene("quorum-loss", 5, true, Needs::Nothing, "all but one hear only that one, which does not lead, for 8 s"),
-    scene("constrained", 5, false, Needs::Nothing, "the same with the leader cut off alone, and the one behind, for 8 s"),
+    scene("constrained", 5, false, Needs::Nothing, "the same with the leader cut off alone, and the one behind: by Raft's rules nobody can lead for these 8 s"),
     scene("chained", 3, true, Needs::Nothing, "a chain with the leader at its end, for 6 s"),
     scene("one-follower", 5, true, Needs::Nothing, "only one follower sees the leader, all others see one another, for 8 s"),
     scene("narrow", 3, true, Needs::Nothing, "the leader's link carries 300 kbit/s and loses the rest, for 6 s"),
