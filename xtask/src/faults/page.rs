@@ -56,7 +56,7 @@ fn most_frequent<'a>(errors: &BTreeMap<&'a str, u64>) -> Vec<(&'a str, u64)> {
 pub fn page(results: &Results, scenes: &[Scene]) -> String {
     let mut runs: Vec<String> = Vec::new();
     for outcome in results.values().flat_map(BTreeMap::values) {
-        let run = format!("{}, {} rounds", outcome.made, outcome.rounds.len());
+        let run = run_of(outcome);
         if !runs.contains(&run) {
             runs.push(run);
         }
@@ -74,24 +74,25 @@ pub fn page(results: &Results, scenes: &[Scene]) -> String {
 
 const HEAD: &str = "# Faults, live
 
-What clients see when something breaks: real processes in network namespaces, on disks that are filled
-and stopped. This page is written by
+What clients see when something breaks: real processes in network namespaces, on disks that are
+filled and stopped. This page is written by
 
 ```
-sudo cargo xtask faults --etcd --rounds 5 --page     # all of it; needs root, touches only what it makes
-cargo xtask faults --list                            # the scenarios
+sudo cargo xtask faults --etcd --rounds 5 --page   # all of it; needs root, touches its own alone
+cargo xtask faults --list                          # the scenarios
 ```
 
-- Each member has a client that puts a new key every 10 ms, and reads. A lease of 10 s is kept alive, and
-  a watch is told everything.
-- *Gap* is the longest time without an acknowledged put, through any member, from the fault until two
-  seconds after its end: median and maximum of the rounds. *Of the well* is the same for the clients of
-  members that were not hurt, each client alone: the worst of them.
-- A *violation* is an acknowledged put that is not on every member at the end, a linearisable read that
-  misses one, members that differ (keys, HashKV), a watch that was told something twice or not at all, a
-  lease that ended though a majority was well, or a member that does not come back.
+- Each member has a client that puts a new key every 10 ms, and reads. A lease of 10 s is kept alive,
+  and a watch is told everything.
+- *Gap* is the longest time without an acknowledged put, through any member, from the fault until
+  two seconds after its end. *Of the well* is the same for the clients of members that were not hurt,
+  each client alone: the worst of them.
+- A *violation* is an acknowledged put that is not on every member at the end, a linearisable read
+  that misses one, members that differ (keys, HashKV), a watch that was told something twice or not
+  at all, a lease that ended though a majority was well, or a member that does not come back. No
+  round follows one.
 - Both programs have the same flags, with an election timeout of one second.
-- A process that *ended* did so by itself; it was started again when the fault was over.
+- A process that *ended* did so by itself. It was started again when the fault was over.
 
 ";
 
@@ -118,7 +119,7 @@ fn figures(text: &mut String, results: &Results, scenes: &[Scene], runs: &[Strin
         let of = |side: &str| sides.get(side);
         let mut from: Vec<usize> = Vec::new();
         for outcome in sides.values() {
-            let run = format!("{}, {} rounds", outcome.made, outcome.rounds.len());
+            let run = run_of(outcome);
             let at = runs.iter().position(|known| *known == run).map_or(0, |at| at + 1);
             if !from.contains(&at) {
                 from.push(at);
@@ -130,6 +131,11 @@ fn figures(text: &mut String, results: &Results, scenes: &[Scene], runs: &[Strin
         let (kvorum, etcd) = (cell(of("kvorum")), cell(of("etcd")));
         let _ = writeln!(text, "| `{}` | {what}{members} {kvorum}{etcd}| {from} |", scene.name);
     }
+}
+
+fn run_of(outcome: &Outcome) -> String {
+    let rounds = outcome.rounds.len();
+    format!("{}; {rounds} round{}", outcome.made, if rounds == 1 { "" } else { "s" })
 }
 
 fn version(results: &Results, side: &str) -> String {
