@@ -47,7 +47,7 @@ impl Again {
         if now - wait.since < wait.ticks {
             return false;
         }
-        *wait = Wait { since: now, ticks: (2 * wait.ticks).clamp(first, WAIT_MOST * election) };
+        *wait = Wait { since: now, ticks: (2 * wait.ticks).clamp(first, first.max(WAIT_MOST * election)) };
         true
     }
 

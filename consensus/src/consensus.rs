@@ -316,9 +316,7 @@ impl Consensus {
             ProgressState::Snapshot => false,
         });
         let (heartbeat, election) = (u64::from(self.config.heartbeat_ticks), u64::from(self.config.election_ticks));
-        // On a slow link an answer does not come within a heartbeat.
-        let slow = self.fits.is_slow(m.from);
-        let first = if slow { self.slow_answer().max(heartbeat) } else { heartbeat };
+        let first = self.fits.patience(m.from, heartbeat, self.slow_answer());
         waits && !self.again.is_due(m.from, first, election)
     }
 
@@ -565,8 +563,11 @@ impl Consensus {
         if probes {
             parts.truncate(1);
         }
-        if let Some(last) = parts.last().and_then(|part| part.0.entries.last()) {
-            self.fits.sent(to, last.index);
+        if let Some(part) = parts.last()
+            && let Some(last) = part.0.entries.last()
+        {
+            let bytes = part.0.entries.iter().map(|entry| entry.data.len() as u64).sum();
+            self.fits.sent(to, last.index, bytes);
         }
     }
 

@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 
 /// Bytes of entries in the shortest append.
 pub(crate) const LEAST: u64 = 16 << 10;
+/// A link is taken to carry at least so much in a heartbeat, until it has shown more.
+const CARRIED: u64 = 8 << 10;
 
 /// What is known of the links to the others.
 #[derive(Debug, Default)]
@@ -21,10 +23,21 @@ pub(crate) struct Fits {
 struct Fit {
     /// Bytes of entries in the next append.
     bytes: u64,
-    /// An entry that was sent and is not acknowledged, and since when.
-    unanswered: Option<(u64, u64)>,
+    /// An append that was sent and is not acknowledged.
+    unanswered: Option<Sent>,
     /// The last answer was.
     late: bool,
+    /// Bytes of the newest append.
+    newest: u64,
+    /// Bytes of the longest append that was answered in time since an answer was late.
+    shown: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    last: u64,
+    since: u64,
+    bytes: u64,
 }
 
 impl Fits {
@@ -36,16 +49,21 @@ impl Fits {
     /// Bytes of entries in the next append to this follower: `most`, or what fits. An answer that
     /// takes more than `slow` ticks is late.
     pub fn bytes(&mut self, to: u64, most: u64, slow: u64) -> u64 {
-        let fit = self.of.entry(to).or_insert(Fit { bytes: most, unanswered: None, late: false });
-        if fit.unanswered.is_some_and(|(_, since)| self.now > since + slow) {
+        let new = Fit { bytes: most, unanswered: None, late: false, newest: 0, shown: 0 };
+        let fit = self.of.entry(to).or_insert(new);
+        if fit.unanswered.is_some_and(|sent| self.now > sent.since + slow) {
             (fit.bytes, fit.unanswered) = (LEAST.min(most), None);
         }
         fit.bytes
     }
 
-    /// The last answer of this follower was late.
-    pub fn is_slow(&self, to: u64) -> bool {
-        self.of.get(&to).is_some_and(|fit| fit.late)
+    /// How long the answer to what was sent last is waited for before it is sent again, in ticks.
+    /// `slow`: as in [`Fits::bytes`]. What is still on its way is not lost: a second copy makes the
+    /// link slower yet.
+    pub fn patience(&self, to: u64, heartbeat: u64, slow: u64) -> u64 {
+        let Some(fit) = self.of.get(&to) else { return heartbeat };
+        let least = if fit.late { slow.max(heartbeat) } else { heartbeat };
+        if fit.newest <= fit.shown { least } else { least.max(fit.newest * heartbeat / CARRIED) }
     }
 
     /// The connection to this follower broke: what was under way is gone.
@@ -55,10 +73,11 @@ impl Fits {
         }
     }
 
-    /// An append that ends with entry `last` leaves.
-    pub fn sent(&mut self, to: u64, last: u64) {
+    /// An append that ends with entry `last` leaves, with so many bytes of entries.
+    pub fn sent(&mut self, to: u64, last: u64, bytes: u64) {
         if let Some(fit) = self.of.get_mut(&to) {
-            fit.unanswered.get_or_insert((last, self.now));
+            fit.newest = bytes;
+            fit.unanswered.get_or_insert(Sent { last, since: self.now, bytes });
         }
     }
 
@@ -66,12 +85,15 @@ impl Fits {
     /// answer within a quarter of that is quick.
     pub fn answered(&mut self, from: u64, index: u64, most: u64, slow: u64) {
         let Some(fit) = self.of.get_mut(&from) else { return };
-        let Some((_, since)) = fit.unanswered.take_if(|(last, _)| *last <= index) else { return };
-        let took = self.now - since;
+        let Some(sent) = fit.unanswered.take_if(|sent| sent.last <= index) else { return };
+        let took = self.now - sent.since;
         fit.late = took > slow;
         if fit.late {
-            fit.bytes = LEAST.min(most);
-        } else if took <= slow / 4 {
+            (fit.bytes, fit.shown) = (LEAST.min(most), 0);
+            return;
+        }
+        fit.shown = fit.shown.max(sent.bytes);
+        if took <= slow / 4 {
             fit.bytes = (2 * fit.bytes).min(most);
         }
     }
@@ -86,7 +108,7 @@ mod tests {
 
     fn after(fits: &mut Fits, ticks: u64, last: u64) -> u64 {
         fits.bytes(2, MOST, SLOW);
-        fits.sent(2, last);
+        fits.sent(2, last, LEAST);
         (0..ticks).for_each(|_| fits.tick());
         fits.answered(2, last, MOST, SLOW);
         fits.bytes(2, MOST, SLOW)
@@ -102,25 +124,47 @@ mod tests {
         assert_eq!(grown, [32 << 10, 64 << 10, 128 << 10, MOST, MOST, MOST]);
     }
 
+    const HEARTBEAT: u64 = 5;
+
     #[test]
     fn a_follower_is_slow_by_its_last_answer_and_not_by_a_connection_that_broke() {
         let mut fits = Fits::default();
-        for (ticks, slow) in [(20, false), (21, true), (3, false)] {
+        let patience = |fits: &Fits, to| fits.patience(to, HEARTBEAT, SLOW);
+        for (ticks, waits) in [(20, HEARTBEAT), (21, SLOW), (3, HEARTBEAT)] {
             after(&mut fits, ticks, ticks);
-            assert_eq!(fits.is_slow(2), slow, "{ticks}");
+            assert_eq!(patience(&fits, 2), waits, "{ticks}");
         }
-        fits.sent(2, 99);
+        fits.sent(2, 99, LEAST);
         (0..1000).for_each(|_| fits.tick());
         fits.lost(2);
         fits.answered(2, 99, MOST, SLOW);
-        assert!(!fits.is_slow(2) && !fits.is_slow(3));
+        assert_eq!((patience(&fits, 2), patience(&fits, 3)), (HEARTBEAT, HEARTBEAT));
+    }
+
+    #[test]
+    fn a_long_append_is_waited_for_until_the_link_has_shown_that_it_carries_it() {
+        let mut fits = Fits::default();
+        let long = 40 * CARRIED;
+        let patience = |fits: &Fits| fits.patience(2, HEARTBEAT, SLOW);
+        after(&mut fits, 1, 5);
+        fits.sent(2, 6, long);
+        assert_eq!(patience(&fits), 40 * HEARTBEAT);
+        fits.answered(2, 6, MOST, SLOW);
+        fits.sent(2, 7, long);
+        assert_eq!(patience(&fits), HEARTBEAT, "it came through in time");
+        (0..=SLOW).for_each(|_| fits.tick());
+        fits.answered(2, 7, MOST, SLOW);
+        fits.sent(2, 8, long);
+        assert_eq!(patience(&fits), 40 * HEARTBEAT, "and now it did not");
+        fits.sent(2, 9, 100);
+        assert_eq!(patience(&fits), SLOW);
     }
 
     #[test]
     fn an_answer_that_does_not_come_is_late() {
         let mut fits = Fits::default();
         fits.bytes(2, MOST, SLOW);
-        fits.sent(2, 9);
+        fits.sent(2, 9, LEAST);
         (0..21).for_each(|_| fits.tick());
         fits.answered(2, 8, MOST, SLOW);
         assert_eq!((fits.bytes(2, MOST, SLOW), fits.bytes(3, MOST, SLOW)), (LEAST, MOST));

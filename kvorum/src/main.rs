@@ -38,20 +38,38 @@ enum Program {
     /// Run a cluster on loopback for trying things out.
     ///
     /// Starts the members as processes of their own, waits until they serve, prints their
-    /// endpoints and who leads. Ctrl-C stops all; the same directory continues.
-    Dev {
-        /// How many members.
-        #[arg(long, default_value_t = 3)]
-        members: u16,
-        /// Where the members keep their data and logs.
-        #[arg(long, default_value = "./kvorum-dev")]
-        data_dir: PathBuf,
-        /// Client port of the first member, if it is free.
-        #[arg(long, default_value_t = 2379)]
-        port: u16,
-    },
+    /// endpoints and who leads. A member that ends starts again by itself. Ctrl-C stops all; the
+    /// same directory continues.
+    Dev(DevWords),
     /// Print the version and the etcd version this program stands in for.
     Version,
+}
+
+#[derive(clap::Args)]
+struct DevWords {
+    #[command(subcommand)]
+    what: Option<DevCommand>,
+    /// How many members, 1 to 9 [default: as many as the directory has, or 3]
+    #[arg(long)]
+    members: Option<u16>,
+    /// Where the members keep their data and logs.
+    #[arg(long, default_value = server::dev::FOLDER, global = true)]
+    data_dir: PathBuf,
+    /// Client port of the first member [default: as before, or 2379]
+    #[arg(long)]
+    port: Option<u16>,
+}
+
+#[derive(Subcommand)]
+enum DevCommand {
+    /// Show the members of the cluster that runs in the directory; fails if nobody leads.
+    Status {
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Stop the cluster that runs in the directory.
+    Stop,
 }
 
 /// Words that the program itself reads; its own `--help` lists them.
@@ -100,7 +118,7 @@ fn run(cli: Cli) -> i32 {
         Program::Utl(own) => utl::run("kvorum utl", &own.words),
         Program::Gateway(own) => proxy::run("kvorum gateway", &own.words),
         Program::Bench(own) => bench::run(&own.words),
-        Program::Dev { members, data_dir, port } => dev(&Dev { members, data_dir, port }),
+        Program::Dev(words) => dev(words),
         Program::Version => {
             print!("{}", server::process::version_text());
             0
@@ -108,9 +126,19 @@ fn run(cli: Cli) -> i32 {
     }
 }
 
-fn dev(wanted: &Dev) -> i32 {
-    match server::dev::run(wanted) {
-        Ok(()) => 0,
+fn dev(words: DevWords) -> i32 {
+    let called = std::env::args().next().unwrap_or_else(|| "kvorum".into());
+    let wanted = Dev { members: words.members, data_dir: words.data_dir, port: words.port, called };
+    let done = match words.what {
+        None => server::dev::run(&wanted).map(|()| (String::new(), true)),
+        Some(DevCommand::Status { json }) => server::dev::status(&wanted, json),
+        Some(DevCommand::Stop) => server::dev::stop(&wanted).map(|text| (text, true)),
+    };
+    match done {
+        Ok((text, good)) => {
+            print!("{text}");
+            i32::from(!good)
+        }
         Err(error) => {
             eprintln!("kvorum dev: {error}");
             1

@@ -1,382 +1,293 @@
 //! `kvorum dev`: a cluster on loopback with one command, for trying things out.
-//!
-//! Each member is a process of its own (the same binary), so that one can be killed by hand
-//! to see what happens. Ports are remembered in the directory: the next start finds
-//! everything again.
 
-use disk::urls::Url;
+mod member;
+mod ports;
+mod running;
+mod status;
+mod trouble;
+
+use member::Member;
+use ports::Ports;
+use running::Running;
+pub use status::status;
 use std::fs;
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::io::{self, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
+pub use trouble::Trouble;
+use trouble::Why;
 
-const READY_LINE: &str = "ready to serve client requests";
+/// Where the members are, if nothing else is said.
+pub const FOLDER: &str = "./kvorum-dev";
 /// Until the first start gives up.
 const READY_WITHIN: Duration = Duration::from_secs(30);
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// A member that ignores SIGTERM for this long is killed.
 const STOP_WITHIN: Duration = Duration::from_secs(5);
-/// Where free ports are sought when the wanted one is taken.
-const OTHER_PORTS: std::ops::Range<u16> = 23790..24790;
+/// A member that has ended starts again after this time: long enough to see what the others do.
+const AGAIN_AFTER: Duration = Duration::from_secs(5);
+/// One that ended by itself so often within this time stays down.
+const ENDS: usize = 3;
+const LATELY: Duration = Duration::from_secs(60);
 const MOST_MEMBERS: u16 = 9;
 
 /// A cluster on loopback: `kvorum dev`.
+#[derive(Clone, Debug)]
 pub struct Dev {
-    /// How many, 1 to 9.
-    pub members: u16,
+    /// How many, 1 to 9. None: as many as the directory has, or 3.
+    pub members: Option<u16>,
     /// One folder of it for each member.
     pub data_dir: PathBuf,
-    /// Client port of the first member, if it is free.
-    pub port: u16,
+    /// Client port of the first member. None: as before, or etcd's.
+    pub port: Option<u16>,
+    /// What this program was called, for the examples.
+    pub called: String,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Ports {
-    client: u16,
-    peer: u16,
+/// Everything that runs.
+struct Cluster {
+    dir: PathBuf,
+    ports: Vec<Ports>,
+    members: Vec<Member>,
+    ready: mpsc::Sender<String>,
 }
 
-struct Running {
-    name: String,
-    child: Child,
-    ports: Ports,
-    /// Said once when the process ended without being asked to.
-    gone: bool,
-}
-
-/// Runs until Ctrl-C or SIGTERM. The error says what could not be done.
-pub fn run(dev: &Dev) -> Result<(), String> {
-    if dev.members == 0 || dev.members > MOST_MEMBERS {
-        return Err(format!("--members must be 1 to {MOST_MEMBERS}"));
+/// Runs until Ctrl-C, SIGTERM or the end of the terminal.
+///
+/// # Errors
+/// What could not be done.
+pub fn run(dev: &Dev) -> Result<(), Trouble> {
+    if dev.members.is_some_and(|members| members == 0 || members > MOST_MEMBERS) {
+        return Err(Why::Members(MOST_MEMBERS).into());
     }
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(&dev.data_dir)
-        .map_err(|error| format!("{}: {error}", dev.data_dir.display()))?;
-    let ports = ports(dev)?;
+    let named = Trouble::of(&dev.data_dir);
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(&dev.data_dir).map_err(&named)?;
+    let dir = fs::canonicalize(&dev.data_dir).map_err(&named)?;
+    let Some(_lock) = running::lock(&dir).map_err(&named)? else { return Err(runs_already(dir, dev).into()) };
+    let ports = ports::ports(dev)?;
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [libc::SIGINT, libc::SIGTERM] {
-        signal_hook::flag::register(signal, stop.clone()).map_err(|error| error.to_string())?;
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        signal_hook::flag::register(signal, stop.clone()).map_err(Trouble::of(Path::new("signals")))?;
     }
     let (ready, readiness) = mpsc::channel();
-    let mut running = Vec::new();
-    for n in 0..ports.len() {
-        match spawn(dev, &ports, n, ready.clone()) {
-            Ok(member) => running.push(member),
-            Err(error) => {
-                stop_all(&mut running);
-                return Err(error);
-            }
-        }
-    }
-    println!("starting {} in {} …", count(ports.len()), dev.data_dir.display());
-    let up = wait_ready(&mut running, &readiness, &stop);
+    let members = (0..ports.len()).map(|n| Member::new(&dir, &ports, n)).collect();
+    let mut cluster = Cluster { dir, ports, members, ready };
+    let up = cluster.start_all().and_then(|()| {
+        say(&format!("starting {} in {} …", count(cluster.members.len()), cluster.dir.display()));
+        cluster.wait_ready(&readiness, &stop)
+    });
     if let Ok(true) = up {
-        introduce(dev, &running);
-        watch(&mut running, &stop);
+        say(&introduction(&cluster, dev));
+        cluster.watch(&readiness, &stop);
     }
-    println!("stopping …");
-    stop_all(&mut running);
-    up.map(|_| println!("stopped; `kvorum dev` with the same directory continues where this ended"))
+    say("stopping …");
+    cluster.stop_all();
+    up.map(|_| say("stopped; `kvorum dev` with the same directory continues where this ended"))
+}
+
+/// `kvorum dev stop`: ends what runs in this directory, and waits for it.
+///
+/// # Errors
+/// Nothing runs there, or it does not end.
+pub fn stop(dev: &Dev) -> Result<String, Trouble> {
+    let dir = absolute(&dev.data_dir);
+    let process = status::running(dev)?.process;
+    let pid = i32::try_from(process).ok().and_then(rustix::process::Pid::from_raw);
+    let pid = pid.ok_or(Why::Deaf(process))?;
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM)
+        .map_err(|error| Why::System { what: format!("process {process}"), error: error.into() })?;
+    let until = Instant::now() + 2 * STOP_WITHIN;
+    while running::lock(&dir).map_err(Trouble::of(&dir))?.is_none() {
+        if Instant::now() > until {
+            return Err(Why::Deaf(process).into());
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(format!("the cluster in {} has stopped\n", dir.display()))
+}
+
+fn absolute(dir: &Path) -> PathBuf {
+    fs::canonicalize(dir).unwrap_or_else(|_| dir.to_path_buf())
+}
+
+/// Nobody may read it any more.
+fn say(text: &str) {
+    let mut out = io::stdout();
+    let _ = writeln!(out, "{text}").and_then(|()| out.flush());
 }
 
 fn count(members: usize) -> String {
     if members == 1 { "1 member".into() } else { format!("{members} members") }
 }
 
-/// The remembered ports, or new ones that are free now.
-fn ports(dev: &Dev) -> Result<Vec<Ports>, String> {
-    let file = dev.data_dir.join("ports");
-    let named = |error: io::Error| format!("{}: {error}", file.display());
-    match fs::read_to_string(&file) {
-        Ok(text) => {
-            let ports = parse_ports(&text).ok_or_else(|| format!("{}: not a list of ports", file.display()))?;
-            if ports.len() != usize::from(dev.members) {
-                return Err(format!(
-                    "{} holds a cluster of {}; start it with --members {} or choose another --data-dir",
-                    dev.data_dir.display(),
-                    count(ports.len()),
-                    ports.len()
-                ));
-            }
-            Ok(ports)
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let ports = free_ports(dev.members, dev.port)?;
-            let text: String = ports.iter().map(|p| format!("{} {}\n", p.client, p.peer)).collect();
-            fs::write(&file, text).map_err(named)?;
-            Ok(ports)
-        }
-        Err(error) => Err(named(error)),
+fn runs_already(dir: PathBuf, dev: &Dev) -> Why {
+    let (called, folder) = (dev.called.clone(), folder(dev));
+    match Running::read(&dir) {
+        Some(running) => Why::Runs { dir, process: running.process, endpoints: running.endpoints(), called, folder },
+        None => Why::Starting(dir),
     }
 }
 
-fn parse_ports(text: &str) -> Option<Vec<Ports>> {
-    let ports: Option<Vec<Ports>> = text
-        .lines()
-        .map(|line| {
-            let (client, peer) = line.split_once(' ')?;
-            Some(Ports { client: client.parse().ok()?, peer: peer.parse().ok()? })
-        })
-        .collect();
-    ports.filter(|ports| !ports.is_empty())
+/// For the examples: nothing, or the flag that names the directory.
+fn folder(dev: &Dev) -> String {
+    if dev.data_dir == Path::new(FOLDER) { String::new() } else { format!(" --data-dir {}", dev.data_dir.display()) }
 }
 
-fn is_free(port: u16) -> bool {
-    // A listener on every address would take the port from under us without an error.
-    TcpListener::bind(("127.0.0.1", port)).is_ok() && TcpStream::connect(("127.0.0.1", port)).is_err()
-}
-
-fn free_ports(members: u16, first: u16) -> Result<Vec<Ports>, String> {
-    let mut taken = vec![first];
-    let mut next = |wanted: Option<u16>| {
-        if let Some(port) = wanted.filter(|port| is_free(*port)) {
-            return Ok(port);
-        }
-        let port = OTHER_PORTS.clone().find(|port| !taken.contains(port) && is_free(*port));
-        let port = port.ok_or("no free port on loopback")?;
-        taken.push(port);
-        Ok::<u16, String>(port)
-    };
-    (0..members)
-        .map(|n| {
-            let client = next((n == 0).then_some(first))?;
-            Ok(Ports { client, peer: next(None)? })
-        })
-        .collect()
-}
-
-fn spawn(dev: &Dev, ports: &[Ports], n: usize, ready: mpsc::Sender<usize>) -> Result<Running, String> {
-    let name = format!("m{}", n + 1);
-    let cluster: Vec<String> =
-        ports.iter().enumerate().map(|(n, p)| format!("m{}=http://127.0.0.1:{}", n + 1, p.peer)).collect();
-    let client = format!("http://127.0.0.1:{}", ports[n].client);
-    let peer = format!("http://127.0.0.1:{}", ports[n].peer);
-    let program = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
-    let mut command = Command::new(program);
-    command.arg("server");
-    for (flag, value) in [
-        ("name", name.as_str()),
-        ("listen-client-urls", &client),
-        ("advertise-client-urls", &client),
-        ("listen-peer-urls", &peer),
-        ("initial-advertise-peer-urls", &peer),
-        ("initial-cluster", &cluster.join(",")),
-        ("initial-cluster-token", "kvorum-dev"),
-    ] {
-        command.arg(format!("--{flag}={value}"));
+fn introduction(cluster: &Cluster, dev: &Dev) -> String {
+    let (called, folder) = (&dev.called, folder(dev));
+    let endpoints: Vec<String> = cluster.members.iter().map(Member::endpoint).collect();
+    let endpoints = endpoints.join(",");
+    let mut text = format!("\n{} on loopback serve etcd's protocol:\n\n", count(cluster.members.len()));
+    for member in &cluster.members {
+        let pid = member.pid().map_or("-".to_string(), |pid| pid.to_string());
+        let log = member.log.display();
+        text += &format!("  {}  http://{}  process {pid}  log {log}\n", member.name, member.endpoint());
     }
-    command.arg("--data-dir").arg(dev.data_dir.join(&name));
-    // ETCD_* variables are meant for single members; here they would meet our flags.
-    for (key, _) in std::env::vars_os().filter(|(key, _)| key.to_string_lossy().starts_with("ETCD_")) {
-        command.env_remove(key);
-    }
-    own_group(&mut command);
-    let mut child = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|error| format!("cannot start {name}: {error}"))?;
-    let lines = child.stderr.take().ok_or("the member has no stderr")?;
-    let log = log_file(&dev.data_dir, &name)?;
-    std::thread::spawn(move || keep_log(lines, log, n, &ready));
-    Ok(Running { name, child, ports: ports[n].clone(), gone: false })
-}
-
-/// Ctrl-C reaches this process alone, which then stops the members in order.
-fn own_group(command: &mut Command) {
-    use std::os::unix::process::CommandExt;
-    command.process_group(0);
-}
-
-fn log_file(dir: &Path, name: &str) -> Result<fs::File, String> {
-    let path = dir.join(format!("{name}.log"));
-    fs::File::options()
-        .create(true)
-        .append(true)
-        .mode(0o600)
-        .open(&path)
-        .map_err(|error| format!("{}: {error}", path.display()))
-}
-
-fn keep_log(lines: impl Read, mut log: fs::File, member: usize, ready: &mpsc::Sender<usize>) {
-    for line in BufReader::new(lines).lines() {
-        let Ok(line) = line else { return };
-        let _ = writeln!(log, "{line}");
-        if line.contains(READY_LINE) {
-            let _ = ready.send(member);
-        }
-    }
-}
-
-/// True: all serve. False: a signal came first.
-fn wait_ready(running: &mut [Running], ready: &mpsc::Receiver<usize>, stop: &AtomicBool) -> Result<bool, String> {
-    let until = Instant::now() + READY_WITHIN;
-    let mut waiting: Vec<bool> = running.iter().map(|_| true).collect();
-    while waiting.contains(&true) {
-        if stop.load(Ordering::Relaxed) {
-            return Ok(false);
-        }
-        if let Ok(member) = ready.recv_timeout(Duration::from_millis(50)) {
-            waiting[member] = false;
-        }
-        for member in running.iter_mut() {
-            if let Ok(Some(status)) = member.child.try_wait() {
-                return Err(format!("{} ended with {status}; its log says why: {}.log", member.name, member.name));
-            }
-        }
-        if Instant::now() > until {
-            return Err(format!("not all members serve after {} s; their logs say why", READY_WITHIN.as_secs()));
-        }
-    }
-    Ok(true)
-}
-
-fn introduce(dev: &Dev, running: &[Running]) {
-    let first = running[0].ports.client;
-    let endpoints: Vec<String> = running.iter().map(|m| format!("127.0.0.1:{}", m.ports.client)).collect();
-    println!("\n{} on loopback serve etcd's protocol:\n", count(running.len()));
-    for member in running {
-        println!(
-            "  {}  http://127.0.0.1:{}  process {}  log {}",
-            member.name,
-            member.ports.client,
-            member.child.id(),
-            dev.data_dir.join(format!("{}.log", member.name)).display()
-        );
-    }
-    println!("\nTry:\n");
-    println!("  etcdctl --endpoints={} put hello world", endpoints.join(","));
-    println!("  curl -L http://127.0.0.1:{first}/v3/kv/range -X POST -d '{{\"key\": \"aGVsbG8=\"}}'");
-    println!(
-        "  kill -9 {}        # the others go on; start `kvorum dev` again to bring it back",
-        running[0].child.id()
+    let pid = cluster.members[0].pid().unwrap_or_default();
+    let others = if cluster.members.len() > 2 { "the others go on, and " } else { "" };
+    text += &format!(
+        "\nTry, in another terminal:\n\n  \
+         {called} ctl --endpoints={endpoints} put hello world\n  \
+         {called} ctl --endpoints={endpoints} get hello\n  \
+         {called} dev status{folder}\n  \
+         kill -9 {pid}        # {others}{} starts again after {} s\n\n\
+         Ctrl-C stops all. What was written stays in {}.\n",
+        cluster.members[0].name,
+        AGAIN_AFTER.as_secs(),
+        cluster.dir.display(),
     );
-    println!("\nCtrl-C stops all.\n");
+    text
 }
 
-/// Tells who leads, and each change, until the stop.
-fn watch(running: &mut [Running], stop: &AtomicBool) {
-    let mut said = None;
-    while !stop.load(Ordering::Relaxed) {
-        for member in running.iter_mut().filter(|member| !member.gone) {
-            if let Ok(Some(status)) = member.child.try_wait() {
-                member.gone = true;
-                println!("{} ended ({status})", member.name);
+impl Cluster {
+    fn start_all(&mut self) -> Result<(), Trouble> {
+        for member in &mut self.members {
+            member.start(&self.dir, &self.ports, &self.ready)?;
+        }
+        self.write()
+    }
+
+    fn write(&self) -> Result<(), Trouble> {
+        let members = self.members.iter().map(|member| running::Member {
+            name: member.name.clone(),
+            endpoint: member.endpoint(),
+            process: member.pid(),
+        });
+        let running = Running { process: std::process::id(), members: members.collect() };
+        running.write(&self.dir).map_err(Trouble::of(&self.dir))
+    }
+
+    /// True: all serve. False: a signal came first.
+    fn wait_ready(&mut self, ready: &mpsc::Receiver<String>, stop: &AtomicBool) -> Result<bool, Trouble> {
+        let until = Instant::now() + READY_WITHIN;
+        let mut waiting: Vec<String> = self.members.iter().map(|member| member.name.clone()).collect();
+        while !waiting.is_empty() {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(false);
+            }
+            if let Ok(name) = ready.recv_timeout(Duration::from_millis(50)) {
+                waiting.retain(|member| *member != name);
+            }
+            for member in &mut self.members {
+                if let Some(ended) = member.ended() {
+                    let (name, how) = (member.name.clone(), ended.status.to_string());
+                    return Err(Why::Ended { member: name, how, why: why(member, &ended) }.into());
+                }
+            }
+            if Instant::now() > until {
+                let (members, seconds) = (waiting.join(", "), READY_WITHIN.as_secs());
+                return Err(Why::Late { members, seconds, logs: self.dir.join("m*.log") }.into());
             }
         }
-        if running.iter().all(|member| member.gone) {
-            println!("no member is left");
+        Ok(true)
+    }
+
+    /// Tells who leads, and each change, and starts again what has ended, until the stop.
+    fn watch(&mut self, ready: &mpsc::Receiver<String>, stop: &AtomicBool) {
+        let mut said = None;
+        while !stop.load(Ordering::Relaxed) {
+            for n in 0..self.members.len() {
+                self.look_at(n);
+            }
+            for name in ready.try_iter() {
+                say(&format!("{name} serves again"));
+            }
+            if self.members.iter().all(|member| member.process.is_none() && member.again_at.is_none()) {
+                say("no member is left");
+                return;
+            }
+            let asked: Vec<_> = self
+                .members
+                .iter()
+                .map(|member| (member.name.clone(), member.pid().and_then(|_| status::ask(&member.endpoint()))))
+                .collect();
+            let leader = status::leader(&asked);
+            if leader != said {
+                match &leader {
+                    Some((name, term)) => say(&format!("{name} leads (term {term})")),
+                    None => say("no leader"),
+                }
+                said = leader;
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    fn look_at(&mut self, n: usize) {
+        let (now, member) = (Instant::now(), &mut self.members[n]);
+        if let Some(ended) = member.ended() {
+            // Whoever kills it by hand wants to see it come back, however often.
+            if ended.status.code().is_some() {
+                member.ends.push(now);
+            }
+            member.ends.retain(|at| now.duration_since(*at) < LATELY);
+            let stays = member.ends.len() >= ENDS;
+            member.again_at = (!stays).then(|| now + AGAIN_AFTER);
+            let then = match stays {
+                false => format!("it starts again in {} s", AGAIN_AFTER.as_secs()),
+                true => format!("it ended {ENDS} times within {} s and stays down", LATELY.as_secs()),
+            };
+            say(&format!("{} ended ({}); {then}; {}", member.name, ended.status, why(member, &ended)));
+        } else if member.again_at.is_some_and(|at| now >= at) {
+            if let Err(error) = member.start(&self.dir, &self.ports, &self.ready) {
+                member.again_at = Some(now + AGAIN_AFTER);
+                return say(&error.to_string());
+            }
+            let pid = member.pid().unwrap_or_default();
+            say(&format!("{} starts again: process {pid}", member.name));
+        } else {
             return;
         }
-        let leader = leader(running);
-        if leader != said {
-            match &leader {
-                Some((name, term)) => println!("{name} leads (term {term})"),
-                None => println!("no leader"),
+        if let Err(error) = self.write() {
+            say(&error.to_string());
+        }
+    }
+
+    fn stop_all(&mut self) {
+        self.members.iter().for_each(Member::end);
+        let until = Instant::now() + STOP_WITHIN;
+        for member in &mut self.members {
+            while member.ended().is_none() && member.process.is_some() {
+                if Instant::now() > until {
+                    say(&format!("{} does not stop and is killed", member.name));
+                    member.kill();
+                }
+                std::thread::sleep(Duration::from_millis(10));
             }
-            said = leader;
         }
-        std::thread::sleep(LOOK_EVERY);
+        let _ = fs::remove_file(self.dir.join("running"));
     }
 }
 
-/// Name and term of the leader, as the members say; the highest term wins.
-fn leader(running: &[Running]) -> Option<(String, u64)> {
-    let alive = running.iter().filter(|member| !member.gone);
-    alive
-        .filter_map(|member| {
-            let status = status(member.ports.client)?;
-            let number = |value: &serde_json::Value| value.as_str().and_then(|text| text.parse::<u64>().ok());
-            let (leader, term) = (number(&status["leader"])?, number(&status["raftTerm"])?);
-            (leader != 0 && number(&status["header"]["member_id"])? == leader).then(|| (member.name.clone(), term))
-        })
-        .max_by_key(|(_, term)| *term)
-}
-
-/// `/v3/maintenance/status` of one member, over plain HTTP/1.1.
-fn status(port: u16) -> Option<serde_json::Value> {
-    const WITHIN: Duration = Duration::from_millis(300);
-    let url = Url::parse(&format!("http://127.0.0.1:{port}")).ok()?;
-    let address: SocketAddr = url.address().parse().ok()?;
-    let mut stream = TcpStream::connect_timeout(&address, WITHIN).ok()?;
-    stream.set_read_timeout(Some(WITHIN)).ok()?;
-    stream
-        .write_all(
-            format!(
-                "POST /v3/maintenance/status HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\n\
-                 Content-Length: 2\r\nConnection: close\r\n\r\n{{}}",
-                url.address()
-            )
-            .as_bytes(),
-        )
-        .ok()?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).ok()?;
-    let json = &answer[answer.find('{')?..=answer.rfind('}')?];
-    serde_json::from_str(json).ok()
-}
-
-fn stop_all(running: &mut [Running]) {
-    for member in running.iter() {
-        signal(member, rustix::process::Signal::TERM);
-    }
-    let until = Instant::now() + STOP_WITHIN;
-    for member in running.iter_mut() {
-        while matches!(member.child.try_wait(), Ok(None)) {
-            if Instant::now() > until {
-                println!("{} does not stop and is killed", member.name);
-                let _ = member.child.kill();
-                let _ = member.child.wait();
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-}
-
-fn signal(member: &Running, signal: rustix::process::Signal) {
-    if member.gone {
-        return;
-    }
-    if let Some(pid) = i32::try_from(member.child.id()).ok().and_then(rustix::process::Pid::from_raw) {
-        let _ = rustix::process::kill_process(pid, signal);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ports_do_not_collide_and_are_remembered() {
-        let holder = TcpListener::bind("127.0.0.1:0").expect("binds");
-        let held = holder.local_addr().expect("bound").port();
-        let dir = tempfile::tempdir().expect("a temporary directory");
-        let dev = Dev { members: 3, data_dir: dir.path().to_path_buf(), port: held };
-        let first = ports(&dev).expect("finds ports");
-        let mut all: Vec<u16> = first.iter().flat_map(|p| [p.client, p.peer]).collect();
-        assert!(!all.contains(&held), "a held port is not taken");
-        all.sort_unstable();
-        all.dedup();
-        assert_eq!(all.len(), 6);
-        assert_eq!(ports(&dev).expect("remembers"), first);
-        let other = Dev { members: 1, ..dev };
-        assert!(ports(&other).expect_err("another size").contains("--members 3"));
-    }
-
-    #[test]
-    fn a_damaged_list_of_ports_is_refused() {
-        assert_eq!(parse_ports("1 2\n"), Some(vec![Ports { client: 1, peer: 2 }]));
-        for text in ["", "1\n", "1 x\n", "70000 1\n"] {
-            assert_eq!(parse_ports(text), None, "{text:?}");
-        }
+/// What its log said last, and where it is.
+fn why(member: &Member, ended: &member::Ended) -> String {
+    let log = member.log.display();
+    if ended.last_line.is_empty() {
+        format!("its log is {log}")
+    } else {
+        format!("the last line of {log}: {}", ended.last_line)
     }
 }

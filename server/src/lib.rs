@@ -45,6 +45,7 @@ mod log;
 mod membership;
 mod metrics;
 mod options;
+mod parent;
 mod passwords;
 mod peers;
 mod ports;

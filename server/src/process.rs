@@ -61,6 +61,10 @@ fn goarch() -> &'static str {
 /// Runs a member with etcd's flags (`args` without the program's name). Returns the status
 /// for `exit`; after a signal it does not return, but dies of that signal.
 pub fn serve(args: &[String]) -> i32 {
+    if !crate::parent::follow() {
+        // Nobody is there to be told.
+        return 1;
+    }
     let env: Vec<(String, String)> = std::env::vars_os()
         .filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)))
         .collect();

@@ -298,6 +298,16 @@ fn settings(plan: &mut Plan, sight: Sight, rng: &mut Rng) {
             let kinds = crate::client::KINDS.iter().zip(&mut plan.workload.weights);
             kinds.filter(|(kind, _)| kind.name == crate::client::ALARM).for_each(|(_, weight)| *weight = 4);
         }
+        Sight::Users => {
+            use crate::client::{KINDS, USERS, USERS_ASKED};
+            for (kind, weight) in KINDS.iter().zip(&mut plan.workload.weights) {
+                match kind.name {
+                    USERS => *weight = 8,
+                    USERS_ASKED => *weight = 4,
+                    _ => {}
+                }
+            }
+        }
         Sight::KilledThenPower => {
             plan.killed_then_power = rng.between(40, 90);
             // What is lost then must still be unflushed.

@@ -3,6 +3,7 @@
 use crate::ops::{Blob, Command, Compare, Delete, Op, Put, Range, Txn};
 use crate::plan::Workload;
 use crate::rng::Rng;
+use crate::users::{Change, Question};
 use bytes::Bytes;
 use node::watch::CreateRequest;
 
@@ -18,6 +19,11 @@ pub struct Kind {
 const fn kind(name: &'static str, weight: u64) -> Kind {
     Kind { name, weight, needed: false }
 }
+
+/// Changes users and roles.
+pub const USERS: &str = "change of users";
+/// Asks for users and roles.
+pub const USERS_ASKED: &str = "users";
 
 /// Raises an alarm for want of space, or takes it back.
 pub const ALARM: &str = "alarm";
@@ -51,6 +57,8 @@ pub const KINDS: &[Kind] = &[
     kind("digest", 1),
     // Switched on by a sight.
     kind(ALARM, 0),
+    kind(USERS, 0),
+    kind(USERS_ASKED, 0),
 ];
 
 /// Keys that are easy to get wrong: neighbours, prefixes of each other, lowest and highest bytes.
@@ -81,22 +89,45 @@ const LEASES: u64 = 12;
 #[derive(Clone, Debug)]
 pub enum Ask {
     Command(Command),
-    Range { range: Range, stream: bool },
-    ReadTxn { txn: Txn, linearizable: bool },
-    KeepAlive { lease: i64 },
-    TimeToLive { lease: i64, keys: bool },
+    Range {
+        range: Range,
+        stream: bool,
+    },
+    ReadTxn {
+        txn: Txn,
+        linearizable: bool,
+    },
+    KeepAlive {
+        lease: i64,
+    },
+    TimeToLive {
+        lease: i64,
+        keys: bool,
+    },
     Leases,
-    HashKv { revision: i64 },
+    HashKv {
+        revision: i64,
+    },
     Watch(CreateRequest),
-    CancelWatch { nth: u64 },
+    CancelWatch {
+        nth: u64,
+    },
     WatchProgress,
     Barrier,
-    Members { linearizable: bool },
-    MoveLeader { nth: u64 },
+    Members {
+        linearizable: bool,
+    },
+    MoveLeader {
+        nth: u64,
+    },
     Backup,
     Status,
-    Alarms { kind: i32 },
+    Alarms {
+        kind: i32,
+    },
     Digest,
+    /// About users and roles.
+    Users(Question),
 }
 
 /// What a client may know when it draws its next request.
@@ -192,6 +223,8 @@ impl Draw<'_> {
             "alarms" => Ask::Alarms { kind: self.rng.below(3) as i32 },
             "digest" => Ask::Digest,
             ALARM => Ask::Command(self.alarm()),
+            USERS => Ask::Command(Command::Users(Change::draw(self.rng))),
+            USERS_ASKED => Ask::Users(Question::draw(self.rng)),
             other => unreachable!("{other}"),
         }
     }

@@ -10,9 +10,10 @@ use crate::plan::{MS, SECOND};
 use crate::planted::Planted;
 use crate::time_left::Span;
 use crate::trace::Time;
+use crate::users::{Question, Said};
 use crate::watcher;
 use bytes::Bytes;
-use node::{Answer, Found, Input, RangeStart, Refusal, Request, StreamId, Waiter};
+use node::{Answer, AuthAnswer, Found, Input, RangeStart, Refusal, Request, StreamId, Waiter};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use store::command::Checked;
@@ -205,6 +206,7 @@ impl Sim {
             Ask::Status => Request::Status,
             Ask::Alarms { kind } => Request::Alarms { kind: *kind },
             Ask::Digest => Request::Hash,
+            Ask::Users(question) => Request::Auth { query: question.query() },
             Ask::Watch(_) | Ask::CancelWatch { .. } | Ask::WatchProgress => unreachable!("watches go over streams"),
         }
     }
@@ -463,6 +465,10 @@ impl Sim {
                 let revision = self.range_begins(who, &range, op.serial, revision);
                 self.judge_range(who, &range, op.floor, revision, Err(error));
             }
+            (Ask::Users(question), Refusal::User(error @ (Error::UserNotFound | Error::RoleNotFound))) => {
+                let question = question.clone();
+                self.judge_users(who, op, &question, Some(Said::Refused(error)));
+            }
             (Ask::ReadTxn { txn, linearizable }, Refusal::User(error)) => {
                 let read = Read::Txn(txn.clone());
                 if *linearizable {
@@ -528,6 +534,10 @@ impl Sim {
             }
             (Ask::Barrier, Answer::Barrier) => {
                 self.oracle.on_read(self.now, op.floor, revision, &Read::Nothing, &Ok(Reply::Other))
+            }
+            (Ask::Users(question), Answer::Auth(answer)) => {
+                let said = Said::of(question, answer);
+                self.judge_users(who, op, question, said);
             }
             (Ask::Members { .. }, Answer::Members { members }) => {
                 let ids: Vec<u64> = members.iter().map(|(m, _)| m.id).collect();
@@ -649,6 +659,13 @@ impl Sim {
         }
     }
 
+    fn judge_users(&mut self, who: usize, op: &Pending, question: &Question, said: Option<Said>) {
+        let upto = self.oracle.applied(who);
+        if !said.as_ref().is_some_and(|said| self.oracle.model.users.was(op.applied, upto, question, said)) {
+            self.fail("U-1", format!("m{}: {question:?} is answered with {said:?}", who + 1));
+        }
+    }
+
     fn plant_in_answer(&mut self, op: &Pending, answer: Answer) -> Answer {
         match answer {
             Answer::Refused(Refusal::Timeout | Refusal::TimeoutLeaderFail | Refusal::TimeoutConnectionLost)
@@ -658,6 +675,14 @@ impl Sim {
             }
             Answer::TimeToLive { ttl, granted, keys } if ttl >= 0 && self.is(Planted::TimeLeftWhole) => {
                 Answer::TimeToLive { ttl: granted.max(ttl), granted, keys }
+            }
+            Answer::Auth(AuthAnswer::Users { mut users }) if self.is(Planted::UsersShort) => {
+                users.pop();
+                Answer::Auth(AuthAnswer::Users { users })
+            }
+            Answer::Members { mut members } if self.is(Planted::ListShort) => {
+                members.pop();
+                Answer::Members { members }
             }
             Answer::TimeToLive { ttl, granted, keys } if self.is(Planted::TimeLeftNone) => {
                 Answer::TimeToLive { ttl: ttl.min(0), granted, keys }

@@ -683,6 +683,7 @@ impl Sim {
             return;
         }
         for output in out {
+            let Some(output) = self.plant_in_output(who, output) else { continue };
             self.carry_out(who, output);
             if self.members[who].life != number || self.oracle.failed() {
                 return;

@@ -23,6 +23,10 @@ fn product(command: &Command) -> Option<Write> {
             let action = if *action == 1 { AlarmAction::Activate } else { AlarmAction::Deactivate };
             own(command::encode_alarm(action, *member, *kind as i32), 0)
         }
+        Command::Users(change) => {
+            let (what, message) = change.encode();
+            own(store::auth::AuthCommand::decode(what, &message.0).ok()??.body(), 0)
+        }
         Command::Checkpoint { .. } | Command::Expire { .. } | Command::Nothing => None,
     }
 }

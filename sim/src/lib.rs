@@ -75,6 +75,7 @@ mod stories;
 mod streams;
 mod time_left;
 pub mod trace;
+pub mod users;
 mod vigil;
 pub mod watcher;
 mod whole;

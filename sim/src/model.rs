@@ -5,6 +5,7 @@
 //! is kept for ever, nothing is clever.
 
 use crate::ops::{Blob, Command, Compare, Delete, Envelope, Op, Put, Range, Txn, decode};
+use crate::users::Users;
 use std::collections::{BTreeMap, BTreeSet};
 pub use store::Error;
 use store::Rev;
@@ -100,6 +101,8 @@ pub struct Model {
     alarms_said: BTreeSet<(u64, i64)>,
     /// One per applied index, from `first` on.
     marks: Vec<Mark>,
+    /// And roles.
+    pub users: Users,
 }
 
 /// etcd's rule for key and range_end, told the long way.
@@ -122,6 +125,7 @@ impl Model {
             alarms: BTreeSet::new(),
             alarms_changed: 0,
             alarms_said: BTreeSet::new(),
+            users: Users::default(),
             marks: vec![mark],
         }
     }
@@ -346,6 +350,7 @@ impl Model {
                 }
                 Ok(Reply::Other)
             }
+            Command::Users(change) => self.users.apply(index, change).map(|()| Reply::Other),
             Command::Checkpoint { .. } | Command::Nothing | Command::Expire { .. } => Ok(Reply::Other),
         }
     }

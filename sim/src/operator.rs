@@ -381,10 +381,11 @@ impl Sim {
 
     pub(crate) fn operator_answered(&mut self, answer: Answer) {
         let Some(Asked { who, change, .. }) = self.operator.asked.take() else { return };
+        let undone = change && self.is(Planted::ChangeUndone);
         let Some(current) = self.operator.current.as_mut() else { return };
         let (step, since, unsure) = (current.step, current.since, current.unsure);
         match answer {
-            Answer::Members { members } if is_done(step, &members) => self.step_done(step, members),
+            Answer::Members { members } if is_done(step, &members) && !undone => self.step_done(step, members),
             Answer::Members { .. } if change => {
                 let text = format!("m{} says that {step:?} is done, and it is not", who + 1);
                 self.fail("M-8", text);

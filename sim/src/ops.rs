@@ -100,6 +100,8 @@ pub enum Command {
         term: u64,
         leases: Vec<(i64, u64)>,
     },
+    /// Of users and roles.
+    Users(crate::users::Change),
     /// Publish, cluster version, a new leader's first entry: nothing a client can see in keys.
     Nothing,
 }
@@ -130,6 +132,8 @@ const CLUSTER_VERSION: u32 = 1300;
 const REFOUND: u32 = 20006;
 const MEMBER_ATTR: u32 = 1301;
 const ORIGIN: u32 = 20001;
+/// The member itself proposed it, once there were users.
+const OWN: u32 = 20004;
 const EXPIRE: u32 = 20002;
 const LEASE_CLOCK: u32 = 20003;
 
@@ -336,6 +340,7 @@ impl Command {
                 w.int(1, *action).int(2, *member as i64).int(3, *kind);
                 (ALARM, w)
             }
+            Command::Users(change) => change.encode(),
             Command::Checkpoint { .. } | Command::Expire { .. } | Command::Nothing => {
                 panic!("{self:?} is never sent by a client")
             }
@@ -428,7 +433,12 @@ pub fn decode(data: &[u8]) -> Option<Envelope> {
                 e.origin = Some(Origin { member: n[1], boot: n[2], seq: n[3] });
             }
             (LEASE_CLOCK, Value::Varint(v)) => e.lease_clock = Some(v),
+            (OWN, Value::Varint(1)) => {}
             (CLUSTER_VERSION | MEMBER_ATTR | REFOUND, Value::Bytes(_)) => {}
+            (field, Value::Bytes(b)) => {
+                let (change, tag) = crate::users::Change::decode(field, b, TAG)?;
+                (e.command, e.tag) = (Command::Users(change), tag);
+            }
             _ => return None,
         }
     }

@@ -128,6 +128,20 @@ pub enum Planted {
     AloneDropsTail,
     /// Members have no connection for what is urgent.
     UrgentBehindLog,
+    /// W-10.
+    ProgressTooSoon,
+    /// W-11.
+    CompactedTooSoon,
+    ///
+    AnswerLost,
+    /// M-6.
+    ListShort,
+    /// M-8.
+    ChangeUndone,
+    /// M-3.
+    SentToSelf,
+    /// U-1.
+    UsersShort,
 }
 
 #[derive(Debug)]
@@ -670,6 +684,48 @@ pub const BANK: &[Entry] = &[
         breaks: "heartbeats, votes and answers wait behind appends and forwards",
         found_by: &["V-2"],
     },
+    Entry {
+        bug: Planted::ProgressTooSoon,
+        name: "progress-too-soon",
+        breaks: "a watch is told of progress before its start",
+        found_by: &["W-10"],
+    },
+    Entry {
+        bug: Planted::CompactedTooSoon,
+        name: "compacted-too-soon",
+        breaks: "a watch that is cancelled for compaction is told a revision that it had passed",
+        found_by: &["W-11"],
+    },
+    Entry {
+        bug: Planted::AnswerLost,
+        name: "answer-lost",
+        breaks: "one request in 200 is never answered, not even when it was cancelled",
+        found_by: &["R-11"],
+    },
+    Entry {
+        bug: Planted::ListShort,
+        name: "list-short",
+        breaks: "a list of members lacks the last one",
+        found_by: &["M-6"],
+    },
+    Entry {
+        bug: Planted::ChangeUndone,
+        name: "change-undone",
+        breaks: "a change of the members is answered and was not made",
+        found_by: &["M-8"],
+    },
+    Entry {
+        bug: Planted::SentToSelf,
+        name: "sent-to-self",
+        breaks: "a frame for a peer goes to the member that sends it",
+        found_by: &["M-3"],
+    },
+    Entry {
+        bug: Planted::UsersShort,
+        name: "users-short",
+        breaks: "a list of users lacks the last one",
+        found_by: &["U-1"],
+    },
 ];
 
 impl Planted {
@@ -689,7 +745,7 @@ impl Planted {
             Planted::PeersForget => &[Sight::OlderDisk],
             Planted::CorruptKept => &[Sight::Differs],
             Planted::StateBelowLog => &[Sight::StateGone],
-            Planted::RemovedUntold | Planted::JoinerFounds => &[Sight::Operator],
+            Planted::RemovedUntold | Planted::JoinerFounds | Planted::ChangeUndone => &[Sight::Operator],
             Planted::ManifestUnflushed => &[Sight::KilledThenPower],
             Planted::EmptyStateWritten => &[Sight::StoppedEmpty],
             Planted::EndBelieved => &[Sight::TailGone],
@@ -697,6 +753,7 @@ impl Planted {
             Planted::DoubtWithoutRoom => &[Sight::FullAtStart, Sight::TailRot],
             Planted::VotersForgotten => &[Sight::HarmAndChanges],
             Planted::LoneForgotten => &[Sight::Alone],
+            Planted::UsersShort => &[Sight::Users],
             Planted::AloneDropsTail => &[Sight::Alone],
             Planted::UrgentBehindLog => &[Sight::Bandwidth, Sight::BigValues],
             _ => &[],

@@ -60,6 +60,8 @@ pub enum Sight {
     HarmAndChanges,
     /// A majority is lost for good.
     Alone,
+    /// Users and roles are changed.
+    Users,
 }
 
 /// A switch as people name it.
@@ -143,6 +145,7 @@ pub const ALL: &[Entry] = &[
         "alone",
         "a majority is lost for good, one member goes on alone, others join it, and lost machines come back",
     ),
+    entry(Sight::Users, "users", "U-1: clients change users and roles, and ask for them"),
 ];
 
 /// A sight that the product does not survive today, the number of the fault that it shows, and what

@@ -269,7 +269,18 @@ impl Sim {
         }
     }
 
-    fn respond(&mut self, who: usize, id: StreamId, response: Response) {
+    /// What a watch stream says to its client; and what it says behind that.
+    fn plant_in_response(&self, who: usize, id: u64, response: &mut Response) -> Option<Response> {
+        if self.is(Planted::CompactedTooSoon) && response.canceled && response.compact_revision > 0 {
+            let stream = self.members[who].up.as_ref()?.streams.get(&id)?;
+            response.compact_revision = stream.watcher.watches.get(&response.watch_id)?.next;
+        }
+        let begins = self.is(Planted::ProgressTooSoon) && response.created && !response.canceled;
+        begins.then(|| Response { created: false, bytes: 0, header_revision: 1, ..response.clone() })
+    }
+
+    fn respond(&mut self, who: usize, id: StreamId, mut response: Response) {
+        let more = self.plant_in_response(who, id, &mut response);
         self.tell(Some(who), "respond", id, response.header_revision as u64, || format!("s{id} {}", short(&response)));
         // Its watchers are those of another cluster.
         if self.is_foreign(who) {
@@ -338,7 +349,10 @@ impl Sim {
             return;
         }
         if let Err((oracle, text)) = judged {
-            self.fail(oracle, format!("m{} s{id}: {text}", who + 1));
+            return self.fail(oracle, format!("m{} s{id}: {text}", who + 1));
+        }
+        if let Some(more) = more {
+            self.respond(who, id, more);
         }
     }
 

@@ -44,7 +44,7 @@ const TEXTS: [(&str, usize); 7] = [
     // Words of a command line; what `doctor` and `top` show in place of what they could not learn.
     ("ctl", 10),
     // Flags, `kvorum dev`, why a peer did not answer (a log line), the lines of /readyz.
-    ("server", 8),
+    ("server", 2),
     // Where a story went wrong.
     ("sim", 20),
     // The same, and words of a command line.

@@ -258,6 +258,17 @@ impl Sim {
         })
     }
 
+    /// What a member puts out. None: nobody gets it.
+    pub(super) fn plant_in_output(&mut self, who: usize, output: Output) -> Option<Output> {
+        match (self.planted, output) {
+            (Some(Planted::AnswerLost), Output::Answer { waiter, .. }) if waiter % 200 == 7 => None,
+            (Some(Planted::SentToSelf), Output::Send { frame: frame @ Frame::Digest { .. }, .. }) => {
+                Some(Output::Send { to: self.members[who].id, frame })
+            }
+            (_, output) => Some(output),
+        }
+    }
+
     /// A member without a state stopped cleanly.
     pub(super) fn plant_at_stop(&mut self, who: usize, status: &Status) {
         let (identity, founders) = (self.identity(who), self.founders());

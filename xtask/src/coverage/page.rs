@@ -51,14 +51,15 @@ fn row(reasons: &[Reason], file: &File) -> Row {
 pub fn page(seeds: &str, files: &[File], reasons: &[Reason]) -> Page {
     let mut text = format!(
         "# What the simulator reaches\n\n\
-         How many lines of the product the simulator runs, and which ones it does not run, with the reason.\n\n\
+         How many lines of the product the simulator runs, and which ones it does not run, with the\nreason.\n\n\
          ```\nrustup component add llvm-tools\ncargo xtask coverage --seeds {seeds}\n```\n\n\
          - The command builds the simulator with counters, runs the seeds, and writes this page.\n\
-         - Counted are lines of floors 0 to 2. Tests are not counted, neither as code nor as what reaches code.\n\
-         - A line that no seed reached is *not the simulator's* if a reason below names its function. Such \
+         - Counted are lines of floors 0 to 2. Tests are not counted, neither as code nor as what reaches\n  \
+         code.\n\
+         - A line that no seed reached is *not the simulator's* if a reason below names its function. Such\n  \
          lines are left out of the last column.\n\
-         - The goal is {GOAL} % of the lines that are the simulator's. The command fails below it, and when a \
-         reason names nothing any more.\n\
+         - The goal is {GOAL} % of the lines that are the simulator's. The command fails below it, and when\n  \
+         a reason names nothing any more.\n\
          - `--lines` prints every line that is not reached.\n\n"
     );
     const HEAD: &str = "lines | reached | percent | not the simulator's | percent of the rest |";
@@ -103,9 +104,9 @@ fn excused(text: &mut String, files: &[File], reasons: &[Reason], wrong: &mut Ve
 
 fn missed(text: &mut String, files: &[File], reasons: &[Reason]) {
     text.push_str(
-        "\n## Not reached\n\nThese lines have no reason. Most are refusals of bytes that no seed damages in this \
-         very way, and errors of the system at one call of many; the tests of their crates hold them. In brackets: \
-         lines not reached, of all.\n\n| file | lines not reached | functions |\n|---|---:|---|\n",
+        "\n## Not reached\n\nThese lines have no reason. Most are refusals of bytes that no seed damages in this very\n\
+         way, and errors of the system at one call of many; the tests of their crates hold them. In\n\
+         brackets: lines not reached, of all.\n\n| file | lines not reached | functions |\n|---|---:|---|\n",
     );
     for file in files {
         let functions: Vec<&Function> = file

@@ -35,7 +35,6 @@ const fn some(file: &'static str, functions: &'static [&'static str], why: &'sta
     Reason { file, functions, why }
 }
 
-const MEMBERS: &str = "no changes of the membership yet; the crate's tests hold them";
 const TOOLS: &str = "for `kvorum utl`, on files without a member; the cases of `utl` hold it";
 const FLAGS: &str = "founding from the server's flags; members have numbers here";
 const EDGE: &str = "for the server's edge, which is not simulated; its tests hold it";
@@ -44,12 +43,6 @@ const FOREIGN: &str = "refusals of files that this program did not write; the te
 
 pub const REASONS: &[Reason] = &[
     some("", &["fmt"], "texts for people; unit tests hold the words"),
-    file("consensus/src/change.rs", MEMBERS),
-    some("consensus/src/consensus.rs", &["propose_change", "conf_applied", "conf_refused", "leave_office"], MEMBERS),
-    some("consensus/src/storage.rs", &["set_conf_index"], MEMBERS),
-    some("node/src/apply.rs", &["apply_config", "change_members"], MEMBERS),
-    some("store/src/apply.rs", &["check_conf", "apply_conf", "change_member"], MEMBERS),
-    some("store/src/command.rs", &["MemberChange::encode", "MemberChange::decode", "read_change_kind"], MEMBERS),
     file("node/src/offline.rs", TOOLS),
     file("bolt/src/small.rs", TOOLS),
     some(
