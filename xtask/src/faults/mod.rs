@@ -63,7 +63,7 @@ pub struct Args {
     /// The program [default: this workspace's release build].
     #[arg(long, alias = "binary", value_name = "PROGRAM")]
     pub bin: Option<PathBuf>,
-    /// Name the scenarios, and do nothing.
+    /// Name the scenarios, and run none. With --page, write the page of what was kept.
     #[arg(long)]
     pub list: bool,
     /// Write docs/faults.json and docs/faults.md: what was run now, and what was kept of the rest.
@@ -92,7 +92,7 @@ pub async fn faults(args: &Args) -> Result<()> {
     let scenes = chosen(&args.names)?;
     if args.list {
         scenes.iter().for_each(|scene| println!("{:<14} {}", scene.name, scene.what));
-        return Ok(());
+        return if args.page { write_page(&result::read(&workspace().join("docs/faults.json"))?) } else { Ok(()) };
     }
     let Some(dir) = inside::folder() else {
         // What is built is built before: inside there is no network.

@@ -82,17 +82,18 @@ sudo cargo xtask faults --etcd --rounds 5 --page   # all of it; needs root, touc
 cargo xtask faults --list                          # the scenarios
 ```
 
-- Each member has a client that puts a new key every 10 ms, and reads. A lease of 10 s is kept alive,
-  and a watch is told everything.
+- Each member has a client that puts a new key every 10 ms, and reads. A lease of 10 s is kept
+  alive, and a watch is told everything.
 - *Gap* is the longest time without an acknowledged put, through any member, from the fault until
-  two seconds after its end. *Of the well* is the same for the clients of members that were not hurt,
-  each client alone: the worst of them.
+  two seconds after its end. *Of the well* is the same for the clients of members that were not
+  hurt, each client alone: the worst of them.
 - A *violation* is an acknowledged put that is not on every member at the end, a linearisable read
   that misses one, members that differ (keys, HashKV), a watch that was told something twice or not
   at all, a lease that ended though a majority was well, or a member that does not come back. No
   round follows one.
 - Both programs have the same flags, with an election timeout of one second.
 - A process that *ended* did so by itself. It was started again when the fault was over.
+- *torn-tail* zeros bytes that were flushed and acknowledged, on one member of three.
 
 ";
 
@@ -246,7 +247,7 @@ mod tests {
         let kept = super::super::result::read(&docs.join("faults.json")).unwrap();
         let text = std::fs::read_to_string(docs.join("faults.md")).unwrap();
         assert!(!kept.is_empty());
-        assert!(text == page(&kept, SCENES), "`cargo xtask faults two --page` writes it again");
+        assert!(text == page(&kept, SCENES), "`cargo xtask faults --list --page` writes it again");
     }
 
     #[test]
