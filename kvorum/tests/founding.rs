@@ -3,12 +3,13 @@
 mod live;
 
 use std::io::{Read, Write};
+use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use client::wire::etcdserverpb::RangeRequest;
 use client::{Client, Options, prefix};
-use live::{Member, PATIENCE, Spec, block_on, client_of, comes, is_other, shell_code};
+use live::{Alone, Member, PATIENCE, Spec, block_on, client_of, comes, is_other, shell_code};
 use rustix::process::Signal;
 
 const TIMES: [&str; 2] = ["--heartbeat-interval=50", "--election-timeout=500"];
@@ -336,4 +337,208 @@ fn a_member_that_was_down_while_the_others_were_emptied_is_not_heard() {
     for member in &members[..2] {
         assert_eq!(keys_of(member), wanted, "{}", member.spec.name);
     }
+}
+
+/// A name service of the test's own: SRV records that lead to ports of `localhost`. What it does
+/// not have does not exist.
+fn name_service(records: Vec<(String, Vec<u16>)>) -> SocketAddr {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("binds");
+    let address = socket.local_addr().expect("bound");
+    std::thread::spawn(move || {
+        let mut query = [0; 1024];
+        while let Ok((length, from)) = socket.recv_from(&mut query) {
+            socket.send_to(&answer(&query[..length], &records), from).expect("answers");
+        }
+    });
+    address
+}
+
+/// The header, the question as it was asked, and one record for each port.
+fn answer(query: &[u8], records: &[(String, Vec<u16>)]) -> Vec<u8> {
+    let mut labels = Vec::new();
+    let mut at = 12;
+    while query[at] != 0 {
+        let end = at + 1 + usize::from(query[at]);
+        labels.push(String::from_utf8_lossy(&query[at + 1..end]).into_owned());
+        at = end;
+    }
+    let (question, name) = (&query[12..at + 5], labels.join("."));
+    let asks_srv = query[at + 1..at + 3] == [0, 33];
+    let found = records.iter().find(|(known, _)| *known == name).filter(|_| asks_srv);
+    let ports = found.map_or(&[][..], |(_, ports)| ports);
+    // An answer, and for no ports: no such name.
+    let flags = [0x84, if ports.is_empty() { 3 } else { 0 }];
+    let mut reply = [&query[..2], &flags, &[0, 1, 0, ports.len() as u8, 0, 0, 0, 0], question].concat();
+    for port in ports {
+        let target = b"\x09localhost\0";
+        // The name of the question; SRV; internet; a minute; the length.
+        reply.extend([0xc0, 12, 0, 33, 0, 1, 0, 0, 0, 60, 0, 6 + target.len() as u8]);
+        reply.extend([0, 0, 0, 0]);
+        reply.extend(port.to_be_bytes());
+        reply.extend(target);
+    }
+    reply
+}
+
+/// Ids, names and texts are those of a real etcd whose `/etc/resolv.conf` named such a service.
+#[test]
+fn the_name_service_says_who_founds() {
+    if is_other() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let mut specs = three(dir.path());
+    let ports: Vec<u16> = specs.iter().map(|spec| spec.peer_port).collect();
+    let asked = name_service(vec![
+        ("_etcd-server._tcp.a.test".into(), ports.clone()),
+        ("_etcd-server-x._tcp.a.test".into(), vec![ports[1]]),
+        ("_etcd-server-ssl._tcp.b.test".into(), vec![ports[0]]),
+    ]);
+    let program = dir.path().join("asks");
+    let script = format!("#!/bin/sh\nKVORUM_RESOLVER={asked} exec {} \"$@\"\n", env!("CARGO_BIN_EXE_kvorum"));
+    std::fs::write(&program, script).expect("writes");
+    std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("allows");
+    let fails = |spec: &Spec, flags: &[&str]| {
+        let mut command = std::process::Command::new(&program);
+        live::clean(&mut command);
+        spec.flags(command.arg("server"));
+        let ended = live::run_to_end({
+            command.args(flags);
+            command
+        });
+        assert!(ended.code == Some(1) && !spec.dir.exists(), "{ended:?}");
+        ended.stderr
+    };
+    for (n, spec) in specs.iter_mut().enumerate() {
+        spec.initial_cluster.clear();
+        // An address of its own that the record leads to is as good as the name.
+        let host = if n == 0 { "127.0.0.1" } else { "localhost" };
+        spec.extra.push(format!("--initial-advertise-peer-urls=http://{host}:{}", spec.peer_port));
+    }
+    let lookup = |service: &str| {
+        format!(
+            "error querying DNS SRV records for _{service} lookup _{service}._tcp.none.test on {asked}: no such host"
+        )
+    };
+    let neither =
+        format!("error setting up initial cluster: {}\\n{}", lookup("etcd-server-ssl"), lookup("etcd-server"));
+    let scheme = format!(
+        "bootstrap at https://localhost:{0} from DNS for etcd-server-ssl has scheme mismatch with expected peer \
+         http://127.0.0.1:{0}",
+        ports[0]
+    );
+    let table = [
+        (&["--discovery-srv=none.test"][..], &neither[..]),
+        (
+            &["--discovery-srv=a.test", "--discovery-srv-name=x"],
+            "cannot find local etcd member \\\"m1\\\" in SRV records",
+        ),
+        (&["--discovery-srv=b.test"], &scheme),
+    ];
+    for (flags, text) in table {
+        let said = fails(&specs[0], flags);
+        assert!(said.contains("\"msg\":\"discovery failed\"") && said.contains(text), "{flags:?}: {said}");
+    }
+
+    specs.iter_mut().for_each(|spec| spec.extra.push("--discovery-srv=a.test".into()));
+    let second = specs.remove(1);
+    let mut members: Vec<Member> = specs.into_iter().map(|spec| Member::spawn_by(spec, &program)).collect();
+    members.iter_mut().for_each(Member::ready);
+    // etcd calls it 0 on the first and 1 on the third: two states.
+    for member in &members {
+        let list = block_on(client_of([member]).member_list()).expect("lists").members;
+        let names: Vec<&str> = list.iter().map(|one| &one.name[..]).filter(|name| !name.starts_with('m')).collect();
+        assert_eq!(names, [""], "{}", member.spec.name);
+    }
+    members.insert(1, Member::spawn_by(second, &program));
+    members[1].ready();
+    let url = |n: usize| format!("http://localhost:{}", ports[n]);
+    let named: Vec<(String, String)> = (0..3).map(|n| (format!("m{}", n + 1), url(n))).collect();
+    let by_flags = named.iter().map(|(name, url)| (&name[..], &url[..]));
+    let expected = disk::founding::founding("m1", by_flags, "tests", &[url(0)]).expect("good");
+    let listed = || block_on(client_of(&members).member_list()).expect("lists");
+    comes("every name", || {
+        let list = listed();
+        assert_eq!(list.header.expect("a header").cluster_id, expected.identity.cluster);
+        let mut found: Vec<_> = list.members.into_iter().map(|mut one| (one.name, one.peer_urls.remove(0))).collect();
+        found.sort();
+        found == named
+    });
+    // The directory says who it is: the name service may be down then.
+    let mut first = members.remove(0);
+    first.stop(Signal::TERM);
+    first.respawn();
+    first.ready();
+    assert_eq!(first.log().matches("get cluster for etcd-server SRV").count(), 1);
+}
+
+/// Keys, ids and texts are a real etcd's: founders of both kinds have registered side by side.
+#[test]
+fn founders_register_in_another_cluster() {
+    let service = Alone::new(&TIMES);
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let mut specs = Spec::cluster(dir.path(), 4, &TIMES);
+    for spec in &mut specs {
+        spec.initial_cluster.clear();
+        spec.extra.push(format!("--discovery-endpoints=http://{}", service.member.endpoint()));
+    }
+    let registry = |rest: &str| format!("/_etcd/registry/{rest}");
+    let sized = |token: &str, size: &str| {
+        let key = registry(&format!("{token}/_config/size"));
+        block_on(service.client().put(key, size.to_string())).expect("puts");
+    };
+    sized("bad", "-1");
+    sized("good", "3");
+    let fails = |spec: &Spec, flags: &[&str], text: &str| {
+        let mut spec = spec.clone();
+        spec.extra.extend(flags.iter().map(ToString::to_string));
+        let ended = spec.run_to_end();
+        assert!(ended.code == Some(1) && ended.stderr.contains(text), "{flags:?}: {ended:?}");
+        assert!(!ended.stderr.contains("unsaid") || is_other(), "{ended:?}");
+    };
+    let joining = |why: &str| format!("failed to join discovery cluster ({why})");
+    let secret = "--discovery-password=unsaid";
+    fails(&specs[0], &["--discovery-token=none", secret], &joining("discovery: size key not found"));
+    fails(&specs[0], &["--discovery-token=bad"], &joining("discovery: size key is bad"));
+    let existing = ["--discovery-token=good", "--initial-cluster-state=existing"];
+    fails(&specs[0], &existing, "discovery URL should not be set when joining existing initial cluster");
+
+    let no_file = ["--discovery-token=good", "--discovery-cacert=/no/such"];
+    fails(&specs[0], &no_file, &joining("open /no/such: no such file or directory"));
+    let alone = ["--discovery-token=good", "--force-new-cluster"];
+    fails(&specs[0], &alone, "--force-new-cluster: no member has ever started here");
+
+    specs.iter_mut().for_each(|spec| spec.extra.push("--discovery-token=good".into()));
+    let late = specs.pop().expect("a fourth");
+    let mut members: Vec<Member> = specs.into_iter().map(Member::spawn).collect();
+    members.iter_mut().for_each(Member::ready);
+    let url = |member: &Member| format!("http://127.0.0.1:{}", member.spec.peer_port);
+    let named: Vec<(String, String)> = members.iter().map(|one| (one.spec.name.clone(), url(one))).collect();
+    let registered = block_on(service.client().range(prefix(registry("good/members/")))).expect("reads");
+    let mut registered: Vec<_> = registered.kvs.into_iter().map(|kv| (kv.key, kv.value)).collect();
+    let mut expected: Vec<_> = named
+        .iter()
+        .map(|(name, url)| {
+            let id = disk::identity::member_id(std::slice::from_ref(url), "good");
+            (registry(&format!("good/members/{id:x}")).into(), format!("{name}={url}").into())
+        })
+        .collect();
+    registered.sort();
+    expected.sort();
+    assert_eq!(registered, expected);
+    let by_flags = named.iter().map(|(name, url)| (&name[..], &url[..]));
+    let founding = disk::founding::founding("m1", by_flags, "good", &[url(&members[0])]).expect("good");
+    comes("every name", || {
+        let list = block_on(client_of(&members).member_list()).expect("lists");
+        assert_eq!(list.header.expect("a header").cluster_id, founding.identity.cluster);
+        list.members.iter().all(|one| !one.name.is_empty())
+    });
+    fails(&late, &[], &joining("discovery: cluster is full"));
+    // The service is asked once.
+    drop(service);
+    members[0].stop(Signal::TERM);
+    members[0].respawn();
+    members[0].ready();
+    let ignored = "discovery token is ignored since cluster already initialized; valid logs are found";
+    assert!(members[0].log().contains(ignored));
 }

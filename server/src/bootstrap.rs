@@ -192,7 +192,7 @@ impl Start<'_> {
         let late = late::marked(&**files, identity).map_err(unusable)?;
         // It may take a while to read the directory. A founder shall not take that for absence.
         let greeter = match self.options.initial_cluster.len() {
-            0 | 1 => None,
+            0 | 1 if self.options.discovery.is_none() => None,
             _ => Some(self.greeter(identity, Stage::Recovering)?),
         };
         Ok(Known { identity, late, greeter, stops: None })
@@ -360,6 +360,26 @@ fn two_foundings(members: &[Member], one: (u64, Running), other: (u64, Running))
     )
 }
 
+/// Whether it has to be asked who founds the cluster (`--discovery-srv`); None: the data directory
+/// says it, and no name service that is down shall keep a member from its restart. False: the file
+/// that says it is damaged, and others may do.
+pub(crate) fn must_ask(options: &Options) -> Option<bool> {
+    options.discovery.as_ref()?;
+    if options.alone {
+        return None;
+    }
+    if !options.data_dir.exists() {
+        return Some(true);
+    }
+    // A directory that cannot be opened is told of by whoever needs it.
+    let files = RealFiles::open(&options.data_dir, 1).ok()?;
+    match identity::find(&files) {
+        Ok(Found::Ready(_)) => None,
+        Ok(_) => Some(true),
+        Err(_) => Some(false),
+    }
+}
+
 /// What Linux calls this boot of the machine.
 fn kernel_boot() -> Option<disk::Boot> {
     disk::parse_boot(&std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?)
@@ -377,11 +397,23 @@ pub(crate) fn quota(options: &Options) -> i64 {
 
 fn members_of(options: &Options) -> Result<Founding, Mismatch> {
     let cluster = options.initial_cluster.iter().map(|(name, url)| (&name[..], &url.text[..]));
-    disk::founding::founding(&options.name, cluster, &options.token, &texts(&options.advertise_peer))
+    let founding = disk::founding::founding(&options.name, cluster, &options.token, &texts(&options.advertise_peer));
+    founding.map(|mut founding| {
+        if options.discovery.is_some() {
+            // By DNS each founder numbers the others in its own way, and all begin with the same
+            // state. The names come when the members publish them.
+            founding.members.iter_mut().for_each(|member| member.name.clear());
+        }
+        founding
+    })
 }
 
 /// Checks the initial cluster of the flags.
 fn check_flags(options: &Options) -> Result<(), Mismatch> {
+    if options.alone && options.discovery.is_some() {
+        // Nobody was asked for one.
+        return Ok(());
+    }
     match options.existing {
         true => join::named(options).map(drop),
         false => members_of(options).map(drop),
@@ -396,7 +428,7 @@ mod tests {
     use std::net::TcpListener;
 
     fn plain(listener: TcpListener) -> PeerPort {
-        PeerPort { listener, handshakes: None }
+        PeerPort { listener: listener.into(), handshakes: None }
     }
 
     fn found(line: &str) -> Result<Founding, Mismatch> {

@@ -6,7 +6,7 @@
 //! flag and variable is ignored. A key that nobody knows is ignored, too; here a line warns of it.
 
 use crate::flags::{self, Given, Kind, Rejected};
-use crate::transport::listeners::reason;
+use crate::sockets::reason;
 use disk::urls::Url;
 use serde_json::{Map, Number, Value};
 use std::io;
@@ -154,6 +154,11 @@ fn from_text(path: &str, text: &str) -> Result<Given, Rejected> {
             Some(name) => {
                 let of = if APART.contains(&name) { "configJSON" } else { "Config" };
                 take(&mut given, name, value, &format!("configYAML.{of}.{name}"))?;
+            }
+            // A member that did not know of it would found a cluster alone.
+            None if key.eq_ignore_ascii_case("discovery-config") => {
+                let text = "discovery-config is not read from a file: give the flags of the v3 discovery instead";
+                return Err(Rejected::Invalid(text.into()));
             }
             None => given.unknown_keys.push(key.clone()),
         }
@@ -421,6 +426,13 @@ mod tests {
             let refused = options(&given, 7).map_err(|why| in_its_words(&given, why)).expect_err(text);
             assert_eq!(refused, Rejected::Invalid(why.into()), "{text}");
         }
+    }
+
+    #[test]
+    fn a_block_that_nobody_reads_and_that_founds_another_cluster_is_refused() {
+        let text = "discovery-config is not read from a file: give the flags of the v3 discovery instead";
+        let refused = of("Discovery-Config: {discovery-token: x}").expect_err("refused");
+        assert_eq!(refused, Rejected::Invalid(text.into()));
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub(crate) struct Flag {
     pub(crate) about: &'static str,
 }
 
-const NO_DISCOVERY: Effect = Effect::Refused("discovery is not supported by this version");
+const NO_DISCOVERY: Effect = Effect::Refused("v2 discovery is gone; use --discovery-endpoints and --discovery-token");
 const NO_TRACING: Effect = Effect::Ignored;
 
 const fn flag(name: &'static str, kind: Kind, default: &'static str, effect: Effect, about: &'static str) -> Flag {
@@ -89,22 +89,22 @@ pub(crate) static FLAGS: &[Flag] = &[
     flag("initial-cluster-state", OneOf(&["new", "existing"]), "new", Works, "initial cluster state ('new' or 'existing')"),
     flag("initial-cluster-token", Text, "etcd-cluster", Works, "initial cluster token for the cluster during bootstrap"),
     flag("advertise-client-urls", Text, "http://localhost:2379", Works, "comma-separated list of this member's client URLs to advertise to the public"),
-    flag("discovery-endpoints", Text, "", NO_DISCOVERY, "v3 discovery endpoints"),
-    flag("discovery-token", Text, "", NO_DISCOVERY, "v3 discovery token"),
-    flag("discovery-dial-timeout", DURATION, "2s", Ignored, "v3 discovery dial timeout"),
-    flag("discovery-request-timeout", DURATION, "5s", Ignored, "v3 discovery request timeout"),
-    flag("discovery-keepalive-time", DURATION, "2s", Ignored, "v3 discovery keepalive time"),
-    flag("discovery-keepalive-timeout", DURATION, "6s", Ignored, "v3 discovery keepalive timeout"),
-    flag("discovery-insecure-transport", Bool, "true", Ignored, "v3 discovery without TLS"),
-    flag("discovery-insecure-skip-tls-verify", Bool, "false", Ignored, "v3 discovery without verification"),
-    flag("discovery-cert", Text, "", NO_DISCOVERY, "v3 discovery certificate"),
-    flag("discovery-key", Text, "", NO_DISCOVERY, "v3 discovery key"),
-    flag("discovery-cacert", Text, "", NO_DISCOVERY, "v3 discovery CA"),
-    flag("discovery-user", Text, "", NO_DISCOVERY, "v3 discovery user"),
-    flag("discovery-password", Text, "", NO_DISCOVERY, "v3 discovery password"),
+    flag("discovery-endpoints", Text, "", Works, "comma-separated endpoints of the cluster in which the founders register (v3 discovery)"),
+    flag("discovery-token", Text, "", Works, "token under which the founders register, and token of the cluster they found"),
+    flag("discovery-dial-timeout", DURATION, "2s", Works, "v3 discovery dial timeout"),
+    flag("discovery-request-timeout", DURATION, "5s", Works, "v3 discovery request timeout"),
+    flag("discovery-keepalive-time", DURATION, "2s", Works, "v3 discovery keepalive time"),
+    flag("discovery-keepalive-timeout", DURATION, "6s", Works, "v3 discovery keepalive timeout"),
+    flag("discovery-insecure-transport", Bool, "true", Works, "v3 discovery without TLS"),
+    flag("discovery-insecure-skip-tls-verify", Bool, "false", Works, "v3 discovery without verification"),
+    flag("discovery-cert", Text, "", Works, "v3 discovery certificate"),
+    flag("discovery-key", Text, "", Works, "v3 discovery key"),
+    flag("discovery-cacert", Text, "", Works, "v3 discovery CA"),
+    flag("discovery-user", Text, "", Works, "v3 discovery user"),
+    flag("discovery-password", Text, "", Works, "v3 discovery password"),
     flag("discovery-fallback", OneOf(&["exit", "proxy"]), "exit", Ignored, "legacy"),
-    flag("discovery-srv", Text, "", NO_DISCOVERY, "DNS srv domain used to bootstrap the cluster"),
-    flag("discovery-srv-name", Text, "", NO_DISCOVERY, "suffix to the dns srv name queried when bootstrapping"),
+    flag("discovery-srv", Text, "", Works, "DNS srv domain used to bootstrap the cluster"),
+    flag("discovery-srv-name", Text, "", Works, "suffix to the dns srv name queried when bootstrapping"),
     flag("strict-reconfig-check", Bool, "true", Works, "reject reconfiguration requests that would cause quorum loss"),
     flag("pre-vote", Bool, "true", Ignored, "run an additional election phase before a vote; always on"),
     flag("auto-compaction-retention", Text, "0", Works, "auto compaction retention: hours or a duration (periodic), or revisions (revision); 0 means disable"),

@@ -1,12 +1,13 @@
 //! What the flags mean: checked, typed, with etcd's texts for what does not fit together.
 
 use crate::budgets::{Limits, memory_of_this_process, parse_bytes};
+use crate::discovery::{Discovery, Records, Service};
 use crate::flags::{Effect, Given, Rejected, parse_duration};
 use crate::log::{self, Format, Level};
 use crate::settings::{Gate, Settings};
+use crate::sockets;
 use crate::tls::{self, Wish};
 use crate::tokens::Tokens;
-use crate::transport::listeners;
 use disk::urls::{BadUrl, Url};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -33,7 +34,10 @@ pub(crate) struct Options {
     pub(crate) listen_metrics: Vec<Url>,
     pub(crate) advertise_peer: Vec<Url>,
     pub(crate) advertise_client: Vec<Url>,
-    /// (name, peer URL) as written; a name may repeat.
+    /// Where the initial cluster is found; None: `initial_cluster` says it.
+    pub(crate) discovery: Option<Discovery>,
+    /// (name, peer URL) as written; a name may repeat. With `discovery` it is empty until that was
+    /// asked.
     pub(crate) initial_cluster: Vec<(String, Url)>,
     pub(crate) token: String,
     /// `--initial-cluster-state existing`.
@@ -96,18 +100,15 @@ fn read_urls(given: &Given, name: &str) -> Result<Vec<Url>, Rejected> {
 }
 
 fn urls(given: &Given, name: &str) -> Result<Vec<Url>, Rejected> {
-    let urls = read_urls(given, name)?;
-    for url in &urls {
-        if url.is_unix() {
-            return invalid(format!("--{name}: unix sockets are not supported by this version: {url}"));
-        }
-    }
-    Ok(urls)
+    read_urls(given, name)
 }
 
 fn bind_urls(given: &Given, name: &str) -> Result<Vec<Url>, Rejected> {
     let urls = urls(given, name)?;
-    match urls.iter().find(|url| !listeners::can_bind(url)) {
+    match urls.iter().find(|url| !sockets::can_bind(url)) {
+        Some(url) if url.is_unix() => {
+            invalid(format!("expected a path in URL for binding, without any of %?#@ ({url})"))
+        }
         Some(url) => invalid(format!("expected IP in URL for binding ({url})")),
         None => Ok(urls),
     }
@@ -122,6 +123,61 @@ pub(crate) fn initial_cluster(text: &str) -> Result<Vec<(String, Url)>, BadUrl> 
             Url::parse(url).map(|url| (name.to_string(), url))
         })
         .collect()
+}
+
+fn discovery(given: &Given) -> Result<Option<Discovery>, Rejected> {
+    let (domain, token) = (given.text("discovery-srv"), given.text("discovery-token"));
+    let endpoints = list(given.text("discovery-endpoints"));
+    let ways = [given.is_set("initial-cluster"), !domain.is_empty(), !endpoints.is_empty()];
+    if ways.iter().filter(|way| **way).count() > 1 {
+        return invalid(
+            "multiple discovery or bootstrap flags are set. Choose one of \"initial-cluster\", \
+             \"discovery-endpoints\" or \"discovery-srv\"",
+        );
+    }
+    if token.is_empty() != endpoints.is_empty() {
+        return invalid("both --discovery-token and --discovery-endpoints must be set");
+    }
+    if !endpoints.is_empty() {
+        let client = discovery_client(given, endpoints);
+        return Ok(Some(Discovery::Service(Box::new(Service { token: token.to_string(), client }))));
+    }
+    if domain.is_empty() {
+        return Ok(None);
+    }
+    let (domain, name) = (domain.to_string(), given.text("discovery-srv-name").to_string());
+    Ok(Some(Discovery::Records(Records { domain, name })))
+}
+
+fn list(text: &str) -> Vec<String> {
+    text.split(',').map(|part| part.trim().to_string()).filter(|part| !part.is_empty()).collect()
+}
+
+/// How the discovery service is spoken to.
+fn discovery_client(given: &Given, endpoints: Vec<String>) -> client::Options {
+    let text = |name: &str| Some(given.text(name)).filter(|text| !text.is_empty());
+    let tls = client::Tls {
+        ca: text("discovery-cacert").map(PathBuf::from),
+        cert: text("discovery-cert").map(PathBuf::from),
+        key: text("discovery-key").map(PathBuf::from),
+        insecure_skip_verify: given.bool("discovery-insecure-skip-tls-verify"),
+        server_name: None,
+    };
+    let wanted = tls.ca.is_some() || tls.cert.is_some() || tls.key.is_some() || tls.insecure_skip_verify;
+    let credentials = |name: &str| {
+        let password = text("discovery-password")?.to_string();
+        Some(client::Credentials { name: name.to_string(), password })
+    };
+    client::Options {
+        any_endpoint: true,
+        dial_timeout: given.duration("discovery-dial-timeout"),
+        request_timeout: Some(given.duration("discovery-request-timeout")).filter(|limit| !limit.is_zero()),
+        keepalive_time: given.duration("discovery-keepalive-time"),
+        keepalive_timeout: given.duration("discovery-keepalive-timeout"),
+        tls: (wanted || !given.bool("discovery-insecure-transport")).then_some(tls),
+        user: text("discovery-user").and_then(credentials),
+        ..client::Options::of(endpoints)
+    }
 }
 
 fn auto_compaction(given: &Given) -> Result<Option<AutoCompaction>, Rejected> {
@@ -303,7 +359,9 @@ pub(crate) fn options(given: &Given, seed: u64) -> Result<Options, Rejected> {
     let (client_tls, peer_tls) = tls::wishes(given)?;
     let name = given.text("name").to_string();
     let advertise_peer = urls(given, "initial-advertise-peer-urls")?;
+    let discovery = discovery(given)?;
     let cluster = match given.is_set("initial-cluster") {
+        _ if discovery.is_some() => Vec::new(),
         true => initial_cluster(given.text("initial-cluster"))
             .map_err(|why| Rejected::Invalid(format!("error setting up initial cluster: {why}")))?,
         false => advertise_peer.iter().map(|url| (name.clone(), url.clone())).collect(),
@@ -326,7 +384,11 @@ pub(crate) fn options(given: &Given, seed: u64) -> Result<Options, Rejected> {
         advertise_client: urls(given, "advertise-client-urls")?,
         advertise_peer,
         initial_cluster: cluster,
-        token: given.text("initial-cluster-token").to_string(),
+        token: match &discovery {
+            Some(Discovery::Service(service)) => service.token.clone(),
+            _ => given.text("initial-cluster-token").to_string(),
+        },
+        discovery,
         existing: given.text("initial-cluster-state") == "existing",
         alone: given.bool("force-new-cluster"),
         auto_compaction: auto_compaction(given)?,
@@ -436,10 +498,14 @@ mod tests {
             ),
             ("--log-outputs default,/a", "multi logoutput for \"default\" is not supported yet"),
             ("--auth-token jwt,a=b", "--auth-token: auth: invalid auth options (invalid auth signature method)"),
+            ("--discovery-token x", "both --discovery-token and --discovery-endpoints must be set"),
+            ("--discovery-endpoints a:1", "both --discovery-token and --discovery-endpoints must be set"),
             (
-                "--listen-peer-urls unixs://localhost:1",
-                "--listen-peer-urls: unix sockets are not supported by this version: unixs://localhost:1",
+                "--discovery-srv example.com --initial-cluster default=http://localhost:2380",
+                "multiple discovery or bootstrap flags are set. Choose one of \"initial-cluster\", \
+                 \"discovery-endpoints\" or \"discovery-srv\"",
             ),
+            ("--listen-peer-urls unixs://", "expected a path in URL for binding, without any of %?#@ (unixs://)"),
         ];
         for (line, text) in table {
             assert_eq!(read(line).expect_err(line), Rejected::Invalid(text.into()), "{line}");

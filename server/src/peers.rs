@@ -23,6 +23,7 @@ mod wire;
 use crate::core::Core;
 use crate::log;
 use crate::metrics::Metrics;
+use crate::sockets::Listener;
 use crate::tls::{Dialler, Handshakes};
 use crate::transport::Edge;
 use disk::Identity;
@@ -35,7 +36,6 @@ pub(crate) use remote::Remote;
 use roster::{Link, Peer, Roster};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::TcpListener;
 use std::sync::Arc;
 use store::Member;
 use tokio::sync::mpsc;
@@ -57,7 +57,7 @@ pub(crate) enum Line {
 /// encrypted.
 pub(crate) struct PeerPort {
     /// Bound, and not yet served.
-    pub(crate) listener: TcpListener,
+    pub(crate) listener: Listener,
     /// None: not encrypted.
     pub(crate) handshakes: Option<Handshakes>,
 }

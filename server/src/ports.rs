@@ -5,21 +5,20 @@ use crate::bootstrap::{Failed, failed};
 use crate::log::{self, json};
 use crate::options::Options;
 use crate::peers::PeerPort;
+use crate::sockets::{self, Listener, address};
 use crate::tls::{Dialler, Handshakes, Made, Own, Port, Security, Wish, without_certificate};
 use crate::transport::Door;
-use crate::transport::listeners;
 use disk::urls::Url;
-use std::net::TcpListener;
 use std::sync::Arc;
 
 /// A socket for clients, and what is served on it.
 pub(crate) struct Listening {
-    /// `host:port`.
+    /// `host:port`, or the path of a file.
     pub(crate) address: String,
     /// The first URL of this address, as written.
     pub(crate) url: String,
     /// Bound, and not yet served.
-    pub(crate) listener: TcpListener,
+    pub(crate) listener: Listener,
     /// What is served.
     pub(crate) door: Door,
     /// How it is encrypted.
@@ -98,8 +97,8 @@ fn finished(
     Ok(Wish { own: Own::Made(own), ..wish.clone() })
 }
 
-fn bind(url: &Url) -> Result<TcpListener, Failed> {
-    listeners::bind(url).map_err(|error| failed("listener failed")(error.to_string()))
+fn bind(url: &Url) -> Result<Listener, Failed> {
+    sockets::bind(url).map_err(|error| failed("listener failed")(error.to_string()))
 }
 
 fn started(name: &str, port: Port) -> Result<Handshakes, Failed> {
@@ -118,7 +117,7 @@ fn peer_ports(options: &Options, wish: &Wish) -> Result<(Vec<PeerPort>, Option<D
     let all = [&options.listen_peer[..], &options.advertise_peer].concat();
     let encrypts = all.iter().chain(options.initial_cluster.iter().map(|(_, url)| url)).any(Url::is_tls);
     if let Some(url) = without_certificate(wish, &options.listen_peer) {
-        let text = format!("cannot listen on TLS for {}: KeyFile and CertFile are not presented", url.address());
+        let text = format!("cannot listen on TLS for {}: KeyFile and CertFile are not presented", address(url));
         return Err(failed(REFUSED)(text));
     }
     for url in options.listen_peer.iter().filter(|url| !url.is_tls()) {
@@ -155,7 +154,8 @@ struct Shared<'a> {
 
 fn shared<'a>(urls: &'a [Url], door: Door, all: &mut Vec<Shared<'a>>) -> Result<(), Failed> {
     for url in urls {
-        let known = all.iter_mut().find(|shared| shared.url.address() == url.address() && url.port != 0);
+        let known =
+            all.iter_mut().find(|shared| address(shared.url) == address(url) && (url.is_unix() || url.port != 0));
         match known {
             Some(shared) if shared.door == door => {
                 shared.encrypted |= url.is_tls();
@@ -206,7 +206,7 @@ fn client_ports(options: &Options, wish: &Wish) -> Result<(Vec<Listening>, Vec<L
             (Some(handshakes), true, false) => Security::Tls(handshakes.clone()),
             _ => Security::Plain,
         };
-        Ok(Listening { address: url.address(), url: url.text.clone(), listener: bind(url)?, door, security })
+        Ok(Listening { address: address(url), url: url.text.clone(), listener: bind(url)?, door, security })
     };
     // With ports of its own for HTTP, the client URLs serve gRPC alone.
     let door = if options.listen_client_http.is_empty() { Door::All } else { Door::Grpc };

@@ -15,16 +15,16 @@ use crate::ports::{Bound, Listening};
 use crate::readers::Readers;
 use crate::settings::ETCD_LEVEL;
 use crate::signals::{Stops, die_of, levels};
+use crate::sockets::{self, Listener};
 use crate::tls::Security;
 use crate::transport::{self, Door, Edge};
 use crate::workers::Workers;
-use crate::{compactor, publish};
+use crate::{compactor, discovery, publish};
 use disk::Files;
 use disk::urls::texts;
 use node::work::Whose;
 use node::{Node, Output};
 use std::collections::BTreeSet;
-use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -84,6 +84,7 @@ pub fn serve(args: &[String]) -> i32 {
             match start(args, &given, options) {
                 Ok(()) => 0,
                 Err(Failed { message, error }) => {
+                    sockets::remove_files();
                     if !on_screen {
                         eprintln!("{message}: {error}");
                     }
@@ -112,7 +113,7 @@ fn refuse(args: &[String], rejected: Rejected) -> i32 {
             &[("environment-variable", json!(variable))],
         ),
         Rejected::Invalid(text) => {
-            log::info("Running: ", &[("args", json!(args))]);
+            log::info("Running: ", &[("args", json!(harmless(args)))]);
             log::warn("failed to verify flags", &[("error", json!(text))]);
             1
         }
@@ -138,11 +139,26 @@ const DEPRECATED: [(&str, &str); 2] = [
     ),
 ];
 
+/// The arguments for the log: without a password.
+fn harmless(args: &[String]) -> Vec<&str> {
+    const SECRET: &str = "discovery-password";
+    let name = |arg: &str| arg.trim_start_matches('-').to_string();
+    let mut hides = false;
+    let show = |arg: &String| -> &str {
+        if std::mem::take(&mut hides) {
+            return "…";
+        }
+        hides = arg.starts_with('-') && name(arg) == SECRET;
+        if name(arg).starts_with(&format!("{SECRET}=")) { "--discovery-password=…" } else { "" }
+    };
+    args.iter().map(show).zip(args).map(|(instead, arg)| if instead.is_empty() { arg } else { instead }).collect()
+}
+
 fn announce(args: &[String], given: &Given, options: &Options) {
     for (message, variable) in &given.env_warnings {
         log::warn(message, &[("environment-variable", json!(variable))]);
     }
-    log::info("Running: ", &[("args", json!(args))]);
+    log::info("Running: ", &[("args", json!(harmless(args)))]);
     if let Some(path) = &given.file {
         log::info(
             "loaded server configuration, other configuration command line flags and environment variables will be \
@@ -217,9 +233,13 @@ fn start(args: &[String], given: &Given, mut options: Options) -> Result<(), Fai
     decline_huge_pages();
     announce(args, given, &options);
     descriptors.tell(wanted);
-    let bound = Bound::new(&options)?;
     let io = |error: std::io::Error| failed("cannot start a thread")(error.to_string());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(io)?;
+    match bootstrap::must_ask(&options) {
+        Some(must) => runtime.block_on(discovery::fill(&mut options, must))?,
+        None => discovery::passed_over(&options),
+    }
+    let bound = Bound::new(&options)?;
     let start = Start {
         options: &options,
         boot: random(),
@@ -365,7 +385,10 @@ fn die(end: End) -> ! {
     match end {
         End::Fatal(reason) => log::fatal("the member stopped", &[("error", json!(reason))]),
         End::Restart(reason) => restart(&reason),
-        End::Stopped | End::Removed => std::process::exit(0),
+        End::Stopped | End::Removed => {
+            sockets::remove_files();
+            std::process::exit(0)
+        }
     }
 }
 
@@ -433,10 +456,21 @@ async fn come_up(edge: Edge, options: Options, clients: Vec<Listening>, metrics:
     }
 }
 
-fn open(listener: TcpListener, edge: &Edge, door: Door, security: Security) {
-    let listener = listener.set_nonblocking(true).and_then(|()| tokio::net::TcpListener::from_std(listener));
-    match listener {
+fn open(listener: Listener, edge: &Edge, door: Door, security: Security) {
+    match listener.accepting() {
         Ok(listener) => drop(tokio::spawn(transport::serve(listener, edge.clone(), door, security))),
         Err(error) => log::fatal("listener failed", &[("error", json!(error.to_string()))]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_shows_no_password() {
+        let args = ["--name", "a", "--discovery-password", "x", "-discovery-password=x", "--discovery-user=u"];
+        let shown = harmless(&args.map(str::to_string)).join(" ");
+        assert_eq!(shown, "--name a --discovery-password … --discovery-password=… --discovery-user=u");
     }
 }

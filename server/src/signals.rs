@@ -48,6 +48,7 @@ pub(crate) async fn levels() {
 /// Ends by the signal itself, so that whoever started us sees it; the first process of a
 /// container cannot, and exits with 0 as etcd does.
 pub(crate) fn die_of(signal: i32) -> ! {
+    crate::sockets::remove_files();
     if std::process::id() != 1 {
         let _ = signal_hook::low_level::emulate_default_handler(signal);
     }

@@ -142,6 +142,8 @@ pub enum Planted {
     SentToSelf,
     /// U-1.
     UsersShort,
+    /// V-2.
+    LongAgain,
 }
 
 #[derive(Debug)]
@@ -726,6 +728,12 @@ pub const BANK: &[Entry] = &[
         breaks: "a list of users lacks the last one",
         found_by: &["U-1"],
     },
+    Entry {
+        bug: Planted::LongAgain,
+        name: "long-again",
+        breaks: "long appends are sent five times each",
+        found_by: &["V-2", "V-5"],
+    },
 ];
 
 impl Planted {
@@ -754,6 +762,7 @@ impl Planted {
             Planted::VotersForgotten => &[Sight::HarmAndChanges],
             Planted::LoneForgotten => &[Sight::Alone],
             Planted::UsersShort => &[Sight::Users],
+            Planted::LongAgain => &[Sight::Bandwidth, Sight::BigValues],
             Planted::AloneDropsTail => &[Sight::Alone],
             Planted::UrgentBehindLog => &[Sight::Bandwidth, Sight::BigValues],
             _ => &[],

@@ -14,7 +14,7 @@ const FLOORS: [(&str, &[&str]); 19] = [
     ("node", &["consensus", "disk", "store"]),
     ("bolt", &[]),
     ("tls", &[]),
-    ("server", &["bolt", "consensus", "disk", "node", "store", "tls", "wire"]),
+    ("server", &["bolt", "client", "consensus", "disk", "node", "store", "tls", "wire"]),
     ("client", &["tls", "wire"]),
     ("cobra", &[]),
     ("backup", &["bolt"]),

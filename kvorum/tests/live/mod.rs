@@ -60,6 +60,7 @@ pub struct Spec {
     pub name: String,
     pub client_port: u16,
     pub peer_port: u16,
+    /// Empty: the flag is not given.
     pub initial_cluster: String,
     pub dir: PathBuf,
     pub extra: Vec<String>,
@@ -103,8 +104,12 @@ impl Spec {
             .arg(&self.dir)
             .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
             .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
-            .args(["--initial-cluster", &self.initial_cluster, "--initial-cluster-token", "tests"])
-            .args(&self.extra);
+            .args(["--initial-cluster-token", "tests"]);
+        if !self.initial_cluster.is_empty() {
+            command.args(["--initial-cluster", &self.initial_cluster]);
+        }
+        // The last value of a flag counts.
+        command.args(&self.extra);
     }
 
     /// Runs the member to its end, which must come by itself.

@@ -9,6 +9,7 @@ mod dev;
 mod flags;
 mod life;
 mod logs;
+mod second_terminal;
 
 use std::collections::BTreeMap;
 use std::fs;

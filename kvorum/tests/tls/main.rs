@@ -10,6 +10,7 @@ mod live;
 mod certs;
 mod clients;
 mod peers;
+mod sockets;
 
 use certs::{Authority, Pair};
 use client::{Client, Options, Tls};

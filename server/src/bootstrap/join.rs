@@ -89,7 +89,7 @@ impl Resolved {
     async fn of(urls: impl Iterator<Item = &String>) -> Resolved {
         let mut found = BTreeMap::new();
         for url in urls.filter_map(|url| Url::parse(url).ok()) {
-            if found.contains_key(&url.host) || url.host.parse::<IpAddr>().is_ok() {
+            if url.is_unix() || found.contains_key(&url.host) || url.host.parse::<IpAddr>().is_ok() {
                 continue;
             }
             let looked_up = tokio::time::timeout(LOOK_UP, tokio::net::lookup_host((&url.host[..], url.port))).await;

@@ -8,6 +8,7 @@ use super::wire::{self, Got};
 use super::{Line, Peering};
 use crate::log::{self, hex, json};
 use crate::settings::ETCD_LEVEL;
+use crate::sockets::{self, Stream};
 use crate::tls::{Dialler, Moving, in_gos_words};
 use disk::urls::Url;
 use std::collections::VecDeque;
@@ -15,7 +16,7 @@ use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 
 const CONNECT: Duration = Duration::from_secs(1);
@@ -202,12 +203,7 @@ fn timed_out(url: &Url) -> io::Error {
 /// # Errors
 /// Nobody is there, or nobody that is trusted.
 pub(super) async fn reach(url: &Url, dialler: Option<&Dialler>) -> io::Result<Socket> {
-    if url.is_unix() {
-        return Err(other(format!("{url}: unix sockets are not supported by this version")));
-    }
-    let stream =
-        tokio::time::timeout(CONNECT, TcpStream::connect(url.address())).await.map_err(|_| timed_out(url))??;
-    stream.set_nodelay(true)?;
+    let stream = tokio::time::timeout(CONNECT, socket(url)).await.map_err(|_| timed_out(url))??;
     match (url.is_tls(), dialler) {
         (false, _) => Ok(stream.into()),
         (true, Some(dialler)) => {
@@ -217,11 +213,30 @@ pub(super) async fn reach(url: &Url, dialler: Option<&Dialler>) -> io::Result<So
     }
 }
 
+async fn socket(url: &Url) -> io::Result<Stream> {
+    if url.is_unix() {
+        return match UnixStream::connect(sockets::path(url)).await {
+            Ok(stream) => Ok(Stream::Unix(stream)),
+            // Whoever stops takes the file along: nobody listens there.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Err(io::Error::new(io::ErrorKind::ConnectionRefused, error))
+            }
+            Err(error) => Err(error),
+        };
+    }
+    let stream = TcpStream::connect(url.address()).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream.into())
+}
+
 /// Files are looked at, and may hang: not on this thread.
-async fn encrypt(stream: TcpStream, url: &Url, dialler: &Dialler) -> io::Result<Socket> {
+async fn encrypt(stream: Stream, url: &Url, dialler: &Dialler) -> io::Result<Socket> {
     let dialler = dialler.clone();
     let config = tokio::task::spawn_blocking(move || dialler.now()).await.map_err(io::Error::other)?;
-    let name = url.host.clone().try_into().map_err(|_| other(format!("{url}: no host that a certificate can name")))?;
+    let name = sockets::host(url)
+        .to_string()
+        .try_into()
+        .map_err(|_| other(format!("{url}: no host that a certificate can name")))?;
     let shaken = TlsConnector::from(config).connect(name, Moving::new(stream)).await;
     Ok(shaken.map_err(|error| other(in_gos_words(&error)))?.into())
 }

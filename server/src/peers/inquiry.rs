@@ -8,6 +8,7 @@ use super::hello::{self, Hello, Standing, Verdict};
 use super::{Line, PeerPort, Peering, Remote, listen};
 use crate::log::{self, hex, json};
 use crate::settings::ETCD_LEVEL;
+use crate::sockets::Stream;
 use crate::tls::{Dialler, Handshakes};
 use disk::Identity;
 use disk::inquiry::{Decision, Running, Stage, decide};
@@ -20,7 +21,6 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use store::Member;
-use tokio::net::TcpStream;
 use tokio::sync::{Notify, oneshot};
 
 /// A member that was reached answers within this time.
@@ -133,7 +133,7 @@ async fn accept(shared: Arc<Shared>, port: PeerPort) {
     listen::accept(listener, STRANGERS, meet, failed, || {}).await;
 }
 
-async fn meet(shared: &Shared, stream: TcpStream, handshakes: Option<&Handshakes>) -> io::Result<()> {
+async fn meet(shared: &Shared, stream: Stream, handshakes: Option<&Handshakes>) -> io::Result<()> {
     let Some((mut stream, _)) = listen::secure(stream, handshakes).await? else { return Ok(()) };
     let Some(hello) = listen::first_words(&mut stream).await? else { return Ok(()) };
     // The cluster's id says that its initial members are ours.

@@ -8,17 +8,15 @@ use super::socket::Socket;
 use super::wire::{self, Got};
 use super::{Line, PeerPort, Peering, http, inquiry};
 use crate::log::{self, hex, json};
+use crate::sockets::{Listener, OtherEnd, Stream};
 use crate::tls::{self, Caller, Handshakes, Met};
-use crate::transport::keepalive;
 use disk::Identity;
 use disk::inquiry::Stage;
 use node::frame::{self, Lane};
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::BufReader;
-use tokio::net::{TcpListener, TcpStream};
 
 /// A peer says who it is within this time.
 const FIRST_WORDS: Duration = Duration::from_secs(5);
@@ -49,13 +47,13 @@ pub(super) async fn serve(peering: Arc<Peering>, port: PeerPort) {
 /// Takes connections for ever, a bounded number at once. `meet` makes the task of one of them;
 /// `displaced` is called when one loses its place to another.
 pub(super) async fn accept<T: Future<Output = ()> + Send + 'static>(
-    listener: std::net::TcpListener,
+    listener: Listener,
     most_strangers: usize,
-    meet: impl Fn(TcpStream, SocketAddr, Place) -> T,
+    meet: impl Fn(Stream, OtherEnd, Place) -> T,
     failed: impl Fn(io::Error),
     displaced: impl Fn(),
 ) {
-    let listener = match listener.set_nonblocking(true).and_then(|()| TcpListener::from_std(listener)) {
+    let listener = match listener.accepting() {
         Ok(listener) => listener,
         Err(error) => log::fatal("listener failed", &[("error", json!(error.to_string()))]),
     };
@@ -63,11 +61,11 @@ pub(super) async fn accept<T: Future<Output = ()> + Send + 'static>(
     loop {
         match listener.accept().await {
             Ok((stream, from)) => {
-                let (place, wanted, full) = places.enter(from.ip());
+                let (place, wanted, full) = places.enter(from.origin());
                 if full {
                     displaced();
                 }
-                keepalive::enable(&stream);
+                stream.prepare();
                 let task = meet(stream, from, place);
                 tokio::spawn(async move {
                     tokio::select! {
@@ -85,22 +83,21 @@ pub(super) async fn accept<T: Future<Output = ()> + Send + 'static>(
     }
 }
 
-fn report(peering: &Peering, from: SocketAddr, error: &io::Error) {
+fn report(peering: &Peering, from: OtherEnd, error: &io::Error) {
     let gone = [io::ErrorKind::UnexpectedEof, io::ErrorKind::ConnectionReset, io::ErrorKind::BrokenPipe];
     if !gone.contains(&error.kind()) {
         peering.say(
             "rejected connection on peer endpoint",
-            &[("remote-addr", json!(from.ip().to_string())), ("error", json!(error.to_string()))],
+            &[("remote-addr", json!(from.origin().to_string())), ("error", json!(error.to_string()))],
         );
     }
 }
 
 /// Shakes hands where the port is encrypted. None: the caller was turned away.
 pub(super) async fn secure(
-    stream: TcpStream,
+    stream: Stream,
     handshakes: Option<&Handshakes>,
 ) -> io::Result<Option<(Socket, Option<Caller>)>> {
-    stream.set_nodelay(true)?;
     let met = match handshakes {
         None => Some(Met::Plain(stream)),
         Some(handshakes) => handshakes.meet(stream, false).await?,
@@ -172,7 +169,7 @@ fn may_speak(
 
 async fn connection(
     peering: &Arc<Peering>,
-    stream: TcpStream,
+    stream: Stream,
     handshakes: Option<&Handshakes>,
     place: &mut Place,
 ) -> io::Result<()> {

@@ -5,8 +5,8 @@
 //! member says hello at once, and is a stranger only for as long as that takes. A member has places
 //! for several connections, since a broken one is noticed late; the newest ones count.
 
+use crate::sockets::Origin;
 use std::collections::{BTreeMap, VecDeque};
-use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
@@ -17,7 +17,7 @@ const OF_A_MEMBER: usize = 16;
 /// One connection that holds a place. Its sender, dropped, cuts it.
 struct Holder {
     id: u64,
-    from: IpAddr,
+    from: Origin,
     _cut: oneshot::Sender<()>,
 }
 
@@ -53,7 +53,7 @@ impl Places {
 
     /// A place for a stranger. The receiver ends when it is wanted for another one. True: another
     /// one lost its place for this.
-    pub(super) fn enter(self: &Arc<Self>, from: IpAddr) -> (Place, oneshot::Receiver<()>, bool) {
+    pub(super) fn enter(self: &Arc<Self>, from: Origin) -> (Place, oneshot::Receiver<()>, bool) {
         let (cut, wanted) = oneshot::channel();
         let mut taken = self.taken();
         let full = taken.strangers.len() >= self.most_strangers;
@@ -71,7 +71,7 @@ impl Places {
 impl Taken {
     /// The oldest one of the address that holds most places.
     fn drop_a_stranger(&mut self) {
-        let mut held: BTreeMap<IpAddr, usize> = BTreeMap::new();
+        let mut held: BTreeMap<Origin, usize> = BTreeMap::new();
         for holder in &self.strangers {
             *held.entry(holder.from).or_default() += 1;
         }
@@ -115,8 +115,8 @@ mod tests {
     use super::*;
     use std::net::Ipv4Addr;
 
-    fn from(last: u8) -> IpAddr {
-        Ipv4Addr::new(10, 0, 0, last).into()
+    fn from(last: u8) -> Origin {
+        Origin::Host(Ipv4Addr::new(10, 0, 0, last).into())
     }
 
     fn is_cut(wanted: &mut oneshot::Receiver<()>) -> bool {

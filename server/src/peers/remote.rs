@@ -42,7 +42,7 @@ async fn ask(url: &Url, stream: Socket) -> io::Result<Remote> {
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
     let request = Request::get("/members")
-        .header(header::HOST, url.address())
+        .header(header::HOST, if url.is_unix() { "localhost".into() } else { url.address() })
         .body(Empty::<Bytes>::new())
         .map_err(io::Error::other)?;
     // The connection is driven here, and ends with the answer.

@@ -1,14 +1,14 @@
 //! One connection between members, encrypted or not.
 
+use crate::sockets::Stream;
 use crate::tls::{Moving, Shaken};
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 
 enum Kind {
-    Plain(TcpStream),
+    Plain(Stream),
     /// They called.
     Called(Box<Shaken>),
     /// We dialled.
@@ -21,8 +21,8 @@ pub(crate) struct Socket {
     first: Option<u8>,
 }
 
-impl From<TcpStream> for Socket {
-    fn from(stream: TcpStream) -> Socket {
+impl From<Stream> for Socket {
+    fn from(stream: Stream) -> Socket {
         Socket { kind: Kind::Plain(stream), first: None }
     }
 }

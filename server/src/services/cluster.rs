@@ -56,8 +56,7 @@ fn read_change(request: &Bytes) -> Result<Said, Status> {
     Ok(said)
 }
 
-/// Checks peer URLs as etcd does, and sorts them. What no member could dial is wrong, too: the
-/// socket of a file.
+/// Checks peer URLs as etcd does, and sorts them.
 fn peer_urls(texts: &[String]) -> Result<Vec<String>, Status> {
     if texts.len() > MOST_URLS || texts.iter().any(|text| text.len() > LONGEST_URL) {
         return Err(status::MEMBER_URLS);
@@ -66,7 +65,7 @@ fn peer_urls(texts: &[String]) -> Result<Vec<String>, Status> {
     for text in texts {
         let url = Url::parse(text).map_err(|_| status::MEMBER_URLS)?;
         // `Url` takes a slash behind the port.
-        if url.is_unix() || text.trim() != url.text {
+        if text.trim() != url.text {
             return Err(status::MEMBER_URLS);
         }
         urls.push(url.text);
@@ -197,7 +196,7 @@ mod tests {
     fn peer_urls_are_checked_and_sorted() {
         let good = peer_urls(&texts(&["http://b:2", " http://a:1 ", "https://[::1]:3"])).expect("good");
         assert_eq!(good, ["http://a:1", "http://b:2", "https://[::1]:3"]);
-        for bad in [&[][..], &[""], &["a:1"], &["http://a"], &["http://a:1/"], &["http://a:1/x"], &["unix://a:1"]] {
+        for bad in [&[][..], &[""], &["a:1"], &["http://a"], &["http://a:1/"], &["http://a:1/x"]] {
             assert_eq!(peer_urls(&texts(bad)), Err(status::MEMBER_URLS), "{bad:?}");
         }
     }

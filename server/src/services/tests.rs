@@ -5,6 +5,7 @@ mod joined;
 use crate::core::{Answered, Core, Delivery, Shared, hand_out};
 use crate::intake::{Batch, ToCore};
 use crate::settings::Settings;
+use crate::sockets::Accepting;
 use crate::transport::{Door, Edge, frames, serve};
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
@@ -103,7 +104,7 @@ async fn stage(settings: Settings, mut play: impl FnMut(&Ask) -> Option<Answer> 
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let edge = Edge::new(core.clone());
-    tokio::spawn(serve(listener, edge.clone(), Door::All, crate::tls::Security::Plain));
+    tokio::spawn(serve(Accepting::Tcp(listener), edge.clone(), Door::All, crate::tls::Security::Plain));
     Stage { address, edge, core, shared, told }
 }
 

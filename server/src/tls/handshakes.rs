@@ -6,16 +6,15 @@ use super::origin::Misplaced;
 use super::texts::{in_gos_words, is_end};
 use super::{Secured, origin};
 use crate::log::{self, json};
+use crate::sockets::{Origin, OtherEnd, StdStream, Stream};
 use rustls::pki_types::CertificateDer;
 use std::io;
-use std::net::{SocketAddr, TcpStream as StdStream};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tls::Facts;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -40,7 +39,7 @@ pub(crate) struct Caller {
 /// What became of a connection.
 pub(crate) enum Met {
     /// It spoke in the clear, and not a byte of it was read.
-    Plain(TcpStream),
+    Plain(Stream),
     /// Its handshake is done.
     Tls(Box<Shaken>, Caller),
 }
@@ -94,16 +93,16 @@ impl Handshakes {
     ///
     /// # Errors
     /// The system refuses to move the socket.
-    pub(crate) async fn meet(&self, socket: TcpStream, plain_too: bool) -> io::Result<Option<Met>> {
+    pub(crate) async fn meet(&self, socket: Stream, plain_too: bool) -> io::Result<Option<Met>> {
         let (done, answer) = oneshot::channel();
         let socket = socket.into_std()?;
         if self.jobs.send(Job { socket, plain_too, done }).is_err() {
             return Ok(None);
         }
         Ok(match answer.await {
-            Ok(Done::Plain(socket)) => Some(Met::Plain(TcpStream::from_std(socket)?)),
+            Ok(Done::Plain(socket)) => Some(Met::Plain(Stream::from_std(socket)?)),
             Ok(Done::Tls(mut stream, socket, caller)) => {
-                stream.get_mut().0.0 = Some(TcpStream::from_std(socket)?);
+                stream.get_mut().0.0 = Some(Stream::from_std(socket)?);
                 Some(Met::Tls(stream, caller))
             }
             Ok(Done::Rejected) | Err(_) => None,
@@ -148,8 +147,8 @@ struct Rejection {
 }
 
 async fn meet(socket: StdStream, plain_too: bool, port: &Port, said: &log::Seldom) -> io::Result<Done> {
-    let socket = TcpStream::from_std(socket)?;
-    let from = socket.peer_addr()?;
+    let socket = Stream::from_std(socket)?;
+    let from = socket.other_end()?;
     let late = |_| Rejection { server_name: String::new(), facts: None, cause: Cause::Late };
     match tokio::time::timeout(WITHIN, shake(socket, from, plain_too, port)).await.map_err(late) {
         Ok(Ok(done)) => Ok(done),
@@ -161,7 +160,7 @@ async fn meet(socket: StdStream, plain_too: bool, port: &Port, said: &log::Seldo
 }
 
 /// As etcd: one that goes without a word is no news.
-fn tell(rejection: &Rejection, from: SocketAddr, port: &Port, said: &log::Seldom) {
+fn tell(rejection: &Rejection, from: OtherEnd, port: &Port, said: &log::Seldom) {
     let Rejection { server_name, facts, cause } = rejection;
     let mut fields = vec![("remote-addr", json!(from.to_string())), ("server-name", json!(server_name))];
     if let Some(facts) = facts {
@@ -171,12 +170,12 @@ fn tell(rejection: &Rejection, from: SocketAddr, port: &Port, said: &log::Seldom
     fields.push(("error", json!(cause.to_string())));
     if matches!(cause, Cause::Gone) {
         log::debug(port.rejection, &fields);
-    } else if said.due(format!("{} {cause}", from.ip())) {
+    } else if said.due(format!("{} {cause}", from.origin())) {
         log::warn(port.rejection, &fields);
     }
 }
 
-async fn shake(socket: TcpStream, from: SocketAddr, plain_too: bool, port: &Port) -> Result<Done, Rejection> {
+async fn shake(socket: Stream, from: OtherEnd, plain_too: bool, port: &Port) -> Result<Done, Rejection> {
     let unnamed = |cause| Rejection { server_name: String::new(), facts: None, cause };
     let failed = |error: io::Error| unnamed(error.into());
     let mut first = [0; 1];
@@ -220,12 +219,13 @@ async fn shake(socket: TcpStream, from: SocketAddr, plain_too: bool, port: &Port
 async fn check(
     chain: &[CertificateDer<'_>],
     facts: &Facts,
-    from: SocketAddr,
+    from: OtherEnd,
     port: &Port,
     revoked: &std::collections::BTreeSet<Vec<u8>>,
 ) -> Result<(), Cause> {
-    if port.checks_origin {
-        origin::check(facts, from.ip()).await?;
+    // The socket of a file leads to no address.
+    if let (true, Origin::Host(address)) = (port.checks_origin, from.origin()) {
+        origin::check(facts, address).await?;
     }
     for shown in chain {
         let serial = Facts::of(shown)?.serial;
@@ -238,15 +238,15 @@ async fn check(
 }
 
 /// A socket that may be taken out, to go from one runtime to another.
-pub(crate) struct Moving(Option<TcpStream>);
+pub(crate) struct Moving(Option<Stream>);
 
 impl Moving {
     /// Around a socket that stays.
-    pub(crate) fn new(socket: TcpStream) -> Moving {
+    pub(crate) fn new(socket: Stream) -> Moving {
         Moving(Some(socket))
     }
 
-    fn socket(&mut self) -> io::Result<Pin<&mut TcpStream>> {
+    fn socket(&mut self) -> io::Result<Pin<&mut Stream>> {
         self.0.as_mut().map(Pin::new).ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 }
@@ -279,7 +279,7 @@ impl AsyncWrite for Moving {
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.0.as_ref().is_some_and(TcpStream::is_write_vectored)
+        self.0.as_ref().is_some_and(Stream::is_write_vectored)
     }
 }
 
@@ -291,7 +291,7 @@ mod tests {
     use rustls::ClientConfig;
     use std::path::{Path, PathBuf};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::TcpListener;
+    use tokio::net::{TcpListener, TcpStream};
     use tokio_rustls::TlsConnector;
 
     struct Place {
@@ -357,7 +357,7 @@ mod tests {
             answer
         });
         let (socket, _) = listener.accept().await.expect("accepts");
-        let met = handshakes.meet(socket, false).await.expect("moves");
+        let met = handshakes.meet(socket.into(), false).await.expect("moves");
         let Some(Met::Tls(mut stream, caller)) = met else { panic!("not let in") };
         assert_eq!(caller.secured.common_name.as_deref(), Some("alice"));
         let mut sent = vec![0; 100_000];
@@ -377,7 +377,7 @@ mod tests {
             let mut socket = TcpStream::connect(listener.local_addr().expect("bound")).await.expect("connects");
             socket.write_all(b"GET /").await.expect("writes");
             let (accepted, _) = listener.accept().await.expect("accepts");
-            match handshakes.meet(accepted, plain_too).await.expect("moves") {
+            match handshakes.meet(accepted.into(), plain_too).await.expect("moves") {
                 Some(Met::Plain(mut stream)) => {
                     assert!(plain_too);
                     let mut word = [0; 5];

@@ -2,6 +2,7 @@
 //! only listen, and proves nothing.
 
 use super::unfit::Unfit;
+use crate::sockets;
 use disk::urls::Url;
 use jiff::{Timestamp, ToSpan, civil::Date, tz::TimeZone};
 use rcgen::{
@@ -99,7 +100,8 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
 }
 
 fn make(urls: &[&Url], years: u64) -> Result<(String, String), rcgen::Error> {
-    let mut hosts: Vec<String> = urls.iter().map(|url| url.host.clone()).filter(|host| !host.is_empty()).collect();
+    let mut hosts: Vec<String> =
+        urls.iter().map(|url| sockets::host(url).to_string()).filter(|host| !host.is_empty()).collect();
     hosts.sort_unstable();
     hosts.dedup();
     let mut params = CertificateParams::new(hosts)?;

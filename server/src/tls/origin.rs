@@ -82,7 +82,7 @@ pub(crate) fn speaks_for(shown: &CertificateDer<'_>, peer_urls: &[String]) -> bo
         return true;
     }
     let urls = peer_urls.iter().filter_map(|url| disk::urls::Url::parse(url).ok());
-    urls.into_iter().any(|url| is_valid_for(shown, &url.host))
+    urls.into_iter().any(|url| is_valid_for(shown, crate::sockets::host(&url)))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unfit {
     /// The system does not give the file. In its words as Go has them.
-    #[error("open {}: {}", file.display(), crate::transport::listeners::reason(error))]
+    #[error("open {}: {}", file.display(), crate::sockets::reason(error))]
     Unread { file: PathBuf, error: io::Error },
     /// The file holds something else.
     #[error("{}: {what}", file.display())]

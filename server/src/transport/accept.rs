@@ -6,10 +6,11 @@
 use super::call::Edge;
 use super::cork::{Cork, Spares};
 use super::forms;
+use super::grpc;
 use super::reply::Body;
-use super::{grpc, keepalive};
 use crate::log::json;
 use crate::services::table;
+use crate::sockets::{Accepting, OtherEnd, Stream};
 use crate::tls::{Met, Security};
 use http::{Request, Response, Version};
 use hyper::body::Incoming;
@@ -19,12 +20,10 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
-use std::net::IpAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
 
 /// What an HTTP/2 client says first.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -60,7 +59,7 @@ pub(crate) enum Door {
 }
 
 /// Serves one listener until the member stops. Called on the connection runtime.
-pub(crate) async fn serve(listener: TcpListener, edge: Edge, door: Door, security: Security) {
+pub(crate) async fn serve(listener: Accepting, edge: Edge, door: Door, security: Security) {
     let mut stopping = edge.core().stopping();
     let mut pause = PAUSES.0;
     let spares = Spares::default();
@@ -70,9 +69,9 @@ pub(crate) async fn serve(listener: TcpListener, edge: Edge, door: Door, securit
             _ = stopping.wait_for(|stopping| *stopping) => return,
         };
         match accepted {
-            Ok((socket, from)) => {
+            Ok(accepted) => {
                 pause = PAUSES.0;
-                admit((socket, from.ip()), &spares, &edge, door, &security);
+                admit(accepted, &spares, &edge, door, &security);
             }
             Err(error) if is_the_clients(&error) => {}
             Err(error) => {
@@ -102,30 +101,27 @@ impl Drop for Open {
     }
 }
 
-fn admit((socket, from): (TcpStream, IpAddr), spares: &Spares, edge: &Edge, door: Door, security: &Security) {
+fn admit((socket, from): (Stream, OtherEnd), spares: &Spares, edge: &Edge, door: Door, security: &Security) {
     let metrics = edge.metrics();
-    let Some(seat) = edge.seats().take(from) else {
+    let Some(seat) = edge.seats().take(from.origin()) else {
         metrics.connections_refused.inc();
         let most = edge.core().budgets().limits.connections;
-        let fields = [("remote-addr", json!(from.to_string())), ("most", json!(most))];
+        let fields = [("remote-addr", json!(from.origin().to_string())), ("most", json!(most))];
         return edge.say("refused a client: too many connections", &fields);
     };
     metrics.connections.inc();
     let open = Open(metrics.connections.clone());
-    let (edge, spares, security) = (edge.at(socket.peer_addr().ok()), spares.clone(), security.clone());
+    let (edge, spares, security) = (edge.at(from), spares.clone(), security.clone());
     tokio::spawn(async move {
         let _open = (open, seat);
-        // Small answers must not wait for the acknowledgement of the one before. A socket
-        // on which this fails is broken, which reading it will tell.
-        let _ = socket.set_nodelay(true);
-        keepalive::enable(&socket);
+        socket.prepare();
         // Whatever ends a connection concerns its client alone; calls have their own tally.
         let _ = secure(socket, spares, edge, door, security).await;
     });
 }
 
 /// Shakes hands where the listener wants it. A caller that is turned away is no error.
-async fn secure(socket: TcpStream, spares: Spares, edge: Edge, door: Door, security: Security) -> Served {
+async fn secure(socket: Stream, spares: Spares, edge: Edge, door: Door, security: Security) -> Served {
     let met = match security {
         Security::Plain => Some(Met::Plain(socket)),
         Security::Tls(handshakes) => handshakes.meet(socket, false).await?,

@@ -11,12 +11,12 @@ use crate::core::{Answered, Core};
 use crate::log;
 use crate::metrics::{Calls, Metrics};
 use crate::passwords::Passwords;
+use crate::sockets::OtherEnd;
 use crate::tls::Secured;
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use node::{Answer, Request, Who};
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -37,7 +37,7 @@ pub(crate) struct Edge {
     /// None: the connection is not encrypted.
     secured: Option<Secured>,
     /// Whose connection it is; None: nobody's.
-    remote: Option<SocketAddr>,
+    remote: Option<OtherEnd>,
 }
 
 struct Shared {
@@ -73,13 +73,13 @@ impl Edge {
         Edge { account: Account::new(self.core.budgets()), secured, ..self.clone() }
     }
 
-    /// The same edge for a caller at this address.
-    pub(crate) fn at(&self, remote: Option<SocketAddr>) -> Edge {
-        Edge { remote, ..self.clone() }
+    /// The same edge for this caller.
+    pub(crate) fn at(&self, remote: OtherEnd) -> Edge {
+        Edge { remote: Some(remote), ..self.clone() }
     }
 
-    /// The address of the caller.
-    pub(crate) fn remote(&self) -> Option<SocketAddr> {
+    /// Who calls.
+    pub(crate) fn remote(&self) -> Option<OtherEnd> {
         self.remote
     }
 

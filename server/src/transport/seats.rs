@@ -1,9 +1,10 @@
-//! Places for connections of clients, shared by source address.
+//! Places for connections of clients, shared by source: an address, or a user of this machine.
 //!
 //! One address may hold seven times as many as are free. Alone it gets seven of eight; the next
 //! ones find what it had to leave, and leave something in turn. So an address that takes all it can
 //! keeps nobody out.
 
+use crate::sockets::Origin;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -20,24 +21,25 @@ pub(crate) struct Seats {
 #[derive(Default)]
 struct Held {
     all: u64,
-    by: BTreeMap<IpAddr, u64>,
+    by: BTreeMap<Origin, u64>,
 }
 
 /// One of them.
 pub(crate) struct Seat {
     seats: Arc<Seats>,
-    from: IpAddr,
+    from: Origin,
 }
 
 /// Whoever has one address of a network of IPv6 has 2^64 of them.
-fn source(from: IpAddr) -> IpAddr {
-    match from.to_canonical() {
+fn source(from: Origin) -> Origin {
+    let Origin::Host(address) = from else { return from };
+    Origin::Host(match address.to_canonical() {
         IpAddr::V6(address) => {
             let network = u128::from(address) >> 64 << 64;
             Ipv6Addr::from(network).into()
         }
         address @ IpAddr::V4(_) => address,
-    }
+    })
 }
 
 impl Seats {
@@ -50,7 +52,7 @@ impl Seats {
     }
 
     /// None: this address has all that it may have now.
-    pub(crate) fn take(self: &Arc<Self>, from: IpAddr) -> Option<Seat> {
+    pub(crate) fn take(self: &Arc<Self>, from: Origin) -> Option<Seat> {
         let from = source(from);
         let mut held = self.held();
         let (free, mine) = (self.most.saturating_sub(held.all), held.by.get(&from).copied().unwrap_or(0));
@@ -87,11 +89,12 @@ mod tests {
         let mut counts = Vec::new();
         for last in 1..=3 {
             let before = taken.len();
-            while let Some(seat) = seats.take(Ipv4Addr::new(10, 0, 0, last).into()) {
+            while let Some(seat) = seats.take(Origin::Host(Ipv4Addr::new(10, 0, 0, last).into())) {
                 taken.push(seat);
             }
             counts.push(taken.len() - before);
         }
+        assert!(seats.take(Origin::User(0)).is_some(), "a user of this machine is a source, too");
         assert_eq!(counts[0], 875);
         assert!(counts[1] > 100 && counts[2] > 10, "{counts:?}");
         taken.clear();
@@ -100,8 +103,9 @@ mod tests {
 
     #[test]
     fn a_network_of_ipv6_is_one_source_and_a_mapped_address_is_the_old_one() {
-        assert_eq!(source("2001:db8::1".parse().unwrap()), source("2001:db8::ffff:2".parse().unwrap()));
-        assert_ne!(source("2001:db8::1".parse().unwrap()), source("2001:db8:0:1::1".parse().unwrap()));
-        assert_eq!(source("::ffff:10.0.0.1".parse().unwrap()), source("10.0.0.1".parse().unwrap()));
+        let shared = |text: &str| source(Origin::Host(text.parse().unwrap()));
+        assert_eq!(shared("2001:db8::1"), shared("2001:db8::ffff:2"));
+        assert_ne!(shared("2001:db8::1"), shared("2001:db8:0:1::1"));
+        assert_eq!(shared("::ffff:10.0.0.1"), shared("10.0.0.1"));
     }
 }

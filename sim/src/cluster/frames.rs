@@ -10,6 +10,8 @@ const VOTE_RESPONSE: u8 = 4;
 const INDEX_AT: usize = 36;
 /// So many senders of snapshots die in one seed, at most.
 const SENDERS_DIE: u64 = 4;
+/// Bytes of a frame that is put on the link five times, where that is planted.
+const LONG: usize = 30_000;
 
 impl Sim {
     pub(crate) fn position(&self, id: u64) -> Option<usize> {
@@ -86,6 +88,15 @@ impl Sim {
         }
         let behind = self.is(Planted::UrgentBehindLog) && lane == node::frame::Lane::Urgent;
         let lane = if behind { node::frame::Lane::Log } else { lane };
+        if self.is(Planted::LongAgain) && matches!(frame, Frame::Raft(_)) && wire.len() > LONG {
+            for _ in 0..4 {
+                self.put_on_link(who, peer, lane, wire.clone(), &frame);
+            }
+        }
+        self.put_on_link(who, peer, lane, wire, &frame);
+    }
+
+    fn put_on_link(&mut self, who: usize, peer: usize, lane: node::frame::Lane, wire: Bytes, frame: &Frame) {
         match self.net.send(self.now, who, peer, lane, wire) {
             Sent::Arrives(at, flight) => self.at(at, Event::Arrive { flight }),
             Sent::Held => {}

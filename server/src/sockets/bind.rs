@@ -1,6 +1,7 @@
 //! Sockets to listen on, bound before anything else happens, so that a taken port is said
 //! at once and changes nothing.
 
+use super::{Listener, file, path};
 use disk::urls::Url;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
@@ -8,22 +9,33 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
 /// Connections that wait to be accepted. After a failover all clients come at once; one that finds
 /// the queue full tries again a second later, then after two, then four. The system bounds it
 /// further (`net.core.somaxconn`).
-const BACKLOG: i32 = 4096;
+pub(super) const BACKLOG: i32 = 4096;
 
 /// etcd listens on addresses and on `localhost`, never on other names.
 pub(crate) fn can_bind(url: &Url) -> bool {
+    if url.is_unix() {
+        return is_plain(path(url));
+    }
     let host = url.host.as_str();
-    url.is_unix() || host.is_empty() || host == "localhost" || host.parse::<IpAddr>().is_ok()
+    host.is_empty() || host == "localhost" || host.parse::<IpAddr>().is_ok()
+}
+
+/// A path that a URL says as it is: without escapes, and without what would be a query or a user.
+fn is_plain(path: &str) -> bool {
+    !path.is_empty() && !path.contains(['%', '?', '#', '@', '\0'])
 }
 
 /// Binds one URL as etcd does: `localhost` is the IPv4 loopback where there is one, an
 /// unspecified address is every address of both families. The error names the URL.
-pub(crate) fn bind(url: &Url) -> io::Result<TcpListener> {
+pub(crate) fn bind(url: &Url) -> io::Result<Listener> {
+    if url.is_unix() {
+        return file::listen(path(url)).map(Listener::Unix);
+    }
     let addresses = candidates(url)?;
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in addresses {
         match listen(address) {
-            Ok(listener) => return Ok(listener),
+            Ok(listener) => return Ok(Listener::Tcp(listener)),
             Err(error) => last = error,
         }
     }
@@ -77,6 +89,8 @@ mod tests {
     fn names_are_not_bound() {
         let can = |text| can_bind(&Url::parse(text).expect("good"));
         assert!(!can("http://example.com:1"));
+        assert!(can("unix://localhost:1") && can("unixs:///run/a.sock"));
+        assert!(!can("unix://") && !can("unix:///a%20b") && !can("unix://a?b"));
         assert!(can("http://0.0.0.0:1") && can("http://[::1]:1") && can("http://localhost:1"));
     }
 

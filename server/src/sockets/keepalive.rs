@@ -11,7 +11,7 @@ const TIMES: u32 = 4;
 const UNACKNOWLEDGED: u32 = 120_000;
 
 /// A socket on which this fails is broken, which reading it will tell.
-pub(crate) fn enable(socket: &TcpStream) {
+pub(super) fn enable(socket: &TcpStream) {
     let _ = sockopt::set_socket_keepalive(socket, true);
     let _ = sockopt::set_tcp_keepidle(socket, IDLE);
     let _ = sockopt::set_tcp_keepintvl(socket, EVERY);
