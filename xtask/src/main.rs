@@ -3,7 +3,8 @@
 //!
 //! `cargo xtask ci` runs every check in one go; the others are its parts: real peers are built
 //! (`peers`), kvorum is held against them (`differ`) and killed under load (`killloop`), its disks
-//! are damaged (`sweep`), and it is measured beside them (`bench`).
+//! are damaged (`sweep`), its network and its machines fail (`faults`), and it is measured beside
+//! them (`bench`).
 //!
 //! It refuses: unit tests (they stand beside the code), and anything that talks
 //! to another machine, but for the package registries from which the peers are
@@ -18,6 +19,7 @@ mod clients;
 mod coverage;
 mod deploy;
 mod differ;
+mod faults;
 mod killloop;
 mod peers;
 mod plain;
@@ -51,6 +53,8 @@ enum Task {
     KillLoop(killloop::Args),
     /// Change the members of a cluster under load and kills, and replace them by the one command.
     Changes(changes::Args),
+    /// One fault after another on a live cluster, beside the real etcd: docs/faults.md.
+    Faults(faults::Args),
     /// Damage a member's directory, or crash it behind each call of its disk, and judge from
     /// outside.
     Sweep(sweep::Args),
@@ -107,6 +111,7 @@ async fn run(task: Task) -> Result<()> {
         Task::Differ(args) => differ::differ(&args).await,
         Task::KillLoop(args) => killloop::kill_loop(&args).await,
         Task::Changes(args) => changes::changes(&args).await,
+        Task::Faults(args) => faults::faults(&args).await,
         Task::Sweep(args) => sweep::sweep(&args).await,
         Task::Clients(args) => clients::clients(&args).await,
         Task::Sim { args } => ci::sim(&args),

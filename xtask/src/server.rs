@@ -23,6 +23,8 @@ pub struct Spec {
     /// Program and its leading arguments.
     pub program: Program,
     pub name: String,
+    /// The address where it listens.
+    pub host: String,
     pub client_port: u16,
     pub peer_port: u16,
     /// Where the others find it: the peer port, or something that stands in between.
@@ -87,9 +89,9 @@ impl Server {
     pub fn restart(&mut self) -> Result<()> {
         assert!(self.child.is_none(), "{} runs already", self.spec.name);
         let spec = &self.spec;
-        let client = format!("http://127.0.0.1:{}", spec.client_port);
-        let peer = format!("http://127.0.0.1:{}", spec.peer_port);
-        let advertised = format!("http://127.0.0.1:{}", spec.advertised_port);
+        let client = format!("http://{}:{}", spec.host, spec.client_port);
+        let peer = format!("http://{}:{}", spec.host, spec.peer_port);
+        let advertised = format!("http://{}:{}", spec.host, spec.advertised_port);
         let log = File::options().create(true).append(true).open(&spec.log)?;
         let mut command = Command::new(&spec.program.path);
         command
@@ -121,7 +123,7 @@ impl Server {
     }
 
     pub fn endpoint(&self) -> String {
-        format!("127.0.0.1:{}", self.spec.client_port)
+        format!("{}:{}", self.spec.host, self.spec.client_port)
     }
 
     /// Of the process, while it runs.
@@ -219,6 +221,9 @@ impl Drop for Server {
     }
 }
 
+/// Where members listen that need no network of their own.
+pub const LOOPBACK: &str = "127.0.0.1";
+
 /// Where a member listens, and where the others find it.
 #[derive(Clone, Copy, Debug)]
 pub struct Ports {
@@ -250,6 +255,7 @@ pub fn cluster_at(program: &Program, ports: &[Ports], dir: &Path, extra: &[Strin
         .map(|(name, ports)| {
             Server::start(Spec {
                 program: program.clone(),
+                host: LOOPBACK.to_owned(),
                 client_port: ports.client,
                 peer_port: ports.peer,
                 advertised_port: ports.advertised,

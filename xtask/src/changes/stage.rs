@@ -13,7 +13,7 @@ use super::say::at_url;
 use crate::{
     raw::Raw,
     rng::Rng,
-    server::{Program, Server, Spec, free_port},
+    server::{LOOPBACK, Program, Server, Spec, free_port},
 };
 
 /// How long a start, an end or an election may take on a busy machine.
@@ -80,6 +80,7 @@ impl Stage {
         self.lives += 1;
         let name = format!("n{}", self.lives);
         Spec {
+            host: LOOPBACK.to_owned(),
             program: self.program.clone(),
             client_port: self.places[at].client_port,
             peer_port,
