@@ -595,9 +595,9 @@ fn others_logs_and_later_formats_are_refused() {
 }
 
 #[test]
-fn a_failed_call_is_final_but_a_full_disk_before_the_write_is_not() {
+fn a_failed_call_is_final_but_a_full_disk_before_the_flush_is_not() {
     let save = |log: &mut Log, index: u64| log.save(hard(1, 0, 0), &[entry(index, 1, 6000)]);
-    let mut full = 0;
+    let (mut new_file, mut in_place, mut ended) = (0, 0, 0);
     for calls in 0..12 {
         for kind in [std::io::ErrorKind::Other, std::io::ErrorKind::StorageFull] {
             let files = MemFiles::new();
@@ -611,10 +611,11 @@ fn a_failed_call_is_final_but_a_full_disk_before_the_write_is_not() {
                 }
             };
             files.heal();
-            let space_only =
-                matches!(&fault, Fault::Io { file, .. } if file.contains("spare")) && save(&mut log, index).is_ok();
-            if space_only {
-                full += 1;
+            // A file that could not be made is no part of the log yet.
+            let spare = matches!(&fault, Fault::Io { file, .. } if file.contains("spare"));
+            let full = kind == std::io::ErrorKind::StorageFull;
+            if (spare || full) && save(&mut log, index).is_ok() {
+                *if spare { &mut new_file } else { &mut in_place } += 1;
                 index += 1;
                 // Saves are queued: the one behind a refused one has a gap, and that is final.
                 let files = MemFiles::new();
@@ -625,6 +626,7 @@ fn a_failed_call_is_final_but_a_full_disk_before_the_write_is_not() {
                 assert!(matches!(save(&mut log, refused + 1), Err(Fault::Refused { .. })));
                 assert!(matches!(save(&mut log, refused), Err(Fault::Stopped { .. })));
             } else {
+                ended += u32::from(full);
                 assert!(matches!(save(&mut log, index), Err(Fault::Stopped { .. })), "{fault}");
                 assert!(matches!(log.read(1, 1), Err(Fault::Stopped { .. })));
                 assert!(matches!(log.cut_below(1), Err(Fault::Stopped { .. })));
@@ -633,7 +635,8 @@ fn a_failed_call_is_final_but_a_full_disk_before_the_write_is_not() {
             assert!(content.entries.len() as u64 >= index - 1);
         }
     }
-    assert!(full > 0);
+    assert!(new_file > 0 && in_place > 0, "{new_file} {in_place}");
+    assert!(ended > 0, "a flush that finds no room is final");
 }
 
 /// A killed process leaves names that can be seen but may not be durable: what is saved behind

@@ -144,6 +144,8 @@ pub enum Planted {
     UsersShort,
     /// V-2.
     LongAgain,
+    /// V-7.
+    FullIsFinal,
 }
 
 #[derive(Debug)]
@@ -734,6 +736,12 @@ pub const BANK: &[Entry] = &[
         breaks: "long appends are sent five times each",
         found_by: &["V-2", "V-5"],
     },
+    Entry {
+        bug: Planted::FullIsFinal,
+        name: "full-is-final",
+        breaks: "a save that finds no room ends the member",
+        found_by: &["V-7"],
+    },
 ];
 
 impl Planted {
@@ -762,6 +770,7 @@ impl Planted {
             Planted::VotersForgotten => &[Sight::HarmAndChanges],
             Planted::LoneForgotten => &[Sight::Alone],
             Planted::UsersShort => &[Sight::Users],
+            Planted::FullIsFinal => &[Sight::NoRoomInside],
             Planted::LongAgain => &[Sight::Bandwidth, Sight::BigValues],
             Planted::AloneDropsTail => &[Sight::Alone],
             Planted::UrgentBehindLog => &[Sight::Bandwidth, Sight::BigValues],

@@ -317,8 +317,8 @@ impl Log {
     ///
     /// # Errors
     /// After a failed write, flush or rename the log is stopped for good: what of the batch is on
-    /// disk is unknown. If only the space for a further segment is missing ([`Fault::is_full`])
-    /// nothing was written, and the same save may be tried again.
+    /// disk is unknown. If the space for a further segment is missing, or a write finds no room
+    /// ([`Fault::is_full`]), nothing was flushed, and the same save may be tried again.
     ///
     /// # Panics
     /// If entries have gaps or touch the committed part, or if term, vote or commit would go back:
@@ -651,7 +651,16 @@ impl Log {
         header.led = marked <= self.tip.led;
         let frame = Frame::new(header, table);
         let written = write_batch(segment, header, &frame, entries, (self.tip.filled, self.tip.led));
-        let (filled, led) = self.stop(written)?;
+        if let Err(Unwritten { to, fault, no_room: true }) = written {
+            // Part of it may lie there: what stands behind the end is as in a file that was used
+            // before, and does not say any more that nothing follows.
+            let Tip { filled, blank_from, .. } = self.tip;
+            self.tip = Tip { filled: filled.max(to), led: 0, blank_from: blank_from.max(to), ..self.tip };
+            self.refused = Some(fault.to_string());
+            return Err(fault);
+        }
+        let (filled, led) = self.stop(written.map_err(|unwritten| unwritten.fault))?;
+        self.refused = None;
         let (digest, marked, page_led) = (frame.digest, header.marked, header.led);
         self.tip = Tip { digest, filled, led, marked, page_led, ..self.tip };
         Ok(())
@@ -668,7 +677,12 @@ impl Log {
         header.marked = header.size() + PAGE <= segment.len;
         let frame = Frame::new(header, table);
         let written = write_batch(&segment, header, &frame, entries, (written_before, 0));
-        let (filled, led) = self.stop(written)?;
+        if let Err(Unwritten { fault, no_room: true, .. }) = written {
+            self.refused = Some(fault.to_string());
+            let given_back = self.spares.give_back(&*self.files, segment);
+            return self.stop(given_back).and(Err(fault));
+        }
+        let (filled, led) = self.stop(written.map_err(|unwritten| unwritten.fault))?;
         let path = space::segment_path(id);
         let renamed = self.files.rename(&segment.path, &path).and_then(|()| self.files.sync_dir(DIR));
         self.stop(renamed.map_err(|e| Fault::io(&path, 0, e)))?;
@@ -735,6 +749,15 @@ impl Log {
     }
 }
 
+/// A batch that is not durable.
+struct Unwritten {
+    fault: Fault,
+    /// Only the write failed, and for want of room: it may be done again.
+    no_room: bool,
+    /// Nothing behind this offset was touched.
+    to: u64,
+}
+
 /// One vectored write and one flush. Returns how far the segment is now written, and how far it
 /// says that nothing follows.
 fn write_batch(
@@ -743,7 +766,7 @@ fn write_batch(
     frame: &Frame,
     entries: &[Entry],
     (filled, led): (u64, u64),
-) -> Result<(u64, u64), Fault> {
+) -> Result<(u64, u64), Unwritten> {
     let offset = header.at.offset;
     let end = offset + frame.size;
     let marked = if header.marked { end + PAGE } else { end };
@@ -759,10 +782,11 @@ fn write_batch(
     parts.push(&frame.front);
     parts.extend(entries.iter().map(|entry| &entry.data[..]).filter(|data| !data.is_empty()));
     parts.extend([&frame.back[..], &behind]);
-    segment
-        .file
-        .write_at(offset, &parts)
-        .and_then(|()| segment.file.sync())
-        .map_err(|e| Fault::io(&segment.path, offset, e))?;
+    let fault = |error| Fault::io(&segment.path, offset, error);
+    segment.file.write_at(offset, &parts).map_err(fault).map_err(|fault| {
+        let no_room = fault.is_full();
+        Unwritten { fault, no_room, to }
+    })?;
+    segment.file.sync().map_err(|error| Unwritten { fault: fault(error), no_room: false, to })?;
     Ok((filled.max(to), led.max(to)))
 }

@@ -133,6 +133,15 @@ impl Spares {
         Ok(())
     }
 
+    /// The segment did not become part of the log: its first batch found no room.
+    pub(super) fn give_back(&mut self, files: &dyn Files, segment: Segment) -> Result<(), Fault> {
+        if segment.len == self.segment_bytes && self.lengths.len() < SPARES {
+            self.lengths.insert(segment.path, segment.len);
+            return Ok(());
+        }
+        files.remove(&segment.path).map_err(|e| Fault::io(&segment.path, 0, e))
+    }
+
     /// The segment is no longer part of the log.
     pub(super) fn retire(&mut self, files: &dyn Files, segment: Segment) -> Result<(), Fault> {
         let io = |e| Fault::io(&segment.path, 0, e);

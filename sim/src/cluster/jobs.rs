@@ -8,6 +8,11 @@ use node::work::{self, FULL_AGAIN_MS, Ran, Whose};
 use node::{LogJob, ReadJob, ReclaimJob, ReclaimResult};
 
 impl Sim {
+    /// It can wait for room: nothing of it was flushed.
+    fn save_without_room(&mut self, who: usize, text: &str) {
+        self.fail("V-7", format!("m{} ends for want of room in a save: {text}", who + 1));
+    }
+
     pub(super) fn submit(&mut self, who: usize, job: JobId, work: Job) {
         match &work {
             Job::Log(LogJob::Save { hard, entries, .. }) => {
@@ -108,6 +113,9 @@ impl Sim {
         self.check_own_write(who, writes);
         let result = match result {
             Ran::Done(result) => self.plant_in_result(durable.is_some(), result),
+            Ran::Full { fault, .. } if durable.is_some() && self.is(Planted::FullIsFinal) => {
+                JobResult::Failed { fault }
+            }
             Ran::Full { job: work, fault } => {
                 self.members[who].up.as_mut().expect("up").lanes[lane].held = Some((job, work));
                 self.at(report.end + FULL_AGAIN_MS * MS, Event::LaneAgain { who, life: number, lane });
@@ -143,6 +151,9 @@ impl Sim {
             let life = self.members[who].up.as_mut().expect("up");
             // What cannot wait for space may end the member.
             life.faulted |= full;
+            if durable.is_some() && fault.is_full() {
+                return self.save_without_room(who, &text);
+            }
             let faulted = life.faulted;
             let known = self.is_hurt(who) || (installs && self.any_hurt());
             if !faulted && fault.is_damage() && !known {

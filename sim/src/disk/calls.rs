@@ -173,8 +173,14 @@ impl File for Handle {
             return Err(broken());
         }
         let grows = offset + bytes.len() > inner.files[&self.file].view.len();
-        if let Some((kind, _)) = inner.trouble.no_room.filter(|(_, inside)| *inside || grows) {
+        if let Some((kind, inside)) = inner.trouble.no_room.filter(|(_, inside)| *inside || grows) {
             inner.spend(60);
+            if inside && !grows {
+                // Some of it found room.
+                let keep = inner.rng.below(bytes.len() as u64 + 1) as usize;
+                let (time, bytes) = (inner.clock, bytes[..keep].to_vec());
+                inner.change(self.file, Change::Write { offset, bytes, lost: false }, time);
+            }
             return Err(io::Error::from(kind));
         }
         if inner.full && offset + bytes.len() > inner.files[&self.file].view.len() {

@@ -88,7 +88,7 @@ fn round(value: &Value) -> Round {
 /// What was kept; nothing if there is no such file.
 ///
 /// # Errors
-/// If the file is not what [`write`] wrote.
+/// If the file is not what [`write()`] wrote.
 pub fn read(path: &Path) -> Result<Results> {
     let Ok(text) = fs::read_to_string(path) else { return Ok(Results::new()) };
     let value: Value = serde_json::from_str(&text).with_context(|| path.display().to_string())?;
