@@ -79,6 +79,8 @@ pub(crate) struct Vigil {
     catches_up: Time,
     /// What was committed in the core when it was looked at last.
     committed: u64,
+    /// When a backlog was seen last.
+    backlog: Time,
     served: BTreeMap<Probe, Time>,
     asked: BTreeMap<Probe, Asked>,
     turn: usize,
@@ -230,6 +232,7 @@ impl Sim {
         self.vigil.committed = status.committed;
         if self.plan.bandwidth > 0 && moves && status.last > status.committed + BACKLOG {
             self.vigil.served.insert(Probe::Write, self.now);
+            self.vigil.backlog = self.now;
             self.marks.hit("a backlog of writes moves over a full link");
         }
     }
@@ -325,8 +328,9 @@ impl Sim {
         if self.vigil.core.is_empty() || !(self.now / LOOK).is_multiple_of(8) {
             return;
         }
-        // It need not be the same majority all the time.
-        let settled = self.vigil.without.max(self.last_leader_change);
+        // It need not be the same majority all the time. What ends a lease is an entry, and waits
+        // behind a backlog as any other does.
+        let settled = self.vigil.without.max(self.last_leader_change).max(self.vigil.backlog);
         // A renewal may be answered as late as its client waits, and a while after.
         let late = self.plan.workload.deadline + SECOND;
         for id in self.oracle.model.living_leases().into_iter().filter(|id| *id != LEASE) {

@@ -22,7 +22,7 @@ const BOUNDS: [(&str, usize, usize); 18] = [
     ("kvorum", 19, 0),
     ("node", 92, 264),
     ("server", 82, 0),
-    ("sim", 120, 498),
+    ("sim", 119, 498),
     ("store", 45, 0),
     ("testkit", 50, 16),
     ("tls", 19, 0),

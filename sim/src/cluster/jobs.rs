@@ -8,9 +8,28 @@ use node::work::{self, FULL_AGAIN_MS, Ran, Whose};
 use node::{LogJob, ReadJob, ReclaimJob, ReclaimResult};
 
 impl Sim {
-    /// It can wait for room: nothing of it was flushed.
-    fn save_without_room(&mut self, who: usize, text: &str) {
-        self.fail("V-7", format!("m{} ends for want of room in a save: {text}", who + 1));
+    /// A job failed: false if nothing explains it.
+    fn may_fail(&mut self, who: usize, fault: &disk::Fault, saves: bool, installs: bool) -> bool {
+        let text = fault.to_string();
+        // What a failed write left half done is not damage.
+        let disk = &self.members[who].disk;
+        let full = disk.is_full() || disk.troubled().no_room.is_some_and(|(_, inside)| inside);
+        let life = self.members[who].up.as_mut().expect("up");
+        // What cannot wait for space may end the member.
+        life.faulted |= full;
+        let faulted = life.faulted;
+        if saves && fault.is_full() {
+            // Nothing of it was flushed, so it can wait for room.
+            self.fail("V-7", format!("m{} ends for want of room in a save: {text}", who + 1));
+            return false;
+        }
+        let known = self.is_hurt(who) || (installs && self.any_hurt());
+        if !faulted && fault.is_damage() && !known {
+            self.fail("D-5", format!("m{}: {text}", who + 1));
+            return false;
+        }
+        self.tell(Some(who), "disk", 2, 0, || text);
+        true
     }
 
     pub(super) fn submit(&mut self, who: usize, job: JobId, work: Job) {
@@ -143,23 +162,10 @@ impl Sim {
         {
             return self.fail("D-5", format!("m{} finds damage where there is none: {finding:?}", who + 1));
         }
-        if let JobResult::Failed { fault } = &result {
-            let text = fault.to_string();
-            // What a failed write left half done is not damage.
-            let disk = &self.members[who].disk;
-            let full = disk.is_full() || disk.troubled().no_room.is_some_and(|(_, inside)| inside);
-            let life = self.members[who].up.as_mut().expect("up");
-            // What cannot wait for space may end the member.
-            life.faulted |= full;
-            if durable.is_some() && fault.is_full() {
-                return self.save_without_room(who, &text);
-            }
-            let faulted = life.faulted;
-            let known = self.is_hurt(who) || (installs && self.any_hurt());
-            if !faulted && fault.is_damage() && !known {
-                return self.fail("D-5", format!("m{}: {text}", who + 1));
-            }
-            self.tell(Some(who), "disk", 2, 0, || text);
+        if let JobResult::Failed { fault } = &result
+            && !self.may_fail(who, fault, durable.is_some(), installs)
+        {
+            return;
         }
         if installs && self.phase == crate::run::Phase::Safety && self.rng.percent(15) && self.may_break(number) {
             // Installs are rare, so that few of the planned faults meet one.
