@@ -762,7 +762,7 @@ impl Planted {
             Planted::CorruptKept => &[Sight::Differs],
             Planted::StateBelowLog => &[Sight::StateGone],
             Planted::RemovedUntold | Planted::JoinerFounds | Planted::ChangeUndone => &[Sight::Operator],
-            Planted::ManifestUnflushed => &[Sight::KilledThenPower],
+            Planted::ManifestUnflushed | Planted::RootUnflushed => &[Sight::KilledThenPower],
             Planted::EmptyStateWritten => &[Sight::StoppedEmpty],
             Planted::EndBelieved => &[Sight::TailGone],
             Planted::MendedTooFar => &[Sight::RecordRot, Sight::RotAwake],
