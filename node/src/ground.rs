@@ -223,6 +223,12 @@ impl Ground {
         voters.max_by_key(|f| (f.matched, f.id)).map(|f| f.id)
     }
 
+    /// Whether this follower has all that is committed. Whoever has not can win no election.
+    pub(crate) fn has_all_committed(&self, follower: u64) -> bool {
+        let status = self.consensus.status();
+        status.followers.iter().any(|f| f.id == follower && f.matched >= status.commit)
+    }
+
     /// The other members.
     pub(crate) fn peers(&self) -> Vec<u64> {
         let conf = self.store.conf();

@@ -5,8 +5,9 @@
 //! oldest unanswered read or keep-alive are watched, and the oldest piece of a snapshot, or step of
 //! a checkpoint, that a follower waits for.
 //!
-//! - A member that saves or applies nothing for an election timeout is *unable*. It tells the
-//!   others. It is no successor of a leader, and it does not campaign while another member may.
+//! - A member that saves or applies nothing for an election timeout is *unable*, and so is one that
+//!   reads no piece of a snapshot, or writes no checkpoint, for five. It tells the others. It is no
+//!   successor of a leader, and it does not campaign while another member may.
 //! - A leader with something older than an election timeout hands over to an able voter. A second
 //!   timeout later it steps down. If no able voter is there, it goes on leading: an election would
 //!   bring nothing better.
@@ -83,7 +84,9 @@ struct Overdue {
 impl Watchdog {
     /// `unfit`: this member must not lead for another reason.
     pub(crate) fn tick(&mut self, g: &mut Ground, ages: Ages, unfit: bool) {
-        self.watch_ability(g, ages.save.max(ages.apply), unfit);
+        // Two leaders that cannot read for a follower would hand over to each other for ever.
+        let slow = ages.piece.max(ages.checkpoint) >= PIECE * g.config.election_ticks();
+        self.watch_ability(g, ages.save.max(ages.apply), unfit || slow);
         self.watch_leader(g, ages);
     }
 
@@ -131,7 +134,7 @@ impl Watchdog {
             self.overdue = None;
             return;
         };
-        let successor = g.successor();
+        let successor = g.successor().filter(|able| g.has_all_committed(*able));
         let overdue = self.overdue.get_or_insert_with(|| {
             let ms = times * g.config.election_ms;
             let then = match successor {
