@@ -129,7 +129,9 @@ impl Sim {
                 ends(sim, at, lasts);
             }),
             Fault::LaneHung { who, lane, lasts } => self.strike_one(who, |sim, at| {
-                sim.members[at].hung[lane] = sim.now + lasts;
+                // What hangs already goes on no earlier.
+                let until = &mut sim.members[at].hung[lane];
+                *until = (sim.now + lasts).max(*until);
             }),
             Fault::SlowTurns { who, lasts, cost } => self.strike_one(who, |sim, at| {
                 sim.members[at].slow = (sim.now + lasts, cost);

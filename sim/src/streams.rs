@@ -442,7 +442,9 @@ impl Sim {
                             who + 1,
                             watch.create
                         );
-                        late = late.into_iter().chain([(stream.fed, text)]).min();
+                        // A thread for files that hangs reads no history.
+                        let hung = member.hung.iter().copied().max().unwrap_or(0);
+                        late = late.into_iter().chain([(stream.fed.max(hung), text)]).min();
                     }
                 }
             }
