@@ -133,9 +133,14 @@ impl Spares {
         Ok(())
     }
 
+    /// The segment is of use as a spare one.
+    fn keeps(&self, segment: &Segment) -> bool {
+        segment.len == self.segment_bytes && self.lengths.len() < SPARES
+    }
+
     /// The segment did not become part of the log: its first batch found no room.
     pub(super) fn give_back(&mut self, files: &dyn Files, segment: Segment) -> Result<(), Fault> {
-        if segment.len == self.segment_bytes && self.lengths.len() < SPARES {
+        if self.keeps(&segment) {
             self.lengths.insert(segment.path, segment.len);
             return Ok(());
         }
@@ -145,7 +150,7 @@ impl Spares {
     /// The segment is no longer part of the log.
     pub(super) fn retire(&mut self, files: &dyn Files, segment: Segment) -> Result<(), Fault> {
         let io = |e| Fault::io(&segment.path, 0, e);
-        if segment.len == self.segment_bytes && self.lengths.len() < SPARES {
+        if self.keeps(&segment) {
             let path = spare_path(segment.id);
             files.rename(&segment.path, &path).map_err(io)?;
             self.lengths.insert(path, segment.len);
