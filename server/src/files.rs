@@ -87,6 +87,24 @@ pub(crate) fn tell_modes(root: &Path) {
     log::warn(text, &[("data-dir", json!(root)), ("mode", json!(mode)), ("recommended", json!("0700"))]);
 }
 
+/// Locks a directory, as long as the file is open.
+///
+/// # Errors
+/// [`io::ErrorKind::WouldBlock`]: another process has it. Else what the operating system says.
+pub(crate) fn lock(root: &Path) -> io::Result<fs::File> {
+    let lock = fs::File::open(root)?;
+    if !lock.metadata()?.is_dir() {
+        return Err(io::Error::new(io::ErrorKind::NotADirectory, "not a directory"));
+    }
+    match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(lock),
+        Err(Errno::WOULDBLOCK) => {
+            Err(io::Error::new(io::ErrorKind::WouldBlock, "another process is using this data directory"))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
 impl RealFiles {
     /// Creates the directory if it is absent, and locks it. The error names the directory. `kept`:
     /// read handles that stay open.
@@ -97,17 +115,7 @@ impl RealFiles {
             // A start that was cut short may have made it, and not have flushed it.
             flush_name(root)?;
         }
-        let lock = fs::File::open(root)?;
-        if !lock.metadata()?.is_dir() {
-            return Err(io::Error::new(io::ErrorKind::NotADirectory, "not a directory"));
-        }
-        match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => {
-                return Err(io::Error::new(io::ErrorKind::WouldBlock, "another process is using this data directory"));
-            }
-            Err(error) => return Err(error.into()),
-        }
+        let lock = lock(root)?;
         let (kept, patience) = (Mutex::new(Handles::new(kept)), Patience::default());
         Ok(RealFiles { root: root.to_path_buf(), _lock: lock, kept, patience, of_log: OfLog::default() })
     }

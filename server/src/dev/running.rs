@@ -1,10 +1,8 @@
 //! What runs in a directory: who holds its lock, and the members that it has started.
 
-use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// One member, as `kvorum dev` sees it.
@@ -50,7 +48,7 @@ impl Running {
 /// Held as long as the directory is in use. It ends with the process, however that ends.
 #[derive(Debug)]
 pub(super) struct Lock {
-    _file: File,
+    _dir: File,
 }
 
 /// None: another process has it.
@@ -58,12 +56,10 @@ pub(super) struct Lock {
 /// # Errors
 /// What the file system says.
 pub(super) fn lock(dir: &Path) -> io::Result<Option<Lock>> {
-    let path = dir.join("lock");
-    let file = File::options().create(true).truncate(false).write(true).mode(0o600).open(path)?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Some(Lock { _file: file })),
-        Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
-        Err(error) => Err(error.into()),
+    match crate::files::lock(dir) {
+        Ok(dir) => Ok(Some(Lock { _dir: dir })),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

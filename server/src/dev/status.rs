@@ -85,7 +85,7 @@ pub fn status(dev: &Dev, as_json: bool) -> Result<(String, bool), Trouble> {
 /// Nothing does; what the file system says.
 pub(super) fn running(dev: &Dev) -> Result<Running, Trouble> {
     let dir = absolute(&dev.data_dir);
-    let runs = dir.join("lock").exists() && running::lock(&dir).map_err(Trouble::of(&dir))?.is_none();
+    let runs = dir.exists() && running::lock(&dir).map_err(Trouble::of(&dir))?.is_none();
     if !runs {
         return Err(Why::Nothing { dir, called: dev.called.clone(), folder: super::folder(dev) }.into());
     }
