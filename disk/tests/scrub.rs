@@ -207,7 +207,7 @@ fn fillers_are_named_anew_and_a_crash_on_the_way_is_repeated() {
 #[test]
 fn damage_of_log_files_is_found() {
     let right = MemFiles::new();
-    let options = LogOptions { segment_bytes: 32 << 10, boot: None };
+    let options = LogOptions { segment_bytes: 32 << 10, boot: None, salt: 0x5a17 };
     let mut log = Log::create(right.shared(), ID, options, Position { index: 1, term: 1 }).unwrap();
     for index in 2..60 {
         let data = Bytes::from(vec![index as u8; 40 * index as usize]);

@@ -8,6 +8,7 @@ use crate::history::{Hash, keep, revision_of};
 use disk::identity::{self, Found};
 use disk::{Fault, Files, Identity, LogOptions, records};
 use node::offline::{Offline, offline};
+use std::hash::BuildHasher;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
@@ -64,7 +65,9 @@ pub fn log_options(id: Identity) -> LogOptions {
     const BOOT: &str = "/proc/sys/kernel/random/boot_id";
     let config = node::Config::new(id.cluster, id.member, 0, 0);
     let boot = std::fs::read_to_string(BOOT).ok().and_then(|text| disk::parse_boot(&text));
-    LogOptions { segment_bytes: config.log_segment_bytes, boot }
+    // The standard library's hasher is seeded by the system.
+    let salt = std::hash::RandomState::new().hash_one(id.member);
+    LogOptions { segment_bytes: config.log_segment_bytes, boot, salt }
 }
 
 /// Of the records in files, then of those that the log alone holds.
