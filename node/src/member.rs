@@ -258,6 +258,11 @@ impl Node {
         // what apply, reads and upkeep proposed leaves in this turn too
         self.submit_commands();
         self.turn_consensus();
+        if self.transfer.restarts_log() {
+            // Behind every save that was ready: the restart names the newest term and vote.
+            self.saves.hold(&mut self.ground);
+            self.transfer.restart_log(&mut self.ground);
+        }
     }
 
     fn sort(&mut self, input: Input) {
@@ -591,7 +596,7 @@ impl Node {
                 self.doubts.believed(g);
             }
             if std::mem::take(&mut turn.doubt_changed) {
-                self.doubts.changed(g, self.saves.unsaved());
+                self.doubts.changed(g);
             }
             self.transfer.follow(g);
             for peer in turn.lost_data.drain(..) {

@@ -222,10 +222,7 @@ impl Node {
             Step::Swapped if self.transfer.beside_log() => {
                 g.restart("the leader's state is in place: the log goes on behind it".to_string());
             }
-            Step::Swapped => {
-                self.saves.hold(g);
-                self.transfer.restart_log(g);
-            }
+            Step::Swapped => {}
         }
     }
 
