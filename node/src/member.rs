@@ -242,6 +242,12 @@ impl Node {
         self.ground.store.sweep_pending()
     }
 
+    /// The segments as far as files hold them; none while those of another state are put in place.
+    pub fn segments_in_files(&self) -> Vec<store::SegmentUse> {
+        let g = &self.ground;
+        if g.swapping() { Vec::new() } else { g.store.segments_in_files() }
+    }
+
     fn turn(&mut self) {
         self.submit_commands();
         self.reads.submit(&mut self.ground);

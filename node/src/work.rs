@@ -170,12 +170,14 @@ fn background_or_fault(files: &dyn Files, whose: Whose, job: &mut BackgroundJob)
         BackgroundJob::ReadBackup { segments, place, until, max_bytes } => {
             records::check_there(files, segments)?;
             let (mut place, mut records) = (*place, Vec::new());
-            let end = records::scan_on(files, &mut place, *until, *max_bytes, |record| records.push(record.clone()))?;
+            let end = records::scan_on(files, segments, &mut place, *until, *max_bytes, |record| {
+                records.push(record.clone());
+            })?;
             JobResult::Backup { records, place, end }
         }
         BackgroundJob::ReadHistory { segments, from, until, max_bytes } => {
             records::check_there(files, segments)?;
-            let (records, next) = records::history(files, *from, *until, *max_bytes)?;
+            let (records, next) = records::history(files, segments, *from, *until, *max_bytes)?;
             JobResult::History { records, next }
         }
         BackgroundJob::CheckpointBegin { index } => {
