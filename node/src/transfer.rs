@@ -567,11 +567,22 @@ impl Transfer {
         }
     }
 
-    /// A member that leads no longer goes on serving what it has.
-    pub(crate) fn on_chunk_request(&mut self, g: &mut Ground, to: Caller, piece: Piece, stock: Stock) {
+    /// The state is wrong: whoever pulls it gets no more of it.
+    pub(crate) fn withdraw(&mut self, g: &mut Ground) {
+        for receiver in std::mem::take(&mut self.sending).into_keys() {
+            sent(g, receiver, false);
+            if g.is_leader() {
+                g.consensus.snapshot_sent(receiver, false);
+            }
+        }
+    }
+
+    /// A member that leads no longer goes on serving what it has. One that is `corrupt` has nothing
+    /// to give.
+    pub(crate) fn on_chunk_request(&mut self, g: &mut Ground, to: Caller, piece: Piece, stock: Stock, corrupt: bool) {
         let Piece { index, file, offset, len } = piece;
         let dropped = self.dropped.get(&to.member).is_some_and(|dropped| index <= *dropped);
-        if dropped || stock.newest < index || len > pace::MOST {
+        if corrupt || dropped || stock.newest < index || len > pace::MOST {
             return send_nothing(g, to);
         }
         let since = self.sending.get(&to.member).filter(|sending| sending.index == index);
