@@ -323,6 +323,10 @@ impl Health {
     }
 
     fn compare_digests(&mut self, g: &mut Ground, index: u64) -> bool {
+        if g.swapping() {
+            // The state that they are of is being replaced, and a mark would be of the new one.
+            return false;
+        }
         let (Some(own), Some(peers)) = (self.marks.get(&index), self.peers.get(&index)) else { return false };
         let members = g.store.conf().voters.len();
         let others = peers.values().filter(|digest| *digest != own);
@@ -519,6 +523,12 @@ impl Health {
         self.undecided = None;
         self.rebuild = None;
         self.leaderless = None;
+        if self.contradicted {
+            // Two histories were seen while the files were swapped: nothing is answered before an
+            // operator has decided.
+            self.empty = false;
+            return;
+        }
         let joined = self.joins();
         if std::mem::take(&mut self.corrupt) {
             g.bar(Bar::Corrupt, false);
