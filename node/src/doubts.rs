@@ -111,7 +111,8 @@ impl Doubts {
     }
 
     /// Consensus began to doubt, learned more, or is done with it: the disk remembers it first of
-    /// all. What ended it, a vote or entries, must be there before, also what is not handed out yet.
+    /// all. What ended it, a vote or entries, must be there before, also what is not handed out
+    /// yet.
     pub(crate) fn changed(&mut self, g: &mut Ground) {
         let doubt = g.consensus.doubt();
         match doubt {
