@@ -74,11 +74,7 @@ pub fn log_options(id: Identity) -> LogOptions {
 pub fn hash_of(files: &dyn Files, store: &store::Store, revision: i64) -> Result<Hash, Fault> {
     let mut hash = HashKv::new(revision, store.compacted(), keep(store, revision));
     let unwritten = store.unwritten(usize::MAX);
-    let in_memory = unwritten.iter().find_map(|extent| extent.revisions).map(|(first, _)| first);
-    records::scan(files, 0, i64::MAX, |record, _| {
-        if in_memory.is_some_and(|first| record.rev >= first) {
-            return ControlFlow::Break(());
-        }
+    records::scan(files, &store.segments_in_files(), 0, i64::MAX, |record, _| {
         hash.feed(record.rev, record.tombstone, &record.body);
         ControlFlow::Continue(())
     })?;
