@@ -76,7 +76,7 @@ impl Generator {
             24..40 => {
                 let peer_urls = self.bad_urls();
                 // With a vote, one that is taken after all would be the end of the majority.
-                let is_bad = |url: &String| url == PEER || !url.contains("//");
+                let is_bad = |url: &String| url != PEER && !url.contains("//");
                 let is_learner = !peer_urls.iter().all(is_bad) || self.rng.percent(50);
                 Call::MemberAdd(pb::MemberAddRequest { peer_urls, is_learner })
             }
