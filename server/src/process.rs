@@ -18,6 +18,7 @@ use crate::signals::{Stops, die_of, levels};
 use crate::sockets::{self, Listener};
 use crate::tls::Security;
 use crate::transport::{self, Door, Edge};
+use crate::watchdog::Watchdog;
 use crate::workers::Workers;
 use crate::{compactor, discovery, publish};
 use disk::Files;
@@ -234,6 +235,7 @@ fn start(args: &[String], given: &Given, mut options: Options) -> Result<(), Fai
     announce(args, given, &options);
     descriptors.tell(wanted);
     let io = |error: std::io::Error| failed("cannot start a thread")(error.to_string());
+    let watchdog = Watchdog::start().map_err(io)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(io)?;
     match bootstrap::must_ask(&options) {
         Some(must) => runtime.block_on(discovery::fill(&mut options, must))?,
@@ -297,6 +299,7 @@ fn start(args: &[String], given: &Given, mut options: Options) -> Result<(), Fai
     std::thread::Builder::new().name("core".into()).spawn(move || drop(ended.send(driver.run(first)))).map_err(io)?;
     runtime.block_on(async move {
         tokio::spawn(core::hand_out(to_clients));
+        watchdog.follow(edge.core().turns());
         tokio::spawn(edge.core().budgets().clone().cut_stalled());
         live(edge, &options, (bound.client, bound.metrics), core_ended, stops).await
     });
