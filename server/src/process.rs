@@ -51,6 +51,32 @@ pub fn version_text() -> String {
     )
 }
 
+/// A flag of a member, for manual pages and completion.
+#[derive(Clone, Copy, Debug)]
+pub struct FlagAbout {
+    /// Without dashes.
+    pub name: &'static str,
+    /// Needs no value.
+    pub switch: bool,
+    /// As it would be typed.
+    pub default: &'static str,
+    /// The values that it takes, if they can be listed.
+    pub choices: &'static [&'static str],
+    /// One line.
+    pub about: &'static str,
+}
+
+/// The flags of a member that do something. Those that are taken for etcd's sake and have no effect
+/// are on the page of `--help` alone.
+pub fn flags() -> Vec<FlagAbout> {
+    flags::about()
+}
+
+/// The variable of a flag: `ETCD_` and its name in capitals.
+pub fn variable(flag: &str) -> String {
+    flags::env_name(flag)
+}
+
 fn goarch() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
