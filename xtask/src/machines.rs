@@ -126,7 +126,9 @@ impl Machine {
         );
         run(&format!("mount -t overlay overlay -o {layers}"), &[&folder.join("root")])?;
         plug(name, address)?;
-        let cgroup = cgroups()?.join(format!("kvorum-{}-{name}", std::process::id()));
+        // The folder's name is of this run alone; the process ids inside are not.
+        let run_of = shelf.folder.display().to_string().replace('/', "-");
+        let cgroup = cgroups()?.join(format!("kvorum{run_of}-{name}"));
         fs::create_dir(&cgroup).with_context(|| cgroup.display().to_string())?;
         let script = folder.join("boot.sh");
         fs::write(&script, boot_script(&folder.join("root"), name))?;
