@@ -3,7 +3,7 @@
 use crate::ops::{Blob, Command, Compare, Delete, Op, Put, Range, Txn};
 use crate::plan::Workload;
 use crate::rng::Rng;
-use crate::users::{Change, Question};
+use crate::users::{Change, Question, Users};
 use bytes::Bytes;
 use node::watch::CreateRequest;
 
@@ -24,6 +24,9 @@ const fn kind(name: &'static str, weight: u64) -> Kind {
 pub const USERS: &str = "change of users";
 /// Asks for users and roles.
 pub const USERS_ASKED: &str = "users";
+
+/// Changes users and roles where they are asked for, and logs in.
+pub const ASKED: &str = "users that are asked for";
 
 /// Raises an alarm for want of space, or takes it back.
 pub const ALARM: &str = "alarm";
@@ -59,6 +62,7 @@ pub const KINDS: &[Kind] = &[
     kind(ALARM, 0),
     kind(USERS, 0),
     kind(USERS_ASKED, 0),
+    kind(ASKED, 0),
 ];
 
 /// Keys that are easy to get wrong: neighbours, prefixes of each other, lowest and highest bytes.
@@ -143,6 +147,8 @@ pub struct Draw<'a> {
     pub rng: &'a mut Rng,
     pub work: &'a Workload,
     pub known: Known,
+    /// As they are.
+    pub users: &'a Users,
     /// Number of the operation; makes values unique.
     pub tag: u64,
 }
@@ -224,6 +230,10 @@ impl Draw<'_> {
             "digest" => Ask::Digest,
             ALARM => Ask::Command(self.alarm()),
             USERS => Ask::Command(Command::Users(Change::draw(self.rng))),
+            ASKED => {
+                let change = Change::draw_when_asked(self.rng, self.users, self.tag);
+                Ask::Command(Command::Users(change))
+            }
             USERS_ASKED => Ask::Users(Question::draw(self.rng)),
             other => unreachable!("{other}"),
         }
