@@ -86,6 +86,11 @@ pub fn main(root: &'static Command, args: &[String], terminal: bool) -> i32 {
     };
     let path = parsed.path.clone();
     let people = terminal && root.name != STOCK;
+    // The stock tool shows its help and is content.
+    if let Some(word) = parsed.stray().filter(|_| root.name != STOCK) {
+        let follows = format!("Run '{} --help' for usage.", cobra::path_words(&path));
+        return misread(&cobra::unknown_command(&path, word), &follows);
+    }
     let outcome = match parsed.runnable() {
         Ok(Some(run)) => run(&Call { parsed, people }),
         Ok(None) => {
