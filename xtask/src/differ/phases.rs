@@ -123,8 +123,9 @@ mod tests {
         assert_eq!(format!("{:?}", script(7, 300, None)), format!("{:?}", script(7, 300, None)));
         let kinds = |only| {
             let name = |step: &Step| format!("{:?}", step.bare()).split(['(', ' ']).next().map(str::to_owned);
-            (1..30).flat_map(|seed| script(seed, 300, only)).filter_map(|step| name(&step)).collect::<BTreeSet<_>>()
+            (1..=5).flat_map(|seed| script(seed, 1100, only)).filter_map(|step| name(&step)).collect::<BTreeSet<_>>()
         };
+        // The seeds and steps of `cargo xtask ci`.
         let any = kinds(None);
         for kind in ["Put", "Watch", "Page", "Call", "Login", "Lock", "Campaign", "Observe", "Alarms", "Restart"] {
             assert!(any.contains(kind), "{kind} is in no script: {any:?}");
