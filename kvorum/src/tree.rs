@@ -86,16 +86,18 @@ fn built(mut command: clap::Command) -> clap::Command {
     command
 }
 
+/// A flag of a member.
+fn etcd_flag(about: server::process::FlagAbout) -> Flag {
+    let flag = match about.switch {
+        true if about.default == "true" => Flag::switch_on(about.name, about.about),
+        true => Flag::switch(about.name, about.about),
+        false => Flag::text(about.name, about.default, about.about),
+    };
+    flag.choices(about.choices)
+}
+
 /// A member: etcd's flags, no words.
 fn member() -> Row {
-    let flag = |about: server::process::FlagAbout| {
-        let flag = match about.switch {
-            true if about.default == "true" => Flag::switch_on(about.name, about.about),
-            true => Flag::switch(about.name, about.about),
-            false => Flag::text(about.name, about.default, about.about),
-        };
-        flag.choices(about.choices)
-    };
     Row {
         name: "kvorum server",
         usage: "kvorum server [flags]",
@@ -104,7 +106,7 @@ fn member() -> Row {
 no effect here are taken too: `kvorum server --help` lists them.",
         examples: "  kvorum server --name m1 --data-dir /var/lib/kvorum \\
     --listen-client-urls http://127.0.0.1:2379 --advertise-client-urls http://127.0.0.1:2379",
-        shared: server::process::flags().into_iter().map(flag).collect::<Vec<_>>().leak(),
+        shared: server::process::flags().into_iter().map(etcd_flag).collect::<Vec<_>>().leak(),
         words: Some(0),
         run: Some(()),
         ..Row::NONE
