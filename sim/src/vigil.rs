@@ -204,8 +204,8 @@ impl Sim {
     /// Without a snapshot too few of the core have what the log of the others begins behind.
     fn quorum_needs_state(&self) -> bool {
         let lives: Vec<_> = self.vigil.core.iter().filter_map(|(who, _)| self.members[*who].up.as_ref()).collect();
-        let begins = |life: &Box<crate::cluster::Life>| life.log.boundary().index;
-        let Some(ahead) = lives.iter().max_by_key(|life| life.status.last).map(|life| begins(life)) else {
+        let longest = lives.iter().max_by_key(|life| life.status.last);
+        let Some(ahead) = longest.map(|life| life.log.boundary().index) else {
             return false;
         };
         lives.iter().filter(|life| life.status.last >= ahead).count() * 2 <= self.members.len()
