@@ -62,6 +62,8 @@ pub enum Sight {
     Alone,
     /// Users and roles are changed.
     Users,
+    /// Transactions that look at everything.
+    LongTxns,
 }
 
 /// A switch as people name it.
@@ -146,6 +148,11 @@ pub const ALL: &[Entry] = &[
         "a majority is lost for good, one member goes on alone, others join it, and lost machines come back",
     ),
     entry(Sight::Users, "users", "U-1: clients change users and roles, and ask for them"),
+    entry(
+        Sight::LongTxns,
+        "long-txns",
+        "transactions compare and read whole ranges of values that are in files, in steps",
+    ),
 ];
 
 /// A sight that the product does not survive today, the number of the fault that it shows, and what

@@ -393,6 +393,8 @@ pub enum Refusal {
     TooManyRequests,
     /// A sorted range would keep so many bytes; more than was granted.
     SortNeeds(u64),
+    /// The transaction was done, but its ranges find more than one answer may take in memory.
+    AnswerTooLarge,
     /// This member is about to stop.
     Stopped,
     /// No leader has set the cluster's version yet, as far as this member knows.
