@@ -52,7 +52,7 @@ impl Sim {
     /// Says what nobody waits for.
     pub(crate) fn tell_member(&mut self, who: usize, request: Request) {
         let waiter = self.waiter(who, Reader::Flood);
-        self.give(who, Input::Request { waiter, who: node::Who::Nobody, request });
+        self.give(who, Input::Request { waiter, who: self.staff(), request });
     }
 
     /// What is asked next, if the backup goes on.

@@ -232,6 +232,7 @@ fn share(sight: Sight) -> u64 {
         | Sight::FullAtStart
         | Sight::Alone => 8,
         Sight::Bandwidth => 20,
+        Sight::Asked => 12,
         _ => 15,
     }
 }
@@ -303,6 +304,17 @@ fn settings(plan: &mut Plan, sight: Sight, rng: &mut Rng) {
             for (kind, weight) in KINDS.iter().zip(&mut plan.workload.weights) {
                 match kind.name {
                     USERS => *weight = 8,
+                    USERS_ASKED => *weight = 4,
+                    _ => {}
+                }
+            }
+        }
+        Sight::Asked => {
+            use crate::client::{ASKED, KINDS, USERS_ASKED};
+            plan.asked = true;
+            for (kind, weight) in KINDS.iter().zip(&mut plan.workload.weights) {
+                match kind.name {
+                    ASKED => *weight = 16,
                     USERS_ASKED => *weight = 4,
                     _ => {}
                 }

@@ -3,7 +3,7 @@
 use crate::ops::{Blob, Command, Compare, Delete, Op, Put, Range, Txn};
 use crate::plan::Workload;
 use crate::rng::Rng;
-use crate::users::{Change, Question};
+use crate::users::{Change, Question, Users};
 use bytes::Bytes;
 use node::watch::CreateRequest;
 
@@ -24,6 +24,9 @@ const fn kind(name: &'static str, weight: u64) -> Kind {
 pub const USERS: &str = "change of users";
 /// Asks for users and roles.
 pub const USERS_ASKED: &str = "users";
+
+/// Changes users and roles where they are asked for, and logs in.
+pub const ASKED: &str = "users that are asked for";
 
 /// Compares and reads whole ranges of values.
 pub const LONG_TXN: &str = "long txn";
@@ -62,6 +65,7 @@ pub const KINDS: &[Kind] = &[
     kind(ALARM, 0),
     kind(USERS, 0),
     kind(USERS_ASKED, 0),
+    kind(ASKED, 0),
     kind(LONG_TXN, 0),
 ];
 
@@ -147,6 +151,8 @@ pub struct Draw<'a> {
     pub rng: &'a mut Rng,
     pub work: &'a Workload,
     pub known: Known,
+    /// As they are.
+    pub users: &'a Users,
     /// Number of the operation; makes values unique.
     pub tag: u64,
 }
@@ -228,6 +234,10 @@ impl Draw<'_> {
             "digest" => Ask::Digest,
             ALARM => Ask::Command(self.alarm()),
             USERS => Ask::Command(Command::Users(Change::draw(self.rng))),
+            ASKED => {
+                let change = Change::draw_when_asked(self.rng, self.users, self.tag);
+                Ask::Command(Command::Users(change))
+            }
             USERS_ASKED => Ask::Users(Question::draw(self.rng)),
             LONG_TXN => self.long_txn(),
             other => unreachable!("{other}"),

@@ -56,13 +56,15 @@ pub(crate) struct Pending {
     pub tag: u64,
     pub ask: Ask,
     pub who: usize,
+    /// Who it says it is.
+    pub asker: node::Who,
     pub sent: Time,
     /// What had been answered to anybody when it was sent.
     pub floor: u64,
     /// The newest revision of the serialisable reads that its member had answered when it was sent.
     pub serial: i64,
     /// What its member had applied when it was sent.
-    applied: u64,
+    pub applied: u64,
     /// Its client waits no longer than this.
     until: Time,
     walk: Option<Walking>,
@@ -129,10 +131,15 @@ impl Sim {
         let mark = self.oracle.model.last();
         let alarm = self.oracle.model.alarms().first().map(|(member, _)| *member);
         let known = Known { revision: mark.revision, compacted: mark.compacted, alarm };
-        let (name, ask) = Draw { rng: &mut self.work_rng, work: &self.plan.workload, known, tag }.ask();
+        let (name, ask) = {
+            let users = &self.oracle.model.users;
+            Draw { rng: &mut self.work_rng, work: &self.plan.workload, known, users, tag }.ask()
+        };
         self.operations += 1;
         self.tell(Some(who), "ask", tag, fold_name(name), || format!("c{client} #{tag} {ask:?}"));
-        if self.ask_stream(who, &ask) {
+        // Whom somebody asks for its name may not watch everything.
+        let asks_first = self.plan.asked && matches!(ask, Ask::Watch(_));
+        if !asks_first && self.ask_stream(who, &ask) {
             return self.next_op(client);
         }
         self.send_ask(client, who, tag, ask);
@@ -141,6 +148,7 @@ impl Sim {
     fn send_ask(&mut self, client: usize, who: usize, tag: u64, ask: Ask) {
         let waiter = self.waiter(who, Reader::Client { client, tag });
         let request = self.request(&ask, tag);
+        let asker = self.who_asks(&ask);
         let floor = self.oracle.floor;
         // Some have no patience at all.
         let patience = match self.work_rng.below(25) {
@@ -154,9 +162,10 @@ impl Sim {
         }
         let (serial, applied) = (self.oracle.serial(who), self.oracle.applied(who));
         let sent = self.now;
-        let op = Pending { tag, ask, who, sent, floor, serial, applied, until, walk: None, pulling: None };
+        let shown = self.plant_in_asker(&asker);
+        let op = Pending { tag, ask, who, asker, sent, floor, serial, applied, until, walk: None, pulling: None };
         self.clients[client].op = Some(op);
-        self.give(who, Input::Request { waiter, who: node::Who::Nobody, request });
+        self.give(who, Input::Request { waiter, who: shown, request });
         self.at(until, Event::Deadline { client, tag });
         if self.is(Planted::RenewalWithoutLeader)
             && let Some(Pending { ask: Ask::KeepAlive { lease }, .. }) = &self.clients[client].op
@@ -207,7 +216,8 @@ impl Sim {
             Ask::Alarms { kind } => Request::Alarms { kind: *kind },
             Ask::Digest => Request::Hash,
             Ask::Users(question) => Request::Auth { query: question.query() },
-            Ask::Watch(_) | Ask::CancelWatch { .. } | Ask::WatchProgress => unreachable!("watches go over streams"),
+            Ask::Watch(create) => Request::Watch { range: KeyRange::new(&create.key, &create.range_end) },
+            Ask::CancelWatch { .. } | Ask::WatchProgress => unreachable!("watches go over streams"),
         }
     }
 
@@ -302,6 +312,19 @@ impl Sim {
 
     fn client_answered(&mut self, client: usize, who: usize, mut op: Pending, revision: i64, answer: Answer) {
         let answer = self.plant_in_answer(&op, answer);
+        match &answer {
+            Answer::Refused(Refusal::User(error)) if self.was_kept_out(who, &op, error) => {
+                return self.next_op(client);
+            }
+            Answer::Applied { result: Err(error), .. } if matches!(op.ask, Ask::ReadTxn { .. }) => {
+                let error = *error;
+                if self.was_kept_out(who, &op, &error) {
+                    return self.next_op(client);
+                }
+            }
+            Answer::Refused(_) => {}
+            _ => self.was_let_in(who, &op),
+        }
         let next = match (&op.ask, answer) {
             (Ask::Range { .. }, Answer::Range(RangeStart { walk: Some(id), .. })) if op.walk.is_some() => {
                 return self.fail("KV-1", format!("walk {id} begins twice"));
@@ -368,8 +391,9 @@ impl Sim {
             }
             Some((request, op)) => {
                 let waiter = self.waiter(who, Reader::Client { client, tag: op.tag });
+                let asker = op.asker.clone();
                 self.clients[client].op = Some(op);
-                self.give(who, Input::Request { waiter, who: node::Who::Nobody, request });
+                self.give(who, Input::Request { waiter, who: asker, request });
             }
             None => self.next_op(client),
         }
@@ -545,6 +569,7 @@ impl Sim {
                     self.fail("M-6", format!("m{} lists members {ids:?}", who + 1));
                 }
             }
+            (Ask::Watch(_), Answer::Barrier) => drop(self.ask_stream(who, &op.ask)),
             (Ask::MoveLeader { .. }, Answer::Moved) => self.marks.hit("leader moved on request"),
             (Ask::Leases, Answer::Leases { ids }) => self.check_leases(who, op, &ids),
             (Ask::Status, Answer::Status(status)) => self.check_status(who, op, &status),
@@ -640,6 +665,12 @@ impl Sim {
         revision: i64,
         result: Result<store::Reply, Error>,
     ) {
+        self.check_asker(op);
+        if let (Command::Users(change), Ok(store::Reply::LoggedIn { index, .. })) = (command, &result)
+            && let Some((_, simple)) = change.logs_in()
+        {
+            self.logged_in(simple, *index);
+        }
         let got = match self.convert_result(who, result) {
             Ok(got) => got,
             Err(text) => return self.met_damage(who, text),
@@ -688,6 +719,17 @@ impl Sim {
                 Answer::TimeToLive { ttl: ttl.min(0), granted, keys }
             }
             answer => answer,
+        }
+    }
+
+    /// As a member takes it that was told who asks.
+    fn plant_in_asker(&mut self, asker: &node::Who) -> node::Who {
+        match asker {
+            node::Who::Certified { user } if self.is(Planted::TakenForAnother) && **user == *"u1" => {
+                node::Who::Certified { user: crate::users::ROOT.into() }
+            }
+            node::Who::Nobody if self.is(Planted::NobodyIsMember) && self.plan.asked => node::Who::Member,
+            asker => asker.clone(),
         }
     }
 

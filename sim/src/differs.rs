@@ -146,6 +146,6 @@ impl Sim {
         differing.leads = Some(self.now + LEAD_AGAIN);
         let target = self.members[who].id;
         let waiter = self.waiter(leader, Reader::Epilogue { tag: 0 });
-        self.give(leader, Input::Request { waiter, who: node::Who::Nobody, request: Request::MoveLeader { target } });
+        self.give(leader, Input::Request { waiter, who: self.staff(), request: Request::MoveLeader { target } });
     }
 }

@@ -90,11 +90,7 @@ impl Sim {
                 let waiter = self.waiter(leader, crate::clients::Reader::Epilogue { tag: 0 });
                 self.give(
                     leader,
-                    node::Input::Request {
-                        waiter,
-                        who: node::Who::Nobody,
-                        request: node::Request::MoveLeader { target },
-                    },
+                    node::Input::Request { waiter, who: self.staff(), request: node::Request::MoveLeader { target } },
                 );
                 true
             }),

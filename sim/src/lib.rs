@@ -21,6 +21,7 @@
 //! | `model`, `oracle`, `watcher` | what is right |
 //! | `run`, `campaign`, `shrink` | one seed; many; a failing one made smaller |
 //! | `alone` | a majority that is lost for good, and who goes on |
+//! | `users`, `asked` | users and roles; users that are asked for |
 //! | `operator`, `confs` | who adds, promotes, moves and removes members; who belongs to the cluster |
 //! | `load` | goodput against load |
 //! | `planted`, `marks` | bugs that must be found; situations that must be met |
@@ -40,6 +41,7 @@
 //! `panic`, `fatal`, `recover` and `codec` for what may simply not happen.
 
 mod alone;
+pub mod asked;
 mod backups;
 pub mod badday;
 mod bounds;

@@ -86,6 +86,11 @@ pub const ALL: &[&str] = &[
     "a state that differed is equal again",
     "peace with a leader whose state differs, and a member without one",
     "a member of another founding stopped",
+    "a request was denied",
+    "who had not logged in was refused",
+    "an old revision of users was refused",
+    "a token was good",
+    "a token was not known",
 ];
 
 #[derive(Clone, Debug, Default)]

@@ -4,7 +4,8 @@
 //! state at any point of it. Written apart from the store it judges: every version of every key
 //! is kept for ever, nothing is clever.
 
-use crate::ops::{Blob, Command, Compare, Delete, Envelope, Op, Put, Range, Txn, decode};
+use crate::asked;
+use crate::ops::{Asker, Blob, Command, Compare, Delete, Envelope, Op, Put, Range, Txn, decode};
 use crate::users::Users;
 use std::collections::{BTreeMap, BTreeSet};
 pub use store::Error;
@@ -277,7 +278,10 @@ impl Model {
                 }
                 Ok(Reply::Other)
             }
-            Some(command) => self.command(&command.clone(), index, &mut act),
+            Some(command) => {
+                let (command, asker) = (command.clone(), envelope.as_ref().map(|e| e.asker.clone()));
+                self.command(&command, &asker.unwrap_or_default(), index, &mut act)
+            }
         };
         act.close();
         let mark = Mark { index, ..act.now };
@@ -308,10 +312,11 @@ impl Model {
         (grows && raised(1)).then_some(Error::NoSpace)
     }
 
-    fn command(&mut self, command: &Command, index: u64, act: &mut Act) -> Result<Reply, Error> {
+    fn command(&mut self, command: &Command, asker: &Asker, index: u64, act: &mut Act) -> Result<Reply, Error> {
         if let Some(error) = self.refused_by_alarm(command) {
             return Err(error);
         }
+        self.users.now().lets(asker, &asked::of_command(command), |lease| self.lease_keys(lease))?;
         match command {
             Command::Put(put) => {
                 self.check_put(put, |m, key| m.at(key, i64::MAX).is_some())?;

@@ -371,7 +371,7 @@ impl Sim {
         let waiter = self.waiter(who, Reader::Operator);
         let (life, at) = (self.members[who].life, self.now);
         self.operator.asked = Some(Asked { who, life, waiter, at, change });
-        self.give(who, Input::Request { waiter, who: node::Who::Nobody, request });
+        self.give(who, Input::Request { waiter, who: self.staff(), request });
     }
 
     fn is_leaving(&self, who: usize) -> bool {

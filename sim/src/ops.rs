@@ -106,6 +106,21 @@ pub enum Command {
     Nothing,
 }
 
+/// Who asks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Asker {
+    /// A client that does not say, or that nobody asks.
+    #[default]
+    Nobody,
+    User {
+        name: String,
+        /// Of users and roles, when the name was looked up. None: the present one.
+        revision: Option<u64>,
+    },
+    /// The program itself.
+    Member,
+}
+
 /// What an entry of the log says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Envelope {
@@ -114,6 +129,8 @@ pub struct Envelope {
     pub tag: Option<u64>,
     /// Member, boot and sequence that proposed it.
     pub origin: Option<Origin>,
+    /// Who asked for it, as the member that took it in wrote it down.
+    pub asker: Asker,
     pub lease_clock: Option<u64>,
 }
 
@@ -134,6 +151,8 @@ const MEMBER_ATTR: u32 = 1301;
 const ORIGIN: u32 = 20001;
 /// The member itself proposed it, once there were users.
 const OWN: u32 = 20004;
+/// A user asked for it: etcd's header.
+const HEADER: u32 = 100;
 const EXPIRE: u32 = 20002;
 const LEASE_CLOCK: u32 = 20003;
 
@@ -386,9 +405,22 @@ fn numbers(bytes: &[u8]) -> Option<([u64; 4], Option<u64>)> {
     Some((all, tag))
 }
 
+fn asker(bytes: &[u8]) -> Option<Asker> {
+    let (mut name, mut revision) = (String::new(), 0);
+    for (field, value) in fields(bytes)? {
+        match (field, value) {
+            (2, Value::Bytes(b)) => name = String::from_utf8(b.to_vec()).ok()?,
+            (3, Value::Varint(v)) => revision = v,
+            _ => {}
+        }
+    }
+    Some(Asker::User { name, revision: Some(revision) })
+}
+
 /// Reads the data of a normal entry; None when this page does not know what it says.
 pub fn decode(data: &[u8]) -> Option<Envelope> {
-    let mut e = Envelope { command: Command::Nothing, tag: None, origin: None, lease_clock: None };
+    let mut e =
+        Envelope { command: Command::Nothing, tag: None, origin: None, asker: Asker::Nobody, lease_clock: None };
     for (field, value) in fields(data)? {
         match (field, value) {
             (PUT, Value::Bytes(b)) => {
@@ -433,7 +465,8 @@ pub fn decode(data: &[u8]) -> Option<Envelope> {
                 e.origin = Some(Origin { member: n[1], boot: n[2], seq: n[3] });
             }
             (LEASE_CLOCK, Value::Varint(v)) => e.lease_clock = Some(v),
-            (OWN, Value::Varint(1)) => {}
+            (OWN, Value::Varint(1)) => e.asker = Asker::Member,
+            (HEADER, Value::Bytes(b)) => e.asker = asker(b)?,
             (CLUSTER_VERSION | MEMBER_ATTR | REFOUND, Value::Bytes(_)) => {}
             (field, Value::Bytes(b)) => {
                 let (change, tag) = crate::users::Change::decode(field, b, TAG)?;

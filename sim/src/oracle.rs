@@ -582,6 +582,12 @@ impl Oracle {
         self.never.insert(tag, why);
     }
 
+    /// Whom the entry of an operation names.
+    pub fn asker_of(&self, tag: u64) -> Option<&crate::ops::Asker> {
+        let index = self.index_of(tag)?;
+        Some(&self.done[(index - self.first) as usize].envelope.as_ref()?.asker)
+    }
+
     pub fn index_of(&self, tag: u64) -> Option<u64> {
         self.tags.get(&tag).copied()
     }

@@ -249,6 +249,8 @@ pub struct Plan {
     pub log_segment_bytes: u64,
     pub checkpoint_bytes: u64,
     pub small_budgets: bool,
+    /// Clients say who they are, and users are asked for some of the time.
+    pub asked: bool,
     /// Percent of the kills behind whose next start the power goes.
     pub killed_then_power: u64,
     /// What happens to snapshots under way.
@@ -314,6 +316,7 @@ impl Plan {
             log_segment_bytes: *rng.pick(&[16 << 10, 32 << 10, 64 << 10, 256 << 10]),
             checkpoint_bytes: *rng.pick(&[1 << 10, 4 << 10, 4 << 10, 16 << 10, 1 << 20]),
             small_budgets: rng.percent(50),
+            asked: false,
             killed_then_power: 0,
             pulls: Pulls::default(),
             stops_empty: 0,

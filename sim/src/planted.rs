@@ -142,6 +142,10 @@ pub enum Planted {
     SentToSelf,
     /// U-1.
     UsersShort,
+    /// U-2.
+    TakenForAnother,
+    /// U-2.
+    NobodyIsMember,
     /// V-2.
     LongAgain,
     /// V-7.
@@ -731,6 +735,18 @@ pub const BANK: &[Entry] = &[
         found_by: &["U-1"],
     },
     Entry {
+        bug: Planted::TakenForAnother,
+        name: "taken-for-another",
+        breaks: "a user is taken for the one who may do everything",
+        found_by: &["U-2"],
+    },
+    Entry {
+        bug: Planted::NobodyIsMember,
+        name: "nobody-is-member",
+        breaks: "who does not say who it is is taken for the program itself",
+        found_by: &["U-2"],
+    },
+    Entry {
         bug: Planted::LongAgain,
         name: "long-again",
         breaks: "long appends are sent five times each",
@@ -770,6 +786,7 @@ impl Planted {
             Planted::VotersForgotten => &[Sight::HarmAndChanges],
             Planted::LoneForgotten => &[Sight::Alone],
             Planted::UsersShort => &[Sight::Users],
+            Planted::TakenForAnother | Planted::NobodyIsMember => &[Sight::Asked],
             Planted::FullIsFinal => &[Sight::NoRoomInside],
             Planted::LongAgain => &[Sight::Bandwidth, Sight::BigValues],
             Planted::AloneDropsTail => &[Sight::Alone],

@@ -286,7 +286,7 @@ impl Sim {
             Command::Put(Put { key: b"peace".to_vec(), value: format!("v{tag}").into_bytes(), ..Put::default() });
         let request = self.request(&Ask::Command(command), tag);
         let waiter = self.waiter(who, Reader::Epilogue { tag });
-        self.give(who, Input::Request { waiter, who: node::Who::Nobody, request });
+        self.give(who, Input::Request { waiter, who: self.staff(), request });
     }
 
     /// As an operator does it: what nobody needs goes, then the alarms.
@@ -345,7 +345,7 @@ impl Sim {
         asked.insert(tag, Audited { who, life: self.members[who].life, revision });
         let request = self.request(&ask, tag);
         let waiter = self.waiter(who, Reader::Epilogue { tag });
-        self.give(who, Input::Request { waiter, who: node::Who::Nobody, request });
+        self.give(who, Input::Request { waiter, who: self.staff(), request });
     }
 
     /// A member that named damage and was mended meanwhile is asked in its new life.
@@ -384,10 +384,7 @@ impl Sim {
             }
             Answer::Range(RangeStart { walk: Some(walk), .. }) => {
                 // Counted without its values; the walk is not pulled.
-                self.give(
-                    who,
-                    Input::Request { waiter: 0, who: node::Who::Nobody, request: Request::WalkEnd { walk } },
-                );
+                self.give(who, Input::Request { waiter: 0, who: self.staff(), request: Request::WalkEnd { walk } });
                 self.audited(tag);
             }
             Answer::Range(start) => {

@@ -62,6 +62,8 @@ pub enum Sight {
     Alone,
     /// Users and roles are changed.
     Users,
+    /// Users are asked for.
+    Asked,
     /// Transactions that look at everything.
     LongTxns,
 }
@@ -148,6 +150,7 @@ pub const ALL: &[Entry] = &[
         "a majority is lost for good, one member goes on alone, others join it, and lost machines come back",
     ),
     entry(Sight::Users, "users", "U-1: clients change users and roles, and ask for them"),
+    entry(Sight::Asked, "asked", "U-2: users are asked for: clients log in, and are let in or refused"),
     entry(
         Sight::LongTxns,
         "long-txns",

@@ -243,7 +243,7 @@ impl Sim {
                     let waiter = self.waiter(who, Reader::History { stream: id });
                     self.give(
                         who,
-                        Input::Request { waiter, who: node::Who::Nobody, request: Request::History { from, prev } },
+                        Input::Request { waiter, who: self.staff(), request: Request::History { from, prev } },
                     );
                 }
                 StreamOut::End(_) => {

@@ -1,5 +1,5 @@
-//! Users and roles: what clients change and ask, and the model of it. Users are never asked for
-//! here: whoever enabled that would lock all other clients out.
+//! Users and roles: what clients change and ask, and the model of it. [`crate::asked`] has what
+//! they may do once somebody asks for them.
 
 use crate::ops::Blob;
 use crate::proto::{Value, Writer, fields};
@@ -22,6 +22,7 @@ pub struct Change {
 
 const ENABLE: u32 = 1000;
 const DISABLE: u32 = 1011;
+const LOG_IN: u32 = 1012;
 const USER_ADD: u32 = 1100;
 const USER_DELETE: u32 = 1101;
 const USER_PASSWORD: u32 = 1103;
@@ -31,9 +32,10 @@ const ROLE_ADD: u32 = 1200;
 const ROLE_DELETE: u32 = 1201;
 const ROLE_GRANT: u32 = 1203;
 const ROLE_REVOKE: u32 = 1204;
-const ALL: [u32; 11] = [
+const ALL: [u32; 12] = [
     ENABLE,
     DISABLE,
+    LOG_IN,
     USER_ADD,
     USER_DELETE,
     USER_PASSWORD,
@@ -63,6 +65,35 @@ const DRAWN: [u32; 16] = [
     ROLE_GRANT,
     ROLE_REVOKE,
 ];
+/// The same, where users are asked for.
+const DRAWN_WHEN_ASKED: [u32; 24] = [
+    LOG_IN,
+    LOG_IN,
+    LOG_IN,
+    LOG_IN,
+    LOG_IN,
+    ENABLE,
+    DISABLE,
+    USER_ADD,
+    USER_ADD,
+    USER_DELETE,
+    USER_PASSWORD,
+    USER_GRANT,
+    USER_GRANT,
+    USER_GRANT,
+    USER_REVOKE,
+    ROLE_ADD,
+    ROLE_ADD,
+    ROLE_DELETE,
+    ROLE_GRANT,
+    ROLE_GRANT,
+    ROLE_GRANT,
+    ROLE_GRANT,
+    ROLE_GRANT,
+    ROLE_REVOKE,
+];
+/// The user that everything is permitted to.
+pub const ROOT: &str = "root";
 /// What the edge would have made of a password: any bytes, in base64.
 const HASHED: &[u8] = b"JDJhJDA0JGt2b3J1bQ==";
 
@@ -86,11 +117,55 @@ impl Change {
         Change { what, first, second, no_password: rng.percent(20), permission }
     }
 
+    /// Any change where users are asked for, of the users that there are. `tag` makes tokens unique.
+    pub fn draw_when_asked(rng: &mut Rng, users: &Users, tag: u64) -> Change {
+        let mut change = Change::draw(rng);
+        change.what = *rng.pick(&DRAWN_WHEN_ASKED);
+        let of_user = change.what < ROLE_ADD;
+        change.first = format!("{}{}", if of_user { 'u' } else { 'r' }, rng.below(4));
+        change.second = if rng.percent(5) { ROOT.to_string() } else { format!("r{}", rng.below(4)) };
+        let (key, end) = *rng.pick(&[
+            (&b"\0"[..], &b"\0"[..]),
+            (b"\0", b"k"),
+            (b"a", b"b"),
+            (b"b", b"\0"),
+            (b"k/", b"k0"),
+            (b"a", b""),
+            (b"k/1", b"k/2"),
+            (b"k/2", b"l"),
+        ]);
+        change.permission = Some((rng.below(3) as i64, key.to_vec(), end.to_vec()));
+        if change.what == LOG_IN {
+            change.second = format!("t{tag}");
+        }
+        if [LOG_IN, USER_DELETE, USER_PASSWORD, USER_REVOKE].contains(&change.what) && rng.percent(10) {
+            change.first = ROOT.to_string();
+        }
+        // What must be there before users are asked for.
+        let root = users.now().users.get(ROOT);
+        if !users.now().enabled && rng.percent(60) {
+            let what = match root {
+                None => USER_ADD,
+                Some(roles) if !roles.contains(ROOT) => USER_GRANT,
+                Some(_) => ENABLE,
+            };
+            let (first, second) = (ROOT.to_string(), ROOT.to_string());
+            return Change { what, first, second, no_password: false, permission: None };
+        }
+        change
+    }
+
+    /// The user that logs in with it.
+    pub fn logs_in(&self) -> Option<(&str, &str)> {
+        (self.what == LOG_IN).then_some((&self.first, &self.second))
+    }
+
     /// Field and message of a log entry.
     pub fn encode(&self) -> (u32, Writer) {
         let mut w = Writer::default();
         match self.what {
             ENABLE | DISABLE => {}
+            LOG_IN => drop(w.bytes(1, self.first.as_bytes()).bytes(3, self.second.as_bytes())),
             USER_ADD => {
                 let mut options = Writer::default();
                 options.flag(1, self.no_password);
@@ -130,6 +205,7 @@ impl Change {
                 (_, field, Value::Varint(v)) if field == tag => number = Some(v),
                 (_, 1, Value::Bytes(b)) => change.first = text(b)?,
                 (USER_GRANT | USER_REVOKE, 2, Value::Bytes(b)) => change.second = text(b)?,
+                (LOG_IN, 3, Value::Bytes(b)) => change.second = text(b)?,
                 (USER_ADD, 3, Value::Bytes(b)) => change.no_password = !fields(b)?.is_empty(),
                 (ROLE_GRANT, 2, Value::Bytes(b)) => change.permission = Some(permission(b)?),
                 (ROLE_REVOKE, 2, Value::Bytes(b)) => range.0 = b.to_vec(),
@@ -199,8 +275,8 @@ impl Question {
 /// What a question is answered with: names, or key ranges with their kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Said {
-    /// Of users and roles.
-    Revision(u64),
+    /// Whether users are asked for, and the revision of users and roles.
+    Revision(bool, u64),
     /// Ascending.
     Names(Vec<String>),
     /// Kind, key and end of its range.
@@ -210,10 +286,10 @@ pub enum Said {
 }
 
 impl Said {
-    /// None: it enables users, which nobody did, or answers another question.
+    /// None: it answers another question.
     pub fn of(question: &Question, answer: AuthAnswer) -> Option<Said> {
         Some(match (question, answer) {
-            (Question::Status, AuthAnswer::Status { enabled: false, revision }) => Said::Revision(revision),
+            (Question::Status, AuthAnswer::Status { enabled, revision }) => Said::Revision(enabled, revision),
             (Question::Users, AuthAnswer::Users { users }) => Said::Names(users),
             (Question::Roles, AuthAnswer::Roles { roles }) => Said::Names(roles),
             (Question::User(_), AuthAnswer::User { roles }) => Said::Names(roles),
@@ -226,13 +302,33 @@ impl Said {
 }
 
 /// Users and roles after some entry.
-#[derive(Clone, Debug, Default)]
-struct State {
-    revision: u64,
+#[derive(Clone, Debug)]
+pub struct State {
+    /// Users are asked for.
+    pub enabled: bool,
+    pub revision: u64,
     /// The roles that each user holds.
-    users: BTreeMap<String, BTreeSet<String>>,
+    pub users: BTreeMap<String, BTreeSet<String>>,
     /// By key; permissions with one key in the order in which they came.
-    roles: BTreeMap<String, Vec<(i64, Blob, Blob)>>,
+    pub roles: BTreeMap<String, Vec<(i64, Blob, Blob)>>,
+    /// Users that cannot log in.
+    pub without_password: BTreeSet<String>,
+    /// Whose each token is. A member may have lost some.
+    pub tokens: BTreeMap<String, String>,
+}
+
+impl Default for State {
+    fn default() -> State {
+        State {
+            enabled: false,
+            // etcd counts from 1.
+            revision: 1,
+            users: BTreeMap::new(),
+            roles: BTreeMap::new(),
+            without_password: BTreeSet::new(),
+            tokens: BTreeMap::new(),
+        }
+    }
 }
 
 /// All states there ever were.
@@ -247,26 +343,34 @@ impl Users {
     /// The entry `index` says this.
     pub fn apply(&mut self, index: u64, change: &Change) -> Result<(), Error> {
         if self.states.is_empty() {
-            // etcd counts from 1.
-            self.now.revision = 1;
-            self.states.push((0, self.now.clone()));
+            self.states.push((0, State::default()));
         }
-        let changed = self.now.change(change)?;
-        if changed {
-            self.now.revision += 1;
+        let enabled = self.now.enabled;
+        let changed = self.now.change(index, change)?;
+        self.now.revision += u64::from(changed);
+        if changed || enabled != self.now.enabled || change.what == LOG_IN {
             self.states.push((index, self.now.clone()));
         }
         Ok(())
     }
 
-    /// That was right after some entry from `from` to `upto`.
-    pub fn was(&self, from: u64, upto: u64, question: &Question, said: &Said) -> bool {
-        let begins = State { revision: 1, ..State::default() };
+    /// After the last entry.
+    pub fn now(&self) -> &State {
+        &self.now
+    }
+
+    /// Each state after some entry from `from` to `upto`, oldest first.
+    pub fn between(&self, from: u64, upto: u64) -> Vec<&State> {
         if self.states.is_empty() {
-            return begins.says(question) == *said;
+            return vec![&self.now];
         }
         let first = self.states.partition_point(|(index, _)| *index <= from).saturating_sub(1);
-        self.states[first..].iter().any(|(index, state)| *index <= upto && state.says(question) == *said)
+        self.states[first..].iter().take_while(|(index, _)| *index <= upto).map(|(_, state)| state).collect()
+    }
+
+    /// That was right after some entry from `from` to `upto`.
+    pub fn was(&self, from: u64, upto: u64, question: &Question, said: &Said) -> bool {
+        self.between(from, upto).iter().any(|state| state.says(question) == *said)
     }
 }
 
@@ -274,7 +378,7 @@ impl State {
     fn says(&self, question: &Question) -> Said {
         let names = |names: &BTreeSet<String>| Said::Names(names.iter().cloned().collect());
         match question {
-            Question::Status => Said::Revision(self.revision),
+            Question::Status => Said::Revision(self.enabled, self.revision),
             Question::Users => Said::Names(self.users.keys().cloned().collect()),
             Question::Roles => Said::Names(self.roles.keys().cloned().collect()),
             Question::User(name) => self.users.get(name).map_or(Said::Refused(Error::UserNotFound), names),
@@ -286,16 +390,50 @@ impl State {
     }
 
     /// True: something is another now.
-    fn change(&mut self, change: &Change) -> Result<bool, Error> {
-        let Change { what, first, second, permission, .. } = change;
+    fn change(&mut self, index: u64, change: &Change) -> Result<bool, Error> {
+        let Change { what, first, second, permission, no_password } = change;
         match *what {
-            ENABLE => return Err(Error::RootUserNotExist),
-            DISABLE => return Ok(false),
+            ENABLE if self.enabled => return Ok(false),
+            ENABLE => {
+                let root = self.users.get(ROOT).ok_or(Error::RootUserNotExist)?;
+                self.enabled = root.contains(ROOT);
+                return if self.enabled { Ok(false) } else { Err(Error::RootRoleNotExist) };
+            }
+            DISABLE if !self.enabled => return Ok(false),
+            DISABLE => {
+                self.enabled = false;
+                self.tokens.clear();
+            }
+            LOG_IN if !self.enabled => return Err(Error::AuthNotEnabled),
+            LOG_IN => {
+                if !self.users.contains_key(first) || self.without_password.contains(first) {
+                    return Err(Error::AuthFailed);
+                }
+                self.tokens.insert(format!("{second}.{index}"), first.clone());
+                return Ok(false);
+            }
+            // Who asks for users keeps one who may change them.
+            USER_DELETE if self.enabled && first == ROOT => return Err(Error::InvalidAuthMgmt),
+            USER_REVOKE if self.enabled && first == ROOT && second == ROOT => return Err(Error::InvalidAuthMgmt),
+            ROLE_DELETE if self.enabled && first == ROOT => return Err(Error::InvalidAuthMgmt),
             USER_ADD if first.is_empty() => return Err(Error::UserEmpty),
             USER_ADD if self.users.contains_key(first) => return Err(Error::UserAlreadyExist),
-            USER_ADD => drop(self.users.insert(first.clone(), BTreeSet::new())),
-            USER_DELETE => drop(self.users.remove(first).ok_or(Error::UserNotFound)?),
-            USER_PASSWORD => drop(self.users.get(first).ok_or(Error::UserNotFound)?),
+            USER_ADD => {
+                self.users.insert(first.clone(), BTreeSet::new());
+                if *no_password {
+                    self.without_password.insert(first.clone());
+                }
+            }
+            USER_DELETE | USER_PASSWORD => {
+                if !self.users.contains_key(first) {
+                    return Err(Error::UserNotFound);
+                }
+                self.tokens.retain(|_, user| user != first);
+                if *what == USER_DELETE {
+                    self.users.remove(first);
+                    self.without_password.remove(first);
+                }
+            }
             USER_GRANT => {
                 let known = second == "root" || self.roles.contains_key(second);
                 let roles = self.users.get_mut(first).ok_or(Error::UserNotFound)?;
@@ -387,6 +525,6 @@ mod tests {
         ] {
             assert_eq!(users.was(from, upto, &Question::Users, &names(said)), right, "{from} {upto} {said:?}");
         }
-        assert!(users.was(9, 9, &Question::Status, &Said::Revision(3)));
+        assert!(users.was(9, 9, &Question::Status, &Said::Revision(false, 3)));
     }
 }

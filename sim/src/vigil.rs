@@ -123,8 +123,10 @@ impl Sim {
         a == b || !(self.net.is_cut(a, b) || self.net.is_cut(b, a))
     }
 
+    /// A late founder that has not caught up may have forgotten its vote: the others are a majority
+    /// without it.
     fn are_core(&self, group: &[usize]) -> bool {
-        group.len() * 2 > self.members.len()
+        group.iter().filter(|&&who| !self.is_late(who)).count() * 2 > self.members.len()
             && group.iter().all(|&a| self.is_healthy(a) && group.iter().all(|&b| self.are_connected(a, b)))
     }
 
@@ -199,11 +201,26 @@ impl Sim {
         (2 * lacks * SECOND).checked_div(self.plan.bandwidth).unwrap_or(0)
     }
 
+    /// Without a snapshot too few of the core have what the log of the others begins behind.
+    fn quorum_needs_state(&self) -> bool {
+        let lives: Vec<_> = self.vigil.core.iter().filter_map(|(who, _)| self.members[*who].up.as_ref()).collect();
+        let begins = |life: &Box<crate::cluster::Life>| life.log.boundary().index;
+        let Some(ahead) = lives.iter().max_by_key(|life| life.status.last).map(|life| begins(life)) else {
+            return false;
+        };
+        lives.iter().filter(|life| life.status.last >= ahead).count() * 2 <= self.members.len()
+    }
+
     fn probe_liveness(&mut self) {
         if self.vigil.core.is_empty() {
             return;
         }
         self.watch_backlog();
+        if self.plan.pulls.breaks > 0 && self.quorum_needs_state() {
+            // Its connections break under every third piece: V-5 sees that it comes on.
+            self.vigil.since = self.now;
+            self.vigil.served.clear();
+        }
         for probe in [Probe::Write, Probe::Read] {
             let last = self.vigil.served.get(&probe).copied().unwrap_or(self.vigil.since);
             if self.now > last + self.patience() + self.vigil.catches_up {
@@ -266,7 +283,7 @@ impl Sim {
         if probe == Probe::KeepAlive && self.is(Planted::RenewalsRefused) {
             return;
         }
-        self.give(who, Input::Request { waiter, who: node::Who::Nobody, request });
+        self.give(who, Input::Request { waiter, who: self.staff(), request });
     }
 
     pub(crate) fn vigil_answered(&mut self, probe: Probe, answer: Answer) {
@@ -363,7 +380,7 @@ impl Sim {
             let id = (1 << 50) + self.flooded as i64;
             let request = self.request(&Ask::Command(Command::Grant { id, ttl: 1 << 30 }), tag);
             let waiter = self.waiter(who, Reader::Flood);
-            self.give(who, Input::Request { waiter, who: node::Who::Nobody, request });
+            self.give(who, Input::Request { waiter, who: self.staff(), request });
         }
     }
 

@@ -183,7 +183,7 @@ impl Sim {
         let urls = [format!("http://m{id}:2379")];
         let body = store::command::encode_member_attr(id, &format!("m{id}"), &urls);
         self.members[who].up.as_mut().expect("up").publishing = Some(waiter);
-        self.give(who, Input::Request { waiter, who: node::Who::Nobody, request: Request::Propose { body, cost: 0 } });
+        self.give(who, Input::Request { waiter, who: self.staff(), request: Request::Propose { body, cost: 0 } });
         self.at(self.now + PUBLISH_PATIENCE, Event::Publish { who, life });
     }
 

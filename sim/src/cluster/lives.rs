@@ -290,7 +290,7 @@ impl Sim {
     pub(super) fn probe(&mut self, who: usize) -> Status {
         let life = self.members[who].up.as_mut().expect("up");
         let mut out = Vec::new();
-        life.node.step(Input::Request { waiter: PROBE, who: node::Who::Nobody, request: Request::Status }, &mut out);
+        life.node.step(Input::Request { waiter: PROBE, who: node::Who::Member, request: Request::Status }, &mut out);
         for output in out {
             if let Output::Answer { answer: Answer::Status(status), .. } = output {
                 return *status;
