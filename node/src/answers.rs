@@ -32,6 +32,11 @@ impl Answers {
         self.queue.is_empty()
     }
 
+    /// Bytes of what was found and is not answered. Others than the first one have not begun.
+    pub(crate) fn held(&self, g: &Ground) -> u64 {
+        self.queue.front().map_or(0, |front| g.config.budgets.txn_answer.saturating_sub(front.room))
+    }
+
     /// `holds`: as in [`store::Applied`], of what was applied or read just now.
     pub(crate) fn begin(&mut self, g: &mut Ground, waiter: Waiter, revision: i64, reply: Reply, holds: i64) {
         let (pin, room) = (g.store.pin(holds), g.config.budgets.txn_answer);

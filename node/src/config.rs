@@ -152,7 +152,7 @@ impl Default for Budgets {
             slice_keys: 1_000,
             apply_keys: 20_000,
             apply_read: 1 << 20,
-            txn_answer: 256 << 20,
+            txn_answer: 128 << 20,
             history_bytes: 1 << 20,
             backlog: 5_000,
         }

@@ -150,6 +150,8 @@ pub enum Planted {
     LongAgain,
     /// V-7.
     FullIsFinal,
+    /// KV-1.
+    LongAnswerShort,
 }
 
 #[derive(Debug)]
@@ -758,6 +760,12 @@ pub const BANK: &[Entry] = &[
         breaks: "a save that finds no room ends the member",
         found_by: &["V-7"],
     },
+    Entry {
+        bug: Planted::LongAnswerShort,
+        name: "long-answer-short",
+        breaks: "a long range of a transaction lacks its last key",
+        found_by: &["KV-1"],
+    },
 ];
 
 impl Planted {
@@ -787,6 +795,7 @@ impl Planted {
             Planted::LoneForgotten => &[Sight::Alone],
             Planted::UsersShort => &[Sight::Users],
             Planted::TakenForAnother | Planted::NobodyIsMember => &[Sight::Asked],
+            Planted::LongAnswerShort => &[Sight::LongTxns],
             Planted::FullIsFinal => &[Sight::NoRoomInside],
             Planted::LongAgain => &[Sight::Bandwidth, Sight::BigValues],
             Planted::AloneDropsTail => &[Sight::Alone],

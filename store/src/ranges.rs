@@ -20,16 +20,23 @@ pub enum Asked {
     InSteps,
 }
 
+/// Keys that the ranges of one entry may look at when it is applied, if its answer is gathered in
+/// steps: what waits for its turn is small.
+const AT_ONCE: usize = 1_000;
+
 /// The ranges of one entry.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ranges {
     asked: Asked,
+    /// Keys that they may still look at.
+    keys: usize,
     holds: Option<i64>,
 }
 
 impl Ranges {
     pub(crate) fn new(asked: Asked) -> Ranges {
-        Ranges { asked, holds: None }
+        let keys = if asked == Asked::InSteps { AT_ONCE } else { usize::MAX };
+        Ranges { asked, keys, holds: None }
     }
 
     pub(crate) fn in_steps() -> Ranges {
@@ -68,9 +75,12 @@ impl Store {
                 walk.ends_before(before);
                 let items = Vec::new();
                 let mut reply = RangeReply { query: range.query(), items, count: 0, more: false, rest: None };
-                let mut all = Step { keys: usize::MAX, ..*step };
-                let step = if ranges.asked == Asked::Whole { &mut all } else { step };
-                if !self.go_on_with(&mut reply, &mut walk, step) {
+                let most = if ranges.asked == Asked::Whole { usize::MAX } else { ranges.keys.min(step.keys) };
+                let mut this = Step { keys: most, bytes: 0 };
+                let whole = self.go_on_with(&mut reply, &mut walk, &mut this);
+                let took = most - this.keys;
+                (ranges.keys, step.keys) = (ranges.keys.saturating_sub(took), step.keys.saturating_sub(took));
+                if !whole {
                     ranges.holds = Some(ranges.holds.map_or(walk.holds(), |holds| holds.min(walk.holds())));
                     reply.rest = Some(Box::new(walk));
                 }

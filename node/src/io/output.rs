@@ -438,6 +438,8 @@ pub struct Held {
     pub event_ring: u64,
     /// Records that are in no file yet.
     pub unwritten: u64,
+    /// What the ranges of the transaction found that is answered next.
+    pub txn_answers: u64,
     /// Commands refused because one of these was full.
     pub refused: u64,
     /// Entries that wait for apply.
