@@ -21,7 +21,7 @@ fn next(life: &mut Life, body: &Checked) {
     let entry = seal(body, Origin { member: 1, boot: 1, seq: index }, Some(1_000 + index));
     match life.store.apply(Position { index, term: 1 }, &entry, None).unwrap() {
         Outcome::Done(applied) => assert!(applied.result.is_ok(), "{:?}", applied.result),
-        Outcome::Park(handle) => panic!("nothing is needed, not {handle:?}"),
+        other => panic!("nothing is needed, not {other:?}"),
     }
 }
 

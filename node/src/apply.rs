@@ -9,8 +9,9 @@ use crate::jobs::Task;
 use bytes::Bytes;
 use consensus::{ConfChange, ConfState, Entry, EntryKind};
 use std::collections::VecDeque;
+use store::command::{field, first_field, origin_of};
 use store::protobuf::Malformed;
-use store::{Applied, Conf, Member, Outcome, Position, Store};
+use store::{Applied, Asked, Conf, Member, Origin, Outcome, Position, Step, Store};
 
 /// Entries applied in one turn before reads and walks get theirs.
 pub(crate) const ENTRIES_PER_TURN: usize = 1_000;
@@ -53,9 +54,14 @@ pub(crate) struct Applier {
     /// Of the data of the entries in the queue.
     bytes: u64,
     applied: u64,
-    /// The job that reads a value which the first entry waits for.
+    /// The job that reads values which the first entry waits for.
     reading: Option<JobId>,
-    fetched: Option<Bytes>,
+    /// So many records.
+    wanted: usize,
+    fetched: Option<Vec<Bytes>>,
+    /// So many are read one by one: one of those that were read together is damaged, and perhaps
+    /// the entry does without it.
+    one_by_one: usize,
     /// It could not be read: nothing is applied before this tick.
     rests_until: u64,
     /// When it was last told that it cannot be read.
@@ -74,7 +80,9 @@ impl Applier {
             bytes: 0,
             applied,
             reading: None,
+            wanted: 0,
             fetched: None,
+            one_by_one: 0,
             rests_until: 0,
             told: None,
             discards,
@@ -124,11 +132,12 @@ impl Applier {
         self.queue.is_empty() || self.reading.is_some() || g.now < self.rests_until || !may_apply(g)
     }
 
-    /// A record read for a state that a snapshot has replaced since is not for this one.
-    pub(crate) fn fetched(&mut self, job: JobId, bytes: Bytes) {
+    /// Records read for a state that a snapshot has replaced since are not for this one.
+    pub(crate) fn fetched(&mut self, job: JobId, records: Vec<Bytes>) {
         if self.reading == Some(job) {
             self.reading = None;
-            self.fetched = Some(bytes);
+            self.one_by_one = self.one_by_one.saturating_sub(1);
+            self.fetched = Some(records);
         }
     }
 
@@ -136,17 +145,22 @@ impl Applier {
         self.reading == Some(job)
     }
 
-    /// The record was not read: if its entry still waits, it is asked for again.
+    /// The records were not read: if their entry still waits, they are asked for again.
     pub(crate) fn unread(&mut self, job: JobId) {
         if self.reading == Some(job) {
             self.reading = None;
         }
     }
 
-    /// The record is damaged, or the disk refuses to read it. No member may skip an entry: this one
-    /// waits until the record is there, and says so once a minute.
+    /// A record is damaged, or the disk refuses to read it. No member may skip an entry: this one
+    /// waits until the record is there, and says so once a minute. Of several records it may be one
+    /// that the entry does without.
     pub(crate) fn waits(&mut self, g: &mut Ground, job: JobId, fault: &disk::Fault) {
         self.unread(job);
+        if self.wanted > 1 {
+            self.one_by_one = self.wanted;
+            return;
+        }
         self.rests_until = g.now + AGAIN;
         if self.told.is_none_or(|told| g.now - told >= TOLD_AGAIN) {
             self.told = Some(g.now);
@@ -164,13 +178,20 @@ impl Applier {
         self.applied = index;
         self.reading = None;
         self.fetched = None;
+        self.one_by_one = 0;
         self.rests_until = 0;
         self.discards = false;
     }
 
-    /// Applies the next entry, if it is its turn. None: nothing waits, its value must be read
-    /// first, or the member stops.
-    pub(crate) fn next(&mut self, g: &mut Ground) -> Option<Done> {
+    /// What transactions may do in one turn.
+    pub(crate) fn step(&self, g: &Ground) -> Step {
+        Step { keys: g.config.budgets.apply_keys, bytes: g.config.budgets.apply_read }
+    }
+
+    /// Applies the next entry, if it is its turn. `step`: what is left of the turn. `asks`: whether
+    /// somebody waits here for the answer. None: nothing waits, its values must be read first, it
+    /// goes on in the next turn, or the member stops.
+    pub(crate) fn next(&mut self, g: &mut Ground, step: &mut Step, asks: &dyn Fn(Origin) -> bool) -> Option<Done> {
         if self.reading.is_some() || g.dead() || g.now < self.rests_until || !may_apply(g) {
             return None;
         }
@@ -179,7 +200,7 @@ impl Applier {
         assert_eq!(entry.index, self.applied + 1, "entries are applied in order, each once");
         let done = match entry.kind {
             EntryKind::Config => apply_config(g, &entry),
-            _ => self.apply_entry(g, entry),
+            _ => self.apply_entry(g, entry, step, asks),
         }?;
         self.applied = done.at.index;
         let done = Done { waited: self.age(g.now), ..done };
@@ -189,22 +210,37 @@ impl Applier {
         Some(done)
     }
 
-    fn apply_entry(&mut self, g: &mut Ground, entry: Entry) -> Option<Done> {
+    fn apply_entry(
+        &mut self,
+        g: &mut Ground,
+        entry: Entry,
+        step: &mut Step,
+        asks: &dyn Fn(Origin) -> bool,
+    ) -> Option<Done> {
         let at = Position { index: entry.index, term: entry.term };
         let fetched = self.fetched.take();
         let before = g.store.compacted();
         let nothing = Bytes::new();
         let data = if self.discards { &nothing } else { &entry.data };
-        match g.store.apply(at, data, fetched.as_ref()) {
-            Ok(Outcome::Park(handle)) => {
-                self.bytes += entry.data.len() as u64;
-                self.queue.push_front(entry);
-                self.reading = Some(g.start(Task::ApplyRead, ReadJob::ReadRecord { handle }));
+        let bytes = if self.one_by_one > 0 { 0 } else { step.bytes };
+        let mut this = Step { keys: step.keys, bytes };
+        let outcome = g.store.apply_in_steps(at, data, fetched.as_deref(), asked(data, asks), &mut this);
+        step.keys = this.keys;
+        match outcome {
+            Ok(Outcome::Park(handles)) => {
+                self.again(entry);
+                self.wanted = handles.len();
+                self.reading = Some(g.start(Task::ApplyRead, ReadJob::ReadRecords { handles }));
+                None
+            }
+            Ok(Outcome::Pause) => {
+                self.again(entry);
                 None
             }
             Ok(Outcome::Done(applied)) => {
                 let compacted = (g.store.compacted() > before).then_some(before);
-                let command = store::command::first_field(data);
+                let command = first_field(data);
+                self.one_by_one = 0;
                 Some(Done { at, command, waited: 0, applied: Some(applied), changed: None, gone: None, compacted })
             }
             Err(halt) => {
@@ -213,6 +249,20 @@ impl Applier {
             }
         }
     }
+
+    /// The entry is not applied yet.
+    fn again(&mut self, entry: Entry) {
+        self.bytes += entry.data.len() as u64;
+        self.queue.push_front(entry);
+    }
+}
+
+/// Only the answer of a transaction is worth to be left out.
+fn asked(data: &Bytes, asks: &dyn Fn(Origin) -> bool) -> Asked {
+    if first_field(data) != Some(field::TXN) {
+        return Asked::InSteps;
+    }
+    if origin_of(data).is_some_and(asks) { Asked::InSteps } else { Asked::Nobody }
 }
 
 /// It may grant a lease or end one. Some others are taken for such.

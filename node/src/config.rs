@@ -128,6 +128,12 @@ pub struct Budgets {
     pub whole_answer_items: usize,
     /// Keys walked in one slice.
     pub slice_keys: usize,
+    /// Keys that transactions may look at in one turn, for their compares and ranges.
+    pub apply_keys: usize,
+    /// Bytes of records that apply reads at once; one record at least.
+    pub apply_read: u64,
+    /// What the ranges of one transaction may take until it is answered. Bytes.
+    pub txn_answer: u64,
     /// Raw bytes of one history read.
     pub history_bytes: u64,
     /// Commands committed and not yet applied before new ones are refused (etcd: 5,000).
@@ -147,6 +153,9 @@ impl Default for Budgets {
             unwritten_most: 64 << 20,
             whole_answer_items: 4_000,
             slice_keys: 1_000,
+            apply_keys: 20_000,
+            apply_read: 1 << 20,
+            txn_answer: 128 << 20,
             history_bytes: 1 << 20,
             backlog: 5_000,
         }

@@ -12,9 +12,9 @@ use crate::ground::{Ground, Willing};
 use crate::io::*;
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
-use store::Applied;
 use store::auth::Asker;
 use store::command::{AlarmAction, Checked, Malformed, Origin};
+use store::{Applied, Reply};
 
 /// Bodies of one frame of forwards, about: heartbeats wait behind at most one. Bytes.
 const FORWARD_BYTES: usize = 256 << 10;
@@ -32,6 +32,14 @@ pub(crate) enum After {
     Apply,
     /// The sweep, and a checkpoint that holds the compacted revision.
     Physical,
+}
+
+/// What is still owed to who asked for an entry that is applied.
+pub(crate) enum Owed {
+    /// The answer waits for [`After::Physical`].
+    Physical { waiter: Waiter, revision: i64 },
+    /// The answer is not whole ([`store::Applied`]).
+    Rest { waiter: Waiter, revision: i64, reply: Reply, holds: i64 },
 }
 
 /// Commands of another member's clients, for the leader of `term`.
@@ -141,6 +149,12 @@ impl Gate {
     }
 
     /// A command that was sent and needs no more care; if it was one of these.
+    /// Somebody waits here for what this command answers.
+    pub(crate) fn asks(&self, member: u64, boot: u64, origin: Origin) -> bool {
+        (origin.member, origin.boot) == (member, boot)
+            && self.sent.get(&origin.seq).is_some_and(|sent| sent.command.waiter.is_some())
+    }
+
     fn take(&mut self, seq: u64) -> Option<Command> {
         let sent = self.sent.remove(&seq)?;
         self.bytes -= sent.command.body.len() as u64;
@@ -469,10 +483,10 @@ impl Gate {
         true
     }
 
-    /// An entry was applied. If it is a command sent from here, its asker is answered; except one
-    /// whose compaction shall be physical: that one and the revision are returned. `corrupt`: the
+    /// An entry was applied. If it is a command sent from here, its asker is answered; or what is
+    /// still owed to it is returned. `corrupt`: the
     /// state must not be served, so nobody is told what the command did.
-    pub(crate) fn applied(&mut self, g: &mut Ground, applied: Applied, corrupt: bool) -> Option<(Waiter, i64)> {
+    pub(crate) fn applied(&mut self, g: &mut Ground, applied: Applied, corrupt: bool) -> Option<Owed> {
         let origin = applied.origin?;
         if (origin.member, origin.boot) != (g.config.member, g.config.boot) {
             return None;
@@ -486,10 +500,15 @@ impl Gate {
             return None;
         }
         if after == After::Physical && applied.result.is_ok() {
-            return Some((waiter, applied.revision));
+            return Some(Owed::Physical { waiter, revision: applied.revision });
         }
-        g.answer(waiter, Answer::Applied { revision: applied.revision, result: applied.result });
-        None
+        match (applied.holds, applied.result) {
+            (Some(holds), Ok(reply)) => Some(Owed::Rest { waiter, revision: applied.revision, reply, holds }),
+            (_, result) => {
+                g.answer(waiter, Answer::Applied { revision: applied.revision, result });
+                None
+            }
+        }
     }
 
     /// Back to the front without another try in this turn.

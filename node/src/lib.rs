@@ -80,6 +80,7 @@
 //! | `watch/outbox` | what a stream holds for its client, with its budget |
 //! | `watch/few` | a map that most often holds one thing |
 
+mod answers;
 mod apply;
 mod backup;
 mod checkpoints;

@@ -8,7 +8,8 @@
 //!   consensus    messages leave, one save is submitted, entries are committed
 //!   apply        committed and saved entries change the store, in order; waiters are answered
 //!   reads        those whose index is applied are served
-//!   walks        slices of ranges, round robin; of lists of leases, backups, hashes
+//!   walks        slices of ranges, round robin; of ranges of transactions, lists of leases,
+//!                backups, hashes
 //!   upkeep       sweep, lease expiry, records to files, rewritten segments, checkpoint rows
 //! ```
 //!
@@ -20,6 +21,7 @@ mod done;
 mod requests;
 mod status;
 
+use crate::answers::Answers;
 use crate::apply::{Applier, Done, ENTRIES_PER_TURN};
 use crate::backup::Backups;
 use crate::checkpoints::Checkpoints;
@@ -27,7 +29,7 @@ use crate::config::{Config, TICK_MS};
 use crate::doubts::Doubts;
 use crate::foundings::Foundings;
 use crate::frame::{Caller, Frame};
-use crate::gate::{Forward, Gate};
+use crate::gate::{Forward, Gate, Owed};
 use crate::ground::Ground;
 use crate::hashes::Hashes;
 use crate::health::Health;
@@ -68,6 +70,7 @@ pub struct Node {
     gate: Gate,
     reads: Reads,
     walks: Walks,
+    answers: Answers,
     listings: Listings,
     backups: Backups,
     hashes: Hashes,
@@ -131,6 +134,7 @@ impl Node {
             gate: Gate::default(),
             reads: Reads::default(),
             walks: Walks::default(),
+            answers: Answers::default(),
             listings: Listings::default(),
             backups: Backups::default(),
             hashes: Hashes::default(),
@@ -201,6 +205,7 @@ impl Node {
     pub fn idle(&self) -> bool {
         self.ground.dead()
             || (self.walks.idle()
+                && self.answers.idle()
                 && self.listings.idle()
                 && self.backups.idle()
                 && self.hashes.idle()
@@ -257,6 +262,7 @@ impl Node {
         self.serve_tokens();
         self.serve_reads();
         self.walks.run(&mut self.ground);
+        self.answers.run(&mut self.ground);
         self.listings.run(&mut self.ground);
         self.backups.run(&mut self.ground);
         self.hashes.run(&mut self.ground);
@@ -636,8 +642,11 @@ impl Node {
     }
 
     fn apply(&mut self) {
+        let (member, boot) = (self.ground.config.member, self.ground.config.boot);
+        let mut step = self.applier.step(&self.ground);
         for _ in 0..ENTRIES_PER_TURN {
-            let Some(done) = self.applier.next(&mut self.ground) else { return };
+            let asks = |origin| self.gate.asks(member, boot, origin);
+            let Some(done) = self.applier.next(&mut self.ground, &mut step, &asks) else { return };
             self.applied(done);
         }
     }
@@ -686,8 +695,12 @@ impl Node {
             self.tokens.applied(g, change);
         }
         let corrupt = self.health.willing().corrupt;
-        if let Some((waiter, revision)) = self.gate.applied(g, applied, corrupt) {
-            self.checkpoints.wait_for_physical(g, waiter, revision);
+        match self.gate.applied(g, applied, corrupt) {
+            Some(Owed::Physical { waiter, revision }) => self.checkpoints.wait_for_physical(g, waiter, revision),
+            Some(Owed::Rest { waiter, revision, reply, holds }) => {
+                self.answers.begin(g, waiter, revision, reply, holds);
+            }
+            None => {}
         }
     }
 
@@ -733,6 +746,8 @@ impl Node {
         let g = &mut self.ground;
         self.health.bar(g);
         self.walks.end_all_with(g, Refusal::User(store::Error::Corrupt));
+        // They happened in the cluster, and what they came to is not known here.
+        self.answers.end_all_with(g, Refusal::Timeout);
         self.hashes.end_all_with(g, Refusal::User(store::Error::Corrupt));
         self.listings.end_all_with(g, Refusal::User(store::Error::Corrupt));
         self.checkpoints.end_physical_with(g, Refusal::User(store::Error::Corrupt));

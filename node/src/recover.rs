@@ -18,7 +18,7 @@ use bytes::Bytes;
 use consensus::{Consensus, Doubt, Entry, EntryKind, HardState, Position, Restored};
 use disk::{
     Fault, Files, Identity, Log, LogContent, LogOptions, OnDoubt, Patient, Reader, Reserve, Tail, checkpoint,
-    contradicted, corrupt, history, records, staging, transfer, voters,
+    contradicted, corrupt, fetch, history, records, staging, transfer, voters,
 };
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -242,7 +242,9 @@ fn stand_in(log: &Log, content: &LogContent, mut store: Store) -> Result<Store, 
             entry.data = Bytes::new();
         }
         // It reads no file.
-        apply_again(&mut store, &entry, |handle| Err(Fault::damaged(&records::path(handle.segment), 0, "no state")))
+        apply_again(&mut store, &entry, |handles| {
+            Err(Fault::damaged(&records::path(handles[0].segment), 0, "no state"))
+        })
     })?;
     Ok(store)
 }
@@ -371,7 +373,7 @@ pub(crate) fn replay(
     let mut replayed = Replayed::default();
     log.each(store.applied().index + 1, content.hard.commit, |entry| {
         assert_eq!(entry.index, store.applied().index + 1, "the log goes on where the state ends");
-        apply_again(store, &entry, |handle| records::read(files, handle))?;
+        apply_again(store, &entry, |handles| fetch::read_all(files, handles))?;
         replayed.count += 1;
         replayed.bytes += log_bytes(std::slice::from_ref(&entry));
         match unwritten.as_ref().map_or(Ok(()), |unwritten| unwritten.write(store, files)) {
@@ -387,7 +389,7 @@ pub(crate) fn replay(
 fn apply_again(
     store: &mut Store,
     entry: &Entry,
-    read: impl Fn(store::Handle) -> Result<Bytes, Fault>,
+    read: impl Fn(&[store::Handle]) -> Result<Vec<Bytes>, Fault>,
 ) -> Result<(), Fault> {
     let at = store::Position { index: entry.index, term: entry.term };
     // Its bytes were verified when they were read. Whoever runs the same program fails at the same
@@ -413,13 +415,21 @@ fn apply_again(
         change_members(store, at, &member, &after);
         return Ok(());
     }
-    let mut fetched: Option<Bytes> = None;
+    let (mut fetched, mut bytes): (Option<Vec<Bytes>>, _) = (None, store::Step::default().bytes);
     loop {
-        match store.replay(at, &entry.data, fetched.as_ref()) {
+        let handles = match store.replay(at, &entry.data, fetched.as_deref(), bytes) {
             Ok(None) => return Ok(()),
-            Ok(Some(handle)) => fetched = Some(read(handle)?),
+            Ok(Some(handles)) => handles,
             Err(halt) => return Err(unreadable(halt.to_string())),
-        }
+        };
+        fetched = match read(&handles) {
+            // Perhaps the entry does without the one that cannot be read.
+            Err(_) if handles.len() > 1 => {
+                bytes = 0;
+                None
+            }
+            read => Some(read?),
+        };
     }
 }
 

@@ -3,8 +3,8 @@
 use crate::io::{BackgroundJob, Job, JobResult, LogJob, ReadJob, ReclaimJob, ReclaimResult, Remembered};
 use disk::transfer::Taken;
 use disk::{
-    Fault, Files, Identity, Log, Reserve, checkpoint, contradicted, corrupt, history, mend, reclaim, records, staging,
-    startover, transfer, voters,
+    Fault, Files, Identity, Log, Reserve, checkpoint, contradicted, corrupt, fetch, history, mend, reclaim, records,
+    staging, startover, transfer, voters,
 };
 use store::SegmentUse;
 
@@ -116,7 +116,7 @@ fn log_or_fault(log: &mut Log, job: &LogJob) -> Result<JobResult, Fault> {
 /// Carries out a small read.
 pub fn run_read(files: &dyn Files, job: ReadJob) -> Ran<ReadJob> {
     let result = match &job {
-        ReadJob::ReadRecord { handle } => records::read(files, *handle).map(JobResult::Record),
+        ReadJob::ReadRecords { handles } => fetch::read_all(files, handles).map(JobResult::Values),
     };
     ran(job, result, true)
 }

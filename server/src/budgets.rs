@@ -58,6 +58,7 @@ pub(crate) struct Limits {
     pub(crate) unapplied: u64,
     pub(crate) event_ring: u64,
     pub(crate) unwritten: u64,
+    pub(crate) txn_answers: u64,
     /// Connections of clients: a count.
     pub(crate) connections: u64,
 }
@@ -95,6 +96,7 @@ impl Limits {
             unapplied: part(64, two),
             event_ring: part(8, 2 * MIB),
             unwritten: part(64, 4 * MIB),
+            txn_answers: part(128, 8 * MIB),
             connections: (10_000 * (memory / MIB) / 4096).clamp(1_000, 10_000),
         }
     }
@@ -108,6 +110,7 @@ impl Limits {
             unapplied: self.unapplied,
             event_ring: usize::try_from(self.event_ring).unwrap_or(usize::MAX),
             unwritten_most: self.unwritten,
+            txn_answer: self.txn_answers,
             ..node::Budgets::default()
         }
     }

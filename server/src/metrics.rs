@@ -439,6 +439,7 @@ impl Metrics {
         self.budget("unapplied", held.unapplied, limits.unapplied, None);
         self.budget("event_ring", held.event_ring, limits.event_ring, None);
         self.budget("unwritten", held.unwritten, limits.unwritten, None);
+        self.budget("txn_answers", held.txn_answers, limits.txn_answers, None);
         let core_queues = [("apply", held.unapplied_entries), ("walks", held.walks), ("reads", held.reads)];
         for (name, depth) in core.depths().into_iter().chain(core_queues) {
             self.queue_depth.with_label_values(&[name]).set(signed(depth));

@@ -332,6 +332,12 @@ fn settings(plan: &mut Plan, sight: Sight, rng: &mut Rng) {
                 }
             }
         }
+        Sight::LongTxns => {
+            plan.workload.many = true;
+            plan.steps = Some(*rng.pick(&[(7, 200), (40, 2_000), (500, 40_000)]));
+            let kinds = crate::client::KINDS.iter().zip(&mut plan.workload.weights);
+            kinds.filter(|(kind, _)| kind.name == crate::client::LONG_TXN).for_each(|(_, weight)| *weight = 12);
+        }
         Sight::KilledThenPower => {
             plan.killed_then_power = rng.between(40, 90);
             // What is lost then must still be unflushed.

@@ -28,6 +28,9 @@ pub const USERS_ASKED: &str = "users";
 /// Changes users and roles where they are asked for, and logs in.
 pub const ASKED: &str = "users that are asked for";
 
+/// Compares and reads whole ranges of values.
+pub const LONG_TXN: &str = "long txn";
+
 /// Raises an alarm for want of space, or takes it back.
 pub const ALARM: &str = "alarm";
 
@@ -63,6 +66,7 @@ pub const KINDS: &[Kind] = &[
     kind(USERS, 0),
     kind(USERS_ASKED, 0),
     kind(ASKED, 0),
+    kind(LONG_TXN, 0),
 ];
 
 /// Keys that are easy to get wrong: neighbours, prefixes of each other, lowest and highest bytes.
@@ -240,8 +244,44 @@ impl Draw<'_> {
                 Ask::Command(Command::Users(change))
             }
             USERS_ASKED => Ask::Users(Question::draw(self.rng)),
+            LONG_TXN => self.long_txn(),
             other => unreachable!("{other}"),
         }
+    }
+
+    /// Its compares mostly hold, and are decided by every value of a range; or by the first ones.
+    fn long_txn(&mut self) -> Ask {
+        let everything = |d: &mut Self| {
+            if d.rng.percent(70) { (vec![0], vec![0]) } else { (b"k".to_vec(), b"l".to_vec()) }
+        };
+        let compare = |d: &mut Self| {
+            let (key, end) = everything(d);
+            // Below `w` are all values that clients write.
+            let (result, value) = d.rng.pick(&[(2, "w"), (2, "w"), (2, "w"), (2, "v2"), (0, "same")]);
+            Compare { result: *result, target: 3, key, end, value: value.as_bytes().to_vec(), ..Compare::default() }
+        };
+        let compare = vec![compare(self); 1 + self.rng.below(2) as usize];
+        let range = |d: &mut Self| {
+            let (key, end) = everything(d);
+            let limit = if d.rng.percent(30) { d.rng.below(30) as i64 } else { 0 };
+            let revision = if d.rng.percent(30) { d.revision() } else { 0 };
+            Range { key, end, limit, revision, count_only: d.rng.percent(10), ..Range::default() }
+        };
+        if self.rng.percent(30) {
+            let success = self.some(3, |d| Op::Range(range(d)));
+            let failure = self.some(2, |d| Op::Range(range(d)));
+            return Ask::ReadTxn { txn: Txn { compare, success, failure }, linearizable: self.rng.percent(85) };
+        }
+        let op = |d: &mut Self| match d.rng.below(6) {
+            0..=2 => Op::Range(range(d)),
+            3 => Op::Put(Put { key: d.key(), ignore_value: true, ..Put::default() }),
+            4 => Op::Delete(d.delete()),
+            _ => Op::Put(Put { key: d.key(), value: d.value(), ..Put::default() }),
+        };
+        let (success, failure) = (self.some(6, op), self.some(3, op));
+        let txn = Txn { compare, success, failure };
+        let fits = !txn.is_read() && crate::model::acceptable(&txn, 128);
+        Ask::Command(Command::Txn(if fits { txn } else { self.write_txn() }))
     }
 
     /// Mostly one that is raised is taken back.

@@ -737,6 +737,16 @@ impl Sim {
     fn plant_in_reply(&mut self, got: Result<Reply, Error>) -> Result<Reply, Error> {
         match got {
             Ok(Reply::Put { prev: Some(_) }) if self.is(Planted::PrevForgotten) => Ok(Reply::Put { prev: None }),
+            Ok(Reply::Txn { succeeded, mut responses }) if self.is(Planted::LongAnswerShort) => {
+                for (_, reply) in &mut responses {
+                    if let Reply::Range { kvs, .. } = reply
+                        && kvs.len() > 20
+                    {
+                        kvs.pop();
+                    }
+                }
+                Ok(Reply::Txn { succeeded, responses })
+            }
             got => got,
         }
     }

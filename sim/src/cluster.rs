@@ -520,6 +520,9 @@ impl Sim {
         config.scrub_seconds = 20;
         config.founders = self.founders_in_flags(member.id);
         config.founding = self.founding_of(boot);
+        if let Some((keys, bytes)) = self.plan.steps {
+            (config.budgets.apply_keys, config.budgets.apply_read) = (keys, bytes);
+        }
         if self.plan.small_budgets {
             config.budgets.entry_cache = 4 << 10;
             config.budgets.uncommitted = 2 << 20;

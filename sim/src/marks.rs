@@ -47,6 +47,7 @@ pub const ALL: &[&str] = &[
     "value read from a file",
     "prev_kv gone with its segment",
     "apply waited for a value",
+    "apply waited for several values",
     "too many requests",
     "leader moved on request",
     "member stopped cleanly",

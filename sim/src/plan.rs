@@ -287,6 +287,8 @@ pub struct Plan {
     pub leases: u64,
     /// Bytes of living versions from which on writes are refused; -1: no bound.
     pub quota: i64,
+    /// Keys that apply looks at in a turn, and bytes that it reads at once; None: as usual.
+    pub steps: Option<(usize, u64)>,
     pub faults: Vec<(Time, Fault)>,
     /// Slots for members that are added.
     pub spares: usize,
@@ -335,6 +337,7 @@ impl Plan {
             max_request_bytes: 3 << 19,
             leases: 0,
             quota: -1,
+            steps: None,
             faults: Vec::new(),
             spares: 0,
             orders: Vec::new(),

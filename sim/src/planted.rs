@@ -152,6 +152,8 @@ pub enum Planted {
     LongAgain,
     /// V-7.
     FullIsFinal,
+    /// KV-1.
+    LongAnswerShort,
 }
 
 #[derive(Debug)]
@@ -766,6 +768,12 @@ pub const BANK: &[Entry] = &[
         breaks: "a save that finds no room ends the member",
         found_by: &["V-7"],
     },
+    Entry {
+        bug: Planted::LongAnswerShort,
+        name: "long-answer-short",
+        breaks: "a long range of a transaction lacks its last key",
+        found_by: &["KV-1"],
+    },
 ];
 
 impl Planted {
@@ -796,6 +804,7 @@ impl Planted {
             Planted::UsersShort => &[Sight::Users],
             Planted::SaltKnown => &[Sight::Forged],
             Planted::TakenForAnother | Planted::NobodyIsMember => &[Sight::Asked],
+            Planted::LongAnswerShort => &[Sight::LongTxns],
             Planted::FullIsFinal => &[Sight::NoRoomInside],
             Planted::LongAgain => &[Sight::Bandwidth, Sight::BigValues],
             Planted::AloneDropsTail => &[Sight::Alone],

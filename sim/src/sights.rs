@@ -66,6 +66,8 @@ pub enum Sight {
     Asked,
     /// Values are shaped like batches of the log.
     Forged,
+    /// Transactions that look at everything.
+    LongTxns,
 }
 
 /// A switch as people name it.
@@ -152,6 +154,11 @@ pub const ALL: &[Entry] = &[
     entry(Sight::Users, "users", "U-1: clients change users and roles, and ask for them"),
     entry(Sight::Asked, "asked", "U-2: users are asked for: clients log in, and are let in or refused"),
     entry(Sight::Forged, "forged", "D-9: values are shaped like batches of the log"),
+    entry(
+        Sight::LongTxns,
+        "long-txns",
+        "transactions compare and read whole ranges of values that are in files, in steps",
+    ),
 ];
 
 /// A sight that the product does not survive today, the number of the fault that it shows, and what

@@ -12,6 +12,8 @@ use crate::command::{
 use crate::digest::Effect;
 use crate::index::Version;
 use crate::lease::{self, Lease};
+use crate::parked::{Parked, Step};
+use crate::ranges::{Asked, Ranges};
 use crate::record::KeyValueRef;
 use crate::state::{Conf, Store};
 use crate::{AlarmMember, Error, Event, Handle, Item, Key, KeyRange, Origin, Reply, Rev, RevisionEvents};
@@ -37,9 +39,11 @@ pub struct Position {
 #[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug)]
 pub enum Outcome {
-    /// The value of this record is needed and not in memory. Nothing was changed. Call again for
-    /// the same entry with the whole record's bytes; more may be asked for, one after another.
-    Park(Handle),
+    /// The values of these records are needed and not in memory. Nothing was changed. Call again
+    /// for the same entry with the whole records in this order; more may be asked for after them.
+    Park(Vec<Handle>),
+    /// The step is over, and nothing was changed. Call again for the same entry.
+    Pause,
     /// It is applied.
     Done(Applied),
 }
@@ -59,6 +63,9 @@ pub struct Applied {
     pub leases: Vec<LeaseChange>,
     /// For the tokens of this member.
     pub auth: Option<AuthChange>,
+    /// The answer is not whole: this revision must be pinned at once, until it is
+    /// ([`Store::go_on`]).
+    pub holds: Option<i64>,
 }
 
 /// For the leader, who watches deadlines.
@@ -110,8 +117,10 @@ impl std::error::Error for Halt {}
 /// Why an entry was not executed. Only possible before the first change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// This record's value decides.
-    Needs(Handle),
+    /// The values of these records decide.
+    Needs(Vec<Handle>),
+    /// It takes more than one step.
+    Pause,
     User(Error),
     Damaged(String),
 }
@@ -125,6 +134,9 @@ impl From<Error> for Stop {
 /// What one entry does, as it grows.
 #[derive(Debug, Default)]
 struct Effects {
+    asked: Asked,
+    step: Step,
+    holds: Option<i64>,
     /// Somebody may want to know of it: there are events.
     told: bool,
     events: Vec<Arc<RevisionEvents>>,
@@ -140,6 +152,7 @@ pub(crate) struct Batch {
     /// One for each change, if they are told.
     events: Vec<Event>,
     told: bool,
+    pub(crate) ranges: Ranges,
 }
 
 impl Batch {
@@ -150,6 +163,11 @@ impl Batch {
     /// The newest revision for a reader inside this batch.
     pub(crate) fn newest(&self) -> i64 {
         if self.is_empty() { self.main - 1 } else { self.main }
+    }
+
+    /// The change that comes next, if there were some.
+    pub(crate) fn next_rev(&self) -> Option<Rev> {
+        (!self.is_empty()).then_some(Rev { main: self.main, sub: self.changes })
     }
 
     /// `event` must follow for each change of a batch that is told.
@@ -173,12 +191,14 @@ impl Batch {
 /// As [`Outcome`], less what [`Effects`] hold.
 #[allow(clippy::large_enum_variant)]
 enum Entered {
-    Park(Handle),
+    Park(Vec<Handle>),
+    Pause,
     Done { result: Result<Reply, Error>, origin: Option<Origin> },
 }
 
 impl Store {
-    /// Applies the next entry. `fetched`: the record asked for by the last [`Outcome::Park`].
+    /// Applies the next entry, whole. `fetched`: the records asked for by the last
+    /// [`Outcome::Park`]; None: they were not read, or none were asked for.
     ///
     /// # Errors
     /// A later version wrote the entry, or the fetched record is not the one that it must be. The
@@ -186,10 +206,29 @@ impl Store {
     ///
     /// # Panics
     /// If `at` is not the next index, or `fetched` was not asked for.
-    pub fn apply(&mut self, at: Position, data: &Bytes, fetched: Option<&Bytes>) -> Result<Outcome, Halt> {
-        let mut effects = Effects { told: true, ..Effects::default() };
-        self.apply_entry(at, data, fetched, &mut effects).map(|done| match done {
-            Entered::Park(handle) => Outcome::Park(handle),
+    pub fn apply(&mut self, at: Position, data: &Bytes, fetched: Option<&[Bytes]>) -> Result<Outcome, Halt> {
+        self.apply_in_steps(at, data, fetched, Asked::Whole, &mut Step::default())
+    }
+
+    /// As [`Store::apply`], no more than `step` allows at once, and with an answer for who
+    /// `asked`.
+    ///
+    /// # Errors
+    /// As [`Store::apply`].
+    pub fn apply_in_steps(
+        &mut self,
+        at: Position,
+        data: &Bytes,
+        fetched: Option<&[Bytes]>,
+        asked: Asked,
+        step: &mut Step,
+    ) -> Result<Outcome, Halt> {
+        let mut effects = Effects { told: true, asked, step: *step, ..Effects::default() };
+        let done = self.apply_entry(at, data, fetched, &mut effects);
+        *step = effects.step;
+        done.map(|done| match done {
+            Entered::Park(handles) => Outcome::Park(handles),
+            Entered::Pause => Outcome::Pause,
             Entered::Done { result, origin } => Outcome::Done(Applied {
                 revision: self.revision,
                 result,
@@ -197,18 +236,30 @@ impl Store {
                 events: effects.events,
                 leases: effects.leases,
                 auth: effects.auth,
+                holds: effects.holds,
             }),
         })
     }
 
     /// As [`Store::apply`] when nobody asks or watches: the state becomes the same, and nothing is
-    /// said of it. Some: the record that is needed, as in [`Outcome::Park`].
+    /// said of it. Some: the records that are needed, as in [`Outcome::Park`]. `bytes`: so many of
+    /// records are asked for at once ([`Step`]).
     ///
     /// # Errors
     /// As [`Store::apply`].
-    pub fn replay(&mut self, at: Position, data: &Bytes, fetched: Option<&Bytes>) -> Result<Option<Handle>, Halt> {
-        self.apply_entry(at, data, fetched, &mut Effects::default()).map(|done| match done {
-            Entered::Park(handle) => Some(handle),
+    pub fn replay(
+        &mut self,
+        at: Position,
+        data: &Bytes,
+        fetched: Option<&[Bytes]>,
+        bytes: u64,
+    ) -> Result<Option<Vec<Handle>>, Halt> {
+        // Nobody waits for a turn.
+        let step = Step { keys: usize::MAX, bytes };
+        let done = self.apply_entry(at, data, fetched, &mut Effects { step, ..Effects::default() });
+        done.map(|done| match done {
+            Entered::Park(handles) => Some(handles),
+            Entered::Pause => unreachable!("there are fewer keys than a step allows"),
             Entered::Done { .. } => None,
         })
     }
@@ -217,13 +268,13 @@ impl Store {
         &mut self,
         at: Position,
         data: &Bytes,
-        fetched: Option<&Bytes>,
+        fetched: Option<&[Bytes]>,
         effects: &mut Effects,
     ) -> Result<Entered, Halt> {
         self.assert_next(at);
         let halt = |reason: String| Halt { index: at.index, reason };
-        if let Some(record) = fetched {
-            self.take_fetched(at.index, record)?;
+        if let Some(records) = fetched {
+            self.parked.take(at.index, records)?;
         }
         let envelope = match command::decode(data) {
             Ok(envelope) => envelope,
@@ -242,10 +293,8 @@ impl Store {
                 match stop {
                     Stop::User(error) => Err(error),
                     Stop::Damaged(reason) => return Err(halt(reason)),
-                    Stop::Needs(handle) => {
-                        self.asked = Some(handle);
-                        return Ok(Entered::Park(handle));
-                    }
+                    Stop::Needs(handles) => return Ok(Entered::Park(handles)),
+                    Stop::Pause => return Ok(Entered::Pause),
                 }
             }
         };
@@ -272,20 +321,7 @@ impl Store {
         self.digest.effect(Effect::Entry);
         self.digest.word(at.index);
         self.applied = at;
-        self.asked = None;
-        self.fetched.clear();
-    }
-
-    /// The record that entry `index` waits for.
-    fn take_fetched(&mut self, index: u64, record: &Bytes) -> Result<(), Halt> {
-        let handle = self.asked.take().expect("a record comes after it was asked for");
-        let damaged = |what: String| Halt { index, reason: format!("record {handle:?}: {what}") };
-        crate::record::open(record).map_err(|damage| damaged(damage.to_string()))?;
-        if record.len() != handle.len as usize {
-            return Err(damaged(format!("{} bytes", record.len())));
-        }
-        self.fetched.insert(handle, record.clone());
-        Ok(())
+        self.parked = Parked::default();
     }
 
     fn execute(
@@ -303,7 +339,8 @@ impl Store {
             Command::DeleteRange(delete) => self.apply_delete(delete, effects),
             Command::Txn(txn) => {
                 let mut batch = self.batch(effects);
-                let reply = self.apply_txn(txn, &mut batch)?;
+                let reply = self.apply_txn(txn, &mut batch, &mut effects.step)?;
+                effects.holds = batch.ranges.holds();
                 self.commit(batch, effects);
                 Ok(reply)
             }
@@ -396,32 +433,14 @@ impl Store {
         if put.lease != 0 && self.leases.get(put.lease).is_none() {
             return Err(Error::LeaseNotFound.into());
         }
-        let kept = self.kept_of(put, &|handle| self.value_of(handle))?;
+        let kept = self.look(&mut effects.step, |mut look| {
+            let kept = look.kept_of(put)?;
+            if look.wants_nothing() { Ok(kept) } else { Err(look.stop()) }
+        })?;
         let mut batch = self.batch(effects);
         let prev = self.write_put(&mut batch, put, kept);
         self.commit(batch, effects);
         Ok(Reply::Put { prev })
-    }
-
-    /// What a put with ignore flags takes over from the version before it: value and lease.
-    pub(crate) fn kept_of(
-        &self,
-        put: &PutRequest<'_>,
-        values: &dyn Fn(Handle) -> Result<Bytes, Stop>,
-    ) -> Result<Kept, Stop> {
-        let mut kept = Kept::default();
-        if !put.ignore_value && !put.ignore_lease {
-            return Ok(kept);
-        }
-        let entry = self.keys.get(put.key).filter(|entry| entry.is_live());
-        let before = entry.ok_or(Error::KeyNotFound)?.latest();
-        if put.ignore_lease {
-            kept.lease = Some(before.lease);
-        }
-        if put.ignore_value {
-            kept.value = Some(values(before.handle)?);
-        }
-        Ok(kept)
     }
 
     fn apply_delete(&mut self, delete: &DeleteRangeRequest<'_>, effects: &mut Effects) -> Result<Reply, Stop> {
@@ -618,6 +637,7 @@ impl Store {
             events: Vec::new(),
             leases: Vec::new(),
             auth: None,
+            holds: None,
         }
     }
 
@@ -651,14 +671,9 @@ impl Store {
         }
     }
 
-    /// The value of a record, if it is in memory or was fetched for this entry.
-    pub(crate) fn value_of(&self, handle: Handle) -> Result<Bytes, Stop> {
-        let record = self.tail.get(handle).or_else(|| self.fetched.get(&handle).cloned());
-        value_in(&record.ok_or(Stop::Needs(handle))?)
-    }
-
     fn batch(&self, effects: &Effects) -> Batch {
-        Batch { main: self.revision + 1, changes: 0, events: Vec::new(), told: effects.told }
+        let ranges = Ranges::new(effects.asked);
+        Batch { main: self.revision + 1, changes: 0, events: Vec::new(), told: effects.told, ranges }
     }
 
     fn commit(&mut self, batch: Batch, effects: &mut Effects) {

@@ -270,7 +270,7 @@ fn is_known(number: u32) -> bool {
 }
 
 /// Who asked for an entry that does not decode, as far as that can be told.
-pub(crate) fn origin_of(data: &[u8]) -> Option<Origin> {
+pub fn origin_of(data: &[u8]) -> Option<Origin> {
     let mut fields = Fields::new(data);
     while let Ok(Some((number, value))) = fields.next_field() {
         if let (field::ORIGIN, Value::Bytes(bytes)) = (number, value) {

@@ -129,6 +129,11 @@ impl Entry {
         self.upto(revision).checked_sub(1).map(|i| self.older()[i].get())
     }
 
+    /// The newest version below `rev`, tombstones included.
+    pub(crate) fn before(&self, rev: Rev) -> Option<Version> {
+        (0..self.upto(rev.main)).rev().map(|n| self.nth(n).get()).find(|version| version.rev() < rev)
+    }
+
     /// The kept version with this number, counted from the oldest, which is 0.
     pub(crate) fn nth(&self, n: usize) -> &Packed {
         self.older().get(n).unwrap_or(&self.latest)

@@ -6,8 +6,9 @@ use crate::compact::Pins;
 use crate::digest::{Digest, Effect};
 use crate::index::{Keys, Version};
 use crate::lease::{Lease, Leases};
+use crate::parked::Parked;
 use crate::tail::{Extent, SegmentUse, Tail};
-use crate::{AlarmMember, Handle, Item, Key, Located, Member};
+use crate::{AlarmMember, Item, Key, Located, Member};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -55,9 +56,8 @@ pub struct Store {
     pub(crate) auth: Auth,
     pub(crate) tail: Tail,
     pub(crate) pins: Pins,
-    /// Records read for the entry that apply is parked at.
-    pub(crate) fetched: BTreeMap<Handle, Bytes>,
-    pub(crate) asked: Option<Handle>,
+    /// What is known of the next entry.
+    pub(crate) parked: Parked,
     /// It stands where the state would ([`Store::stand_at`]).
     pub(crate) stands_in: bool,
 }
@@ -83,8 +83,7 @@ impl Store {
             auth: Auth::default(),
             tail: Tail::new(),
             pins: Pins::default(),
-            fetched: BTreeMap::new(),
-            asked: None,
+            parked: Parked::default(),
             stands_in: false,
         }
     }

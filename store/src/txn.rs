@@ -2,22 +2,23 @@
 //! compare, nested ones too, is asked about the state before), check what the operations on the
 //! path rely on, execute them in order.
 
-use crate::apply::{Batch, Kept, Stop, value_in};
+use crate::apply::{Batch, Kept, Stop};
 use crate::command::{self, Compare, DeleteRangeRequest, Operand, PutRequest, RangeRequest, RequestOp, TxnRequest};
 use crate::index::Version;
+use crate::parked::{Chosen, Look, Parked, Place, Step};
+use crate::ranges::Ranges;
 use crate::state::Store;
-use crate::{Error, Handle, KeyRange, OpReply, Query, RangeReply, Reply};
+use crate::{Error, KeyRange, OpReply, Reply};
 use bytes::Bytes;
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
 
 /// The operations that will run.
 struct Path<'r, 'a> {
     succeeded: bool,
-    steps: Vec<Step<'r, 'a>>,
+    steps: Vec<Do<'r, 'a>>,
 }
 
-enum Step<'r, 'a> {
+enum Do<'r, 'a> {
     Range(&'r RangeRequest<'a>),
     /// With what it takes over by ignore flags.
     Put(&'r PutRequest<'a>, Kept),
@@ -28,177 +29,295 @@ enum Step<'r, 'a> {
 /// Answer to a transaction that only reads.
 #[derive(Clone, Debug)]
 pub enum TxnRead {
-    /// The value of this record decides: call again with it among `fetched`.
-    Needs(Handle),
+    /// Values in files decide, or more keys than one step may look at. The log decides it.
+    Needs,
     /// It is read.
     Done {
         /// Revision of the store when it was read.
         revision: i64,
-        /// The answer, or what the user did wrong.
+        /// The answer, or what the user did wrong. Not whole if `holds` is there.
         result: Result<Reply, Error>,
+        /// As in [`crate::Applied`].
+        holds: Option<i64>,
     },
     /// A record is not what it must be.
     Damaged(String),
 }
 
-/// Where values outside of memory come from.
-type Values<'f> = &'f dyn Fn(Handle) -> Result<Bytes, Stop>;
-
 impl Store {
-    pub(crate) fn apply_txn(&mut self, txn: &TxnRequest<'_>, batch: &mut Batch) -> Result<Reply, Stop> {
+    pub(crate) fn apply_txn(
+        &mut self,
+        txn: &TxnRequest<'_>,
+        batch: &mut Batch,
+        step: &mut Step,
+    ) -> Result<Reply, Stop> {
         command::check_txn(txn, i64::MAX)?;
-        let path = self.plan(txn, &|handle| self.value_of(handle))?;
-        Ok(self.run(path, batch))
+        let path = self.look(step, |look| plan(txn, look))?;
+        let reply = self.run(path, batch, step);
+        Ok(reply)
+    }
+
+    /// Looks at what is known of the entry that is to be applied, and at the state.
+    pub(crate) fn look<T>(&mut self, step: &mut Step, at: impl FnOnce(Look<'_>) -> Result<T, Stop>) -> Result<T, Stop> {
+        let mut parked = std::mem::take(&mut self.parked);
+        let seen = at(Look::new(self, &mut parked, step));
+        self.parked = parked;
+        seen
     }
 
     /// A transaction of ranges alone ([`TxnRequest::is_read_only`]), outside the log. `body`: as
-    /// for the log ([`command::encode_txn`]). `fetched`: whole records asked for before, by handle.
+    /// for the log ([`command::encode_txn`]).
     ///
     /// # Errors
     /// `body` is no entry with a transaction.
-    pub fn read_txn(&self, body: &[u8], fetched: &BTreeMap<Handle, Bytes>) -> Result<TxnRead, command::Malformed> {
+    pub fn read_txn(&self, body: &[u8], step: &mut Step) -> Result<TxnRead, command::Malformed> {
         match command::decode(body)?.command {
-            command::Command::Txn(txn) if txn.is_read_only() => Ok(self.read_only(&txn, fetched)),
+            command::Command::Txn(txn) if txn.is_read_only() => Ok(self.read_only(&txn, step)),
             _ => Err(command::Malformed::new("not a transaction of ranges alone")),
         }
     }
 
-    fn read_only(&self, txn: &TxnRequest<'_>, fetched: &BTreeMap<Handle, Bytes>) -> TxnRead {
-        let done = |result| TxnRead::Done { revision: self.revision, result };
-        let value = |handle: Handle| {
-            let record = self.tail.get(handle).or_else(|| fetched.get(&handle).cloned());
-            value_in(&record.ok_or(Stop::Needs(handle))?)
-        };
+    fn read_only(&self, txn: &TxnRequest<'_>, step: &mut Step) -> TxnRead {
+        let done = |result, holds| TxnRead::Done { revision: self.revision, result, holds };
         let checked = command::check_txn(txn, i64::MAX).map_err(Stop::User);
-        match checked.and_then(|()| self.plan(txn, &value)) {
-            Ok(path) => done(Ok(self.read(&path))),
-            Err(Stop::User(error)) => done(Err(error)),
-            Err(Stop::Needs(handle)) => TxnRead::Needs(handle),
+        let planned = checked.and_then(|()| plan(txn, Look::new(self, &mut Parked::default(), step)));
+        match planned {
+            Ok(path) => {
+                let mut ranges = Ranges::in_steps();
+                let reply = self.read(&path, step, &mut ranges);
+                done(Ok(reply), ranges.holds())
+            }
+            Err(Stop::User(error)) => done(Err(error), None),
+            Err(Stop::Needs(_) | Stop::Pause) => TxnRead::Needs,
             Err(Stop::Damaged(reason)) => TxnRead::Damaged(reason),
         }
     }
 
-    fn read(&self, path: &Path<'_, '_>) -> Reply {
+    fn read(&self, path: &Path<'_, '_>, step: &mut Step, ranges: &mut Ranges) -> Reply {
         let mut responses = Vec::new();
-        for step in &path.steps {
-            let Step::Range(range) = step else { panic!("ranges alone") };
-            responses.push(self.run_range(range, self.revision));
+        for one in &path.steps {
+            let Do::Range(range) = one else { panic!("ranges alone") };
+            responses.push(self.run_range(range, self.revision, None, step, ranges));
         }
         Reply::Txn { succeeded: path.succeeded, responses }
     }
 
-    fn plan<'r, 'a>(&self, txn: &'r TxnRequest<'a>, values: Values<'_>) -> Result<Path<'r, 'a>, Stop> {
-        let mut path = self.choose(txn, values)?;
-        self.check_path(&mut path, &mut Vec::new(), values)?;
-        Ok(path)
-    }
-
-    fn choose<'r, 'a>(&self, txn: &'r TxnRequest<'a>, values: Values<'_>) -> Result<Path<'r, 'a>, Stop> {
-        let mut succeeded = true;
-        for compare in &txn.compare {
-            if !self.holds(compare, values)? {
-                succeeded = false;
-                break;
-            }
-        }
-        let branch = if succeeded { &txn.success } else { &txn.failure };
-        let mut steps = Vec::with_capacity(branch.len());
-        for op in branch {
-            steps.push(match op {
-                RequestOp::Range(range) => Step::Range(range),
-                RequestOp::Put(put) => Step::Put(put, Kept::default()),
-                RequestOp::DeleteRange(delete) => Step::Delete(delete),
-                RequestOp::Txn(txn) => Step::Txn(self.choose(txn, values)?),
-                RequestOp::None => return Err(Error::KeyNotFound.into()),
-            });
-        }
-        Ok(Path { succeeded, steps })
-    }
-
-    /// `gone`: what the operations before delete. A put with ignore flags behind such a delete
-    /// passes etcd's duplicate-key rule in one case (an end of `\0`), and there is nothing left to
-    /// take over.
-    fn check_path(&self, path: &mut Path<'_, '_>, gone: &mut Vec<KeyRange>, values: Values<'_>) -> Result<(), Stop> {
-        for step in &mut path.steps {
-            match step {
-                Step::Range(range) => {
-                    // In a transaction alone a negative revision is one before the compacted.
-                    if range.revision < 0 && range.revision < self.compacted {
-                        return Err(Error::Compacted.into());
-                    }
-                    self.walk(range.query())?;
-                }
-                Step::Put(put, kept) => {
-                    if put.lease != 0 && self.leases.get(put.lease).is_none() {
-                        return Err(Error::LeaseNotFound.into());
-                    }
-                    if put.ignore_value || put.ignore_lease {
-                        if gone.iter().any(|range| range.contains(put.key)) {
-                            return Err(Error::KeyNotFound.into());
-                        }
-                        *kept = self.kept_of(put, values)?;
-                    }
-                }
-                Step::Delete(delete) => gone.push(delete.range()),
-                Step::Txn(path) => self.check_path(path, gone, values)?,
-            }
-        }
-        Ok(())
-    }
-
-    fn run(&mut self, path: Path<'_, '_>, batch: &mut Batch) -> Reply {
+    fn run(&mut self, path: Path<'_, '_>, batch: &mut Batch, step: &mut Step) -> Reply {
         let mut responses = Vec::with_capacity(path.steps.len());
-        for step in path.steps {
-            responses.push(match step {
-                Step::Range(range) => self.run_range(range, batch.newest()),
-                Step::Put(put, kept) => {
+        for one in path.steps {
+            responses.push(match one {
+                Do::Range(range) => {
+                    let (newest, before) = (batch.newest(), batch.next_rev());
+                    self.run_range(range, newest, before, step, &mut batch.ranges)
+                }
+                Do::Put(put, kept) => {
                     let prev = self.write_put(batch, put, kept);
                     OpReply { revision: batch.newest(), reply: Reply::Put { prev } }
                 }
-                Step::Delete(delete) => {
+                Do::Delete(delete) => {
                     let reply = self.write_delete(batch, &delete.range(), delete.prev_kv);
                     OpReply { revision: batch.newest(), reply }
                 }
-                Step::Txn(path) => OpReply { revision: 0, reply: self.run(path, batch) },
+                Do::Txn(path) => OpReply { revision: 0, reply: self.run(path, batch, step) },
             });
         }
         Reply::Txn { succeeded: path.succeeded, responses }
     }
+}
 
-    fn run_range(&self, range: &RangeRequest<'_>, newest: i64) -> OpReply {
-        let query: Query = range.query();
-        let mut walk = self.walk_at(query, newest).expect("checked before");
-        let slice = self.advance(&mut walk, usize::MAX);
-        let finished = slice.finished.expect("one slice takes all");
-        let reply =
-            RangeReply { query: walk.query().clone(), items: slice.items, count: finished.count, more: finished.more };
-        OpReply { revision: newest, reply: Reply::Range(reply) }
-    }
+fn plan<'r, 'a>(txn: &'r TxnRequest<'a>, mut look: Look<'_>) -> Result<Path<'r, 'a>, Stop> {
+    let Some(mut path) = choose(txn, &mut 0, &mut look)? else { return Err(look.stop()) };
+    // What was asked for ahead is not needed.
+    look.want_nothing();
+    check_path(&mut path, &mut Vec::new(), &mut look)?;
+    if look.wants_nothing() { Ok(path) } else { Err(look.stop()) }
+}
 
-    /// Every key of the range must hold. No key at all counts as one missing key.
-    fn holds(&self, compare: &Compare<'_>, values: Values<'_>) -> Result<bool, Stop> {
-        let range = compare.range();
-        let (mut found, mut all) = (false, Ok(true));
-        self.keys.scan(&range, |key, entry| {
-            if !entry.is_live() {
-                return true;
-            }
-            found = true;
-            all = holds_for(compare, key.len(), &entry.latest(), values);
-            matches!(all, Ok(true))
-        });
-        if found {
-            return all;
+/// `number`: of this transaction, among all of the entry. None: it is not decided yet; what else
+/// will be needed is asked for along with it.
+fn choose<'r, 'a>(
+    txn: &'r TxnRequest<'a>,
+    number: &mut usize,
+    look: &mut Look<'_>,
+) -> Result<Option<Path<'r, 'a>>, Stop> {
+    let this = *number;
+    *number += 1;
+    let succeeded = decide(txn, this, look)?;
+    let mut steps = succeeded.map(|succeeded| {
+        let branch = if succeeded { &txn.success } else { &txn.failure };
+        Vec::with_capacity(branch.len())
+    });
+    for (is_success, branch) in [(true, &txn.success), (false, &txn.failure)] {
+        if succeeded != Some(is_success) {
+            pass_over(branch, number);
+            continue;
         }
-        Ok(compare.target != VALUE && satisfied(compare.result, compare_numbers(compare, None)))
+        for op in branch {
+            let step = match op {
+                RequestOp::Range(range) => Some(Do::Range(range)),
+                RequestOp::Put(put) => Some(Do::Put(put, Kept::default())),
+                RequestOp::DeleteRange(delete) => Some(Do::Delete(delete)),
+                RequestOp::Txn(txn) => choose(txn, number, look)?.map(Do::Txn),
+                RequestOp::None => return Err(Error::KeyNotFound.into()),
+            };
+            steps = steps.zip(step).map(|(mut steps, step)| {
+                steps.push(step);
+                steps
+            });
+        }
     }
+    Ok(succeeded.zip(steps).map(|(succeeded, steps)| Path { succeeded, steps }))
+}
+
+/// Transactions that are not chosen, or not yet, keep their numbers.
+fn pass_over(branch: &[RequestOp<'_>], number: &mut usize) {
+    for op in branch {
+        if let RequestOp::Txn(txn) = op {
+            *number += 1;
+            pass_over(&txn.success, number);
+            pass_over(&txn.failure, number);
+        }
+    }
+}
+
+/// Whether every compare holds. None: records are awaited, or this call has done enough.
+fn decide(txn: &TxnRequest<'_>, number: usize, look: &mut Look<'_>) -> Result<Option<bool>, Stop> {
+    if txn.compare.is_empty() {
+        return Ok(Some(true));
+    }
+    let mut chosen = look.chosen(number);
+    if chosen.succeeded.is_none() && !look.is_over() {
+        go_on(&txn.compare, &mut chosen, look)?;
+    }
+    let succeeded = chosen.succeeded;
+    look.choose(number, chosen);
+    Ok(succeeded)
+}
+
+/// Goes on with the first compare that is open; of those behind it, records are asked for.
+fn go_on(compares: &[Compare<'_>], chosen: &mut Chosen, look: &mut Look<'_>) -> Result<(), Stop> {
+    let mut open = false;
+    for compare in &compares[chosen.hold..] {
+        let from = chosen.at.take_if(|_| !open);
+        match holds(compare, from, look)? {
+            Held::Yes if open => {}
+            Held::Yes => chosen.hold += 1,
+            Held::No => {
+                chosen.succeeded = Some(false);
+                return Ok(());
+            }
+            Held::Open(at) => {
+                if !open {
+                    chosen.at = Some(at);
+                }
+                open = true;
+                if look.is_over() {
+                    break;
+                }
+            }
+        }
+    }
+    if !open {
+        chosen.succeeded = Some(true);
+    }
+    Ok(())
+}
+
+/// `gone`: what the operations before delete. A put with ignore flags behind such a delete
+/// passes etcd's duplicate-key rule in one case (an end of `\0`), and there is nothing left to
+/// take over.
+fn check_path(path: &mut Path<'_, '_>, gone: &mut Vec<KeyRange>, look: &mut Look<'_>) -> Result<(), Stop> {
+    let store = look.store();
+    for step in &mut path.steps {
+        if look.is_full() {
+            return Ok(());
+        }
+        match step {
+            Do::Range(range) => {
+                // In a transaction alone a negative revision is one before the compacted.
+                if range.revision < 0 && range.revision < store.compacted {
+                    return Err(Error::Compacted.into());
+                }
+                store.revision_for(range.revision, store.revision)?;
+            }
+            Do::Put(put, kept) => {
+                if put.lease != 0 && store.leases.get(put.lease).is_none() {
+                    return Err(Error::LeaseNotFound.into());
+                }
+                if put.ignore_value || put.ignore_lease {
+                    if gone.iter().any(|range| range.contains(put.key)) {
+                        return Err(Error::KeyNotFound.into());
+                    }
+                    *kept = look.kept_of(put)?;
+                }
+            }
+            Do::Delete(delete) => gone.push(delete.range()),
+            Do::Txn(path) => check_path(path, gone, look)?,
+        }
+    }
+    Ok(())
+}
+
+/// What is known of one compare.
+enum Held {
+    Yes,
+    No,
+    /// The keys below this place hold.
+    Open(Place),
+}
+
+/// Every key of the range must hold. No key at all counts as one missing key.
+fn holds(compare: &Compare<'_>, from: Option<Place>, look: &mut Look<'_>) -> Result<Held, Stop> {
+    let mut range = compare.range();
+    let mut found = false;
+    if let Some(place) = from {
+        (range.key, found) = (place.key, place.found);
+    }
+    let (mut open, mut failed) = (None, Ok(false));
+    look.store().keys.scan(&range, |key, entry| {
+        let place = |found| Place { key: Bytes::copy_from_slice(key), found };
+        if !look.key() {
+            open.get_or_insert_with(|| place(found));
+            return false;
+        }
+        if !entry.is_live() {
+            return true;
+        }
+        match holds_for(compare, key.len(), &entry.latest(), look) {
+            Ok(Some(holds)) => failed = Ok(!holds),
+            Ok(None) => {
+                open.get_or_insert_with(|| place(found));
+            }
+            Err(stop) => failed = Err(stop),
+        }
+        found = true;
+        matches!(failed, Ok(false)) && !look.is_full()
+    });
+    if failed? {
+        return Ok(Held::No);
+    }
+    Ok(match open {
+        Some(place) => Held::Open(place),
+        None if found || missing_holds(compare) => Held::Yes,
+        None => Held::No,
+    })
+}
+
+fn missing_holds(compare: &Compare<'_>) -> bool {
+    compare.target != VALUE && satisfied(compare.result, compare_numbers(compare, None))
 }
 
 const VALUE: i32 = 3;
 
-fn holds_for(compare: &Compare<'_>, key_len: usize, latest: &Version, values: Values<'_>) -> Result<bool, Stop> {
+/// None: the value decides, and it is not in memory.
+fn holds_for(
+    compare: &Compare<'_>,
+    key_len: usize,
+    latest: &Version,
+    look: &mut Look<'_>,
+) -> Result<Option<bool>, Stop> {
     if compare.target != VALUE {
-        return Ok(satisfied(compare.result, compare_numbers(compare, Some(latest))));
+        return Ok(Some(satisfied(compare.result, compare_numbers(compare, Some(latest)))));
     }
     let operand = match compare.operand {
         Operand::Value(value) => value,
@@ -207,13 +326,13 @@ fn holds_for(compare: &Compare<'_>, key_len: usize, latest: &Version, values: Va
     // different lengths: unequal, whatever the bytes are
     let same_length = latest.value_len(key_len) == operand.len();
     match compare.result {
-        EQUAL if !same_length => return Ok(false),
-        NOT_EQUAL if !same_length => return Ok(true),
+        EQUAL if !same_length => return Ok(Some(false)),
+        NOT_EQUAL if !same_length => return Ok(Some(true)),
         EQUAL | GREATER | LESS | NOT_EQUAL => {}
-        _ => return Ok(true),
+        _ => return Ok(Some(true)),
     }
-    let value = values(latest.handle)?;
-    Ok(satisfied(compare.result, value[..].cmp(operand)))
+    let value = look.value(latest.handle)?;
+    Ok(value.map(|value| satisfied(compare.result, value[..].cmp(operand))))
 }
 
 const EQUAL: i32 = 0;

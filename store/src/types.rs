@@ -1,5 +1,6 @@
 //! The words of the store: keys, ranges, revisions, records, items.
 
+use crate::walk::Walk;
 use bytes::Bytes;
 use std::sync::Arc;
 
@@ -296,6 +297,9 @@ pub struct RangeReply {
     pub count: i64,
     /// The limit left keys out.
     pub more: bool,
+    /// It is not whole: `items` go on here ([`crate::Store::go_on`]), and what follows says nothing
+    /// yet.
+    pub rest: Option<Box<Walk>>,
 }
 
 /// An alarm of one member.

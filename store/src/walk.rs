@@ -5,14 +5,18 @@ use crate::index::Version;
 use crate::protobuf::varint_len;
 use crate::record::HEADER;
 use crate::state::Store;
-use crate::{Error, Item, Key, Located, Query};
+use crate::{Error, Item, Key, Located, Query, Rev};
 
 /// A range being read. Its revision must be pinned while it goes on over more than one slice.
 #[derive(Clone, Debug)]
 pub struct Walk {
     query: Query,
     revision: i64,
+    /// It sees only what came before this change of that revision.
+    before: Option<Rev>,
     after: Option<Key>,
+    /// Keys looked at, whether they exist or not.
+    visited: usize,
     /// Keys seen so far that exist at the revision.
     count: i64,
     /// Keys of the whole range at the revision, where the index knew without visiting them.
@@ -83,7 +87,23 @@ impl Walk {
     /// Starts again from the first key, at the same revision.
     pub fn restart(&mut self) {
         let counted = self.counted;
-        *self = Walk { counted, ..Walk::new(self.query.clone(), self.revision) };
+        *self = Walk { counted, before: self.before, ..Walk::new(self.query.clone(), self.revision) };
+    }
+
+    /// For a reader inside of a transaction, if it reads the revision of that.
+    pub(crate) fn ends_before(&mut self, before: Option<Rev>) {
+        self.before = before.filter(|before| before.main == self.revision);
+    }
+
+    /// The revision that must be pinned while it goes on over more than one slice.
+    pub(crate) fn holds(&self) -> i64 {
+        // What a change of its own revision superseded must stay.
+        self.revision - i64::from(self.before.is_some())
+    }
+
+    /// Keys looked at so far.
+    pub(crate) fn visited(&self) -> usize {
+        self.visited
     }
 
     /// There is nothing left to read.
@@ -92,7 +112,18 @@ impl Walk {
     }
 
     fn new(query: Query, revision: i64) -> Walk {
-        Walk { query, revision, after: None, count: 0, counted: None, taken: 0, more: false, finished: false }
+        Walk {
+            query,
+            revision,
+            before: None,
+            visited: 0,
+            after: None,
+            count: 0,
+            counted: None,
+            taken: 0,
+            more: false,
+            finished: false,
+        }
     }
 
     /// Takes note of a key of the range; true if it belongs to the answer.
@@ -134,15 +165,21 @@ impl Store {
         self.walk_at(query, self.revision)
     }
 
-    /// `newest` may lie ahead of the store's revision by the transaction being executed.
-    pub(crate) fn walk_at(&self, query: Query, newest: i64) -> Result<Walk, Error> {
-        let revision = if query.revision <= 0 { newest } else { query.revision };
+    /// The revision that a reader who asks for `revision` reads.
+    pub(crate) fn revision_for(&self, revision: i64, newest: i64) -> Result<i64, Error> {
+        let revision = if revision <= 0 { newest } else { revision };
         if revision > newest {
             return Err(Error::FutureRev);
         }
         if revision < self.compacted {
             return Err(Error::Compacted);
         }
+        Ok(revision)
+    }
+
+    /// `newest` may lie ahead of the store's revision by the transaction being executed.
+    pub(crate) fn walk_at(&self, query: Query, newest: i64) -> Result<Walk, Error> {
+        let revision = self.revision_for(query.revision, newest)?;
         let mut walk = Walk::new(query, revision);
         if revision == newest && walk.query.range.end.is_some() {
             // No version is newer than the newest revision, so what lives now lives at it.
@@ -204,7 +241,11 @@ impl Store {
         let after = walk.after.take();
         let mut seen = 0;
         self.keys.scan_after(&range, after.as_deref(), |key, entry| {
-            let version = entry.at(walk.revision).filter(|version| !version.is_tombstone());
+            let version = match walk.before {
+                Some(before) => entry.before(before),
+                None => entry.at(walk.revision),
+            };
+            let version = version.filter(|version| !version.is_tombstone());
             if let Some(version) = version
                 && walk.take(&version)
             {
@@ -216,6 +257,7 @@ impl Store {
             }
             seen < most && !walk.knows_all()
         });
+        walk.visited += seen;
         if walk.after.is_some() && !walk.knows_all() {
             return None;
         }

@@ -10,6 +10,7 @@
 //! compact N      sweep       write (memory to files)  reload (through an image)
 //! alarm activate|deactivate|get MEMBER KIND         member add|learner|promote|update|remove ID [URL]
 //! publish ID NAME URL   clock MS   term N   state   hash N   entry HEX
+//! step KEYS BYTES   (what one call may look at and ask for)
 //! as nobody|member|USER [REVISION]   (who asks for what follows; without a revision the present one)
 //! auth enable|disable|login USER|user-add USER [nopass]|user-delete USER|password USER
 //!      |grant USER ROLE|revoke USER ROLE
@@ -25,8 +26,8 @@ use store::command::{
     self, AlarmAction, Compare, DeleteRangeRequest, Operand, PutRequest, RangeRequest, RequestOp, TxnRequest,
 };
 use store::{
-    Applied, Conf, Config, Handle, Item, LeaseChange, Member, MemberChange, MemberChangeKind, Origin, Outcome,
-    Position, Reply, Store,
+    Applied, Asked, Conf, Config, Handle, Item, LeaseChange, Member, MemberChange, MemberChangeKind, Origin, Outcome,
+    Position, Reply, Step, Store,
 };
 use testkit::golden;
 
@@ -37,6 +38,7 @@ struct Script {
     term: u64,
     /// None: nobody. A revision of 0 is the present one.
     asker: Option<(String, u64)>,
+    step: Step,
 }
 
 type Words<'w> = std::iter::Peekable<std::slice::Iter<'w, String>>;
@@ -200,7 +202,7 @@ fn number(word: &str) -> i64 {
 impl Script {
     fn new() -> Script {
         let store = Store::new(Config { segment_bytes: 4096 + 1024 });
-        Script { store, files: BTreeMap::new(), clock: 0, term: 1, asker: None }
+        Script { store, files: BTreeMap::new(), clock: 0, term: 1, asker: None, step: Step::default() }
     }
 
     fn run(&mut self, line: &str, out: &mut String) {
@@ -258,6 +260,9 @@ impl Script {
             "clock" => self.clock = number(args[0]) as u64,
             "term" => self.term = number(args[0]) as u64,
             "sweep" => self.sweep(out),
+            "step" => {
+                self.step = Step { keys: number(args[0]) as usize, bytes: number(args[1]) as u64 };
+            }
             "write" => self.write(),
             "reload" => self.reload(),
             "state" => self.state(out),
@@ -287,12 +292,19 @@ impl Script {
         };
         let body = command::signed(body, asker);
         let data = command::seal(&body, Origin::default(), Some(self.clock));
-        let mut fetched = None;
+        let mut fetched: Option<Vec<Bytes>> = None;
         loop {
-            match self.store.apply(self.next(), &data, fetched.as_ref()) {
-                Ok(Outcome::Park(handle)) => {
-                    writeln!(out, "parked for a record of {} bytes", handle.len).unwrap();
-                    fetched = Some(self.files[&handle].clone());
+            let mut step = self.step;
+            match self.store.apply_in_steps(self.next(), &data, fetched.as_deref(), Asked::Whole, &mut step) {
+                Ok(Outcome::Park(handles)) => {
+                    let lens: Vec<String> = handles.iter().map(|handle| handle.len.to_string()).collect();
+                    let records = if lens.len() == 1 { "a record" } else { "records" };
+                    writeln!(out, "parked for {records} of {} bytes", lens.join(", ")).unwrap();
+                    fetched = Some(handles.iter().map(|handle| self.files[handle].clone()).collect());
+                }
+                Ok(Outcome::Pause) => {
+                    writeln!(out, "goes on in the next step").unwrap();
+                    fetched = None;
                 }
                 Ok(Outcome::Done(applied)) => return self.applied(applied, out),
                 Err(halt) => return writeln!(out, "halt: {halt}").unwrap(),

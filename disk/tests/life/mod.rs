@@ -59,7 +59,7 @@ impl Life {
         let entry = seal(&encode_put(&request).unwrap(), origin, None);
         match self.store.apply(Position { index, term: 1 }, &entry, None).unwrap() {
             Outcome::Done(applied) => assert!(applied.result.is_ok()),
-            Outcome::Park(handle) => panic!("a put needs nothing, not {handle:?}"),
+            other => panic!("a put needs nothing, not {other:?}"),
         }
     }
 
@@ -70,7 +70,7 @@ impl Life {
         let entry = seal(&encode_compaction(revision, false), Origin { member: 1, boot: 1, seq: index }, None);
         match self.store.apply(Position { index, term: 1 }, &entry, None).unwrap() {
             Outcome::Done(applied) => assert!(applied.result.is_ok()),
-            Outcome::Park(handle) => panic!("a compaction needs nothing, not {handle:?}"),
+            other => panic!("a compaction needs nothing, not {other:?}"),
         }
     }
 

@@ -63,8 +63,8 @@ pub enum Remembered {
 /// A small read that somebody waits for.
 #[derive(Debug)]
 pub enum ReadJob {
-    /// A value that apply waits for.
-    ReadRecord { handle: Handle },
+    /// The records of values that apply waits for.
+    ReadRecords { handles: Vec<Handle> },
 }
 
 /// Everything else.
@@ -246,7 +246,7 @@ impl Job {
             Job::Log(LogJob::ReadLog { ticket, from, max_bytes }) => {
                 Job::Log(LogJob::ReadLog { ticket: *ticket, from: *from, max_bytes: *max_bytes })
             }
-            Job::Read(ReadJob::ReadRecord { handle }) => Job::Read(ReadJob::ReadRecord { handle: *handle }),
+            Job::Read(ReadJob::ReadRecords { handles }) => Job::Read(ReadJob::ReadRecords { handles: handles.clone() }),
             Job::Background(ReadHistory { segments, from, until, max_bytes }) => {
                 let (segments, from, until, max_bytes) = (segments.clone(), *from, *until, *max_bytes);
                 Job::Background(ReadHistory { segments, from, until, max_bytes })
@@ -319,7 +319,8 @@ pub enum JobResult {
     SegmentMended {
         manifest: Option<Bytes>,
     },
-    Record(Bytes),
+    /// Of [`ReadJob::ReadRecords`], in its order.
+    Values(Vec<Bytes>),
     /// Raw records (whole, ascending) below `next`.
     History {
         records: Vec<Bytes>,

@@ -393,6 +393,8 @@ pub enum Refusal {
     TooManyRequests,
     /// A sorted range would keep so many bytes; more than was granted.
     SortNeeds(u64),
+    /// The transaction was done, but its ranges find more than one answer may take in memory.
+    AnswerTooLarge,
     /// This member is about to stop.
     Stopped,
     /// No leader has set the cluster's version yet, as far as this member knows.
@@ -436,6 +438,8 @@ pub struct Held {
     pub event_ring: u64,
     /// Records that are in no file yet.
     pub unwritten: u64,
+    /// What the ranges of the transaction found that is answered next.
+    pub txn_answers: u64,
     /// Commands refused because one of these was full.
     pub refused: u64,
     /// Entries that wait for apply.

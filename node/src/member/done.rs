@@ -62,7 +62,7 @@ impl Node {
                     self.unreadable(&fault);
                 }
             }
-            (Task::ApplyRead, JobResult::Record(bytes)) => self.applier.fetched(job, bytes),
+            (Task::ApplyRead, JobResult::Values(records)) => self.applier.fetched(job, records),
             (Task::History, JobResult::History { records, next }) => {
                 self.watches.history_read(g, records, next, self.health.willing());
             }
@@ -219,6 +219,7 @@ impl Node {
             Step::Swapping => {
                 self.checkpoints.abort(g);
                 self.walks.end_all_with(g, Refusal::Timeout);
+                self.answers.end_all_with(g, Refusal::Timeout);
             }
             // The log stays as it is, and is read again behind the new state.
             Step::Swapped if self.transfer.beside_log() => {
@@ -234,6 +235,7 @@ impl Node {
         let Installed { from, snapshot, store } = self.transfer.log_restarted();
         let index = snapshot.index;
         self.walks.end_all(g);
+        self.answers.end_all_with(g, Refusal::Timeout);
         self.backups.end_all(g);
         self.hashes.end_all(g);
         g.replace_state(*store);

@@ -8,10 +8,13 @@ use crate::lessor::{AskAgain, answer_ttl};
 use crate::permit::{Guard, Identity};
 use crate::reads::{Due, Then};
 use crate::tokens::Known;
-use std::collections::BTreeMap;
 use store::auth::Asker;
 use store::command::Checked;
-use store::{AlarmMember, Query, Store, TxnRead};
+use store::{AlarmMember, Query, Step, Store, TxnRead};
+
+/// A transaction that only reads may look at such a part of the keys that apply may look at: there
+/// may be many of them in one turn.
+const READS_SHARE: usize = 4;
 
 /// What a member with a wrong state must not answer or judge.
 fn of_the_state(request: &Request) -> bool {
@@ -156,6 +159,7 @@ impl Node {
         let _ = self.gate.cancel(g, waiter, timed_out)
             || self.reads.cancel(g, waiter, timed_out)
             || self.walks.cancel(g, waiter, timed_out)
+            || self.answers.cancel(g, waiter, timed_out)
             || self.backups.cancel(g, waiter, timed_out)
             || self.hashes.cancel(g, waiter, timed_out)
             || self.watches.cancel(g, waiter, timed_out)
@@ -262,10 +266,16 @@ impl Node {
         if g.swapping() {
             return g.refuse(waiter, Refusal::Timeout);
         }
-        match g.store.read_txn(&body, &BTreeMap::new()) {
-            Ok(TxnRead::Done { revision, result }) => g.answer(waiter, Answer::Applied { revision, result }),
-            // A compare of values that are in files: decided where apply decides it, in the log.
-            Ok(TxnRead::Needs(_)) => {
+        let keys = g.config.budgets.apply_keys / READS_SHARE;
+        let mut step = Step { keys: keys.max(1), bytes: 0 };
+        match g.store.read_txn(&body, &mut step) {
+            Ok(TxnRead::Done { revision, result: Ok(reply), holds: Some(holds) }) => {
+                self.answers.begin(g, waiter, revision, reply, holds);
+            }
+            Ok(TxnRead::Done { revision, result, .. }) => g.answer(waiter, Answer::Applied { revision, result }),
+            // Compares of values that are in files, or of very many keys: decided where apply
+            // decides them, in the log.
+            Ok(TxnRead::Needs) => {
                 let body = self.signed(guard.identity(), &body);
                 self.gate.enqueue(Command { waiter: Some(waiter), body, after: After::Apply });
             }

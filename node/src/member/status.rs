@@ -28,6 +28,7 @@ impl Node {
             entry_cache: g.consensus.cached_bytes(),
             uncommitted: g.consensus.uncommitted_bytes(),
             commands: self.gate.held(),
+            txn_answers: self.answers.held(&self.ground),
             unapplied: self.applier.waiting_bytes(),
             event_ring: self.watches.ring_bytes(),
             unwritten: g.store.unwritten_bytes(),

@@ -5,6 +5,7 @@ mod foundings;
 mod links;
 mod members;
 mod requests;
+mod txns;
 
 use bytes::Bytes;
 use consensus::Role;
@@ -124,6 +125,7 @@ pub struct Cluster {
     restarts: Vec<u64>,
     foundings: foundings::Foundings,
     members: members::Members,
+    txns: txns::Txns,
     /// Copies of disks.
     images: BTreeMap<u64, MemFiles>,
     /// Who leads, as each member knows it.
@@ -282,6 +284,7 @@ impl Cluster {
             }
             words if self.link_command(words) || self.disk_command(words) => {}
             words if self.founding_command(words) || self.member_command(words) => {}
+            words if self.txn_command(words) => {}
             [id, rest @ ..] => self.ask(id.parse().expect("a member or a command"), rest),
             [] => {}
         }
@@ -324,6 +327,7 @@ impl Cluster {
         config.checkpoint_bytes = 16 << 10;
         config.budgets.entry_cache = 16 << 10;
         config.scrub_seconds = self.scrub;
+        self.txns.configure(&mut config);
         if self.cache > 0 {
             config.budgets.entry_cache = self.cache;
         }
@@ -599,6 +603,7 @@ impl Cluster {
         for output in out {
             match output {
                 Output::Job { job, work } => {
+                    self.txns.see(id, &work);
                     let machine = self.machines.get_mut(&id).expect("member");
                     let late = machine.hung && matches!(work, Job::Log(LogJob::Save { .. }))
                         || machine.slow && matches!(work, Job::Log(LogJob::RestartLog { .. }));
@@ -668,6 +673,7 @@ impl Cluster {
         self.next += 1;
         let waiter = self.next;
         let request = match words {
+            words if txns::request(words).is_some() => txns::request(words).expect("just seen"),
             words if members::change(words).is_some() => members::change(words).expect("just seen"),
             ["put", key, value] => propose_put(key, value, 0),
             ["put", key, value, lease] => propose_put(key, value, lease.parse().expect("lease")),
@@ -788,6 +794,9 @@ impl Cluster {
         match answer {
             Answer::Applied { result: Ok(Reply::Put { .. }), .. } => "put ok".into(),
             Answer::Applied { result: Ok(Reply::Delete { deleted, .. }), .. } => format!("deleted {deleted}"),
+            Answer::Applied { result: Ok(Reply::Txn { succeeded, responses }), .. } => {
+                txns::tell(*succeeded, responses)
+            }
             Answer::Applied { result: Ok(reply), .. } => format!("{reply:?}"),
             Answer::Applied { result: Err(error), .. } => format!("refused: {error:?}"),
             Answer::Range(start) => {

@@ -468,7 +468,7 @@ mod tests {
     #[test]
     fn a_transaction_reads_back_as_the_generated_types_have_it() {
         let (kv, _) = item("a", b"value", 7);
-        let range = RangeReply { query: query(), items: vec![kv.clone()], count: 5, more: true };
+        let range = RangeReply { query: query(), items: vec![kv.clone()], count: 5, more: true, rest: None };
         let bare = RangeReply { query: Query { keys_only: true, ..query() }, ..range.clone() };
         let op = |revision, reply| OpReply { revision, reply };
         let nested = store::Reply::Txn {

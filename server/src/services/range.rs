@@ -126,7 +126,7 @@ async fn whole(call: &mut Call, start: RangeStart, mut answer: Plan, share: Opti
             return answer.send(&core, &mut call.reply).await;
         }
     };
-    let range = in_order(&core, RangeReply { query, items, count, more }).await?;
+    let range = in_order(&core, RangeReply { query, items, count, more, rest: None }).await?;
     let places: u64 = range.items.iter().map(plan::place_cost).sum();
     // A sorted answer stays on its share, what the limit cut off excepted.
     let _held = match share {
@@ -259,8 +259,8 @@ pub(crate) async fn range_stream(call: &mut Call) -> Result<(), Status> {
             let RangeStart { query, found, count, more, .. } = start;
             let Found::Items(items) = found else { return Err(Status::unexpected("a sorted range")) };
             let core = call.core().clone();
-            let sorted = Box::pin(in_order(&core, RangeReply { query, items, count, more })).await?;
-            let RangeReply { query, items, count, more } = sorted;
+            let sorted = Box::pin(in_order(&core, RangeReply { query, items, count, more, rest: None })).await?;
+            let RangeReply { query, items, count, more, .. } = sorted;
             let found = Found::Items(items);
             (RangeStart { query, found, count, more, ..start }, revision, term, Some(share))
         }

@@ -131,7 +131,7 @@ pub(super) async fn first(call: &Call, query: Query) -> Result<(At, Option<Item>
     };
     let RangeStart { query, found, count, more, .. } = start;
     let Found::Items(items) = found else { return Err(Status::unexpected("keys")) };
-    let range = range::in_order(call.core(), RangeReply { query, items, count, more }).await?;
+    let range = range::in_order(call.core(), RangeReply { query, items, count, more, rest: None }).await?;
     Ok((At { revision, term }, range.items.into_iter().next()))
 }
 

@@ -156,6 +156,10 @@ impl From<Refusal> for Status {
                 Status::new(Code::Unavailable, "etcdserver: request timed out, possibly due to connection lost")
             }
             Refusal::TooManyRequests | Refusal::SortNeeds(_) => TOO_MANY_REQUESTS,
+            Refusal::AnswerTooLarge => Status::new(
+                Code::ResourceExhausted,
+                "kvorum: the transaction was done, but its ranges find more than one answer may hold",
+            ),
             Refusal::Stopped => STOPPED,
             Refusal::NotCapable => Status::new(Code::FailedPrecondition, "etcdserver: not capable"),
             Refusal::BadLeaderTransferee => Status::new(Code::FailedPrecondition, "etcdserver: bad leader transferee"),

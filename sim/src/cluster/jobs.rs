@@ -61,7 +61,10 @@ impl Sim {
             Job::Background(BackgroundJob::InstallBegin { .. }) => {
                 (life.installing, life.replaced) = (Installing::Pulls, true)
             }
-            Job::Read(ReadJob::ReadRecord { .. }) => self.marks.hit("apply waited for a value"),
+            Job::Read(ReadJob::ReadRecords { handles }) if handles.len() > 1 => {
+                self.marks.hit("apply waited for several values");
+            }
+            Job::Read(ReadJob::ReadRecords { .. }) => self.marks.hit("apply waited for a value"),
             Job::Background(BackgroundJob::ReadHistory { .. }) => {
                 self.marks.hit("watch fed from history");
                 if !life.rewriting.is_empty() {
@@ -389,7 +392,7 @@ fn job_text(job: &Job) -> String {
 pub(super) fn job_name(job: &Job) -> &'static str {
     match job {
         Job::Log(job) => log_name(job),
-        Job::Read(ReadJob::ReadRecord { .. }) => "read record",
+        Job::Read(ReadJob::ReadRecords { .. }) => "read record",
         Job::Background(job) => background_name(job),
     }
 }

@@ -10,7 +10,7 @@ use dumb::{Model, Row, Said, Version};
 use rewriting::Rewriting;
 use std::collections::BTreeMap;
 use store::command::{self, Compare, DeleteRangeRequest, Operand, PutRequest, RangeRequest, RequestOp, TxnRequest};
-use store::{Config, Error, Handle, Item, Origin, Outcome, Position, Reply, Store};
+use store::{Asked, Config, Error, Handle, Item, Origin, Outcome, Position, Reply, Step, Store};
 use testkit::Dice;
 
 const KEYS: [&[u8]; 7] = [b"\0", b"a", b"a\0", b"ab", b"b", b"c", b"\xff"];
@@ -25,6 +25,10 @@ struct Bench {
     again: Store,
     files: BTreeMap<Handle, Bytes>,
     parks: u64,
+    steps: u64,
+    pauses: u64,
+    /// Steps of answers that were not whole.
+    long_answers: u64,
     index: u64,
     rewriting: Option<Rewriting>,
     /// Runs of segments that were rewritten.
@@ -41,6 +45,9 @@ impl Bench {
             again: Store::new(Config::default()),
             files: BTreeMap::new(),
             parks: 0,
+            steps: 0,
+            pauses: 0,
+            long_answers: 0,
             index: 0,
             rewriting: None,
             runs: 0,
@@ -51,21 +58,11 @@ impl Bench {
         self.index += 1;
         let at = Position { index: self.index, term: 3 };
         let data = command::seal(body, Origin { member: 1, boot: 2, seq: self.index }, Some(self.index * 10));
-        let (mut fetched, before) = (None, self.store.digest());
-        let applied = loop {
-            match self.store.apply(at, &data, fetched.as_ref()).expect("well formed") {
-                Outcome::Done(applied) => break applied,
-                Outcome::Park(handle) => {
-                    assert_eq!(self.store.digest(), before, "nothing changes before a park");
-                    self.parks += 1;
-                    fetched = Some(self.files[&handle].clone());
-                }
-            }
-        };
+        let applied = self.apply_in_steps(at, &data);
         let Outcome::Done(twin) = self.twin.apply(at, &data, None).unwrap() else { panic!("all in memory") };
         assert_eq!(applied.result.is_ok(), twin.result.is_ok());
         assert_eq!(self.store.digest(), self.twin.digest());
-        assert_eq!(self.again.replay(at, &data, None), Ok(None), "all in memory");
+        assert_eq!(self.again.replay(at, &data, None, 0), Ok(None), "all in memory");
         assert_eq!(self.again.digest(), self.twin.digest());
         for (main, event) in applied.events.iter().flat_map(|r| r.events.iter().map(move |e| (r.revision, e))) {
             assert_eq!(event.revision.main, main);
@@ -75,6 +72,36 @@ impl Bench {
         }
         assert_eq!(applied.revision, self.store.revision());
         applied.result.map(|reply| self.said(reply))
+    }
+
+    /// In steps of every size, as long as they do something.
+    fn apply_in_steps(&mut self, at: Position, data: &Bytes) -> store::Applied {
+        let (mut fetched, before): (Option<Vec<Bytes>>, _) = (None, self.store.digest());
+        let mut applied = loop {
+            self.steps += 1;
+            let keys = 1 + (self.steps % 4) as usize;
+            let mut step = Step { keys, bytes: self.steps % 3 * 60 };
+            let outcome = self.store.apply_in_steps(at, data, fetched.as_deref(), Asked::InSteps, &mut step);
+            match outcome.expect("well formed") {
+                Outcome::Done(applied) => break applied,
+                Outcome::Pause => (fetched, self.pauses) = (None, self.pauses + 1),
+                Outcome::Park(handles) => {
+                    self.parks += 1;
+                    fetched = Some(handles.iter().map(|handle| self.files[handle].clone()).collect());
+                }
+            }
+            assert_eq!(self.store.digest(), before, "nothing changes before it is done");
+        };
+        let pin = applied.holds.map(|revision| self.store.pin(revision));
+        while let Some(reply) = applied.result.as_mut().ok().filter(|_| pin.is_some()) {
+            self.store.sweep(usize::MAX);
+            self.long_answers += 1;
+            if self.store.go_on(reply, &mut Step { keys: 1, bytes: 0 }, &mut u64::MAX.clone()) {
+                break;
+            }
+        }
+        pin.into_iter().for_each(|pin| self.store.unpin(pin));
+        applied
     }
 
     fn record(&self, item: &Item) -> Bytes {
@@ -343,7 +370,7 @@ fn one_step(bench: &mut Bench, model: &mut Model, dice: &mut Dice) -> bool {
 }
 
 /// Values that were read from files, and runs of segments that were rewritten.
-fn history(seed: u64, steps: usize) -> (u64, u64) {
+fn history(seed: u64, steps: usize) -> Counts {
     let (mut dice, mut bench, mut model) = (Dice::new(seed), Bench::new(), Model::new());
     // accepted walks: whatever happens, they give what was there when they began
     let mut walks: Vec<(store::PinId, store::Walk, Said)> = Vec::new();
@@ -384,7 +411,16 @@ fn history(seed: u64, steps: usize) -> (u64, u64) {
     walks.into_iter().for_each(|(pin, _, _)| bench.store.unpin(pin));
     finish(&mut bench, &model);
     bench.check_files(&model);
-    (bench.parks, bench.runs)
+    Counts { parks: bench.parks, pauses: bench.pauses, long_answers: bench.long_answers, runs: bench.runs }
+}
+
+/// What a history met.
+#[derive(Default)]
+struct Counts {
+    parks: u64,
+    pauses: u64,
+    long_answers: u64,
+    runs: u64,
 }
 
 /// Equal to the twin, which was never swept, and to etcd's rule over all versions.
@@ -427,10 +463,17 @@ fn finish(bench: &mut Bench, model: &Model) {
 
 #[test]
 fn random_histories_agree_with_the_model() {
-    let counts = (0..120).map(|seed| history(seed, 150));
-    let (parks, runs) = counts.fold((0, 0), |(parks, runs), (p, r)| (parks + p, runs + r));
-    assert!(parks > 50, "values outside of memory were asked for ({parks})");
-    assert!(runs > 200, "runs of segments were rewritten ({runs})");
+    let mut all = Counts::default();
+    for counts in (0..120).map(|seed| history(seed, 150)) {
+        all.parks += counts.parks;
+        all.pauses += counts.pauses;
+        all.long_answers += counts.long_answers;
+        all.runs += counts.runs;
+    }
+    assert!(all.parks > 50, "values outside of memory were asked for ({})", all.parks);
+    assert!(all.pauses > 50, "entries took several steps ({})", all.pauses);
+    assert!(all.long_answers > 50, "so did answers ({})", all.long_answers);
+    assert!(all.runs > 200, "runs of segments were rewritten ({})", all.runs);
 }
 
 #[test]
