@@ -80,8 +80,8 @@ fn hard(commit: u64) -> HardState {
     HardState { term: 1, vote: 0xa1, commit }
 }
 
-/// Segments with one large value each. The file of segment m is used again for m + 2, as anybody can
-/// tell who knows the program: the last one begins in such a file, with a small entry.
+/// Segments with one large value each. The file of segment m is used again for m + 2, as anybody
+/// can tell who knows the program: the last one begins in such a file, with a small entry.
 fn used_again(guess: Guess) -> MemFiles {
     let files = MemFiles::new();
     let mut log = Log::create(files.shared(), ID, options(), Position::default()).expect("an empty disk");
@@ -118,8 +118,9 @@ fn what_clients_wrote_is_no_proof_of_a_batch() {
     assert!(matches!(found, Err(Fault::Damaged { .. })), "with the salt it is a batch: {found:?}");
 }
 
-/// A bit of the last batch flips after a power loss. It was acknowledged, and a lone member must not
-/// cut it without a word: not even if a client wrote what an earlier life of the file could hold.
+/// A bit of the last batch flips after a power loss. It was acknowledged, and a lone member must
+/// not cut it without a word: not even if a client wrote what an earlier life of the file could
+/// hold.
 #[test]
 fn what_clients_wrote_is_no_proof_of_a_tear() {
     for crafted in [None, Some((1, 0)), Some((2, 0)), Some((2, SALT))] {

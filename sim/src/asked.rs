@@ -26,18 +26,28 @@ pub(crate) struct Asked {
 pub enum Need {
     /// Also who is nobody may ask.
     Nothing,
+    /// To be some user.
     User,
+    /// The role `root`.
     Admin,
+    /// To be this user, or an admin.
     SelfOr(String),
+    /// To hold this role, or be an admin.
     HoldsOr(String),
+    /// To read every key of a range, or to write it.
     Keys {
+        /// The first key.
         key: Blob,
+        /// As in a request.
         end: Blob,
+        /// To write them.
         write: bool,
     },
     /// All keys on it, now.
     Lease {
+        /// Of the lease.
         id: i64,
+        /// To write them.
         write: bool,
     },
     /// As `Lease`; what hung on it when the question was decided is not known.

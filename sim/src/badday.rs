@@ -311,9 +311,10 @@ fn settings(plan: &mut Plan, sight: Sight, rng: &mut Rng) {
             }
         }
         Sight::Forged => {
-            plan.workload.forged = rng.between(20, 60);
-            // Files that are soon used again, and a start that looks at them.
-            plan.log_segment_bytes = *rng.pick(&[16 << 10, 32 << 10]);
+            plan.workload.forged = rng.between(5, 30);
+            // Files that are soon used again, longer than what is blank ahead of the log, and a
+            // start that looks at them.
+            plan.log_segment_bytes = 256 << 10;
             plan.checkpoint_bytes = plan.checkpoint_bytes.min(16 << 10);
             for _ in 0..4 {
                 let who = Who::Nth(rng.below(plan.members as u64) as usize);

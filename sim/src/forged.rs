@@ -51,16 +51,18 @@ fn blank(target: Target, segment: u64, offset: u64) -> Vec<u8> {
 
 /// A value for `key` with some pages of it, for a batch of this one entry.
 pub(crate) fn value(rng: &mut Rng, key: &[u8], target: Target) -> Blob {
-    let pages = rng.between(1, 2) as usize;
-    // Header, one row, and the command up to the value: two lengths of two bytes, and the key.
-    let from = HEAD + ROW + 8 + key.len();
+    let pages = rng.between(16, 40) as usize;
+    // Header, one row, and the command up to the value: two lengths of three bytes, and the key.
+    let from = HEAD + ROW + 10 + key.len();
     let mut value = vec![b'v'; PAGE - from + pages * PAGE + 100];
-    let batch = rng.below(target.file_len / PAGE as u64) * PAGE as u64;
-    let segment = (target.segment + rng.below(4)).saturating_sub(1);
+    // What finds no room opens a file.
+    let batch = if rng.percent(70) { 0 } else { rng.below(target.file_len / PAGE as u64) * PAGE as u64 };
+    // The file of one segment is that of the next but one, when the log was cut.
+    let segment = target.segment + *rng.pick(&[0, 1, 2, 2, 3, 3, 4]);
     let level = *rng.pick(&[1, 2, 2, 2, 9]);
     for page in 0..pages {
         let (at, offset) = (PAGE - from + page * PAGE, batch + ((page + 1) * PAGE) as u64);
-        if rng.percent(20) {
+        if rng.percent(10) {
             for sector in 0..PAGE / SECTOR {
                 let from = at + sector * SECTOR;
                 let blank = blank(target, segment, offset + (sector * SECTOR) as u64);
@@ -83,7 +85,8 @@ impl Sim {
         }
         let who = self.work_rng.below(self.members.len() as u64) as usize;
         let disk = &self.members[who].disk;
-        let newest = disk.paths().into_iter().filter(|path| path.starts_with("log/") && path.ends_with(".log")).max()?;
+        let newest =
+            disk.paths().into_iter().filter(|path| path.starts_with("log/") && path.ends_with(".log")).max()?;
         let segment = u64::from_str_radix(newest.strip_prefix("log/")?.strip_suffix(".log")?, 16).ok()?;
         let salt = if self.is(Planted::SaltKnown) {
             u64::from_le_bytes(disk.peek(&newest)?.get(HEAD - 8..HEAD)?.try_into().ok()?)

@@ -112,7 +112,9 @@ pub enum Asker {
     /// A client that does not say, or that nobody asks.
     #[default]
     Nobody,
+    /// A client that is this user.
     User {
+        /// The user.
         name: String,
         /// Of users and roles, when the name was looked up. None: the present one.
         revision: Option<u64>,

@@ -117,7 +117,8 @@ impl Change {
         Change { what, first, second, no_password: rng.percent(20), permission }
     }
 
-    /// Any change where users are asked for, of the users that there are. `tag` makes tokens unique.
+    /// Any change where users are asked for, of the users that there are. `tag` makes tokens
+    /// unique.
     pub fn draw_when_asked(rng: &mut Rng, users: &Users, tag: u64) -> Change {
         let mut change = Change::draw(rng);
         change.what = *rng.pick(&DRAWN_WHEN_ASKED);
@@ -306,6 +307,7 @@ impl Said {
 pub struct State {
     /// Users are asked for.
     pub enabled: bool,
+    /// Of both.
     pub revision: u64,
     /// The roles that each user holds.
     pub users: BTreeMap<String, BTreeSet<String>>,
