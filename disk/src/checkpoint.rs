@@ -267,26 +267,6 @@ pub(crate) fn naming(files: &dyn Files, segment: u32) -> Result<(bool, Option<Ma
     Ok((named, newest))
 }
 
-/// The segments that hold the state, ascending: those of the newest readable checkpoint, and of
-/// `known`, as the state in memory has them, the one that is open there and what was begun behind
-/// it. Any other file is of an older checkpoint, or was rewritten since the newest one and has the
-/// records of several that the newest names. Without a checkpoint: all that are known.
-pub fn current(files: &dyn Files, known: &[SegmentUse]) -> Result<Vec<SegmentUse>, Fault> {
-    let all = records::list(files)?;
-    let there = |used: &&SegmentUse| used.first > 0 && all.binary_search(&used.id).is_ok();
-    for index in manifests(files)?.into_iter().rev() {
-        let manifest = Manifest::read_unchecked(files, &manifest_path(index));
-        let (manifest, open) = match manifest.and_then(|manifest| manifest.open_segment().map(|open| (manifest, open)))
-        {
-            Err(fault) if fault.is_damage() => continue,
-            other => other?,
-        };
-        let named = manifest.segments.iter().map(|file| use_of(file, open)).filter(|used| used.sealed);
-        return Ok(named.chain(known.iter().filter(there).filter(|used| used.id >= open).copied()).collect());
-    }
-    Ok(known.iter().filter(there).copied().collect())
-}
-
 /// A segment as a checkpoint names it whose open segment is `open`.
 pub(crate) fn use_of(file: &SegmentFile, open: u32) -> SegmentUse {
     let SegmentFile { segment: id, first, last, len: end, .. } = *file;

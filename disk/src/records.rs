@@ -164,8 +164,8 @@ fn fault(path: &str, offset: u32, damage: Damage) -> Fault {
 }
 
 /// Visits every record of the state with `from <= main revision < until` that is in a file, in
-/// order, until `visit` breaks. `known`: the segments as the state in memory has them. Of one that
-/// has nothing from `until` on, the file holds everything.
+/// order, until `visit` breaks. `known`: the segments as the state in memory has them now. Of one
+/// that has nothing from `until` on, the file holds everything.
 pub fn scan(
     files: &dyn Files,
     known: &[SegmentUse],
@@ -173,7 +173,7 @@ pub fn scan(
     until: i64,
     mut visit: impl FnMut(Record, Bytes) -> ControlFlow<()>,
 ) -> Result<(), Fault> {
-    let segments = checkpoint::current(files, known)?;
+    let segments = with_files(files, known)?;
     let mut before = None;
     for used in &segments[start_of(&segments, from)..] {
         let mut reader = open_at(files, used, from, until)?;
@@ -196,6 +196,20 @@ pub fn scan(
         }
     }
     Ok(())
+}
+
+/// The segments that have a file. One whose file went since the state was asked would look like
+/// silence.
+fn with_files(files: &dyn Files, known: &[SegmentUse]) -> Result<Vec<SegmentUse>, Fault> {
+    let there = list(files)?;
+    let known: Vec<SegmentUse> = known.iter().filter(|used| used.first > 0).copied().collect();
+    match known.iter().find(|used| there.binary_search(&used.id).is_err()) {
+        Some(gone) => {
+            let what = "this file was rewritten or dropped since, or it is missing".to_string();
+            Err(Fault::Refused { file: path(gone.id), what })
+        }
+        None => Ok(known),
+    }
 }
 
 /// Number of the segment in which the first record with main revision >= `from` may be: the last
@@ -223,7 +237,7 @@ pub fn scan_on(
     mut visit: impl FnMut(&Record),
 ) -> Result<bool, Fault> {
     let mut bytes = 0u64;
-    let segments = checkpoint::current(files, known)?;
+    let segments = with_files(files, known)?;
     let there = segments.binary_search_by_key(&place.segment, |used| used.id).ok();
     // Rewritten since: its records lie elsewhere, and the revision tells where.
     let after = place.before.filter(|_| there.is_none());
@@ -345,7 +359,8 @@ pub fn segment_of(path: &str) -> Option<u32> {
     parse_name(path.strip_prefix(DIR)?.strip_prefix('/')?)
 }
 
-/// Ids of all segment files, ascending. Which of them hold the state: [`checkpoint::current`].
+/// Ids of all segment files, ascending. Not all of them are of the state: older checkpoints need
+/// some.
 pub fn list(files: &dyn Files) -> Result<Vec<u32>, Fault> {
     let mut ids: Vec<u32> = names(files, DIR)?.iter().filter_map(|name| parse_name(name)).collect();
     ids.sort_unstable();

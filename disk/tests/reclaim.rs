@@ -232,6 +232,28 @@ fn a_damaged_record_ends_the_rewrite_and_is_not_copied() {
     assert!(met > 20, "{met}");
 }
 
+/// What the newest checkpoint names as open was closed and rewritten since.
+#[test]
+fn records_of_a_rewrite_that_no_checkpoint_names_yet_are_read() {
+    let mut life = Life::begin(ID);
+    let mut moved = 0;
+    for index in 2..90 {
+        apply_until(&mut life, index);
+        if index % 12 == 0 {
+            life.checkpoint();
+        }
+        life.write();
+        let read = |life: &Life| {
+            let (store, known) = (&life.store, life.store.segments_in_files());
+            records::history(&life.files, &known, store.compacted() + 1, store.revision() + 1, u64::MAX).unwrap()
+        };
+        let before = read(&life);
+        moved += usize::from(life.rewrite().unwrap().is_some());
+        assert_eq!(read(&life), before, "{index}");
+    }
+    assert!(moved > 3, "{moved}");
+}
+
 #[test]
 fn a_scan_in_parts_goes_on_over_a_rewrite() {
     for piece in [1, 700, 2500] {

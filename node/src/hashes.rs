@@ -122,10 +122,12 @@ impl Hashes {
         let (revision, compacted) = set.of();
         // A background job never passes the writes that were submitted before it.
         g.write_records();
-        self.scan_files(g, HashScan::new(revision, HashKv::new(revision, compacted, keep), g.written_segments()));
+        self.scan_files(g, HashScan::new(revision, HashKv::new(revision, compacted, keep)));
     }
 
-    fn scan_files(&mut self, g: &mut Ground, scan: HashScan) {
+    fn scan_files(&mut self, g: &mut Ground, mut scan: HashScan) {
+        // They may have been rewritten since the slice before.
+        scan.knows(g.written_segments());
         self.queue.front_mut().expect("a hash is under way").stage = Stage::Scanning;
         g.start(Task::HashKv { epoch: g.epoch() }, BackgroundJob::HashKv { scan: Box::new(scan) });
     }

@@ -10,14 +10,20 @@ pub struct HashScan {
     hash: HashKv,
     place: records::Place,
     until: i64,
-    /// The segments that the state had.
+    /// The segments that the state had when the slice was asked for.
     segments: Vec<SegmentUse>,
 }
 
 impl HashScan {
     /// `hash` holds the keep-set of `revision`.
-    pub fn new(revision: i64, hash: HashKv, segments: Vec<SegmentUse>) -> HashScan {
-        HashScan { hash, place: records::Place::default(), until: revision.saturating_add(1), segments }
+    pub fn new(revision: i64, hash: HashKv) -> HashScan {
+        let (place, segments) = (records::Place::default(), Vec::new());
+        HashScan { hash, place, until: revision.saturating_add(1), segments }
+    }
+
+    /// The segments that the state has now.
+    pub(crate) fn knows(&mut self, segments: Vec<SegmentUse>) {
+        self.segments = segments;
     }
 
     /// Reads about `bytes` more; true when the scan is done.
@@ -40,6 +46,6 @@ impl HashScan {
 /// A scan over nothing.
 impl Default for HashScan {
     fn default() -> HashScan {
-        HashScan::new(0, HashKv::new(0, 0, []), Vec::new())
+        HashScan::new(0, HashKv::new(0, 0, []))
     }
 }

@@ -298,7 +298,13 @@ impl Store {
         self.tail.bytes()
     }
 
-    /// [`Store::segments`] as far as files hold them: each ends where its first record begins that
+    /// Segments in which a scan finds each record once, ascending: of a run that is being rewritten
+    /// the old ones, until they are forgotten.
+    pub fn segments_to_scan(&self) -> impl Iterator<Item = &SegmentUse> {
+        self.tail.to_scan()
+    }
+
+    /// [`Store::segments_to_scan`] as far as files hold them: each ends where its first record begins that
     /// is in memory alone.
     pub fn segments_in_files(&self) -> Vec<SegmentUse> {
         self.tail.in_files()

@@ -77,7 +77,8 @@ pub(crate) struct Tail {
     /// Ids of segments that are gone. Whoever still has a handle there must not find another
     /// record, so none is given again in this life.
     spent: BTreeSet<u32>,
-    /// A run that is being rewritten: its segments stay, even if nothing in them lives any more.
+    /// A run that is being rewritten, and what it becomes at the end: its segments stay, even if
+    /// nothing in them lives any more.
     held: Vec<u32>,
 }
 
@@ -264,13 +265,20 @@ impl Tail {
         self.segments.values()
     }
 
+    /// The segments in which a scan finds each record once: of a run that is being rewritten the old
+    /// ones, until they are forgotten.
+    pub(crate) fn to_scan(&self) -> impl Iterator<Item = &SegmentUse> {
+        let output = self.held.last();
+        self.segments.values().filter(move |used| output != Some(&used.id))
+    }
+
     /// The segments as far as files hold them: each ends where its first record begins that is in
     /// memory alone.
     pub(crate) fn in_files(&self) -> Vec<SegmentUse> {
         let first = |id: &u32| self.unwritten.get(id).and_then(|unwritten| unwritten.records.front());
         let written =
             |used: &SegmentUse| SegmentUse { end: first(&used.id).map_or(used.end, |waiting| waiting.offset), ..*used };
-        self.segments.values().map(written).filter(|used| used.end > FIRST_OFFSET).collect()
+        self.to_scan().map(written).filter(|used| used.end > FIRST_OFFSET).collect()
     }
 
     /// The index does not point to this record any more.

@@ -122,7 +122,10 @@ impl Life {
         assert!(!moves.is_empty(), "a segment without a living record is dropped");
         reclaim::finish(&self.files, run.output, moves.end())?;
         self.store.begin_moves(&moves);
-        while !self.store.move_records(&mut moves, 5) {}
+        while !self.store.move_records(&mut moves, 5) {
+            let (from, until) = (self.store.compacted() + 1, self.store.revision() + 1);
+            records::history(&self.files, &self.store.segments_in_files(), from, until, u64::MAX)?;
+        }
         self.store.end_moves(moves);
         Ok(Some(run))
     }
