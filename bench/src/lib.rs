@@ -27,7 +27,7 @@ mod stop;
 
 use crate::failure::Failure;
 use args::{Cli, Row};
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use rows::list::Way;
 use rows::watch::FanOut;
 
@@ -50,6 +50,11 @@ pub fn run(words: &[String]) -> i32 {
             1
         }
     }
+}
+
+/// Its commands and flags.
+pub fn command() -> clap::Command {
+    Cli::command()
 }
 
 fn fan_out(fan: args::Fan, slow: u64) -> FanOut {

@@ -28,6 +28,6 @@ mod scripts;
 mod table;
 
 pub use go::quote;
-pub use parse::{Misread, Parsed, Values, distance, flag, known, parse, parse_lenient};
+pub use parse::{Misread, Parsed, Values, distance, flag, known, parse, parse_lenient, stray, unknown_command};
 pub use scripts::{SHELLS, script};
 pub use table::{Command, Flag, HELP, Kind, Pages, Path, path_words, topic};

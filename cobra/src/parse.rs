@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::{
     go::{self, quote},
-    table::{Command, Flag, HELP, Kind, Pages, Path, last},
+    table::{Command, Flag, HELP, Kind, Pages, Path, last, path_words},
 };
 
 const CHECKED: &str = "checked when it was read";
@@ -88,6 +88,13 @@ impl<R> Parsed<R> {
         flag(&self.path, name)
     }
 
+    /// The word that should have named a command below this one, and does not.
+    pub fn stray(&self) -> Option<&str> {
+        let command = self.command();
+        let wrong = command.has_subs() && command.run.is_none() && !self.values.switch(&HELP);
+        self.args.first().filter(|_| wrong).map(String::as_str)
+    }
+
     /// What carries the command out; none if its help is wanted, or if only commands below it run.
     ///
     /// # Errors
@@ -161,7 +168,8 @@ fn read<R>(root: &'static Command<R>, words: &[String], lenient: bool) -> Result
         && root.has_subs()
         && let Some(word) = bare(&rest, &on_the_way(&path)).first()
     {
-        return Err(Misread { path, text: unknown_command(root, word), usage: false });
+        let text = unknown_command(&path, word);
+        return Err(Misread { path, text, usage: false });
     }
     let flags = known(&path);
     let mut rest = rest.into_iter().peekable();
@@ -257,6 +265,16 @@ fn on_the_way<R>(path: &Path<R>) -> Vec<&'static Flag> {
     known(path).into_iter().filter(|flag| early || flag.name != HELP.name).collect()
 }
 
+/// Where words leave the tree: the commands that they name, and the bare words from the first one
+/// that should name a command and does not. None if a command is named that takes words, or if no
+/// word is left.
+pub fn stray<R>(root: &'static Command<R>, words: &[String]) -> Option<(Vec<&'static Command<R>>, Vec<String>)> {
+    let (path, rest) = find(root, words);
+    let left: Vec<String> = bare(&rest, &known(&path)).into_iter().map(str::to_owned).collect();
+    let names_none = last(&path).has_subs() || last(&path).words == Some(0);
+    (names_none && !left.is_empty()).then_some((path, left))
+}
+
 /// Whether the word takes the one after it as its value. Before the command is
 /// known, a flag that is not known is thought to.
 fn takes_next(word: &str, flags: &[&Flag]) -> bool {
@@ -294,10 +312,11 @@ fn position(words: &[String], flags: &[&Flag], bare: &str) -> usize {
     at
 }
 
-fn unknown_command<R>(root: &Command<R>, word: &str) -> String {
-    let mut text = format!("unknown command {} for \"{}\"", quote(word), root.name);
+/// What is said about a word that names no command below the last of the path.
+pub fn unknown_command<R>(path: &Path<R>, word: &str) -> String {
+    let mut text = format!("unknown command {} for \"{}\"", quote(word), path_words(path));
     // cobra never suggests `help`.
-    let names = root.all_subs().filter(|c| !c.hidden && c.name != "help").map(|c| c.name);
+    let names = last(path).all_subs().filter(|c| !c.hidden && c.name != "help").map(|c| c.name);
     let near: Vec<&str> = names.filter(|name| is_near(word, name)).collect();
     if !near.is_empty() {
         text += "\n\nDid you mean this?\n";
@@ -434,6 +453,24 @@ mod tests {
         ];
         for (line, expected) in cases {
             assert_eq!(read(line), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn words_that_name_no_command_are_found() {
+        let cases = [
+            ("lost", None),
+            ("get a b", None),
+            ("lease", None),
+            ("lease list", None),
+            ("lease foo bar", Some("lease | foo bar")),
+            ("--endpoints x foo --hex bar", Some(" | foo bar")),
+            ("lease -w json foo", Some("lease | foo")),
+        ];
+        for (line, expected) in cases {
+            let found = stray(&ROOT, &words(line));
+            let shown = found.map(|(path, left)| format!("{} | {}", crate::path_words(&path[1..]), left.join(" ")));
+            assert_eq!(shown.as_deref(), expected, "{line}");
         }
     }
 

@@ -222,6 +222,33 @@ impl<R> Command<R> {
         self.all_subs().next().is_some()
     }
 
+    /// The same tree without what carries its commands out, so that trees of several programs can
+    /// stand side by side. It is made for the rest of the process.
+    pub fn bare(&'static self) -> &'static Command<()> {
+        let subs: Vec<Command<()>> = self.all_subs().map(|sub| *sub.bare()).collect();
+        let command = Command {
+            name: self.name,
+            usage: self.usage,
+            bare_usage: self.bare_usage,
+            group: self.group,
+            short: self.short,
+            long: self.long,
+            examples: self.examples,
+            flags: self.flags,
+            shared: self.shared,
+            variables: self.variables,
+            subs: if subs.is_empty() { &[] } else { Box::leak(Box::new([&*subs.leak()])) },
+            words: self.words,
+            choices: self.choices,
+            topics: self.topics,
+            raw: self.raw,
+            hidden: self.hidden,
+            pages: self.pages,
+            run: self.run.as_ref().map(|_| ()),
+        };
+        Box::leak(Box::new(command))
+    }
+
     /// The command below it with this name, or the only one whose name begins
     /// like this.
     pub fn sub(&self, word: &str) -> Option<&'static Command<R>> {

@@ -760,6 +760,11 @@ impl Consensus {
         HardState { term: hard.term, vote: hard.vote, commit: hard.commit }
     }
 
+    /// Number of the newest save that is not durable, handed out or not; None: all are.
+    pub fn unsaved(&self) -> Option<u64> {
+        self.outstanding.back().map(|save| save.number)
+    }
+
     /// The commit index it knows.
     pub fn commit(&self) -> u64 {
         self.raw.raft.raft_log.committed

@@ -110,6 +110,11 @@ impl Consensus {
         self.raw.mut_store().offer(snapshot);
     }
 
+    /// What was offered is of no use: no follower gets it any more.
+    pub fn withdraw_snapshot(&mut self) {
+        self.raw.mut_store().withdraw();
+    }
+
     /// Leader: the transfer to `to` ended; without success it is offered again.
     pub fn snapshot_sent(&mut self, to: u64, ok: bool) {
         let status = if ok { SnapshotStatus::Finish } else { SnapshotStatus::Failure };

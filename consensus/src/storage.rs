@@ -203,6 +203,11 @@ impl LogCache {
         }
     }
 
+    /// The snapshot that was offered is not given to anybody any more.
+    pub fn withdraw(&mut self) {
+        self.offered = None;
+    }
+
     pub fn take_fetches(&mut self, out: &mut Vec<Fetch>) {
         out.append(&mut self.wishes.get_mut().fetch);
     }

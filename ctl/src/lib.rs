@@ -40,6 +40,7 @@ use std::{ffi::OsString, os::unix::ffi::OsStrExt};
 
 pub use call::STOCK;
 pub use cobra::raw;
+pub use commands::MANUAL;
 use exit::{ERROR, Failure, Outcome};
 pub use stdout::say;
 pub(crate) use stdout::write;
@@ -69,6 +70,11 @@ pub fn run(name: &str, args: &[OsString]) -> i32 {
     ended(perform(parsed, hints), &path, hints)
 }
 
+/// The commands of `kvorum ctl`, without what carries them out.
+pub fn table() -> &'static cobra::Command<()> {
+    commands::root("kvorum ctl").bare()
+}
+
 /// Says what went wrong; the exit code.
 fn ended(outcome: Outcome, path: &[&'static call::Command], hints: bool) -> i32 {
     let Err(failure) = outcome else { return 0 };
@@ -90,15 +96,17 @@ fn hint(wanted: bool, find: impl FnOnce() -> Option<String>) {
 
 fn perform(parsed: call::Parsed, hints: bool) -> Outcome {
     let run = parsed.runnable().map_err(Failure::Usage)?;
-    let wants_help = parsed.values.switch(&cobra::HELP);
+    // The stock tool shows its help and is content.
+    let stray = parsed.stray().filter(|_| parsed.path[0].name != STOCK).map(str::to_owned);
     let call = call::Call::new(parsed);
     if let Some(run) = run {
         return run(&call);
     }
-    say(&cobra::help::help(&call.path))?;
-    // A word that should have been a sub-command.
-    if let (false, Some(word)) = (wants_help, call.arg(0)) {
-        hint(hints, || hints::of_unknown_command(&call.path, word));
+    if let Some(word) = stray {
+        complain!("Error: {}", cobra::unknown_command(&call.path, &word));
+        complain!("Run '{} --help' for usage.", cobra::path_words(&call.path));
+        hint(hints, || hints::of_unknown_command(&call.path, &word));
+        return Err(Failure::Silent(ERROR));
     }
-    Ok(())
+    say(&cobra::help::help(&call.path))
 }

@@ -23,7 +23,7 @@ use crate::{Fault, File, Files, How, Identity, PAGE, records, transfer};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
-use store::{Damage, ImageHead, Store};
+use store::{Damage, ImageHead, SegmentUse, Store};
 
 pub(crate) const INDEX_MAGIC: &[u8; 8] = b"kvindexf";
 pub(crate) const TABLES_MAGIC: &[u8; 8] = b"kvtables";
@@ -204,21 +204,25 @@ pub fn settle(files: &dyn Files, id: Identity, manifest: &Manifest) -> Result<()
     }
     files.sync_dir(DIR).map_err(|e| Fault::io(DIR, 0, e))?;
     remove_unnamed(files, id, Reach::Everything)?;
-    for file in named_last(files, id, manifest)?.values() {
-        cut_segment(files, file)?;
+    for used in named_last(files, id, manifest)?.values() {
+        cut_segment(files, used)?;
     }
     files.sync_dir(DIR).map_err(|e| Fault::io(DIR, 0, e))
 }
 
 /// Every segment as the newest checkpoint that has it names it, `manifest` being the newest of all.
 /// That one flushed it last: what a file holds beyond may be torn.
-fn named_last(files: &dyn Files, id: Identity, manifest: &Manifest) -> Result<BTreeMap<u32, SegmentFile>, Fault> {
-    let mut last: BTreeMap<u32, SegmentFile> = BTreeMap::new();
+fn named_last(files: &dyn Files, id: Identity, manifest: &Manifest) -> Result<BTreeMap<u32, SegmentUse>, Fault> {
+    let mut last: BTreeMap<u32, SegmentUse> = BTreeMap::new();
+    let mut name = |manifest: &Manifest| {
+        let open = manifest.open_segment()?;
+        last.extend(manifest.segments.iter().map(|file| (file.segment, use_of(file, open))));
+        Ok::<(), Fault>(())
+    };
     for index in manifests(files)?.into_iter().filter(|index| *index < manifest.index) {
-        let older = Manifest::read(files, &manifest_path(index), id.cluster, Some(id.member))?;
-        last.extend(older.segments.iter().map(|file| (file.segment, *file)));
+        name(&Manifest::read(files, &manifest_path(index), id.cluster, Some(id.member))?)?;
     }
-    last.extend(manifest.segments.iter().map(|file| (file.segment, *file)));
+    name(manifest)?;
     Ok(last)
 }
 
@@ -263,11 +267,13 @@ pub(crate) fn naming(files: &dyn Files, segment: u32) -> Result<(bool, Option<Ma
     Ok((named, newest))
 }
 
-/// Ids of the segments that hold the state, ascending: those of the newest readable checkpoint, and
-/// what was begun behind them. Any other file is of an older checkpoint, or was rewritten since the
-/// newest one and has the records of several that the newest names. Without a checkpoint: all.
-pub fn current(files: &dyn Files) -> Result<Vec<u32>, Fault> {
+/// The segments that hold the state, ascending: those of the newest readable checkpoint, and of
+/// `known`, as the state in memory has them, the one that is open there and what was begun behind
+/// it. Any other file is of an older checkpoint, or was rewritten since the newest one and has the
+/// records of several that the newest names. Without a checkpoint: all that are known.
+pub fn current(files: &dyn Files, known: &[SegmentUse]) -> Result<Vec<SegmentUse>, Fault> {
     let all = records::list(files)?;
+    let there = |used: &&SegmentUse| used.first > 0 && all.binary_search(&used.id).is_ok();
     for index in manifests(files)?.into_iter().rev() {
         let manifest = Manifest::read_unchecked(files, &manifest_path(index));
         let (manifest, open) = match manifest.and_then(|manifest| manifest.open_segment().map(|open| (manifest, open)))
@@ -275,10 +281,16 @@ pub fn current(files: &dyn Files) -> Result<Vec<u32>, Fault> {
             Err(fault) if fault.is_damage() => continue,
             other => other?,
         };
-        let named = manifest.segments.iter().map(|file| file.segment).filter(|segment| *segment < open);
-        return Ok(named.chain(all.into_iter().filter(|segment| *segment >= open)).collect());
+        let named = manifest.segments.iter().map(|file| use_of(file, open)).filter(|used| used.sealed);
+        return Ok(named.chain(known.iter().filter(there).filter(|used| used.id >= open).copied()).collect());
     }
-    Ok(all)
+    Ok(known.iter().filter(there).copied().collect())
+}
+
+/// A segment as a checkpoint names it whose open segment is `open`.
+pub(crate) fn use_of(file: &SegmentFile, open: u32) -> SegmentUse {
+    let SegmentFile { segment: id, first, last, len: end, .. } = *file;
+    SegmentUse { id, first, last, end, live: 0, sealed: id < open }
 }
 
 /// Segments that the newest readable checkpoint names, ascending.
@@ -619,21 +631,25 @@ fn is_ours(name: &str) -> bool {
 }
 
 /// Cuts what was written behind the checkpoint, unless it is the seek table of a sealed segment.
-fn cut_segment(files: &dyn Files, named: &SegmentFile) -> Result<(), Fault> {
-    let path = records::path(named.segment);
-    let io = |e| Fault::io(&path, u64::from(named.len), e);
+fn cut_segment(files: &dyn Files, named: &SegmentUse) -> Result<(), Fault> {
+    let path = records::path(named.id);
+    let io = |e| Fault::io(&path, u64::from(named.end), e);
     let file = open_named(files, &path, How::Write)?;
     // Never made longer: the bytes would be zeros.
-    if file.len().map_err(io)? <= u64::from(named.len) {
+    if file.len().map_err(io)? <= u64::from(named.end) {
         return Ok(());
     }
-    match records::sealed_end(&*file, &path) {
-        Ok(Some(end)) if end == named.len => return Ok(()),
-        // A seek table that cannot be read is none, and a scan does without it.
-        Err(fault) if !fault.is_damage() => return Err(fault),
-        _ => {}
+    // What lies behind records of an open segment are records, whatever a client made them look
+    // like.
+    if named.sealed {
+        match records::seek_table(&*file, &path, named.end) {
+            Ok(Some(_)) => return Ok(()),
+            // A seek table that cannot be read is none, and a scan does without it.
+            Err(fault) if !fault.is_damage() => return Err(fault),
+            _ => {}
+        }
     }
-    file.set_len(u64::from(named.len)).and_then(|()| file.sync()).map_err(io)
+    file.set_len(u64::from(named.end)).and_then(|()| file.sync()).map_err(io)
 }
 
 pub(crate) fn remove_if_there(files: &dyn Files, path: &str) -> Result<(), Fault> {

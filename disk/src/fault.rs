@@ -104,7 +104,11 @@ impl fmt::Display for Fault {
                  it ({what}): start the later version that wrote it"
             ),
             Fault::TooNew { file, level } => {
-                let known = if file.contains("manifest") { crate::manifest::LEVEL } else { crate::LEVEL };
+                let known = match file.as_str() {
+                    file if file.contains("manifest") => crate::manifest::LEVEL,
+                    file if file.ends_with(".log") => crate::log::LEVEL,
+                    _ => crate::LEVEL,
+                };
                 write!(f, "{file} at byte 0: written in format level {level}, this program knows up to {known}")
             }
             Fault::Foreign { file, what } => write!(f, "{file} at byte 0: not ours: {what}"),

@@ -242,9 +242,10 @@ fn absent(files: &dyn Files, wanted: &[Wanted], found: &mut Fetched) -> Result<(
 
 /// The record of a revision in the segments of a checkpoint.
 fn elsewhere(files: &dyn Files, newest: &Manifest, rev: Rev) -> Result<Option<Bytes>, Fault> {
+    let open = newest.open_segment()?;
     let begins = newest.segments.partition_point(|file| file.last < rev.main);
     for file in newest.segments[begins..].iter().take_while(|file| file.first <= rev.main) {
-        if let Some(record) = records::find(files, file.segment, rev)? {
+        if let Some(record) = records::find(files, &checkpoint::use_of(file, open), rev)? {
             return Ok(Some(record));
         }
     }

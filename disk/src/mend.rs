@@ -49,7 +49,7 @@ pub fn write(files: &dyn Files, id: Identity, segment: u32, at: u32, parts: &[By
 /// # Errors
 /// [`Fault::Damaged`]: a record is not whole.
 pub fn seal_anew(files: &dyn Files, segment: u32, end: u32) -> Result<(), Fault> {
-    if records::sealed(files, segment)? == Some(end) {
+    if records::sealed(files, segment, end)? {
         return Ok(());
     }
     // What is left of the old one must not be taken for a part of the new one.

@@ -11,6 +11,10 @@
 //! The seek table is a convenience: not flushed before it matters, cut at the next start if its
 //! checksum is wrong, and without one a scan starts at the first record. Records are verified
 //! whenever they are read.
+//!
+//! Where the records end says whoever reads: the state in memory, or a checkpoint. The last bytes
+//! of a file are never asked for it: those of a segment without a table are a client's, and a
+//! client may write what looks like a table.
 
 use crate::header::{Fields, check_page, page, put_u32, put_u64, read_exact, read_full};
 use crate::measure::{self, Part};
@@ -20,7 +24,7 @@ use std::io::ErrorKind;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use store::record::{self, Damage, Record};
-use store::{Handle, Rev};
+use store::{Handle, Rev, SegmentUse};
 
 /// The folder of the state, below the data directory.
 pub const DIR: &str = "state";
@@ -160,18 +164,19 @@ fn fault(path: &str, offset: u32, damage: Damage) -> Fault {
 }
 
 /// Visits every record of the state with `from <= main revision < until` that is in a file, in
-/// order, until `visit` breaks.
+/// order, until `visit` breaks. `known`: the segments as the state in memory has them. Of one that
+/// has nothing from `until` on, the file holds everything.
 pub fn scan(
     files: &dyn Files,
+    known: &[SegmentUse],
     from: i64,
     until: i64,
     mut visit: impl FnMut(Record, Bytes) -> ControlFlow<()>,
 ) -> Result<(), Fault> {
-    let segments = checkpoint::current(files)?;
-    let start = start_of(files, &segments, from)?;
+    let segments = checkpoint::current(files, known)?;
     let mut before = None;
-    for &segment in &segments[start..] {
-        let mut reader = open_at(files, segment, from)?;
+    for used in &segments[start_of(&segments, from)..] {
+        let mut reader = open_at(files, used, from, until)?;
         while let Some((offset, record, bytes)) = reader.next()? {
             if before.is_some_and(|before| before >= record.rev) {
                 return Err(Fault::damaged(
@@ -193,20 +198,10 @@ pub fn scan(
     Ok(())
 }
 
-/// Number of the segment in which the first record with main revision >= `from` may be.
-fn start_of(files: &dyn Files, segments: &[u32], from: i64) -> Result<usize, Fault> {
-    let mut start = 0;
-    // Invariant: the segment before `start`, if any, begins below `from`.
-    let mut beyond = segments.len();
-    while start < beyond {
-        let middle = start + (beyond - start) / 2;
-        if first_revision(files, segments[middle])?.is_some_and(|first| first < from) {
-            start = middle + 1;
-        } else {
-            beyond = middle;
-        }
-    }
-    Ok(start.saturating_sub(1))
+/// Number of the segment in which the first record with main revision >= `from` may be: the last
+/// one that begins below it.
+fn start_of(segments: &[SegmentUse], from: i64) -> usize {
+    segments.partition_point(|used| used.first < from).saturating_sub(1)
 }
 
 /// Where a scan in parts goes on. Stays valid while files are appended to, removed or rewritten.
@@ -218,28 +213,30 @@ pub struct Place {
 }
 
 /// Visits records in order from `place` on, below main revision `until`, about `max_bytes` of
-/// them; `place` moves behind the last one. True: there are no more.
+/// them; `place` moves behind the last one. True: there are no more. `known` as for [`scan`].
 pub fn scan_on(
     files: &dyn Files,
+    known: &[SegmentUse],
     place: &mut Place,
     until: i64,
     max_bytes: u64,
     mut visit: impl FnMut(&Record),
 ) -> Result<bool, Fault> {
     let mut bytes = 0u64;
-    let segments = checkpoint::current(files)?;
-    let known = segments.binary_search(&place.segment).ok();
+    let segments = checkpoint::current(files, known)?;
+    let there = segments.binary_search_by_key(&place.segment, |used| used.id).ok();
     // Rewritten since: its records lie elsewhere, and the revision tells where.
-    let after = place.before.filter(|_| known.is_none());
-    let start = match (known, after) {
-        (Some(known), _) => known,
-        (None, Some(after)) => start_of(files, &segments, after.main)?,
+    let after = place.before.filter(|_| there.is_none());
+    let start = match (there, after) {
+        (Some(there), _) => there,
+        (None, Some(after)) => start_of(&segments, after.main),
         (None, None) => 0,
     };
-    for &segment in &segments[start..] {
+    for used in &segments[start..] {
+        let segment = used.id;
         let mut reader = match after {
-            Some(after) => open_at(files, segment, after.main)?,
-            None => reader_of(files, segment, if segment == place.segment { place.offset } else { 0 })?,
+            Some(after) => open_at(files, used, after.main, until)?,
+            None => reader_of(files, used, until, if segment == place.segment { place.offset } else { 0 })?,
         };
         while let Some((offset, record, whole)) = reader.next()? {
             if after.is_some_and(|after| record.rev <= after) {
@@ -266,16 +263,16 @@ pub fn scan_on(
 }
 
 /// A reader that stands at `from`, or at the first record.
-fn reader_of(files: &dyn Files, segment: u32, from: u32) -> Result<Reader, Fault> {
-    let path = path(segment);
+fn reader_of(files: &dyn Files, used: &SegmentUse, until: i64, from: u32) -> Result<Reader, Fault> {
+    let path = path(used.id);
     let file = files.open(&path, How::Read).map_err(|e| Fault::io(&path, 0, e))?;
-    let end = records_end(&*file, &path)?;
+    let end = end_for(&*file, &path, used, until)?;
     Ok(Reader::new(file, path, from.max(PAGE as u32), end))
 }
 
-/// The whole record of revision `rev` in a segment, if it is there.
-pub(crate) fn find(files: &dyn Files, segment: u32, rev: Rev) -> Result<Option<Bytes>, Fault> {
-    let mut reader = open_at(files, segment, rev.main)?;
+/// The whole record of revision `rev` in a segment that a checkpoint names, if it is there.
+pub(crate) fn find(files: &dyn Files, used: &SegmentUse, rev: Rev) -> Result<Option<Bytes>, Fault> {
+    let mut reader = open_at(files, used, rev.main, i64::MAX)?;
     while let Some((_, record, whole)) = reader.next()? {
         if record.rev >= rev {
             return Ok((record.rev == rev).then_some(whole));
@@ -286,10 +283,17 @@ pub(crate) fn find(files: &dyn Files, segment: u32, rev: Rev) -> Result<Option<B
 
 /// Records from revision `from` on, below `until`: whole revisions, about `max_bytes` of them. The
 /// second value is the first revision not contained. Every record below `until` must be in a file.
-pub fn history(files: &dyn Files, from: i64, until: i64, max_bytes: u64) -> Result<(Vec<Bytes>, i64), Fault> {
+/// `known` as for [`scan`].
+pub fn history(
+    files: &dyn Files,
+    known: &[SegmentUse],
+    from: i64,
+    until: i64,
+    max_bytes: u64,
+) -> Result<(Vec<Bytes>, i64), Fault> {
     let mut records: Vec<Bytes> = Vec::new();
     let (mut bytes, mut main, mut next) = (0u64, from, until.max(from));
-    scan(files, from, until, |record, whole| {
+    scan(files, known, from, until, |record, whole| {
         if record.rev.main != main && bytes >= max_bytes && !records.is_empty() {
             next = record.rev.main;
             return ControlFlow::Break(());
@@ -303,7 +307,7 @@ pub fn history(files: &dyn Files, from: i64, until: i64, max_bytes: u64) -> Resu
 }
 
 /// Records with revisions between `after` and `before`, which are not among them: about
-/// `max_bytes`, one at least if there is one. True: there are no more. `segments`: the files in
+/// `max_bytes`, one at least if there is one. True: there are no more. `known`: the segments in
 /// which the state has them.
 ///
 /// # Errors
@@ -311,14 +315,14 @@ pub fn history(files: &dyn Files, from: i64, until: i64, max_bytes: u64) -> Resu
 /// nothing.
 pub fn between(
     files: &dyn Files,
-    segments: &[u32],
+    known: &[SegmentUse],
     after: Rev,
     before: Rev,
     max_bytes: u64,
 ) -> Result<(Vec<Bytes>, bool), Fault> {
-    check_there(files, segments)?;
+    check_there(files, known)?;
     let (mut records, mut bytes, mut end) = (Vec::new(), 0u64, true);
-    scan(files, after.main, before.main.saturating_add(1), |record, whole| {
+    scan(files, known, after.main, before.main.saturating_add(1), |record, whole| {
         if record.rev <= after {
             return ControlFlow::Continue(());
         }
@@ -354,18 +358,19 @@ pub fn list(files: &dyn Files) -> Result<Vec<u32>, Fault> {
 ///
 /// # Errors
 /// [`Fault::Damaged`], with the file that is missing.
-pub fn check_there(files: &dyn Files, needed: &[u32]) -> Result<(), Fault> {
+pub fn check_there(files: &dyn Files, needed: &[SegmentUse]) -> Result<(), Fault> {
     let there = list(files)?;
-    let mut missing = needed.iter().filter(|segment| there.binary_search(segment).is_err()).peekable();
+    let needed = needed.iter().filter(|used| used.first > 0).map(|used| used.id);
+    let mut missing = needed.filter(|segment| there.binary_search(segment).is_err()).peekable();
     if missing.peek().is_none() {
         return Ok(());
     }
     let named = checkpoint::newest_segments(files)?;
     let last = named.last().copied().unwrap_or(0);
-    match missing.find(|segment| **segment > last || named.binary_search(segment).is_ok()) {
+    match missing.find(|segment| *segment > last || named.binary_search(segment).is_ok()) {
         Some(segment) => {
             let what = "this file holds records that are needed, and it is missing";
-            Err(Fault::damaged(&path(*segment), 0, what))
+            Err(Fault::damaged(&path(segment), 0, what))
         }
         None => Ok(()),
     }
@@ -386,77 +391,67 @@ pub fn check(files: &dyn Files, id: Identity, segment: u32) -> Result<(), Fault>
     check_page(&*file, &path, MAGIC, id.cluster, Some(id.member), u64::from(segment))
 }
 
-/// Where the records of a segment end by its seek table; None if it has none that is readable.
-pub fn sealed(files: &dyn Files, segment: u32) -> Result<Option<u32>, Fault> {
+/// Whether a seek table that is readable stands behind the records of a closed segment, which end
+/// at `end`.
+pub fn sealed(files: &dyn Files, segment: u32, end: u32) -> Result<bool, Fault> {
     let path = path(segment);
     let file = files.open(&path, How::Read).map_err(|e| Fault::io(&path, 0, e))?;
-    sealed_end(&*file, &path)
-}
-
-fn first_revision(files: &dyn Files, segment: u32) -> Result<Option<i64>, Fault> {
-    let path = path(segment);
-    let file = files.open(&path, How::Read).map_err(|e| Fault::io(&path, 0, e))?;
-    let end = records_end(&*file, &path)?;
-    let mut reader = Reader { chunk: 4096, ..Reader::new(file, path, PAGE as u32, end) };
-    Ok(reader.next()?.map(|(_, record, _)| record.rev.main))
+    Ok(seek_table(&*file, &path, end)?.is_some())
 }
 
 /// A reader of the segment that stands at or before the first record with main revision >= `from`.
-fn open_at(files: &dyn Files, segment: u32, from: i64) -> Result<Reader, Fault> {
-    let path = path(segment);
+fn open_at(files: &dyn Files, used: &SegmentUse, from: i64, until: i64) -> Result<Reader, Fault> {
+    let path = path(used.id);
     let file = files.open(&path, How::Read).map_err(|e| Fault::io(&path, 0, e))?;
-    let Some((rows, end)) = seek_table(&*file, &path)? else {
-        let end = records_end(&*file, &path)?;
-        return Ok(Reader::new(file, path, PAGE as u32, end));
-    };
+    let end = end_for(&*file, &path, used, until)?;
+    let rows = if used.sealed { seek_table(&*file, &path, used.end)? } else { None }.unwrap_or_default();
     let position = rows.partition_point(|&(main, _)| main < from);
     let start = position.checked_sub(1).map_or(PAGE as u32, |position| rows[position].1);
     Ok(Reader::new(file, path, start, end))
 }
 
-fn records_end(file: &dyn File, path: &str) -> Result<u32, Fault> {
-    if let Some(end) = sealed_end(file, path)? {
-        return Ok(end);
+/// Where the records end that a scan below `until` may read. What comes later may not be in the
+/// file yet.
+fn end_for(file: &dyn File, path: &str, used: &SegmentUse, until: i64) -> Result<u32, Fault> {
+    if used.last < until {
+        return Ok(used.end);
     }
     let len = file.len().map_err(|e| Fault::io(path, 0, e))?;
-    u32::try_from(len).map_err(|_| Fault::damaged(path, len, "a segment is smaller than 4 GiB"))
+    Ok(u32::try_from(len).map_or(used.end, |len| len.min(used.end)))
 }
 
-/// Where the records of a sealed segment end; None if there is no valid seek table.
-pub(crate) fn sealed_end(file: &dyn File, path: &str) -> Result<Option<u32>, Fault> {
-    Ok(seek_table(file, path)?.map(|(_, end)| end))
-}
-
-type SeekTable = (Vec<(i64, u32)>, u32);
-
-fn seek_table(file: &dyn File, path: &str) -> Result<Option<SeekTable>, Fault> {
+/// The rows of the seek table of a closed segment whose records end at `end`; None if there is none
+/// that is readable.
+pub(crate) fn seek_table(file: &dyn File, path: &str, end: u32) -> Result<Option<Vec<(i64, u32)>>, Fault> {
     let len = file.len().map_err(|e| Fault::io(path, 0, e))?;
-    let Some(at) = len.checked_sub(TRAILER as u64) else { return Ok(None) };
-    let trailer = read_exact(file, path, at, TRAILER)?;
+    let Some(table) = len.checked_sub(u64::from(end) + TRAILER as u64) else { return Ok(None) };
+    if !table.is_multiple_of(ROW as u64) {
+        return Ok(None);
+    }
+    let trailer = read_exact(file, path, u64::from(end) + table, TRAILER)?;
     let mut fields = Fields::new(&trailer);
     if fields.bytes(8) != Some(TRAILER_MAGIC) {
         return Ok(None);
     }
-    let (Some(count), Some(end)) = (fields.u32(), fields.u32()) else { return Ok(None) };
-    let table_len = u64::from(count) * ROW as u64;
-    if u64::from(end) < PAGE || u64::from(end) + table_len != at {
+    let (count, behind) = (fields.u32(), fields.u32());
+    if count.map(u64::from) != Some(table / ROW as u64) || behind != Some(end) {
         return Ok(None);
     }
-    let table = read_exact(file, path, u64::from(end), table_len as usize + TRAILER)?;
+    let table = read_exact(file, path, u64::from(end), table as usize + TRAILER)?;
     let (covered, crc) = table.split_at(table.len() - 4);
     if Fields::new(crc).u32() != Some(crc32c::crc32c(covered)) {
         return Ok(None);
     }
     let mut fields = Fields::new(covered);
-    let mut rows = Vec::with_capacity(count as usize);
-    for _ in 0..count {
+    let mut rows = Vec::new();
+    for _ in 0..count.unwrap_or(0) {
         let (Some(main), Some(offset)) = (fields.i64(), fields.u32()) else { return Ok(None) };
         if u64::from(offset) < PAGE || offset >= end {
             return Ok(None);
         }
         rows.push((main, offset));
     }
-    Ok(Some((rows, end)))
+    Ok(Some(rows))
 }
 
 /// Reads records one after another.

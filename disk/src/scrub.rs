@@ -404,7 +404,7 @@ impl Walk {
             return Ok(false);
         }
         self.end(&path, step);
-        if self.sealed && records::sealed_end(&*file, &path)? != Some(self.until) {
+        if self.sealed && records::seek_table(&*file, &path, self.until)?.is_none() {
             step.found.push(Finding::Seal { segment: self.segment });
         }
         Ok(true)

@@ -9,7 +9,7 @@ use testkit::files::{Kept, MemFiles};
 const ID: Identity = Identity { cluster: 0xc1, member: 0xa1 };
 
 fn open(files: &MemFiles) -> (Log, LogContent) {
-    let options = LogOptions { segment_bytes: 24 << 10, boot: None };
+    let options = LogOptions { segment_bytes: 24 << 10, boot: None, salt: 0x5a17 };
     Log::recover(files.shared(), ID, options, Some(Position { index: 0, term: 0 }), OnDoubt::Peers).expect("opens")
 }
 
@@ -19,7 +19,7 @@ fn aside(files: &MemFiles) -> Vec<String> {
 
 fn written() -> MemFiles {
     let files = MemFiles::new();
-    let options = LogOptions { segment_bytes: 24 << 10, boot: None };
+    let options = LogOptions { segment_bytes: 24 << 10, boot: None, salt: 0x5a17 };
     let mut log = Log::create(files.shared(), ID, options, Position::default()).expect("an empty disk");
     for index in 1..=20 {
         let entry = Entry { index, term: 1, kind: EntryKind::Normal, data: Bytes::from(vec![index as u8; 3000]) };

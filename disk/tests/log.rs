@@ -12,8 +12,8 @@ const ID: Identity = Identity { cluster: 0xc1, member: 0xa1 };
 /// The boot in which all lives go on, and the one after a power loss.
 const BOOT: Option<Boot> = Some([1; 16]);
 const NEXT_BOOT: Option<Boot> = Some([2; 16]);
-const OPTIONS: LogOptions = LogOptions { segment_bytes: 16 << 10, boot: BOOT };
-const SMALL: LogOptions = LogOptions { segment_bytes: 12 << 10, boot: BOOT };
+const OPTIONS: LogOptions = LogOptions { segment_bytes: 16 << 10, boot: BOOT, salt: 0x5a17 };
+const SMALL: LogOptions = LogOptions { segment_bytes: 12 << 10, boot: BOOT, salt: 0x5a17 };
 
 fn entry(index: u64, term: u64, len: usize) -> Entry {
     let kind = if index.is_multiple_of(7) { EntryKind::Config } else { EntryKind::Normal };
@@ -515,7 +515,7 @@ fn missing_entries_are_named() {
     let path = files.files().into_iter().find(|path| path.ends_with(".log")).unwrap();
     // Page 0 holds the first batch (no entries), page 1 entries 1 to 3: body of entry 2.
     let body = files.copy();
-    body.edit(&path, |bytes| bytes[4096 + 160 + 3 * 28 + 10] ^= 1);
+    body.edit(&path, |bytes| bytes[4096 + 168 + 3 * 28 + 10] ^= 1);
     let page = files.copy();
     page.edit(&path, |bytes| bytes[4096..8192].fill(0));
     let fault = recover(&body).unwrap_err();
@@ -579,12 +579,12 @@ fn others_logs_and_later_formats_are_refused() {
     }
     let newer = files.copy();
     newer.edit(&path, |bytes| {
-        bytes[4096 + 8] = 2;
+        bytes[4096 + 8] = 3;
         let crc = crc32c::crc32c(&bytes[4096..4096 + 156]);
         bytes[4096 + 156..4096 + 160].copy_from_slice(&crc.to_le_bytes());
     });
     let fault = recover(&newer).unwrap_err();
-    assert_eq!(fault.to_string(), format!("{path} at byte 0: written in format level 2, this program knows up to 1"));
+    assert_eq!(fault.to_string(), format!("{path} at byte 0: written in format level 3, this program knows up to 2"));
     assert!(matches!(Log::create(files.shared(), ID, OPTIONS, Position::default()), Err(Fault::Refused { .. })));
     let unused = MemFiles::new();
     Log::create(unused.shared(), ID, OPTIONS, at(3, 1)).unwrap();

@@ -16,7 +16,7 @@ const LAST: u64 = 30;
 const STATE: Position = Position { index: 4, term: 1 };
 
 fn options(boot: Option<Boot>) -> LogOptions {
-    LogOptions { segment_bytes: 24 << 10, boot }
+    LogOptions { segment_bytes: 24 << 10, boot, salt: 0x5a17 }
 }
 
 fn entry(index: u64) -> Entry {
@@ -304,7 +304,7 @@ fn damaged_files_stay_aside_until_nothing_is_missing() {
 /// under the same numbers: none of them may ever stand for a batch of the new log.
 #[test]
 fn a_log_that_begins_again_does_not_take_old_batches_for_its_own() {
-    let options = LogOptions { segment_bytes: 64 << 10, boot: BOOT };
+    let options = LogOptions { segment_bytes: 64 << 10, boot: BOOT, salt: 0x5a17 };
     let of_bytes = |index, len| Entry { index, term: 1, kind: EntryKind::Normal, data: Bytes::from(vec![7; len]) };
     let hard = |commit| HardState { term: 1, vote: 0, commit };
     for newest in 3..9 {

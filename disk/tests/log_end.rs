@@ -18,7 +18,7 @@ fn entry(index: u64, len: usize) -> Entry {
 }
 
 fn recover(files: &MemFiles, boot: Option<Boot>, state: Option<Position>, doubt: OnDoubt) -> Result<LogContent, Fault> {
-    let options = LogOptions { segment_bytes: SEGMENT, boot };
+    let options = LogOptions { segment_bytes: SEGMENT, boot, salt: 0x5a17 };
     Log::recover(files.shared(), ID, options, state, doubt).map(|(_, content)| content)
 }
 
@@ -41,7 +41,7 @@ struct Written {
 
 fn written(recycled: bool, small: u64, len: usize) -> Written {
     let files = MemFiles::new();
-    let options = LogOptions { segment_bytes: SEGMENT, boot: BOOT };
+    let options = LogOptions { segment_bytes: SEGMENT, boot: BOOT, salt: 0x5a17 };
     let mut log = Log::create(files.shared(), ID, options, Position::default()).expect("an empty disk");
     let mut index = 0;
     let mut save = |log: &mut Log, len: usize| {
@@ -209,7 +209,7 @@ fn a_log_below_its_checkpoint_is_a_sure_loss_whatever_the_marks_say() {
 #[test]
 fn a_newest_file_that_is_gone_is_a_sure_loss_below_a_checkpoint() {
     let files = MemFiles::new();
-    let options = LogOptions { segment_bytes: 64 << 10, boot: BOOT };
+    let options = LogOptions { segment_bytes: 64 << 10, boot: BOOT, salt: 0x5a17 };
     let mut log = Log::create(files.shared(), ID, options, Position::default()).expect("an empty disk");
     let mut tip = Vec::new();
     let mut index = 0;
@@ -236,7 +236,7 @@ fn a_newest_file_that_is_gone_is_a_sure_loss_below_a_checkpoint() {
 #[test]
 fn a_damaged_newest_file_is_left_and_goes_with_the_next_cut() {
     let files = MemFiles::new();
-    let options = LogOptions { segment_bytes: SEGMENT, boot: BOOT };
+    let options = LogOptions { segment_bytes: SEGMENT, boot: BOOT, salt: 0x5a17 };
     let mut log = Log::create(files.shared(), ID, options, Position::default()).expect("an empty disk");
     let save = |log: &mut Log, index| {
         log.save(HardState { term: 1, vote: 0xa1, commit: index - 1 }, &[entry(index, 100)]).expect("saves");

@@ -13,7 +13,7 @@ const BOOT: Option<Boot> = Some([1; 16]);
 const SEGMENT: u64 = 24 << 10;
 
 fn options() -> LogOptions {
-    LogOptions { segment_bytes: SEGMENT, boot: BOOT }
+    LogOptions { segment_bytes: SEGMENT, boot: BOOT, salt: 0x5a17 }
 }
 
 fn save(log: &mut Log, index: u64, commit: u64) -> Result<(), Fault> {

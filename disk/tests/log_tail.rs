@@ -14,7 +14,7 @@ const BOOTS: [Option<Boot>; 3] = [BOOT, NEXT_BOOT, None];
 const SEGMENT: u64 = 64 << 10;
 
 fn options(boot: Option<Boot>) -> LogOptions {
-    LogOptions { segment_bytes: SEGMENT, boot }
+    LogOptions { segment_bytes: SEGMENT, boot, salt: 0x5a17 }
 }
 
 fn entry(index: u64, term: u64, len: usize) -> Entry {

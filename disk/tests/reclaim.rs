@@ -51,13 +51,13 @@ fn read(files: &MemFiles, at: &Located) -> Bytes {
     records::read(files, at.handle).unwrap()
 }
 
-fn all_records(files: &MemFiles) -> Vec<Record> {
+fn all_records(life: &Life) -> Vec<Record> {
     let mut all = Vec::new();
     let keep = |record, _| {
         all.push(record);
         ControlFlow::Continue(())
     };
-    records::scan(files, 0, i64::MAX, keep).unwrap();
+    records::scan(&life.files, &life.store.segments_in_files(), 0, i64::MAX, keep).unwrap();
     all
 }
 
@@ -69,7 +69,7 @@ fn hash(life: &Life, revision: i64) -> u32 {
         }
     };
     let mut hash = HashKv::new(revision, life.store.compacted(), keep);
-    all_records(&life.files).iter().for_each(|record| hash.feed(record.rev, record.tombstone, &record.body));
+    all_records(life).iter().for_each(|record| hash.feed(record.rev, record.tombstone, &record.body));
     hash.finish()
 }
 
@@ -90,8 +90,8 @@ fn same(life: &Life, other: &Life, what: &str) {
         }
     }
     let [mine, theirs] = [life, other].map(|life| {
-        let (records, next) = records::history(&life.files, compacted + 1, store.revision() + 1, u64::MAX).unwrap();
-        (records, next)
+        let known = life.store.segments_in_files();
+        records::history(&life.files, &known, compacted + 1, store.revision() + 1, u64::MAX).unwrap()
     });
     assert_eq!(mine, theirs, "{what}: history");
     assert_eq!(hash(life, store.revision()), hash(other, store.revision()), "{what}: hash");
@@ -99,8 +99,7 @@ fn same(life: &Life, other: &Life, what: &str) {
         let mut export = life.store.export();
         while !life.store.gather_export(&mut export, 2) {}
         let mut rows = export.rows();
-        let kept: Vec<Rev> =
-            all_records(&life.files).iter().map(|record| record.rev).filter(|rev| rows.has(*rev)).collect();
+        let kept: Vec<Rev> = all_records(life).iter().map(|record| record.rev).filter(|rev| rows.has(*rev)).collect();
         assert_eq!(rows.missing(), 0, "{what}: backup");
         kept
     });
@@ -249,7 +248,9 @@ fn a_scan_in_parts_goes_on_over_a_rewrite() {
                         life.checkpoint();
                     }
                 }
-                if records::scan_on(&life.files, &mut place, 40, piece, |record| seen.push(record.rev)).unwrap() {
+                let known = life.store.segments_in_files();
+                let push = |record: &Record| seen.push(record.rev);
+                if records::scan_on(&life.files, &known, &mut place, 40, piece, push).unwrap() {
                     break;
                 }
             }

@@ -6,7 +6,7 @@ use disk::{Files, Identity, Log, LogContent, LogOptions, OnDoubt, Reserve, Tail}
 use testkit::files::MemFiles;
 
 const ID: Identity = Identity { cluster: 0xc1, member: 0xa1 };
-const OPTIONS: LogOptions = LogOptions { segment_bytes: 256 << 10, boot: Some([1; 16]) };
+const OPTIONS: LogOptions = LogOptions { segment_bytes: 256 << 10, boot: Some([1; 16]), salt: 0x5a17 };
 /// Of each file of the reserve.
 const RESERVE: u64 = (256 << 10) / 8;
 const KIB: u64 = 1 << 10;

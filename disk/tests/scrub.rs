@@ -7,7 +7,7 @@ use bytes::Bytes;
 use consensus::{Entry, EntryKind, HardState, Position};
 use disk::scrub::{Finding, Scrub, Step, Stretch};
 use disk::{Files, Log, LogOptions, PAGE, checkpoint, mend, records};
-use life::{CONFIG, ID, Life};
+use life::{CONFIG, ID, Life, named};
 use store::{Rev, SegmentUse, record};
 use testkit::files::{KEPT, MemFiles};
 
@@ -91,7 +91,7 @@ fn damage_of_any_byte_of_a_segment_is_found_and_mended() {
                     let parts = if stretch.from == 0 { Vec::new() } else { records_in(&right, &stretch) };
                     mend::write(&files, ID, stretch.segment, stretch.from.max(PAGE as u32), &parts).unwrap();
                 }
-                if records::sealed(&right, file.segment).unwrap().is_some() {
+                if records::sealed(&right, file.segment, file.len).unwrap() {
                     mend::seal_anew(&files, file.segment, file.len).unwrap();
                 }
                 let left = all(&files);
@@ -182,7 +182,7 @@ fn fillers_are_named_anew_and_a_crash_on_the_way_is_repeated() {
     assert_ne!(manifest, newest.encode());
     assert!(all(&files).is_empty());
     let mut seen = 0;
-    records::scan(&files, 0, i64::MAX, |record, _| {
+    records::scan(&files, &named(&files), 0, i64::MAX, |record, _| {
         assert_ne!(record.rev, rev, "a filler says nothing");
         seen += 1;
         std::ops::ControlFlow::Continue(())
@@ -207,7 +207,7 @@ fn fillers_are_named_anew_and_a_crash_on_the_way_is_repeated() {
 #[test]
 fn damage_of_log_files_is_found() {
     let right = MemFiles::new();
-    let options = LogOptions { segment_bytes: 32 << 10, boot: None };
+    let options = LogOptions { segment_bytes: 32 << 10, boot: None, salt: 0x5a17 };
     let mut log = Log::create(right.shared(), ID, options, Position { index: 1, term: 1 }).unwrap();
     for index in 2..60 {
         let data = Bytes::from(vec![index as u8; 40 * index as usize]);

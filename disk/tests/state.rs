@@ -6,8 +6,8 @@ mod life;
 use bytes::Bytes;
 use disk::fetch::{Fetched, Wanted, fetch};
 use disk::{Fault, Files, Identity, checkpoint, records, transfer};
-use life::{CONFIG, ID, KEYS, Life, OTHER, life_with_checkpoints, model, receive, transfer_pair};
-use store::Store;
+use life::{CONFIG, ID, KEYS, Life, OTHER, life_with_checkpoints, model, named, receive, transfer_pair};
+use store::{SegmentUse, Store};
 use testkit::Dice;
 use testkit::files::{KEPT, Kept, MemFiles};
 
@@ -28,7 +28,13 @@ fn a_crash_after_any_call_leaves_the_old_or_the_new_checkpoint() {
             assert!(found == done || found == done + 1, "call {calls}, {kept:?}: checkpoint {index}");
             opened.check_against(&models[found]);
             // No byte behind the checkpoint is left to be believed.
-            let (records, _) = records::history(&crashed, 0, i64::MAX, u64::MAX).unwrap();
+            let known = opened.store.segments_in_files();
+            for used in &known {
+                let path = records::path(used.id);
+                let bare = crashed.bytes(&path).len() == used.end as usize;
+                assert!(bare || used.sealed && records::sealed(&crashed, used.id, used.end).unwrap(), "{path}");
+            }
+            let (records, _) = records::history(&crashed, &known, 0, i64::MAX, u64::MAX).unwrap();
             assert_eq!(records.len() as u64, index - 1, "call {calls}, {kept:?}");
             // Settled is settled.
             let settled = crashed.contents();
@@ -145,7 +151,7 @@ fn a_segment_of_older_checkpoints_ends_where_the_last_of_them_names_it() {
         checkpoint::settle(&crashed, ID, &newest).unwrap();
         let is_right = crashed.bytes(&path) == life.files.bytes(&path)[..end as usize];
         assert!(is_right, "{} bytes of {end}", crashed.bytes(&path).len());
-        records::history(&crashed, 0, i64::MAX, u64::MAX).unwrap();
+        records::history(&crashed, &named(&crashed), 0, i64::MAX, u64::MAX).unwrap();
     }
 }
 
@@ -184,11 +190,12 @@ fn damage_of_any_byte_of_a_record_is_seen() {
     let manifest = checkpoint::load_newest(&life.files, ID, CONFIG, 0).unwrap().unwrap().manifest;
     let segment = manifest.segments[1];
     let path = records::path(segment.segment);
-    let (all, _) = records::history(&life.files, 0, i64::MAX, u64::MAX).unwrap();
+    let known = named(&life.files);
+    let (all, _) = records::history(&life.files, &known, 0, i64::MAX, u64::MAX).unwrap();
     for at in 4096..segment.len as usize {
         let damaged = life.files.copy();
         damaged.edit(&path, |bytes| bytes[at] ^= 1 << (at % 8));
-        let fault = records::history(&damaged, segment.first, segment.last + 1, u64::MAX).unwrap_err();
+        let fault = records::history(&damaged, &known, segment.first, segment.last + 1, u64::MAX).unwrap_err();
         assert!(fault.is_damage() && fault.to_string().starts_with(&path), "{at}: {fault}");
         if at % 97 == 0 {
             assert!(checkpoint::verify(&damaged, &manifest).unwrap_err().is_damage());
@@ -200,18 +207,14 @@ fn damage_of_any_byte_of_a_record_is_seen() {
     for at in segment.len as usize..len {
         let damaged = life.files.copy();
         damaged.edit(&path, |bytes| bytes[at] ^= 1 << (at % 8));
-        // Without its end mark the file holds bytes that are no records: seen, never taken for
-        // records.
-        match records::history(&damaged, 0, i64::MAX, u64::MAX) {
-            Ok((records, _)) => assert_eq!(records, all),
-            Err(fault) => assert!(fault.is_damage()),
-        }
+        let (records, _) = records::history(&damaged, &known, 0, i64::MAX, u64::MAX).unwrap();
+        assert_eq!(records, all);
     }
 }
 
 /// Handle and revision of every record of a segment, and its bytes.
 fn records_of(files: &MemFiles, segment: u32, range: (i64, i64)) -> (Vec<Wanted>, Vec<Bytes>) {
-    let (all, _) = records::history(files, range.0, range.1 + 1, u64::MAX).unwrap();
+    let (all, _) = records::history(files, &named(files), range.0, range.1 + 1, u64::MAX).unwrap();
     let mut offset = 4096;
     let mut wanted = Vec::new();
     for bytes in &all {
@@ -310,8 +313,9 @@ fn a_seek_table_finds_every_revision() {
     records::sync(&files, &[1]).unwrap();
     records::check(&files, ID, 1).unwrap();
     assert!(matches!(records::check(&files, OTHER, 1), Err(Fault::Foreign { .. })));
+    let known = [SegmentUse { id: 1, first: 2, last: 200, end: offset, live: 0, sealed: true }];
     for from in 0..=201 {
-        let (found, _) = records::history(&files, from, from + 1, u64::MAX).unwrap();
+        let (found, _) = records::history(&files, &known, from, from + 1, u64::MAX).unwrap();
         let wanted = if (2..=200).contains(&from) { 3 } else { 0 };
         assert_eq!(found.len(), wanted, "revision {from}");
     }
@@ -331,7 +335,8 @@ fn history_comes_in_whole_revisions() {
         for start in [0, 1, 2, 17, 59, 60, 61] {
             let (mut from, mut mains) = (start, Vec::new());
             while from < 61 {
-                let (records, next) = records::history(&life.files, from, 61, most).unwrap();
+                let (records, next) =
+                    records::history(&life.files, &life.store.segments_in_files(), from, 61, most).unwrap();
                 mains.extend(records.iter().map(|whole| store::record::open(whole).unwrap().rev.main));
                 assert!(next > from);
                 from = next;

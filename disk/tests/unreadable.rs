@@ -14,7 +14,7 @@ const LAST: u64 = 32;
 /// Page sized batches and larger ones, in a few files. `boot`: the machine's.
 fn written(boot: Option<[u8; 16]>) -> (MemFiles, LogOptions) {
     let files = MemFiles::new();
-    let options = LogOptions { segment_bytes: 32 << 10, boot };
+    let options = LogOptions { segment_bytes: 32 << 10, boot, salt: 0x5a17 };
     let mut log = Log::create(files.shared(), ID, options, START).unwrap();
     for index in 4..=LAST {
         let size = if index % 5 == 0 { 9_000 } else { 100 };
@@ -46,7 +46,7 @@ fn a_page_of_the_log_that_cannot_be_read_loses_nothing_in_silence() {
         if !tip {
             lived.edit("log/tip", Vec::clear);
         }
-        let options = LogOptions { segment_bytes: 32 << 10, boot: now };
+        let options = LogOptions { segment_bytes: 32 << 10, boot: now, salt: 0x5a17 };
         for path in logs(&lived) {
             for page in 0..lived.bytes(&path).len() / 4096 {
                 let files = lived.copy();

@@ -264,6 +264,34 @@ fn every_rpc_and_every_identity() {
     golden::file(path, |_| table);
 }
 
+/// A stream that fails before its first message has the status of its error, as a call has; one
+/// that has begun has 200, whatever comes.
+#[test]
+fn a_refused_stream_shows_it_in_its_status() {
+    let mut session = Session::new(&["--bcrypt-cost=4"]);
+    for line in SETUP.lines() {
+        let said = session.line(line);
+        assert!(said.starts_with("0 "), "{line}: {said}");
+    }
+    let cases = [
+        ("/v3/lease/keepalive", r#"{"ID":"78"}"#, "", 400, 3),
+        ("/v3/lease/keepalive", r#"{"ID":"78"}"#, "aaaaaaaaaaaaaaaa.1", 401, 16),
+        ("/v3/maintenance/snapshot", "{}", "reader", 403, 7),
+    ];
+    for (route, body, who, status, code) in cases {
+        let token = session.tokens.get(who).map_or(who, String::as_str);
+        let headers: &[(&str, &str)] = if token.is_empty() { &[] } else { &[("Authorization", token)] };
+        let answer = live::http::send(session.server.port(), "POST", route, headers, body).expect("an answer");
+        assert_eq!((answer.status, answer.json()["error"]["code"].as_u64()), (status, Some(code)), "{answer:?}");
+        assert_eq!(answer.header("content-type"), Some("application/json"), "{answer:?}");
+    }
+    let token = session.tokens["root"].as_str();
+    let headers: &[(&str, &str)] = &[("Authorization", token)];
+    let renewed = live::http::send(session.server.port(), "POST", "/v3/lease/keepalive", headers, r#"{"ID":"78"}"#);
+    let renewed = renewed.expect("an answer");
+    assert_eq!((renewed.status, renewed.json()["result"]["TTL"].as_str()), (200, Some("600")), "{renewed:?}");
+}
+
 /// A token of the one is taken by the other, when both have the keys.
 #[test]
 fn signed_tokens_are_those_of_etcd() {

@@ -204,6 +204,15 @@ impl Checkpoints {
         }
     }
 
+    /// The state is wrong: no other member gets any of it, no checkpoint is made of it, and the log
+    /// is not cut behind one.
+    pub(crate) fn withdraw(&mut self, g: &mut Ground) {
+        self.abort(g);
+        (self.offered, self.asked_at) = (None, None);
+        self.wanted.clear();
+        g.consensus.withdraw_snapshot();
+    }
+
     /// The disk is full. What is dead must be seen to be dead, or no room ever comes back: nothing
     /// is held for an image that may wait for long. It is taken anew when there is room.
     pub(crate) fn no_room(&mut self, g: &mut Ground) {

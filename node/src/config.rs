@@ -9,6 +9,8 @@ pub struct Config {
     pub boot: u64,
     /// The boot of the machine, which outlives processes. None: not known.
     pub kernel_boot: Option<disk::Boot>,
+    /// A random number that nobody knows, for a log that has no salt yet.
+    pub log_salt: u64,
     /// Seeds the election timeouts.
     pub seed: u64,
     /// A follower that hears nothing for this long campaigns. Milliseconds.
@@ -59,6 +61,7 @@ impl Config {
             member,
             boot,
             kernel_boot: None,
+            log_salt: 0,
             seed,
             election_ms: 1000,
             heartbeat_ms: 100,

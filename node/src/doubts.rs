@@ -111,9 +111,9 @@ impl Doubts {
     }
 
     /// Consensus began to doubt, learned more, or is done with it: the disk remembers it first of
-    /// all. What ended it, a vote or entries, must be there before: `unsaved` is the newest save
-    /// that is not durable.
-    pub(crate) fn changed(&mut self, g: &mut Ground, unsaved: Option<u64>) {
+    /// all. What ended it, a vote or entries, must be there before, also what is not handed out
+    /// yet.
+    pub(crate) fn changed(&mut self, g: &mut Ground) {
         let doubt = g.consensus.doubt();
         match doubt {
             Some(Doubt { promise: Some(at), .. }) => g.note(
@@ -134,7 +134,7 @@ impl Doubts {
         }
         self.due = self.due.min(g.now + IN_DOUBT);
         self.clears = None;
-        match unsaved {
+        match g.consensus.unsaved() {
             _ if doubt.is_some() => self.keep(g, doubt),
             Some(number) if self.kept => self.clears = Some(number),
             None if self.kept => self.keep(g, None),

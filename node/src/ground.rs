@@ -318,9 +318,8 @@ impl Ground {
     }
 
     /// Segments that have a file once what is handed over is written.
-    pub(crate) fn written_segments(&self) -> Vec<u32> {
-        let records = |segment: &&store::SegmentUse| segment.first > 0;
-        self.store.segments().filter(records).map(|segment| segment.id).collect()
+    pub(crate) fn written_segments(&self) -> Vec<store::SegmentUse> {
+        self.store.segments().filter(|segment| segment.first > 0).copied().collect()
     }
 
     pub(crate) fn written(&mut self, epoch: u64, bytes: u64, segment: u32, upto: u32, sealed: bool) {

@@ -202,11 +202,12 @@ impl Health {
     /// A member that must not lead for long, and still leads, tries again.
     fn hand_over_again(&mut self, g: &mut Ground) {
         let timeout = g.config.election_ticks();
-        if self.corrupt && g.is_leader() && g.now.is_multiple_of(timeout) {
-            // Its successor was not ready an election timeout ago.
-            self.give_up_leadership(g);
-        }
-        if self.disk_full() && g.now.is_multiple_of(10 * timeout) {
+        // Twice, for a leader forgets in one tick of each election timeout who was active, and that
+        // may be the first of these.
+        let again = |every: u64| [0, timeout / 2].contains(&(g.now % every));
+        // Its successor was not ready an election timeout ago.
+        let corrupt = self.corrupt && again(timeout);
+        if g.is_leader() && (corrupt || self.disk_full() && again(10 * timeout)) {
             self.give_up_leadership(g);
         }
     }
@@ -277,7 +278,7 @@ impl Health {
     fn go_on_stopping(&mut self, g: &mut Ground, writing: bool) -> bool {
         let (leads, alone) = (g.is_leader(), g.successor().is_none());
         let now = g.now;
-        let (small, lacks) = (g.store.keys() < 100_000, self.lacks_state());
+        let (small, of_use) = (g.store.keys() < 100_000, !self.corrupt);
         let Some(stop) = &mut self.stop else { return false };
         let waited = now - stop.since;
         if !stop.handed_over {
@@ -289,7 +290,7 @@ impl Health {
         if !stop.checkpoint {
             // A large store is not worth a slow stop: the log has everything.
             stop.checkpoint = true;
-            if small && !lacks {
+            if small && of_use {
                 return true;
             }
         }
@@ -322,6 +323,10 @@ impl Health {
     }
 
     fn compare_digests(&mut self, g: &mut Ground, index: u64) -> bool {
+        if g.swapping() {
+            // The state that they are of is being replaced, and a mark would be of the new one.
+            return false;
+        }
         let (Some(own), Some(peers)) = (self.marks.get(&index), self.peers.get(&index)) else { return false };
         let members = g.store.conf().voters.len();
         let others = peers.values().filter(|digest| *digest != own);
@@ -518,6 +523,12 @@ impl Health {
         self.undecided = None;
         self.rebuild = None;
         self.leaderless = None;
+        if self.contradicted {
+            // Two histories were seen while the files were swapped: nothing is answered before an
+            // operator has decided.
+            self.empty = false;
+            return;
+        }
         let joined = self.joins();
         if std::mem::take(&mut self.corrupt) {
             g.bar(Bar::Corrupt, false);

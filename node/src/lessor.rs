@@ -162,7 +162,7 @@ impl Lessor {
 
     /// What was proposed long ago is proposed again.
     pub(crate) fn tick(&mut self, g: &Ground, willing: Willing) -> Option<Checked> {
-        let look = self.active() && !willing.holds_commands && g.now.is_multiple_of(LOOK_AFTER);
+        let look = self.active() && !willing.holds_commands && !willing.corrupt && g.now.is_multiple_of(LOOK_AFTER);
         look.then(|| self.expire_again(g)).flatten()
     }
 

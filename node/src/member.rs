@@ -247,6 +247,12 @@ impl Node {
         self.ground.store.sweep_pending()
     }
 
+    /// The segments as far as files hold them; none while those of another state are put in place.
+    pub fn segments_in_files(&self) -> Vec<store::SegmentUse> {
+        let g = &self.ground;
+        if g.swapping() { Vec::new() } else { g.store.segments_in_files() }
+    }
+
     fn turn(&mut self) {
         self.submit_commands();
         self.reads.submit(&mut self.ground);
@@ -264,6 +270,11 @@ impl Node {
         // what apply, reads and upkeep proposed leaves in this turn too
         self.submit_commands();
         self.turn_consensus();
+        if self.transfer.restarts_log() {
+            // Behind every save that was ready: the restart names the newest term and vote.
+            self.saves.hold(&mut self.ground);
+            self.transfer.restart_log(&mut self.ground);
+        }
     }
 
     fn sort(&mut self, input: Input) {
@@ -380,8 +391,9 @@ impl Node {
 
     /// Why no checkpoint may begin now.
     fn checkpoints_held(&self) -> bool {
-        // One that waits for another state keeps its log whole until it has that.
-        let held = self.transfer.installing() || self.reclaim.holds_checkpoints() || self.health.lacks_state();
+        // One whose state is wrong, or that has none, keeps its log whole: it may be the last one.
+        let corrupt = self.health.willing().corrupt;
+        let held = self.transfer.installing() || self.reclaim.holds_checkpoints() || corrupt;
         held || self.health.waits_for_room()
     }
 
@@ -462,8 +474,8 @@ impl Node {
             }
             Frame::ChunkRequest { boot, token, index, file, offset, len } => {
                 let piece = Piece { index, file, offset, len };
-                let stock = self.stock();
-                self.transfer.on_chunk_request(&mut self.ground, caller(boot, token), piece, stock);
+                let (stock, corrupt) = (self.stock(), self.health.willing().corrupt);
+                self.transfer.on_chunk_request(&mut self.ground, caller(boot, token), piece, stock, corrupt);
             }
             Frame::Chunk { boot, token, ok, end: _, bytes } => {
                 self.transfer.on_chunk(g, caller(boot, token), ok.then_some(bytes));
@@ -585,7 +597,8 @@ impl Node {
                 let job = LogJob::ReadLog { ticket: fetch.ticket, from: fetch.from_index, max_bytes: fetch.max_bytes };
                 g.start(Task::ReadLog { ticket: fetch.ticket }, job);
             }
-            if let Some(index) = turn.want_snapshot.take() {
+            let corrupt = self.health.willing().corrupt;
+            if let Some(index) = turn.want_snapshot.take().filter(|_| !corrupt) {
                 let held = self.checkpoints_held();
                 self.checkpoints.want_snapshot(&mut self.ground, index, held);
             }
@@ -597,7 +610,7 @@ impl Node {
                 self.doubts.believed(g);
             }
             if std::mem::take(&mut turn.doubt_changed) {
-                self.doubts.changed(g, self.saves.unsaved());
+                self.doubts.changed(g);
             }
             self.transfer.follow(g);
             for peer in turn.lost_data.drain(..) {
@@ -717,7 +730,9 @@ impl Node {
     fn expire_leases(&mut self) {
         let g = &self.ground;
         let lags = self.applier.age(g.now) > LAGS * g.config.heartbeat_ms / TICK_MS;
-        if lags || !self.lessor.may_expire() || self.health.willing().holds_commands {
+        let willing = self.health.willing();
+        // Leases of a wrong state say nothing of what is due.
+        if lags || !self.lessor.may_expire() || willing.holds_commands || willing.corrupt {
             return;
         }
         for command in self.lessor.expire(g, &self.reads.renewals()) {
@@ -725,8 +740,8 @@ impl Node {
         }
     }
 
-    /// The state must not be served: what waits for something of it ends or waits on, and this
-    /// member does not lead.
+    /// The state must not be served, neither to clients nor to members: what waits for something of
+    /// it ends or waits on, and this member does not lead.
     fn bar(&mut self) {
         let g = &mut self.ground;
         self.health.bar(g);
@@ -736,6 +751,8 @@ impl Node {
         self.hashes.end_all_with(g, Refusal::User(store::Error::Corrupt));
         self.listings.end_all_with(g, Refusal::User(store::Error::Corrupt));
         self.checkpoints.end_physical_with(g, Refusal::User(store::Error::Corrupt));
+        self.checkpoints.withdraw(g);
+        self.transfer.withdraw(g);
         self.backups.refuse_all(g, "the member's state differs from that of the others: it is CORRUPT");
         self.watches.reset(g);
         self.health.give_up_leadership(g);

@@ -466,7 +466,7 @@ impl Mends {
         g.write_records();
         let holds =
             |known: &&store::SegmentUse| known.first > 0 && known.first <= before.main && known.last >= after.main;
-        let segments = g.store.segments().filter(holds).map(|known| known.id).collect();
+        let segments = g.store.segments().filter(holds).copied().collect();
         let work = BackgroundJob::ReadRecords { segments, after, before, max_bytes: u64::from(most.min(pace::MOST)) };
         g.start(Task::GiveRecords { to, epoch: g.epoch() }, work);
     }

@@ -60,7 +60,7 @@ pub fn exists(files: &Arc<dyn Files>) -> Result<bool, Fault> {
 }
 
 pub(crate) fn log_options(config: &Config) -> LogOptions {
-    LogOptions { segment_bytes: config.log_segment_bytes, boot: config.kernel_boot }
+    LogOptions { segment_bytes: config.log_segment_bytes, boot: config.kernel_boot, salt: config.log_salt }
 }
 
 /// Bytes of entries in one message to a follower.

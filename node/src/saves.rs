@@ -81,12 +81,6 @@ impl Saves {
         last
     }
 
-    /// Number of the newest save that is not durable; None: all are.
-    pub(crate) fn unsaved(&self) -> Option<u64> {
-        let newest = self.waiting.back().map(|save| save.number);
-        newest.or(self.in_flight.back().map(|save| save.number))
-    }
-
     /// How long the oldest save has been on its way to the disk. Ticks.
     pub(crate) fn age(&self, now: u64) -> u64 {
         self.in_flight.front().map_or(0, |oldest| now - oldest.since)
@@ -121,7 +115,10 @@ impl Saves {
 
 impl Saves {
     fn prove_idle(&mut self, g: &mut Ground) {
-        let idle = self.in_flight.is_empty() && self.waiting.is_empty() && !self.held;
+        // A save may be ready that is handed out at the end of this turn: it names the commit index
+        // of its own moment, and the log goes by the newest.
+        let idle =
+            self.in_flight.is_empty() && self.waiting.is_empty() && !self.held && g.consensus.unsaved().is_none();
         if idle && self.unproven.is_some_and(|since| g.now - since >= IDLE) {
             self.unproven = None;
             // What arrived in this turn is not in the log on disk yet: it may replace entries

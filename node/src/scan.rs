@@ -1,6 +1,7 @@
 //! A HashKV on its way through the files, slice by slice.
 
 use disk::{Fault, Files, records};
+use store::SegmentUse;
 use store::hash::HashKv;
 
 /// A HashKV on its way through the files.
@@ -10,12 +11,12 @@ pub struct HashScan {
     place: records::Place,
     until: i64,
     /// The segments that the state had.
-    segments: Vec<u32>,
+    segments: Vec<SegmentUse>,
 }
 
 impl HashScan {
     /// `hash` holds the keep-set of `revision`.
-    pub fn new(revision: i64, hash: HashKv, segments: Vec<u32>) -> HashScan {
+    pub fn new(revision: i64, hash: HashKv, segments: Vec<SegmentUse>) -> HashScan {
         HashScan { hash, place: records::Place::default(), until: revision.saturating_add(1), segments }
     }
 
@@ -26,7 +27,7 @@ impl HashScan {
     pub(crate) fn slice(&mut self, files: &dyn Files, bytes: u64) -> Result<bool, Fault> {
         records::check_there(files, &self.segments)?;
         let hash = &mut self.hash;
-        records::scan_on(files, &mut self.place, self.until, bytes, |record| {
+        records::scan_on(files, &self.segments, &mut self.place, self.until, bytes, |record| {
             hash.feed(record.rev, record.tombstone, &record.body);
         })
     }

@@ -157,12 +157,14 @@ enum Stage {
     /// All files are here, and consensus does not want them for now.
     Waiting,
     Finishing,
+    /// The files are in place, and the log restarts at the end of this turn.
+    InPlace,
     RestartingLog,
 }
 
 impl Receiving {
     fn swaps(&self) -> bool {
-        matches!(self.stage, Stage::Finishing | Stage::RestartingLog)
+        matches!(self.stage, Stage::Finishing | Stage::InPlace | Stage::RestartingLog)
     }
 
     fn is(&self, from: u64, snapshot: &Snapshot) -> bool {
@@ -351,7 +353,7 @@ impl Transfer {
                 self.next_piece(g, differed)
             }
             JobResult::Installed { store } => {
-                receiving.stage = Stage::RestartingLog;
+                receiving.stage = Stage::InPlace;
                 receiving.store = Some(store);
                 Step::Swapped
             }
@@ -359,10 +361,16 @@ impl Transfer {
         }
     }
 
+    /// The manifest stands, and the log is to follow.
+    pub(crate) fn restarts_log(&self) -> bool {
+        self.receiving.as_ref().is_some_and(|receiving| receiving.stage == Stage::InPlace && !receiving.beside_log)
+    }
+
     /// The manifest stands: this member *is* the snapshot now. The log follows.
     pub(crate) fn restart_log(&mut self, g: &mut Ground) {
         let status = g.consensus.status();
-        let receiving = self.receiving.as_ref().expect("an install is under way");
+        let receiving = self.receiving.as_mut().expect("an install is under way");
+        receiving.stage = Stage::RestartingLog;
         let at = receiving.snapshot.position();
         let hard = HardState { term: status.term, vote: status.vote, commit: at.index };
         g.start(Task::RestartLog, LogJob::RestartLog { hard, at });
@@ -559,11 +567,22 @@ impl Transfer {
         }
     }
 
-    /// A member that leads no longer goes on serving what it has.
-    pub(crate) fn on_chunk_request(&mut self, g: &mut Ground, to: Caller, piece: Piece, stock: Stock) {
+    /// The state is wrong: whoever pulls it gets no more of it.
+    pub(crate) fn withdraw(&mut self, g: &mut Ground) {
+        for receiver in std::mem::take(&mut self.sending).into_keys() {
+            sent(g, receiver, false);
+            if g.is_leader() {
+                g.consensus.snapshot_sent(receiver, false);
+            }
+        }
+    }
+
+    /// A member that leads no longer goes on serving what it has. One that is `corrupt` has nothing
+    /// to give.
+    pub(crate) fn on_chunk_request(&mut self, g: &mut Ground, to: Caller, piece: Piece, stock: Stock, corrupt: bool) {
         let Piece { index, file, offset, len } = piece;
         let dropped = self.dropped.get(&to.member).is_some_and(|dropped| index <= *dropped);
-        if dropped || stock.newest < index || len > pace::MOST {
+        if corrupt || dropped || stock.newest < index || len > pace::MOST {
             return send_nothing(g, to);
         }
         let since = self.sending.get(&to.member).filter(|sending| sending.index == index);

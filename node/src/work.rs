@@ -6,6 +6,7 @@ use disk::{
     Fault, Files, Identity, Log, Reserve, checkpoint, contradicted, corrupt, fetch, history, mend, reclaim, records,
     staging, startover, transfer, voters,
 };
+use store::SegmentUse;
 
 /// Bytes of records that one slice of a HashKV scan reads.
 const HASH_SLICE: u64 = 4 << 20;
@@ -168,14 +169,11 @@ fn background_or_fault(files: &dyn Files, whose: Whose, job: &mut BackgroundJob)
             JobResult::Scrubbed { scan: std::mem::take(scan), step }
         }
         BackgroundJob::ReadBackup { segments, place, until, max_bytes } => {
-            records::check_there(files, segments)?;
-            let (mut place, mut records) = (*place, Vec::new());
-            let end = records::scan_on(files, &mut place, *until, *max_bytes, |record| records.push(record.clone()))?;
-            JobResult::Backup { records, place, end }
+            backup(files, segments, *place, *until, *max_bytes)?
         }
         BackgroundJob::ReadHistory { segments, from, until, max_bytes } => {
             records::check_there(files, segments)?;
-            let (records, next) = records::history(files, *from, *until, *max_bytes)?;
+            let (records, next) = records::history(files, segments, *from, *until, *max_bytes)?;
             JobResult::History { records, next }
         }
         BackgroundJob::CheckpointBegin { index } => {
@@ -232,6 +230,19 @@ fn background_or_fault(files: &dyn Files, whose: Whose, job: &mut BackgroundJob)
         BackgroundJob::Remember(what) => remember(files, id, what)?,
         BackgroundJob::InstallFinish { differed } => install(files, whose, *differed)?,
     })
+}
+
+fn backup(
+    files: &dyn Files,
+    segments: &[SegmentUse],
+    mut place: records::Place,
+    until: i64,
+    max_bytes: u64,
+) -> Result<JobResult, Fault> {
+    records::check_there(files, segments)?;
+    let mut records = Vec::new();
+    let end = records::scan_on(files, segments, &mut place, until, max_bytes, |record| records.push(record.clone()))?;
+    Ok(JobResult::Backup { records, place, end })
 }
 
 /// What spoiled a piece that was kept from before is no fault of the sender.

@@ -201,7 +201,11 @@ impl Deck {
             Err(Fault::Doubtful { .. }) if self.machines.len() == 1 && self.cut == 0 => {
                 // A lone member cuts no end of its log whose tear is not proven; its operator does.
                 let config = config(id, self.boots, machine);
-                let options = LogOptions { segment_bytes: config.log_segment_bytes, boot: config.kernel_boot };
+                let options = LogOptions {
+                    segment_bytes: config.log_segment_bytes,
+                    boot: config.kernel_boot,
+                    salt: config.log_salt,
+                };
                 let identity = Identity { cluster: CLUSTER, member: id };
                 cut_tail(&files, identity, options).expect("it can be cut").expect("there is an end in doubt");
                 self.cut += 1;

@@ -31,7 +31,7 @@ fn member(id: u64, members: &[Member], kind: EntryKind, data: &'static [u8], unc
     let mut config = Config::new(CLUSTER, id, 1, 7 + id);
     config.founders = members.to_vec();
     genesis(&shared, whose, &config, members.to_vec()).expect("founds");
-    let options = LogOptions { segment_bytes: config.log_segment_bytes, boot: None };
+    let options = LogOptions { segment_bytes: config.log_segment_bytes, boot: None, salt: config.log_salt };
     let begin = members.len() as u64;
     let state = Some(Position { index: begin, term: 1 });
     let (mut log, _) = Log::recover(shared, whose, options, state, OnDoubt::Keep).expect("opens");

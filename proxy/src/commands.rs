@@ -32,7 +32,12 @@ pub(crate) fn root(name: &str) -> &'static Command {
 
 static STOCK: Command = Command { name: "etcd gateway", short: SHORT, subs: &[&[START]], ..Command::NONE };
 
-static KVORUM: Command = Command { name: "kvorum gateway", short: SHORT, subs: &[&[START]], ..Command::NONE };
+static KVORUM: Command = Command {
+    name: "kvorum gateway",
+    short: "Passes connections on to the members of a cluster",
+    subs: &[&[Command { words: Some(0), ..START }]],
+    ..Command::NONE
+};
 
 const SHORT: &str = "gateway related command";
 
@@ -66,7 +71,11 @@ pub(crate) fn main(root: &'static Command, args: &[String]) -> i32 {
     let parsed = match cobra::parse(root, args) {
         Ok(parsed) => parsed,
         // The stock program shows its help for a word that names no command.
-        Err(wrong) if wrong.path.len() == 1 && args.iter().all(|word| !word.starts_with('-')) => {
+        Err(wrong)
+            if std::ptr::eq(root, &STOCK)
+                && wrong.path.len() == 1
+                && args.iter().all(|word| !word.starts_with('-')) =>
+        {
             print!("{}", cobra::help::help(&wrong.path));
             return 0;
         }

@@ -18,6 +18,11 @@ mod gateway;
 mod log;
 mod relay;
 
+/// The commands of `kvorum gateway`, without what carries them out.
+pub fn table() -> &'static cobra::Command<()> {
+    commands::root("kvorum gateway").bare()
+}
+
 /// Runs the program called `name` (`etcd gateway` or `kvorum gateway`) with the words after its
 /// name; the exit code is the stock program's.
 pub fn run(name: &str, args: &[String]) -> i32 {

@@ -18,6 +18,7 @@ use disk::inquiry::{Running, Stage};
 use disk::startover::known_head;
 use disk::urls::texts;
 use disk::{Files, Identity, late, restored};
+use std::hash::BuildHasher;
 use std::path::Path;
 use std::sync::Arc;
 use store::Member;
@@ -135,6 +136,8 @@ impl Start<'_> {
             scrub_seconds: settings.scrub_interval.as_secs_f64().ceil() as u64,
             founders: self.founders(identity),
             kernel_boot: kernel_boot(),
+            // The standard library's hasher is seeded by the system.
+            log_salt: std::hash::RandomState::new().hash_one(self.boot),
             token_seconds: settings.token_seconds,
             strict_reconfig: settings.strict_reconfig,
             max_learners: settings.max_learners,

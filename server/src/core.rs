@@ -9,6 +9,7 @@ use crate::intake::{Batch, Depths, Intake, NotTaken};
 use crate::posts::{self, Inbox, Post};
 use crate::readers::Readers;
 use crate::settings::Settings;
+use crate::watchdog::Pulse;
 use disk::fetch::{Fetched, Wanted};
 use node::{Answer, Refusal, Request, StreamId, ToStream, Waiter, WatchOp, Who};
 use std::sync::Arc;
@@ -49,6 +50,8 @@ pub(crate) struct Shared {
     pub(crate) asks_users: AtomicBool,
     /// Which founding the state is of; 0: none is known yet.
     pub(crate) founding: AtomicU64,
+    /// Counts the turns of the core thread.
+    pub(crate) turns: Pulse,
     waiters: AtomicU64,
     streams: AtomicU64,
     readers: Option<Readers>,
@@ -124,6 +127,7 @@ impl Core {
             auth_revision: AtomicU64::new(1),
             asks_users: AtomicBool::new(false),
             founding: AtomicU64::new(0),
+            turns: Pulse::default(),
             waiters: AtomicU64::new(1),
             streams: AtomicU64::new(1),
             readers,
@@ -146,6 +150,11 @@ impl Core {
     /// Which founding the state is of; 0: none is known yet.
     pub(crate) fn founding(&self) -> u64 {
         self.shared.founding.load(Ordering::Acquire)
+    }
+
+    /// Counts the turns of the core thread, which has some each second at least.
+    pub(crate) fn turns(&self) -> Pulse {
+        self.shared.turns.clone()
     }
 
     pub(crate) fn member(&self) -> u64 {

@@ -94,6 +94,7 @@ impl Driver {
                     self.node.step(input, &mut out);
                 }
             }
+            self.end.shared.turns.fetch_add(1, Ordering::Relaxed);
             let due = due_ticks(Instant::now(), &mut next_tick);
             self.heartbeats_late(due);
             let lived = due.min(MOST_TICKS);

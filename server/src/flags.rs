@@ -527,6 +527,19 @@ pub(crate) fn usage() -> &'static str {
      kvorum server --version\n    Show the version.\n\n  kvorum server -h | --help\n    Show this help.\n"
 }
 
+/// The flags that do something, for manual pages and completion.
+pub(crate) fn about() -> Vec<crate::process::FlagAbout> {
+    let shown = FLAGS.iter().filter(|flag| flag.effect == Works && !flag.about.starts_with("old name"));
+    let about = |flag: &Flag| crate::process::FlagAbout {
+        name: flag.name,
+        switch: flag.kind == Bool,
+        default: flag.default,
+        choices: if let OneOf(choices) = flag.kind { choices } else { &[] },
+        about: flag.about,
+    };
+    shown.map(about).collect()
+}
+
 /// The list of all flags, for stdout.
 pub(crate) fn flag_list() -> String {
     let mut text = String::new();

@@ -13,7 +13,7 @@
 //! | `process` | from the command line to the last log line |
 //! | `flags`, `options`, `settings` | etcd's flags, checked and typed |
 //! | `bootstrap`, `publish` | ids, founding, joining |
-//! | `signals` | what asks the process to stop |
+//! | `signals`, `watchdog` | what asks the process to stop; what tells systemd that it lives |
 //! | `core`, `intake`, `driver` | the handle on the core thread, its queue, its loop |
 //! | `posts` | what the core tells one watch stream |
 //! | `budgets` | every byte budget by name |
@@ -61,4 +61,5 @@ mod sockets;
 mod tls;
 mod tokens;
 mod transport;
+mod watchdog;
 mod workers;

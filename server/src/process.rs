@@ -18,6 +18,7 @@ use crate::signals::{Stops, die_of, levels};
 use crate::sockets::{self, Listener};
 use crate::tls::Security;
 use crate::transport::{self, Door, Edge};
+use crate::watchdog::Watchdog;
 use crate::workers::Workers;
 use crate::{compactor, discovery, publish};
 use disk::Files;
@@ -48,6 +49,32 @@ pub fn version_text() -> String {
         goarch(),
         env!("CARGO_PKG_VERSION")
     )
+}
+
+/// A flag of a member, for manual pages and completion.
+#[derive(Clone, Copy, Debug)]
+pub struct FlagAbout {
+    /// Without dashes.
+    pub name: &'static str,
+    /// Needs no value.
+    pub switch: bool,
+    /// As it would be typed.
+    pub default: &'static str,
+    /// The values that it takes, if they can be listed.
+    pub choices: &'static [&'static str],
+    /// One line.
+    pub about: &'static str,
+}
+
+/// The flags of a member that do something. Those that are taken for etcd's sake and have no effect
+/// are on the page of `--help` alone.
+pub fn flags() -> Vec<FlagAbout> {
+    flags::about()
+}
+
+/// The variable of a flag: `ETCD_` and its name in capitals.
+pub fn variable(flag: &str) -> String {
+    flags::env_name(flag)
 }
 
 fn goarch() -> &'static str {
@@ -234,6 +261,7 @@ fn start(args: &[String], given: &Given, mut options: Options) -> Result<(), Fai
     announce(args, given, &options);
     descriptors.tell(wanted);
     let io = |error: std::io::Error| failed("cannot start a thread")(error.to_string());
+    let watchdog = Watchdog::start().map_err(io)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(io)?;
     match bootstrap::must_ask(&options) {
         Some(must) => runtime.block_on(discovery::fill(&mut options, must))?,
@@ -297,6 +325,7 @@ fn start(args: &[String], given: &Given, mut options: Options) -> Result<(), Fai
     std::thread::Builder::new().name("core".into()).spawn(move || drop(ended.send(driver.run(first)))).map_err(io)?;
     runtime.block_on(async move {
         tokio::spawn(core::hand_out(to_clients));
+        watchdog.follow(edge.core().turns());
         tokio::spawn(edge.core().budgets().clone().cut_stalled());
         live(edge, &options, (bound.client, bound.metrics), core_ended, stops).await
     });

@@ -167,7 +167,8 @@ impl Sim {
     /// Planted: entries that are not known to be committed give way to another one.
     fn drop_tail(&self, who: usize, config: &node::Config) -> Result<(), disk::Fault> {
         let (id, files) = (self.identity(who), Arc::clone(&self.members[who].files));
-        let options = LogOptions { segment_bytes: config.log_segment_bytes, boot: config.kernel_boot };
+        let options =
+            LogOptions { segment_bytes: config.log_segment_bytes, boot: config.kernel_boot, salt: config.log_salt };
         let (mut log, found) = Log::recover(files, id, options, None, OnDoubt::Peers)?;
         let HardState { term, commit, .. } = found.hard;
         if found.last.index <= commit || commit < log.boundary().index {

@@ -233,6 +233,7 @@ fn share(sight: Sight) -> u64 {
         | Sight::Alone => 8,
         Sight::Bandwidth => 20,
         Sight::Asked => 12,
+        Sight::Forged => 6,
         _ => 15,
     }
 }
@@ -307,6 +308,17 @@ fn settings(plan: &mut Plan, sight: Sight, rng: &mut Rng) {
                     USERS_ASKED => *weight = 4,
                     _ => {}
                 }
+            }
+        }
+        Sight::Forged => {
+            plan.workload.forged = rng.between(20, 60);
+            // Files that are soon used again, and a start that looks at them.
+            plan.log_segment_bytes = *rng.pick(&[16 << 10, 32 << 10]);
+            plan.checkpoint_bytes = plan.checkpoint_bytes.min(16 << 10);
+            for _ in 0..4 {
+                let who = Who::Nth(rng.below(plan.members as u64) as usize);
+                let at = 4 * SECOND + rng.below(20 * SECOND);
+                plan.faults.push((at, Fault::Crash { who, power: rng.percent(50), down: 300 * MS }));
             }
         }
         Sight::Asked => {

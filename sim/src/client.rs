@@ -145,6 +145,8 @@ pub struct Known {
     pub compacted: i64,
     /// A member for which an alarm is raised.
     pub alarm: Option<u64>,
+    /// Whose log a value is to look like.
+    pub forges: Option<crate::forged::Target>,
 }
 
 pub struct Draw<'a> {
@@ -172,12 +174,15 @@ impl Draw<'_> {
 
     fn of_kind(&mut self, kind: &str) -> Ask {
         match kind {
-            "put" => Ask::Command(Command::Put(Put {
-                key: self.key(),
-                value: self.value(),
-                prev_kv: self.rng.percent(20),
-                ..Put::default()
-            })),
+            "put" => {
+                let (key, mut value, prev_kv) = (self.key(), self.value(), self.rng.percent(20));
+                if let Some(target) = self.known.forges
+                    && self.rng.percent(self.work.forged)
+                {
+                    value = crate::forged::value(self.rng, &key, target);
+                }
+                Ask::Command(Command::Put(Put { key, value, prev_kv, ..Put::default() }))
+            }
             "odd put" => Ask::Command(Command::Put(self.odd_put())),
             "leased put" => {
                 let put = Put { key: self.key(), value: self.value(), lease: self.lease(), ..Put::default() };

@@ -130,7 +130,8 @@ impl Sim {
         self.next_tag += 1;
         let mark = self.oracle.model.last();
         let alarm = self.oracle.model.alarms().first().map(|(member, _)| *member);
-        let known = Known { revision: mark.revision, compacted: mark.compacted, alarm };
+        let forges = self.forges();
+        let known = Known { revision: mark.revision, compacted: mark.compacted, alarm, forges };
         let (name, ask) = {
             let users = &self.oracle.model.users;
             Draw { rng: &mut self.work_rng, work: &self.plan.workload, known, users, tag }.ask()

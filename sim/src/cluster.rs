@@ -509,6 +509,7 @@ impl Sim {
         let mut config = node::Config::new(CLUSTER, member.id, boot, self.plan.seed);
         let machine = u128::from(member.id) << 64 | u128::from(member.power_losses);
         config.kernel_boot = Some(machine.to_be_bytes());
+        config.log_salt = crate::rng::Rng::new(self.plan.seed, &format!("salt {boot}")).draw();
         config.election_ms = self.plan.election_ms;
         config.heartbeat_ms = self.plan.heartbeat_ms;
         config.segment_bytes = self.plan.segment_bytes;

@@ -39,7 +39,8 @@ impl Sim {
         copy.restore(&self.members[who].disk.durable_image(self.now));
         copy.begin(0, None);
         let config = self.config(who);
-        let options = LogOptions { segment_bytes: config.log_segment_bytes, boot: config.kernel_boot };
+        let options =
+            LogOptions { segment_bytes: config.log_segment_bytes, boot: config.kernel_boot, salt: config.log_salt };
         let (_, found) = Log::recover(copy.files(), self.identity(who), options, None, OnDoubt::Peers).ok()?;
         found.doubt.is_none().then_some((found.last.index, found.hard.commit))
     }

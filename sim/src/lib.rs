@@ -22,6 +22,7 @@
 //! | `run`, `campaign`, `shrink` | one seed; many; a failing one made smaller |
 //! | `alone` | a majority that is lost for good, and who goes on |
 //! | `users`, `asked` | users and roles; users that are asked for |
+//! | `forged` | values that look like parts of the log |
 //! | `operator`, `confs` | who adds, promotes, moves and removes members; who belongs to the cluster |
 //! | `load` | goodput against load |
 //! | `planted`, `marks` | bugs that must be found; situations that must be met |
@@ -55,6 +56,7 @@ mod differs;
 pub mod disk;
 mod edge;
 mod faults;
+pub mod forged;
 mod foundings;
 mod knowable;
 pub mod load;

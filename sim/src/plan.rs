@@ -224,6 +224,8 @@ pub struct Workload {
     pub value: u64,
     /// Percent of the values that are near it; 0: one of twenty.
     pub long: u64,
+    /// Percent of the puts whose values look like parts of the log.
+    pub forged: u64,
     pub streams: usize,
     pub stalls: bool,
 }
@@ -366,6 +368,7 @@ fn workload(rng: &mut Rng) -> Workload {
         many: rng.percent(25),
         value: *rng.pick(&[20, 60, 300, 3_000]),
         long: 0,
+        forged: 0,
         streams: rng.between(1, 4) as usize,
         stalls: rng.percent(40),
     }

@@ -142,6 +142,8 @@ pub enum Planted {
     SentToSelf,
     /// U-1.
     UsersShort,
+    /// D-9.
+    SaltKnown,
     /// U-2.
     TakenForAnother,
     /// U-2.
@@ -737,6 +739,12 @@ pub const BANK: &[Entry] = &[
         found_by: &["U-1"],
     },
     Entry {
+        bug: Planted::SaltKnown,
+        name: "salt-known",
+        breaks: "clients know the salt of the log",
+        found_by: &["D-1", "D-3", "recover", "fatal", "V-1", "V-2"],
+    },
+    Entry {
         bug: Planted::TakenForAnother,
         name: "taken-for-another",
         breaks: "a user is taken for the one who may do everything",
@@ -794,6 +802,7 @@ impl Planted {
             Planted::VotersForgotten => &[Sight::HarmAndChanges],
             Planted::LoneForgotten => &[Sight::Alone],
             Planted::UsersShort => &[Sight::Users],
+            Planted::SaltKnown => &[Sight::Forged],
             Planted::TakenForAnother | Planted::NobodyIsMember => &[Sight::Asked],
             Planted::LongAnswerShort => &[Sight::LongTxns],
             Planted::FullIsFinal => &[Sight::NoRoomInside],

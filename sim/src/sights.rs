@@ -64,6 +64,8 @@ pub enum Sight {
     Users,
     /// Users are asked for.
     Asked,
+    /// Values are shaped like batches of the log.
+    Forged,
     /// Transactions that look at everything.
     LongTxns,
 }
@@ -151,6 +153,7 @@ pub const ALL: &[Entry] = &[
     ),
     entry(Sight::Users, "users", "U-1: clients change users and roles, and ask for them"),
     entry(Sight::Asked, "asked", "U-2: users are asked for: clients log in, and are let in or refused"),
+    entry(Sight::Forged, "forged", "D-9: values are shaped like batches of the log"),
     entry(
         Sight::LongTxns,
         "long-txns",

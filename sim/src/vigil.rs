@@ -204,8 +204,8 @@ impl Sim {
     /// Without a snapshot too few of the core have what the log of the others begins behind.
     fn quorum_needs_state(&self) -> bool {
         let lives: Vec<_> = self.vigil.core.iter().filter_map(|(who, _)| self.members[*who].up.as_ref()).collect();
-        let begins = |life: &Box<crate::cluster::Life>| life.log.boundary().index;
-        let Some(ahead) = lives.iter().max_by_key(|life| life.status.last).map(|life| begins(life)) else {
+        let longest = lives.iter().max_by_key(|life| life.status.last);
+        let Some(ahead) = longest.map(|life| life.log.boundary().index) else {
             return false;
         };
         lives.iter().filter(|life| life.status.last >= ahead).count() * 2 <= self.members.len()
@@ -521,7 +521,9 @@ impl Sim {
         for who in self.standing().into_iter().filter(|who| self.is_hurt(*who)) {
             let disk = self.members[who].disk.clone();
             disk.begin(self.now, None);
-            let scanned = disk::records::scan(&*disk.files(), 0, last + 1, |_, _| std::ops::ControlFlow::Continue(()));
+            let known = self.known_segments(who);
+            let on = |_, _| std::ops::ControlFlow::Continue(());
+            let scanned = disk::records::scan(&*disk.files(), &known, 0, last + 1, on);
             disk.end();
             if let Err(fault) = scanned {
                 if late {
@@ -531,6 +533,11 @@ impl Sim {
             }
         }
         true
+    }
+
+    /// The segments of a member as far as its files hold them.
+    fn known_segments(&self, who: usize) -> Vec<store::SegmentUse> {
+        self.members[who].up.as_ref().map_or(Vec::new(), |life| life.node.segments_in_files())
     }
 
     /// Every record in every member's files is the one that the model has, and none is missing that
@@ -543,11 +550,12 @@ impl Sim {
             let disk = self.members[who].disk.clone();
             disk.trouble(|t| t.reads_fail = 0);
             disk.begin(self.now, None);
+            let known = self.known_segments(who);
             let model = &self.oracle.model;
             let last = model.last().revision;
             let mut wrong = None;
             let mut seen = BTreeSet::new();
-            let scanned = disk::records::scan(&*disk.files(), 0, last + 1, |record, whole| {
+            let scanned = disk::records::scan(&*disk.files(), &known, 0, last + 1, |record, whole| {
                 seen.insert(record.rev);
                 let (main, sub) = (record.rev.main, record.rev.sub);
                 let right = model.events(main).iter().find(|e| e.sub == sub);

@@ -298,6 +298,12 @@ impl Store {
         self.tail.bytes()
     }
 
+    /// [`Store::segments`] as far as files hold them: each ends where its first record begins that
+    /// is in memory alone.
+    pub fn segments_in_files(&self) -> Vec<SegmentUse> {
+        self.tail.in_files()
+    }
+
     /// Every segment that exists, ascending.
     pub fn segments(&self) -> impl Iterator<Item = &SegmentUse> {
         self.tail.segments()

@@ -264,6 +264,15 @@ impl Tail {
         self.segments.values()
     }
 
+    /// The segments as far as files hold them: each ends where its first record begins that is in
+    /// memory alone.
+    pub(crate) fn in_files(&self) -> Vec<SegmentUse> {
+        let first = |id: &u32| self.unwritten.get(id).and_then(|unwritten| unwritten.records.front());
+        let written =
+            |used: &SegmentUse| SegmentUse { end: first(&used.id).map_or(used.end, |waiting| waiting.offset), ..*used };
+        self.segments.values().map(written).filter(|used| used.end > FIRST_OFFSET).collect()
+    }
+
     /// The index does not point to this record any more.
     pub(crate) fn freed(&mut self, handle: Handle) {
         let segment = self.segments.get_mut(&handle.segment).expect("records lie in known segments");

@@ -73,7 +73,8 @@ impl Call {
 }
 
 /// Runs what `args` say; the status to exit with. As the stock tool, errors in the command line
-/// are said before what follows from them and again behind it.
+/// are said before what follows from them and again behind it. A word below a command that names
+/// none is an error, but not to the stock tool, which shows its help.
 pub fn main(root: &'static Command, args: &[String], terminal: bool) -> i32 {
     let misread = |text: &str, follows: &str| {
         eprintln!("Error: {text}\n{follows}\nError: {text}");
@@ -86,6 +87,10 @@ pub fn main(root: &'static Command, args: &[String], terminal: bool) -> i32 {
     };
     let path = parsed.path.clone();
     let people = terminal && root.name != STOCK;
+    if let Some(word) = parsed.stray().filter(|_| root.name != STOCK) {
+        let follows = format!("Run '{} --help' for usage.", cobra::path_words(&path));
+        return misread(&cobra::unknown_command(&path, word), &follows);
+    }
     let outcome = match parsed.runnable() {
         Ok(Some(run)) => run(&Call { parsed, people }),
         Ok(None) => {

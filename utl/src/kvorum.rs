@@ -8,6 +8,7 @@ use crate::history::{Hash, keep, revision_of};
 use disk::identity::{self, Found};
 use disk::{Fault, Files, Identity, LogOptions, records};
 use node::offline::{Offline, offline};
+use std::hash::BuildHasher;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
@@ -64,18 +65,16 @@ pub fn log_options(id: Identity) -> LogOptions {
     const BOOT: &str = "/proc/sys/kernel/random/boot_id";
     let config = node::Config::new(id.cluster, id.member, 0, 0);
     let boot = std::fs::read_to_string(BOOT).ok().and_then(|text| disk::parse_boot(&text));
-    LogOptions { segment_bytes: config.log_segment_bytes, boot }
+    // The standard library's hasher is seeded by the system.
+    let salt = std::hash::RandomState::new().hash_one(id.member);
+    LogOptions { segment_bytes: config.log_segment_bytes, boot, salt }
 }
 
 /// Of the records in files, then of those that the log alone holds.
 pub fn hash_of(files: &dyn Files, store: &store::Store, revision: i64) -> Result<Hash, Fault> {
     let mut hash = HashKv::new(revision, store.compacted(), keep(store, revision));
     let unwritten = store.unwritten(usize::MAX);
-    let in_memory = unwritten.iter().find_map(|extent| extent.revisions).map(|(first, _)| first);
-    records::scan(files, 0, i64::MAX, |record, _| {
-        if in_memory.is_some_and(|first| record.rev >= first) {
-            return ControlFlow::Break(());
-        }
+    records::scan(files, &store.segments_in_files(), 0, i64::MAX, |record, _| {
         hash.feed(record.rev, record.tombstone, &record.body);
         ControlFlow::Continue(())
     })?;

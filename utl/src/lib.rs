@@ -45,6 +45,13 @@ mod wal;
 
 use std::io::IsTerminal;
 
+pub use pages::MANUAL;
+
+/// The commands of `kvorum utl`, without what carries them out.
+pub fn table() -> &'static cobra::Command<()> {
+    commands::root("kvorum utl").bare()
+}
+
 /// Runs the program called `name` (`etcdutl` or `kvorum utl`) with the words after its name;
 /// the exit code is etcdutl's.
 pub fn run(name: &str, args: &[String]) -> i32 {

@@ -1,13 +1,13 @@
 //! `help`, `man` and `completion`: what is made from the table of commands.
 
-use crate::call::{Call, Command, Failure};
+use crate::call::{Call, Command, Failure, STOCK};
 use crate::etcd::go_text;
 use cobra::complete::answer;
 use cobra::man::{self, Manual};
 use std::path::Path;
 
 /// What the table does not say. As `etcdutl` there are no manual pages.
-const MANUAL: Manual = Manual {
+pub const MANUAL: Manual = Manual {
     version: concat!("kvorum ", env!("CARGO_PKG_VERSION")),
     names: &[],
     variable: None,
@@ -23,6 +23,9 @@ const MANUAL: Manual = Manual {
 /// The page of the root, or of the command that the words name.
 pub fn help(call: &Call) -> Result<(), Failure> {
     match cobra::topic(call.root(), call.args()) {
+        Err(path) if call.root().name != STOCK => {
+            return Err(Failure::new(cobra::unknown_command(&path, &call.args()[path.len() - 1])));
+        }
         Err(path) if path.len() == 1 => eprintln!("{}", cobra::help::unknown_topic(path[0], call.args())),
         Ok(path) | Err(path) => print!("{}", cobra::help::help(&path)),
     }

@@ -462,7 +462,7 @@ mod tests {
         let (disk, id, at) = (MemFiles::new(), Identity { cluster: 7, member: 1 }, Position { index: 3, term: 1 });
         let members = (1..=3).map(|id| store::Member { id, ..store::Member::default() }).collect();
         let mut store = Store::genesis(store::Config::default(), members, at);
-        let options = LogOptions { segment_bytes: 64 << 10, boot: None };
+        let options = LogOptions { segment_bytes: 64 << 10, boot: None, salt: 7 };
         complete(&disk.shared(), id, options, at, &mut store).expect("written");
         let mut whole = 0;
         for calls in 0..=disk.calls() {

@@ -321,7 +321,7 @@ impl Verify {
 
     fn seek_table(&mut self, path: &str, segment: u32, end: u32) {
         let len = self.files.open(path, How::Read).and_then(|file| file.len()).unwrap_or(0);
-        if len > u64::from(end) && records::sealed(&*self.files, segment).is_ok_and(|found| found != Some(end)) {
+        if len > u64::from(end) && records::sealed(&*self.files, segment, end).is_ok_and(|found| !found) {
             self.damage(path, u64::from(end), "the seek table is not readable", Some("a start cuts it off"));
         }
     }

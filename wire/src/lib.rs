@@ -69,6 +69,6 @@ pub mod json;
 mod methods;
 pub mod status;
 
-pub use json::{JsonError, json_to_request, response_to_json};
+pub use json::{JsonError, json_to_request, request_to_json, response_to_json};
 pub use methods::{Kind, METHODS, Method, Rpc, method_by_json, method_by_path};
 pub use status::Code;

@@ -57,7 +57,7 @@ async fn run(step: &str, args: &Args) -> Result<()> {
         "test" => test(),
         "sim" => sim(&["--seeds".into(), args.seeds.clone(), "--jobs".into(), "2".into()]),
         "planted" => sim(&["--planted".into(), "--jobs".into(), "2".into()]),
-        "differ" => differ::differ(&parsed(&["differ", "--seeds", "1..5", "--steps", "2000"])).await,
+        "differ" => differ::differ(&parsed(&["differ", "--seeds", "1..5", "--steps", "1100"])).await,
         "kill-loop" => killloop::kill_loop(&parsed(&["kill-loop", "--rounds", "10"])).await,
         "clients" => crate::clients::clients(&crate::clients::Args::default()).await,
         _ => bench().await,

@@ -20,7 +20,10 @@ mod coverage;
 mod deploy;
 mod differ;
 mod faults;
+mod howto;
+mod inside;
 mod killloop;
+mod machines;
 mod peers;
 mod plain;
 mod raw;
@@ -80,8 +83,10 @@ enum Task {
         /// The process whose end is also this one's.
         parent: u32,
     },
-    /// Judge the files of deploy/ by the tools that they are for (promtool must be installed).
-    Deploy,
+    /// Judge the files of deploy/ by the tools that they are for, and run what can be run.
+    Deploy(deploy::Args),
+    /// Run the code blocks of docs/howto as they are written, on machines of namespaces.
+    Howto(howto::Args),
     /// Everything that must pass before a change lands.
     Ci(ci::Args),
 }
@@ -119,7 +124,8 @@ async fn run(task: Task) -> Result<()> {
         Task::Attack(args) => attack::attack(&args).await,
         Task::Bench(args) => bench::bench(&args).await,
         Task::Spin { cpu, parent } => bench::awake::spin(cpu, parent),
-        Task::Deploy => deploy::deploy(),
+        Task::Deploy(args) => deploy::deploy(&args).await,
+        Task::Howto(args) => howto::howto(&args).await,
         Task::Ci(args) => ci::ci(&args).await,
     }
 }

@@ -18,16 +18,33 @@ pub struct Reply {
     pub body: Vec<u8>,
 }
 
+/// A request.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask<'a> {
+    /// The method.
+    pub verb: &'a str,
+    /// Path and query.
+    pub path: &'a str,
+    /// The content type.
+    pub kind: &'a str,
+    /// The caller's token, if it has one.
+    pub token: Option<&'a str>,
+    /// What is sent.
+    pub body: &'a [u8],
+}
+
 /// Sends a request and reads the whole answer.
 ///
 /// # Errors
 /// If the server cannot be reached, does not answer within ten seconds, or
 /// does not speak HTTP/1.1.
-pub async fn request(endpoint: &str, verb: &str, path: &str, kind: &str, body: &[u8]) -> Result<Reply> {
+pub async fn request(endpoint: &str, ask: Ask<'_>) -> Result<Reply> {
+    let Ask { verb, path, kind, token, body } = ask;
     let work = async {
         let mut socket = TcpStream::connect(endpoint).await?;
+        let token = token.map(|token| format!("Authorization: {token}\r\n")).unwrap_or_default();
         let head = format!(
-            "{verb} {path} HTTP/1.1\r\nHost: {endpoint}\r\nContent-Type: {kind}\r\n\
+            "{verb} {path} HTTP/1.1\r\nHost: {endpoint}\r\nContent-Type: {kind}\r\n{token}\
              Content-Length: {}\r\nConnection: close\r\n\r\n",
             body.len()
         );

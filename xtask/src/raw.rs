@@ -13,6 +13,7 @@ use tokio::{sync::mpsc, time::timeout};
 use tonic::{
     Request, Status, Streaming,
     client::Grpc,
+    metadata::AsciiMetadataValue,
     transport::{Channel, Endpoint},
 };
 use wire::{Method, Rpc};
@@ -49,6 +50,7 @@ impl std::error::Error for Failure {}
 #[derive(Clone, Debug)]
 pub struct Raw {
     channel: Channel,
+    token: Option<AsciiMetadataValue>,
 }
 
 impl Raw {
@@ -61,7 +63,13 @@ impl Raw {
             .connect()
             .await
             .with_context(|| format!("connecting to {endpoint}"))?;
-        Ok(Raw { channel })
+        Ok(Raw { channel, token: None })
+    }
+
+    /// The same connection for a caller with this token, or without one.
+    pub fn with_token(&self, token: Option<&str>) -> Raw {
+        // What cannot be sent is none.
+        Raw { channel: self.channel.clone(), token: token.and_then(|token| token.parse().ok()) }
     }
 
     /// A unary method by its messages.
@@ -76,11 +84,21 @@ impl Raw {
         let mut grpc = self.grpc();
         let call = async {
             grpc.ready().await.map_err(|e| Status::unavailable(e.to_string()))?;
-            grpc.unary(Request::new(request), path, BytesCodec).await
+            grpc.unary(self.request(request), path, BytesCodec).await
         };
         match timeout(PATIENCE, call).await {
             Ok(Ok(response)) => Ok(response.into_inner()),
             Ok(Err(status)) => Err(Failure::of(&status)),
+            Err(_) => Err(Failure::patience()),
+        }
+    }
+
+    /// The first answer of a method that answers with a stream, or how the stream ended before one;
+    /// then the caller goes.
+    pub async fn first(&self, path: &'static str, request: Bytes) -> Result<Option<Bytes>, Failure> {
+        let opened = self.open(path, futures_util::stream::iter([request]));
+        match timeout(PATIENCE, async { opened.await?.message().await }).await {
+            Ok(first) => first.map_err(|status| Failure::of(&status)),
             Err(_) => Err(Failure::patience()),
         }
     }
@@ -144,7 +162,15 @@ impl Raw {
         let mut grpc = self.grpc();
         grpc.ready().await.map_err(|e| Status::unavailable(e.to_string()))?;
         let path = PathAndQuery::from_static(path);
-        Ok(grpc.streaming(Request::new(requests), path, BytesCodec).await?.into_inner())
+        Ok(grpc.streaming(self.request(requests), path, BytesCodec).await?.into_inner())
+    }
+
+    fn request<T>(&self, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        if let Some(token) = &self.token {
+            request.metadata_mut().insert("token", token.clone());
+        }
+        request
     }
 
     fn grpc(&self) -> Grpc<Channel> {

@@ -193,6 +193,8 @@ impl Server {
             let last = match Raw::connect(&self.endpoint()).await {
                 Ok(raw) => match raw.call::<_, pb::RangeResponse>(Rpc::Range, &read).await {
                     Ok(_) => return Ok(()),
+                    // Users are asked for: it has read far enough to say who may not.
+                    Err(failure) if failure.text.ends_with("user name is empty") => return Ok(()),
                     Err(failure) => failure.to_string(),
                 },
                 Err(error) => error.to_string(),

@@ -22,7 +22,7 @@ const FLOORS: [(&str, &[&str]); 19] = [
     ("utl", &["bolt", "cobra", "consensus", "disk", "node", "store", "wire"]),
     ("proxy", &["client", "cobra"]),
     ("bench", &["client", "wire"]),
-    ("kvorum", &["bench", "client", "ctl", "proxy", "server", "utl"]),
+    ("kvorum", &["bench", "client", "cobra", "ctl", "proxy", "server", "utl"]),
     ("sim", &["bolt", "consensus", "disk", "node", "store"]),
     ("testkit", &["disk"]),
     ("xtask", &["client", "wire"]),

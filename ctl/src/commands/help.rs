@@ -2,8 +2,8 @@
 
 use super::headings::UTILITY;
 use crate::{
-    call::{Call, Command},
-    exit::Outcome,
+    call::{Call, Command, STOCK},
+    exit::{ERROR, Failure, Outcome},
 };
 
 /// The row of the table.
@@ -20,6 +20,9 @@ pub const HELP: Command = Command {
 
 fn run(call: &Call) -> Outcome {
     match cobra::topic(call.path[0], &call.args) {
+        Err(path) if call.program() != STOCK => {
+            Err(Failure::new(ERROR, cobra::unknown_command(&path, &call.args[path.len() - 1])))
+        }
         Err(path) if path.len() == 1 => {
             complain!("{}", cobra::help::unknown_topic(path[0], &call.args));
             Ok(())

@@ -34,7 +34,7 @@ pub const MAN: Command = Command {
 };
 
 /// What the table does not say.
-const MANUAL: Manual = Manual {
+pub const MANUAL: Manual = Manual {
     version: concat!("kvorum ", env!("CARGO_PKG_VERSION")),
     // The texts of the table are those of the stock tool, with its name.
     names: &[

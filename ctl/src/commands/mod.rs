@@ -24,6 +24,7 @@ mod watch;
 mod words;
 
 pub use completion::complete;
+pub use man::MANUAL;
 
 use cobra::Pages;
 

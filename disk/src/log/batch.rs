@@ -2,29 +2,43 @@
 //!
 //! ```text
 //! page boundary
-//!   header          HEADER bytes, see Header::encode
+//!   header          HEADER bytes, see Header::encode, and the log's salt (8, see `seal`)
 //!   identity table  count * ROW: index, term, length, crc of the data, kind
 //!   bodies          the entries' data, one after another
-//!   zeros           to the end of the last page less HEADER
-//!   header          the same bytes again
+//!   zeros           to the end of the last page less header and salt
+//!   header          the same bytes again, and the salt
 //! page boundary
 //! ```
 //!
-//! Every level of the format keeps magic, level and the header's crc where they are, so that a
-//! reader can tell a later format from damage.
+//! Every level of the format keeps magic, level, the header's crc and the salt where they are, so
+//! that a reader can tell a later format from damage. Level 1 had no salt.
 
 use crate::files::Identity;
 use crate::header::{Fields, put_u32, put_u64};
-use crate::{EntryId, LEVEL, PAGE};
+use crate::{EntryId, PAGE};
 use bytes::Bytes;
 use consensus::{Entry, EntryKind, HardState, Position};
 
-pub(super) const HEADER: usize = 160;
+/// The level in which batches are written.
+pub(crate) const LEVEL: u32 = 2;
+/// Bytes of a header without the salt.
+const HEADER: usize = 160;
+const SALT: usize = 8;
 pub(super) const ROW: usize = 28;
 const MAGIC: &[u8; 8] = b"kvlogbat";
 const RESTART: u32 = 1;
 const MARKED: u32 = 2;
 const LED: u32 = 4;
+
+/// Bytes of a header of this level.
+pub(super) fn head(level: u32) -> usize {
+    if level == 1 { HEADER } else { HEADER + SALT }
+}
+
+/// The salt behind a header that `bytes` begin with.
+pub(super) fn salt(bytes: &[u8]) -> Option<u64> {
+    Fields::new(bytes.get(HEADER..)?).u64()
+}
 
 /// A place in the log's files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,6 +57,7 @@ pub(super) struct Indexes {
 /// What a batch says of itself. It means: cut the log behind `base`, then append `count` entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
+    pub level: u32,
     pub id: Identity,
     /// Where the batch was written. A header found elsewhere is stale or data.
     pub at: Place,
@@ -80,10 +95,10 @@ pub(super) enum NotHeader {
 }
 
 impl Header {
-    pub(super) fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(HEADER);
+    pub(super) fn encode(&self, salt: u64) -> Vec<u8> {
+        let mut out = Vec::with_capacity(HEADER + SALT);
         out.extend_from_slice(MAGIC);
-        put_u32(&mut out, LEVEL);
+        put_u32(&mut out, self.level);
         let flag = |set: bool, flag: u32| if set { flag } else { 0 };
         put_u32(&mut out, flag(self.restart, RESTART) | flag(self.marked, MARKED) | flag(self.led, LED));
         for value in [
@@ -111,11 +126,15 @@ impl Header {
         put_u32(&mut out, self.table_crc);
         let crc = crc32c::crc32c(&out);
         put_u32(&mut out, crc);
-        assert_eq!(out.len(), HEADER);
+        if self.level > 1 {
+            put_u64(&mut out, salt);
+        }
+        assert_eq!(out.len(), self.head());
         out
     }
 
-    /// The header and its digest.
+    /// The header and its digest, whoever wrote it: [`Seal::decode`](super::seal::Seal::decode)
+    /// tells.
     pub(super) fn decode(bytes: &[u8]) -> Result<(Header, u32), NotHeader> {
         let bytes = bytes.get(..HEADER).ok_or(NotHeader::Unreadable)?;
         let (covered, crc) = bytes.split_at(HEADER - 4);
@@ -128,11 +147,11 @@ impl Header {
         if level > LEVEL {
             return Err(NotHeader::TooNew(level));
         }
-        let header = Header::decode_fields(&mut fields).ok_or(NotHeader::Unreadable)?;
+        let header = Header::decode_fields(level, &mut fields).ok_or(NotHeader::Unreadable)?;
         Ok((header, digest))
     }
 
-    fn decode_fields(fields: &mut Fields) -> Option<Header> {
+    fn decode_fields(level: u32, fields: &mut Fields) -> Option<Header> {
         let flags = fields.u32()?;
         let id = Identity { cluster: fields.u64()?, member: fields.u64()? };
         let at = Place { segment: fields.u64()?, offset: fields.u64()? };
@@ -148,6 +167,7 @@ impl Header {
         let table_crc = fields.u32()?;
         let (restart, marked, led) = (flags & RESTART != 0, flags & MARKED != 0, flags & LED != 0);
         let header = Header {
+            level,
             id,
             at,
             number,
@@ -167,6 +187,11 @@ impl Header {
         (flags & !(RESTART | MARKED | LED) == 0 && header.checked_size().is_some()).then_some(header)
     }
 
+    /// Bytes of the header, and of its copy.
+    pub(super) fn head(&self) -> usize {
+        head(self.level)
+    }
+
     /// Its entries.
     pub(super) fn range(&self) -> Indexes {
         Indexes { first: self.base.index + 1, last: self.base.index + u64::from(self.count) }
@@ -178,7 +203,8 @@ impl Header {
     }
 
     fn checked_size(&self) -> Option<u64> {
-        let used = (2 * HEADER as u64).checked_add(u64::from(self.count) * ROW as u64)?.checked_add(self.body_len)?;
+        let used =
+            (2 * self.head() as u64).checked_add(u64::from(self.count) * ROW as u64)?.checked_add(self.body_len)?;
         let size = used.checked_next_multiple_of(PAGE)?;
         self.at.offset.checked_add(size)?;
         self.base.index.checked_add(u64::from(self.count))?.checked_add(1)?;
@@ -274,16 +300,41 @@ pub(super) struct Frame {
 }
 
 impl Frame {
-    pub(super) fn new(header: &Header, table: &[u8]) -> Frame {
+    pub(super) fn new(header: &Header, salt: u64, table: &[u8]) -> Frame {
         let size = header.checked_size().expect("a batch fits in 64 bits");
-        let mut front = header.encode();
+        let mut front = header.encode(salt);
         let copy = front.clone();
         let digest = Fields::new(&copy[HEADER - 4..]).u32().expect("four bytes");
         front.extend_from_slice(table);
-        let used = (front.len() + HEADER) as u64 + header.body_len;
+        let used = (front.len() + header.head()) as u64 + header.body_len;
         let mut back = vec![0; usize::try_from(size - used).expect("less than a page")];
         back.extend_from_slice(&copy);
         Frame { digest, size, front, back }
+    }
+}
+
+#[cfg(test)]
+impl Header {
+    /// Of a batch without entries.
+    pub(super) fn of_nothing(id: Identity) -> Header {
+        Header {
+            level: LEVEL,
+            id,
+            at: Place::default(),
+            number: 1,
+            prev_digest: 0,
+            prev_range: Indexes::default(),
+            proven: Place::default(),
+            hard: HardState::default(),
+            base: Position::default(),
+            restart: false,
+            marked: false,
+            led: false,
+            count: 0,
+            body_len: 0,
+            file_len: 0,
+            table_crc: 0,
+        }
     }
 }
 
@@ -293,6 +344,7 @@ mod tests {
 
     fn header(count: u32, body_len: u64) -> Header {
         Header {
+            level: LEVEL,
             id: Identity { cluster: 1, member: 2 },
             at: Place { segment: 3, offset: 8192 },
             number: 4,
@@ -313,14 +365,18 @@ mod tests {
 
     #[test]
     fn a_header_survives_encoding() {
-        let header = header(2, 100);
-        assert_eq!(Header::decode(&header.encode()).unwrap().0, header);
+        for level in [1, LEVEL] {
+            let header = Header { level, ..header(2, 100) };
+            let bytes = header.encode(77);
+            assert_eq!((Header::decode(&bytes).unwrap().0, bytes.len()), (header, head(level)));
+            assert_eq!(salt(&bytes), (level > 1).then_some(77));
+        }
     }
 
     #[test]
     fn every_flipped_bit_of_a_header_is_seen() {
-        let good = header(2, 100).encode();
-        for bit in 0..good.len() * 8 {
+        let good = header(2, 100).encode(77);
+        for bit in 0..HEADER * 8 {
             let mut bad = good.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
             assert_eq!(Header::decode(&bad), Err(NotHeader::Unreadable), "bit {bit}");
@@ -330,17 +386,17 @@ mod tests {
     #[test]
     fn sizes_that_overflow_are_no_header() {
         for (count, body_len) in [(0, u64::MAX), (u32::MAX, u64::MAX - 4096), (1, u64::MAX - 8192)] {
-            assert_eq!(Header::decode(&header(count, body_len).encode()), Err(NotHeader::Unreadable));
+            assert_eq!(Header::decode(&header(count, body_len).encode(77)), Err(NotHeader::Unreadable));
         }
     }
 
     #[test]
     fn batches_are_whole_pages() {
         assert_eq!(header(0, 0).size(), 4096);
-        let room = 4096 - 2 * HEADER as u64 - ROW as u64;
+        let room = 4096 - 2 * head(LEVEL) as u64 - ROW as u64;
         assert_eq!(header(1, room).size(), 4096);
         assert_eq!(header(1, room + 1).size(), 8192);
-        let frame = Frame::new(&header(1, room), &[0; ROW]);
-        assert_eq!(frame.back.len(), HEADER);
+        let frame = Frame::new(&header(1, room), 77, &[0; ROW]);
+        assert_eq!(frame.back.len(), head(LEVEL));
     }
 }

@@ -1,7 +1,8 @@
 //! Log files, read while the log goes on: each batch of them against its checksums. Of the newest
 //! one as much as later batches prove: its end may just be written.
 
-use super::batch::{HEADER, Header, decode_table, wrong_bodies};
+use super::batch::{decode_table, wrong_bodies};
+use super::seal::Seal;
 use super::space;
 use crate::header::{read_exact, read_full};
 use crate::scrub::{Finding, Step};
@@ -46,8 +47,9 @@ pub(crate) fn check(
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(go_on(at)),
         other => other.map_err(|e| Fault::io(&path, 0, e))?,
     };
+    let seal = Seal::of_file(id, &*file, &path, at.file)?;
     while step.read < bytes {
-        match batch_at(&*file, &path, id, at) {
+        match batch_at(&*file, &path, seal, at) {
             Ok(Some(size)) => {
                 at.offset += size;
                 step.read += size;
@@ -55,7 +57,7 @@ pub(crate) fn check(
             Err(fault @ Fault::Io { .. }) => return Err(fault),
             ended => {
                 let wrong = match ids.get(position + 1) {
-                    None => in_the_newest(&*file, &path, id, at, ended.err())?,
+                    None => in_the_newest(&*file, &path, seal, at, ended.err())?,
                     Some(next) => match ended {
                         Err(fault) => Some(fault),
                         Ok(_) => end(files, &path, id, at, *next)?,
@@ -74,15 +76,15 @@ pub(crate) fn check(
 fn in_the_newest(
     file: &dyn File,
     path: &str,
-    id: Identity,
+    seal: Seal,
     at: &mut Place,
     fault: Option<Fault>,
 ) -> Result<Option<Fault>, Fault> {
-    if !proven(file, path, id, at)? {
+    if !proven(file, path, seal, at)? {
         return Ok(None);
     }
     // It may have been written between the two looks.
-    match batch_at(file, path, id, at) {
+    match batch_at(file, path, seal, at) {
         Ok(Some(_)) => Ok(None),
         Err(fault @ Fault::Io { .. }) => Err(fault),
         Err(fault) => Ok(Some(fault)),
@@ -94,13 +96,13 @@ fn in_the_newest(
 }
 
 /// A batch behind the place says that it was durable.
-fn proven(file: &dyn File, path: &str, id: Identity, at: &Place) -> Result<bool, Fault> {
+fn proven(file: &dyn File, path: &str, seal: Seal, at: &Place) -> Result<bool, Fault> {
     let len = file.len().map_err(|e| Fault::io(path, 0, e))?.min(at.offset.saturating_add(PROOF));
-    let mut page = vec![0; HEADER];
+    let mut page = vec![0; seal.head(at.file)];
     for offset in (at.offset + PAGE..len).step_by(PAGE as usize) {
         let got = read_full(file, path, offset, &mut page)?;
-        let Ok((header, _)) = Header::decode(&page[..got]) else { continue };
-        if header.id != id || (header.at.segment, header.at.offset) != (at.file, offset) {
+        let Ok((header, _)) = seal.decode(&page[..got]) else { continue };
+        if header.id != seal.id || (header.at.segment, header.at.offset) != (at.file, offset) {
             continue;
         }
         return Ok((header.proven.segment, header.proven.offset) > (at.file, at.offset));
@@ -129,19 +131,19 @@ fn tell(files: &dyn Files, at: &Place, step: &mut Step, wrong: Option<Fault>) ->
 }
 
 /// The size of the batch at the place; None if none begins there.
-fn batch_at(file: &dyn File, path: &str, id: Identity, at: &mut Place) -> Result<Option<u64>, Fault> {
+fn batch_at(file: &dyn File, path: &str, seal: Seal, at: &mut Place) -> Result<Option<u64>, Fault> {
     let len = file.len().map_err(|e| Fault::io(path, 0, e))?;
-    let mut bytes = vec![0; HEADER];
+    let mut bytes = vec![0; seal.head(at.file)];
     let got = read_full(file, path, at.offset, &mut bytes)?;
-    let Ok((header, _)) = Header::decode(&bytes[..got]) else { return Ok(None) };
-    if header.id != id || (header.at.segment, header.at.offset) != (at.file, at.offset) {
+    let Ok((header, _)) = seal.decode(&bytes[..got]) else { return Ok(None) };
+    if header.id != seal.id || (header.at.segment, header.at.offset) != (at.file, at.offset) {
         return Ok(None);
     }
     let size = header.size();
     if at.offset + size > len {
         return Err(Fault::damaged(path, len, "the file ends inside a batch"));
     }
-    let body = at.offset + HEADER as u64;
+    let body = at.offset + header.head() as u64;
     let table = read_exact(file, path, body, header.table_len())?;
     let Some(rows) = decode_table(&header, &table) else {
         return Err(Fault::damaged(path, body, "the table of a batch has the wrong checksum"));
@@ -163,10 +165,11 @@ fn end(files: &dyn Files, path: &str, id: Identity, at: &Place, next: u64) -> Re
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         other => other.map_err(|e| Fault::io(&follower, 0, e))?,
     };
-    let mut bytes = vec![0; HEADER];
+    let seal = Seal::of_file(id, &*file, &follower, next)?;
+    let mut bytes = vec![0; seal.head(next)];
     let got = read_full(&*file, &follower, 0, &mut bytes)?;
     // A first batch that is not readable is told of where its own file is read, once it is closed.
-    let Ok((header, _)) = Header::decode(&bytes[..got]) else { return Ok(None) };
+    let Ok((header, _)) = seal.decode(&bytes[..got]) else { return Ok(None) };
     let whole = header.id != id || next != at.file + 1 || header.number == at.number + 1;
     let what = || format!("the header of batch {} is not readable", at.number + 1);
     Ok((!whole).then(|| Fault::damaged(path, at.offset, what())))

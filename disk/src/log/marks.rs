@@ -6,6 +6,7 @@
 //!   as the machine runs it says exactly what was acknowledged, whatever became of the process.
 //!   After a power loss it says some batch that was acknowledged, as `reached` does, or nothing.
 
+use super::seal::Seal;
 use super::{Boot, DIR, Log, Torn};
 use crate::header::{Fields, put_u32, put_u64};
 use crate::{Fault, File, Files, How, Identity, small};
@@ -35,6 +36,8 @@ pub(super) struct Mark {
     /// The last entry.
     pub last: Position,
     pub hard: HardState,
+    /// The log's salt, and the first segment that has it. None: a program of before wrote this.
+    pub seal: Option<(u64, u64)>,
 }
 
 impl Mark {
@@ -48,6 +51,10 @@ impl Mark {
         for value in [self.number, self.segment, self.blank_from, last.index, last.term, term, vote, commit] {
             put_u64(&mut out, value);
         }
+        if let Some((salt, from)) = self.seal {
+            put_u64(&mut out, salt);
+            put_u64(&mut out, from);
+        }
         out
     }
 
@@ -55,7 +62,8 @@ impl Mark {
         let mut fields = Fields::new(value);
         let flags = fields.u32()?;
         let boot: Boot = fields.bytes(size_of::<Boot>())?.try_into().ok()?;
-        let mark = Mark {
+        let mut mark = Mark {
+            seal: None,
             boot: (flags & HAS_BOOT != 0).then_some(boot),
             clean: flags & CLEAN != 0,
             number: fields.u64()?,
@@ -64,6 +72,9 @@ impl Mark {
             last: Position { index: fields.u64()?, term: fields.u64()? },
             hard: HardState { term: fields.u64()?, vote: fields.u64()?, commit: fields.u64()? },
         };
+        if !fields.is_empty() {
+            mark.seal = Some((fields.u64()?, fields.u64()?));
+        }
         (flags & !(HAS_BOOT | CLEAN) == 0 && fields.is_empty()).then_some(mark)
     }
 }
@@ -94,6 +105,12 @@ impl Marks {
     pub(super) fn furthest(&self) -> Option<(&'static str, &Mark)> {
         let marks = [self.tip.as_ref().map(|mark| (TIP, mark)), self.reached.as_ref().map(|mark| (REACHED, mark))];
         marks.into_iter().flatten().max_by_key(|(_, mark)| mark.number)
+    }
+
+    /// As in [`Mark`], of the newest one that says it.
+    pub(super) fn seal(&self) -> Option<(u64, u64)> {
+        let marks = [&self.tip, &self.reached].into_iter().flatten();
+        marks.filter(|mark| mark.seal.is_some()).max_by_key(|mark| mark.number)?.seal
     }
 
     /// The highest commit index that they tell.
@@ -184,7 +201,9 @@ pub(super) fn open_tip(files: &dyn Files) -> Result<TipFile, Fault> {
 
 impl Log {
     fn mark(&self, clean: bool) -> Mark {
+        let Seal { salt, from, .. } = self.seal;
         Mark {
+            seal: (from != u64::MAX).then_some((salt, from)),
             boot: self.boot,
             clean,
             number: self.tip.number,
@@ -204,7 +223,7 @@ impl Log {
             self.tip_file = self.stop(opened)?;
             self.write_tip()?;
         }
-        let bytes = small::encode(REACHED_MAGIC, self.id, &self.mark(clean).encode());
+        let bytes = small::encode(REACHED_MAGIC, self.seal.id, &self.mark(clean).encode());
         let written = small::write(&*self.files, DIR, REACHED, &bytes);
         if written.as_ref().is_err_and(Fault::is_full) {
             return Ok(());
@@ -215,7 +234,7 @@ impl Log {
     /// Writes `tip`: the newest batch is durable, and nobody was told of it yet.
     pub(super) fn write_tip(&mut self) -> Result<(), Fault> {
         let Some(file) = &self.tip_file else { return Ok(()) };
-        let mut bytes = small::encode(TIP_MAGIC, self.id, &self.mark(false).encode());
+        let mut bytes = small::encode(TIP_MAGIC, self.seal.id, &self.mark(false).encode());
         bytes.resize(SECTOR, 0);
         let mut written = file.write_at(0, &[&bytes]).map_err(|e| Fault::io(TIP, 0, e));
         if written.as_ref().is_err_and(Fault::is_full) {
@@ -238,10 +257,13 @@ mod tests {
         for boot in [None, Some([7; 16])] {
             for clean in [false, true] {
                 let last = Position { index: 6, term: 3 };
-                let mark = Mark { boot, clean, number: 9, segment: 2, blank_from: 4096, last, hard };
-                assert_eq!(Mark::decode(&mark.encode()), Some(mark));
-                assert_eq!(Mark::decode(&[mark.encode(), vec![0]].concat()), None);
-                assert!(small::encode(TIP_MAGIC, Identity { cluster: 1, member: 2 }, &mark.encode()).len() <= SECTOR);
+                for seal in [None, Some((77, 3))] {
+                    let mark = Mark { boot, clean, number: 9, segment: 2, blank_from: 4096, last, hard, seal };
+                    assert_eq!(Mark::decode(&mark.encode()), Some(mark));
+                    assert_eq!(Mark::decode(&[mark.encode(), vec![0]].concat()), None);
+                    let id = Identity { cluster: 1, member: 2 };
+                    assert!(small::encode(TIP_MAGIC, id, &mark.encode()).len() <= SECTOR);
+                }
             }
         }
     }

@@ -22,6 +22,7 @@ pub(crate) mod closed;
 mod marks;
 mod recover;
 mod reserve;
+mod seal;
 mod space;
 mod tail;
 
@@ -33,9 +34,12 @@ use consensus::{Entry, HardState, Position};
 pub(crate) use marks::told_last;
 pub use recover::{Reader, Understands};
 pub use reserve::Reserve;
+use seal::Seal;
 use space::{Segment, Spares};
 use std::collections::VecDeque;
 use std::sync::Arc;
+
+pub(crate) use batch::LEVEL;
 
 pub(crate) const DIR: &str = "log";
 /// A new file is filled this far ahead of the log, in the same flush, so that a flush need not also
@@ -55,6 +59,8 @@ pub struct LogOptions {
     /// The boot of the machine. Equal to that of an earlier life: nothing but processes ended since
     /// then. None: not known.
     pub boot: Option<Boot>,
+    /// A random number that nobody knows, for a log that has none yet (see `seal`).
+    pub salt: u64,
 }
 
 /// The kernel's random name of one boot of the machine.
@@ -169,7 +175,7 @@ impl Span {
 /// The open log of a member. Not for two threads: every change takes `&mut`.
 pub struct Log {
     files: Arc<dyn Files>,
-    id: Identity,
+    seal: Seal,
     boot: Option<Boot>,
     tip_file: marks::TipFile,
     segments: VecDeque<Segment>,
@@ -235,12 +241,22 @@ impl Log {
                 None => Err(Fault::Refused { file: path.clone(), what: "there is a log already".to_string() }),
             };
         }
+        Log::begin(files, Seal::new(id, options.salt), spares, options, start)
+    }
+
+    fn begin(
+        files: Arc<dyn Files>,
+        seal: Seal,
+        spares: Spares,
+        options: LogOptions,
+        start: Position,
+    ) -> Result<Log, Fault> {
         let hard = HardState { term: start.term, vote: 0, commit: start.index };
         marks::forget(&*files)?;
         let mut log = Log {
             tip_file: marks::open_tip(&*files)?,
             files,
-            id,
+            seal,
             boot: options.boot,
             segments: VecDeque::new(),
             spares,
@@ -261,7 +277,7 @@ impl Log {
     /// True if the directory has a log (for the choice between [`create`](Log::create) and
     /// [`recover`](Log::recover)).
     pub fn exists(files: &dyn Files) -> Result<bool, Fault> {
-        Ok(!space::list(files, LogOptions { segment_bytes: 0, boot: None })?.0.is_empty())
+        Ok(!space::list(files, LogOptions { segment_bytes: 0, boot: None, salt: 0 })?.0.is_empty())
     }
 
     /// Opens the log after a stop or crash. The last batch is written and flushed again before it
@@ -409,13 +425,13 @@ impl Log {
         let file = self.segments.back().map_or(String::new(), |segment| segment.path.clone());
         let what = "the other members remember more than this log has".to_string();
         let at = Torn { file, offset: self.tip.end.offset, what };
-        let known = crate::doubt::find(&*self.files, self.id)?;
+        let known = crate::doubt::find(&*self.files, self.seal.id)?;
         // The vote may still wait for its turn in the log.
         let hard = crate::doubt::stricter(self.hard, hard);
         let (at, hard) = known.map_or((at, hard), |known| (known.at, crate::doubt::stricter(known.hard, hard)));
         let doubt =
             Doubt { at, promise, at_least: false, hard, proven_tear: torn, by_zeros: false, sure, cutting: false };
-        crate::doubt::remember(&*self.files, self.id, &doubt)
+        crate::doubt::remember(&*self.files, self.seal.id, &doubt)
     }
 
     /// True if the last batch with content is proven: [`prove`](Log::prove) would add no safety.
@@ -518,7 +534,7 @@ impl Log {
         while self.segments.len() > 1 {
             self.retire_first()?;
         }
-        crate::transfer::followed(&*self.files, self.id)
+        crate::transfer::followed(&*self.files, self.seal.id)
     }
 
     /// The last entry.
@@ -611,7 +627,8 @@ impl Log {
     fn append(&mut self, hard: HardState, base: Position, entries: &[Entry], restart: bool) -> Result<(), Fault> {
         let table = encode_table(entries);
         let mut header = Header {
-            id: self.id,
+            level: self.seal.level(self.tip.end.segment),
+            id: self.seal.id,
             at: self.tip.end,
             number: self.tip.number + 1,
             prev_digest: self.tip.digest,
@@ -649,8 +666,8 @@ impl Log {
         let marked = header.at.offset + header.size() + PAGE;
         header.marked = marked <= segment.len;
         header.led = marked <= self.tip.led;
-        let frame = Frame::new(header, table);
-        let written = write_batch(segment, header, &frame, entries, (self.tip.filled, self.tip.led));
+        let frame = Frame::new(header, self.seal.salt, table);
+        let written = write_batch(segment, self.seal, header, &frame, entries, (self.tip.filled, self.tip.led));
         if let Err(Unwritten { to, fault, no_room: true }) = written {
             // Part of it may lie there: what stands behind the end is as in a file that was used
             // before, and does not say any more that nothing follows.
@@ -670,13 +687,14 @@ impl Log {
     fn append_in_new_segment(&mut self, header: &mut Header, table: &[u8], entries: &[Entry]) -> Result<(), Fault> {
         let id = self.segments.back().map_or(1, |segment| segment.id + 1);
         header.at = Place { segment: id, offset: 0 };
+        header.level = self.seal.level(id);
         let taken = self.spares.take(&*self.files, id, header.size());
         self.refused = taken.as_ref().err().map(Fault::to_string);
         let (mut segment, written_before) = taken?;
         header.file_len = segment.len;
         header.marked = header.size() + PAGE <= segment.len;
-        let frame = Frame::new(header, table);
-        let written = write_batch(&segment, header, &frame, entries, (written_before, 0));
+        let frame = Frame::new(header, self.seal.salt, table);
+        let written = write_batch(&segment, self.seal, header, &frame, entries, (written_before, 0));
         if let Err(Unwritten { fault, no_room: true, .. }) = written {
             self.refused = Some(fault.to_string());
             let given_back = self.spares.give_back(&*self.files, segment);
@@ -733,14 +751,14 @@ impl Log {
             entries,
         };
         let range = || (span.first..=span.last).map(|index| crate::EntryId { index, term: 0, crc: 0 }).collect();
-        let front = crate::header::read_exact(&*segment.file, &segment.path, span.at.offset, batch::HEADER)?;
-        let header = match Header::decode(&front) {
-            Ok((header, _)) if header.at == span.at && header.id == self.id => header,
+        let head = self.seal.head(span.at.segment);
+        let front = crate::header::read_exact(&*segment.file, &segment.path, span.at.offset, head)?;
+        let header = match self.seal.decode(&front) {
+            Ok((header, _)) if header.at == span.at && header.id == self.seal.id => header,
             _ => return Err(damaged("the header of a batch is not readable", range())),
         };
         let len = usize::try_from(header.table_len() as u64 + header.body_len).expect("it was in memory once");
-        let rest =
-            crate::header::read_exact(&*segment.file, &segment.path, span.at.offset + batch::HEADER as u64, len)?;
+        let rest = crate::header::read_exact(&*segment.file, &segment.path, span.at.offset + head as u64, len)?;
         let rest = Bytes::from(rest);
         let rows = decode_table(&header, &rest[..header.table_len()])
             .ok_or_else(|| damaged("the identity table of a batch is not readable", range()))?;
@@ -762,6 +780,7 @@ struct Unwritten {
 /// says that nothing follows.
 fn write_batch(
     segment: &Segment,
+    seal: Seal,
     header: &Header,
     frame: &Frame,
     entries: &[Entry],
@@ -777,7 +796,7 @@ fn write_batch(
         _ => ahead.next_multiple_of(LEAD),
     };
     let to = to.min(segment.len).max(end);
-    let behind = blank::pages(header.id, Place { offset: end, ..header.at }, to - end);
+    let behind = blank::pages(seal, Place { offset: end, ..header.at }, to - end);
     let mut parts: Vec<&[u8]> = Vec::with_capacity(entries.len() + 3);
     parts.push(&frame.front);
     parts.extend(entries.iter().map(|entry| &entry.data[..]).filter(|data| !data.is_empty()));

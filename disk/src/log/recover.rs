@@ -5,9 +5,10 @@
 mod damage;
 mod understood;
 
-use super::batch::{Frame, HEADER, Header, NotHeader, Place, Row, decode_table, wrong_bodies};
+use super::batch::{Frame, Header, NotHeader, Place, Row, decode_table, wrong_bodies};
 use super::blank;
 use super::marks::{self, Marks};
+use super::seal::Seal;
 use super::space::{self, Segment, Spares};
 use super::tail::{self, Chain, End};
 use super::{Log, LogContent, LogOptions, OnDoubt, Tail, Tip, Torn};
@@ -95,6 +96,7 @@ fn read(
         let file = if goes_on { Holes::marked(file) } else { file };
         segments.push_back(Segment { id: number, path, file, len });
     }
+    replay.log.seal = Seal::find(id, segments.iter(), &marks)?;
     let count = segments.len();
     for (position, segment) in segments.into_iter().enumerate() {
         if let Some(before) = replay.log.segments.back().filter(|before| before.id + 1 != segment.id) {
@@ -161,6 +163,8 @@ type Contents = Result<Whole, Break>;
 
 struct Replay {
     log: Log,
+    /// For a log that has none yet.
+    salt: u64,
     /// As in [`LogContent`].
     terms: Vec<Position>,
     /// Where the chain breaks off in the newest segment.
@@ -202,16 +206,16 @@ fn shortened(path: &str, len: u64, made: u64) -> Fault {
 
 /// Table and bodies of a whole batch.
 fn parts<'a>(header: &Header, batch: &'a [u8]) -> (&'a [u8], &'a [u8]) {
-    let bodies = HEADER + header.table_len();
+    let bodies = header.head() + header.table_len();
     let end = bodies + usize::try_from(header.body_len).expect("smaller than its file");
-    (&batch[HEADER..bodies], &batch[bodies..end])
+    (&batch[header.head()..bodies], &batch[bodies..end])
 }
 
 impl Replay {
     fn new(files: Arc<dyn Files>, id: Identity, options: LogOptions, spares: Spares) -> Replay {
         let log = Log {
             files,
-            id,
+            seal: Seal::without_salt(id),
             boot: options.boot,
             tip_file: None,
             spares,
@@ -228,6 +232,7 @@ impl Replay {
         };
         Replay {
             log,
+            salt: options.salt,
             terms: Vec::new(),
             end: None,
             marks: Marks::default(),
@@ -331,7 +336,7 @@ impl Replay {
         let (path, len) =
             self.log.segments.back().map_or((super::DIR.to_string(), 0), |newest| (newest.path.clone(), newest.len));
         let tip = &self.log.tip;
-        Chain { id: self.log.id, number: tip.number, end: tip.end, path, len, last: self.log.last }
+        Chain { seal: self.log.seal, number: tip.number, end: tip.end, path, len, last: self.log.last }
     }
 
     /// The checkpoint at `state` came from this log. If that does not reach it, the end is missing,
@@ -402,7 +407,7 @@ impl Replay {
             (known, new) => known.or(new),
         };
         match &self.doubt {
-            Some(doubt) if self.tail != Tail::Whole => doubt::remember(&*self.log.files, self.log.id, doubt),
+            Some(doubt) if self.tail != Tail::Whole => doubt::remember(&*self.log.files, self.log.seal.id, doubt),
             _ => Ok(()),
         }
     }
@@ -449,7 +454,7 @@ impl Replay {
     /// The batch that continues the chain at `place`, or why there is none and the proof that there
     /// was one.
     fn batch_at(&self, place: Place, ahead: &mut Ahead) -> Result<Found, Fault> {
-        let found = match Header::decode(ahead.get(place.offset, HEADER)?) {
+        let found = match self.log.seal.decode(ahead.get(place.offset, self.log.seal.head(place.segment))?) {
             Ok((header, digest)) if self.continues(&header, place)? => Some((header, digest, None)),
             Err(NotHeader::TooNew(level)) => return Err(Fault::TooNew { file: self.current().path.clone(), level }),
             Ok(_) | Err(NotHeader::Unreadable) => None,
@@ -492,11 +497,11 @@ impl Replay {
             return Ok(false);
         }
         if self.log.tip.number == 0 {
-            check_identity(&self.current().path, self.log.id, header.id)?;
+            check_identity(&self.current().path, self.log.seal.id, header.id)?;
             return Ok(true);
         }
         let tip = &self.log.tip;
-        Ok(header.id == self.log.id
+        Ok(header.id == self.log.seal.id
             && header.number == tip.number + 1
             && header.prev_digest == tip.digest
             && header.prev_range == tip.range
@@ -524,7 +529,11 @@ impl Replay {
             return broken("the data of log entries is wrong", Some(rows), wrong);
         }
         let strange = self.reader.first_strange(&rows, bodies);
-        Ok(Ok(Whole { rows, copy_wrong: bytes[size - HEADER..] != header.encode()[..], strange }))
+        Ok(Ok(Whole {
+            rows,
+            copy_wrong: bytes[size - header.head()..] != header.encode(self.log.seal.salt)[..],
+            strange,
+        }))
     }
 
     /// Looks at every page of the segment from `place` on.
@@ -548,13 +557,14 @@ impl Replay {
     }
 
     fn survey_page(&self, place: Place, at: Place, page: &[u8], survey: &mut Survey) -> Result<(), Fault> {
-        if page != &super::ZEROS[..page.len()] && !blank::is_page(self.log.id, at, page) {
+        if page != &super::ZEROS[..page.len()] && !blank::is_page(self.log.seal, at, page) {
             survey.nonzero_end = at.offset + PAGE;
         }
-        let front = Header::decode(page).ok().filter(|(header, _)| header.at == at);
-        let back = Header::decode(&page[page.len() - HEADER..])
-            .ok()
-            .filter(|(h, _)| h.at.segment == at.segment && h.at.offset.checked_add(h.size()) == Some(at.offset + PAGE));
+        let front = self.log.seal.decode(page).ok().filter(|(header, _)| header.at == at);
+        let back =
+            self.log.seal.decode_copy(at.segment, page).ok().filter(|(h, _)| {
+                h.at.segment == at.segment && h.at.offset.checked_add(h.size()) == Some(at.offset + PAGE)
+            });
         if let Some((header, digest)) = back
             && header.at == place
             && self.continues(&header, place)?
@@ -562,7 +572,7 @@ impl Replay {
             survey.copy = Some((header, digest));
         }
         for (header, _) in front.into_iter().chain(back) {
-            let ours = header.id == self.log.id;
+            let ours = header.id == self.log.seal.id;
             // A later batch in this place's segment, or (at its very start) one that is not its
             // successor.
             let gap = place.offset == 0 && header.at == place && header.number > self.log.tip.number + 1;
@@ -628,8 +638,24 @@ impl Replay {
             let what = "a batch that was whole just now is not any more";
             return Err(Fault::damaged(&segment.path, header.at.offset, what));
         }
-        let frame = Frame::new(header, table);
+        let frame = Frame::new(header, self.log.seal.salt, table);
         Ok([&frame.front[..], bodies, &frame.back].concat())
+    }
+
+    /// A log of level 1 goes on in a file of its own, with a salt. No file of before is used again:
+    /// it holds what clients wrote.
+    fn salt_the_log(&mut self) -> Result<(), Fault> {
+        let log = &mut self.log;
+        let newest = log.segments.back().map_or(0, |segment| segment.id);
+        if log.seal.is_salted(newest) {
+            return Ok(());
+        }
+        if log.spares.release(&*log.files)? {
+            log.files.sync_dir(super::DIR).map_err(|e| Fault::io(super::DIR, 0, e))?;
+        }
+        log.seal = Seal { salt: self.salt, from: newest + 1, ..log.seal };
+        log.closes = true;
+        Ok(())
     }
 
     /// Nothing is refused any more: make durable what was read, then prove it.
@@ -657,6 +683,7 @@ impl Replay {
             self.log.tip.filled = filled.max(written);
             self.log.tip.blank_from = written;
         }
+        self.salt_the_log()?;
         let hard = self.doubt.as_ref().map_or(self.log.hard, |doubt| stricter(self.log.hard, doubt.hard));
         self.log.append(hard, self.log.last, &[], false)?;
         self.log.tip.proven = true;

@@ -59,7 +59,7 @@ pub(super) fn list(files: &dyn Files, options: LogOptions) -> Result<(Vec<(u64, 
 
 /// Ids of the log files, ascending.
 pub(super) fn ids(files: &dyn Files) -> Result<Vec<u64>, Fault> {
-    let (segments, _) = list(files, LogOptions { segment_bytes: PAGE, boot: None })?;
+    let (segments, _) = list(files, LogOptions { segment_bytes: PAGE, boot: None, salt: 0 })?;
     Ok(segments.into_iter().map(|(id, _)| id).collect())
 }
 

@@ -1,13 +1,14 @@
 //! What an end of the log that is not whole was: a write that never finished, of which nobody was
 //! told, or bytes that were acknowledged and are lost. Only the first may be cut without a word.
 
-use super::batch::{HEADER, Header, Place, Row};
+use super::batch::{Header, Place, Row};
 use super::blank::{self, SECTOR};
 use super::marks::Marks;
+use super::seal::Seal;
 use super::{Tail, Torn};
+use crate::PAGE;
 use crate::doubt::{Doubt, stricter};
 use crate::holes::is_hole;
-use crate::{Identity, PAGE};
 use consensus::Position;
 
 /// The place in the newest segment where no batch continues the chain.
@@ -36,7 +37,7 @@ pub(super) struct End {
 /// The chain as far as it goes.
 #[derive(Debug)]
 pub(super) struct Chain {
-    pub id: Identity,
+    pub seal: Seal,
     pub number: u64,
     pub end: Place,
     /// Name of the newest segment, and its length in bytes.
@@ -54,7 +55,7 @@ pub(super) fn judge(chain: &Chain, end: Option<&End>, marks: &Marks) -> Tail {
         return Tail::Doubtful(lost);
     }
     let Some(end) = end else { return Tail::Whole };
-    if end.header.is_none() && end.is_unwritten(chain.id) {
+    if end.header.is_none() && end.is_unwritten(chain.seal) {
         return Tail::Whole;
     }
     if end.header.is_none() && is_hole(&end.bytes) && marks.acknowledged() != Some(chain.number) {
@@ -63,7 +64,7 @@ pub(super) fn judge(chain: &Chain, end: Option<&End>, marks: &Marks) -> Tail {
     }
     let blank_from = marks.blank_from(end.place.segment).unwrap_or_else(|| end.looks_blank_from(chain.len));
     // Whatever was written there since left a sector of the page, or a batch.
-    if end.header.is_none() && end.page_was_durable(chain, marks) && !end.says_nothing_follows(chain.id) {
+    if end.header.is_none() && end.page_was_durable(chain, marks) && !end.says_nothing_follows(chain.seal) {
         return Tail::Doubtful(doubt_of(chain, Some(end), NOTHING_SAYS.to_string()));
     }
     if end.header.is_none() && (end.nonzero_end <= end.place.offset || end.place.offset < blank_from) {
@@ -73,8 +74,8 @@ pub(super) fn judge(chain: &Chain, end: Option<&End>, marks: &Marks) -> Tail {
         // Each save writes `tip` before the next one begins. If that is further behind, another
         // program wrote the log, and `tip` says nothing of its last batch.
         Some(number) if number == chain.number => true,
-        _ if marks.same_boot() => end.is_prefix(),
-        _ => end.misses_a_write(chain.id, blank_from),
+        _ if marks.same_boot() => end.is_prefix(chain.seal),
+        _ => end.misses_a_write(chain.seal, blank_from),
     };
     if unfinished {
         let doubt = Doubt { proven_tear: true, ..doubt_of(chain, Some(end), end.what.clone()) };
@@ -111,10 +112,10 @@ fn nothing_there(chain: &Chain, end: &End, marks: &Marks, blank_from: u64) -> Ta
         return Tail::Doubtful(doubt);
     }
     // A write that never finished leaves what was there before it.
-    if end.says_nothing_follows(chain.id) {
+    if end.says_nothing_follows(chain.seal) {
         return Tail::Whole;
     }
-    if end.holds_what_was_before(chain.id, blank_from) {
+    if end.holds_what_was_before(chain.seal, blank_from) {
         let by_zeros = end.bytes.iter().all(|byte| *byte == 0);
         return Tail::Torn(Doubt { proven_tear: true, by_zeros, ..doubt });
     }
@@ -159,16 +160,17 @@ impl End {
         Some(last_of(self.header.as_ref()?, self.rows.as_deref()))
     }
 
-    fn copy(&self) -> bool {
+    fn copy(&self, seal: Seal) -> bool {
         self.header.is_some_and(|header| {
-            let at = self.bytes.len().checked_sub(HEADER);
-            self.bytes.len() as u64 == header.size() && at.is_some_and(|at| self.bytes[at..] == header.encode())
+            let at = self.bytes.len().checked_sub(header.head());
+            self.bytes.len() as u64 == header.size()
+                && at.is_some_and(|at| self.bytes[at..] == header.encode(seal.salt))
         })
     }
 
     /// Where in the batch each body that is not empty lies, and whether it is right.
-    fn bodies(&self, rows: &[Row]) -> Vec<(std::ops::Range<usize>, bool)> {
-        let mut from = HEADER + rows.len() * super::batch::ROW;
+    fn bodies(&self, head: usize, rows: &[Row]) -> Vec<(std::ops::Range<usize>, bool)> {
+        let mut from = head + rows.len() * super::batch::ROW;
         let place = |row: &Row| {
             let range = from..from + row.len as usize;
             from = range.end;
@@ -187,89 +189,97 @@ impl End {
 
     /// The page holds what lay there before the batch in front of it was written: zeros in a part
     /// of the file that held zeros alone, or an earlier life of the file.
-    fn holds_what_was_before(&self, id: Identity, blank_from: u64) -> bool {
+    fn holds_what_was_before(&self, seal: Seal, blank_from: u64) -> bool {
         let zeros = self.place.offset >= blank_from && self.bytes.iter().all(|byte| *byte == 0);
-        zeros || self.holds_an_earlier_batch(id) || self.said_that_nothing_follows(id)
+        zeros || self.holds_an_earlier_batch(seal) || self.said_that_nothing_follows(seal)
     }
 
     /// A sector did so in an earlier life of the file.
-    fn said_that_nothing_follows(&self, id: Identity) -> bool {
+    fn said_that_nothing_follows(&self, seal: Seal) -> bool {
         self.bytes.chunks(SECTOR).zip((self.place.offset..).step_by(SECTOR)).any(|(sector, offset)| {
-            let segment = blank::segment_of(id, offset, sector);
-            segment.is_some_and(|segment| segment < self.place.segment)
+            let segment = blank::segment_of(seal, offset, sector);
+            let salted = |segment| seal.is_salted(segment) == seal.is_salted(self.place.segment);
+            segment.is_some_and(|segment| segment < self.place.segment && salted(segment))
         })
     }
 
     /// A killed process leaves the front of a write: everything is right up to some page, and
     /// nothing behind it.
-    fn is_prefix(&self) -> bool {
-        if !self.front || self.copy() {
+    fn is_prefix(&self, seal: Seal) -> bool {
+        if !self.front || self.copy(seal) {
             return false;
         }
-        let bodies = self.rows.as_ref().map(|rows| self.bodies(rows)).unwrap_or_default();
+        let head = seal.head(self.place.segment);
+        let bodies = self.rows.as_ref().map(|rows| self.bodies(head, rows)).unwrap_or_default();
         bodies.iter().skip_while(|(_, right)| *right).all(|(_, right)| !right)
     }
 
     /// A sector of the batch holds what lay there before it: zeros in a part of the file that held
     /// zeros alone, or a batch of the file's earlier life.
-    fn misses_a_write(&self, id: Identity, blank_from: u64) -> bool {
+    fn misses_a_write(&self, seal: Seal, blank_from: u64) -> bool {
         let Some(header) = self.header else {
-            return self.is_blank(id, 0..1, blank_from) || self.says_nothing_follows(id);
+            return self.is_blank(seal, 0..1, blank_from) || self.says_nothing_follows(seal);
         };
-        let bodies_from = HEADER + header.table_len();
+        let head = header.head();
+        let bodies_from = head + header.table_len();
         let mut wrong = Vec::new();
         if !self.front {
-            wrong.push(0..HEADER);
+            wrong.push(0..head);
         }
         match &self.rows {
-            None => wrong.push(HEADER..bodies_from.min(self.bytes.len())),
+            None => wrong.push(head..bodies_from.min(self.bytes.len())),
             Some(rows) => {
-                wrong.extend(self.bodies(rows).into_iter().filter(|(_, right)| !right).map(|(range, _)| range));
+                wrong.extend(self.bodies(head, rows).into_iter().filter(|(_, right)| !right).map(|(range, _)| range));
             }
         }
-        if !self.copy() {
-            wrong.push(self.bytes.len().saturating_sub(HEADER)..self.bytes.len());
+        if !self.copy(seal) {
+            wrong.push(self.bytes.len().saturating_sub(head)..self.bytes.len());
         }
-        wrong.into_iter().any(|range| self.is_blank(id, range, blank_from)) || self.holds_an_earlier_batch(id)
+        wrong.into_iter().any(|range| self.is_blank(seal, range, blank_from)) || self.holds_an_earlier_batch(seal)
     }
 
     /// The page says that nothing follows, but for sectors of zeros: the padding of a write that
     /// never finished, of which neither header is there.
-    fn is_unwritten(&self, id: Identity) -> bool {
+    fn is_unwritten(&self, seal: Seal) -> bool {
         let padding = |sector: &[u8]| sector.iter().all(|byte| *byte == 0);
-        let says = |(sector, offset): (&[u8], u64)| blank::is_sector(id, Place { offset, ..self.place }, sector);
+        let says = |(sector, offset): (&[u8], u64)| blank::is_sector(seal, Place { offset, ..self.place }, sector);
         let sectors = || self.bytes.chunks(SECTOR).zip((self.place.offset..).step_by(SECTOR));
         sectors().any(says) && sectors().all(|(sector, offset)| padding(sector) || says((sector, offset)))
     }
 
     /// A sector of the first page does: the batch that would stand here was not written whole.
-    fn says_nothing_follows(&self, id: Identity) -> bool {
+    fn says_nothing_follows(&self, seal: Seal) -> bool {
         self.bytes
             .chunks(SECTOR)
             .take((PAGE as usize) / SECTOR)
             .zip((self.place.offset..).step_by(SECTOR))
-            .any(|(sector, offset)| blank::is_sector(id, Place { offset, ..self.place }, sector))
+            .any(|(sector, offset)| blank::is_sector(seal, Place { offset, ..self.place }, sector))
     }
 
     /// One of the sectors that `range` of the batch touches was never written.
-    fn is_blank(&self, id: Identity, range: std::ops::Range<usize>, blank_from: u64) -> bool {
+    fn is_blank(&self, seal: Seal, range: std::ops::Range<usize>, blank_from: u64) -> bool {
         let first = range.start / SECTOR * SECTOR;
         (first..range.end.min(self.bytes.len())).step_by(SECTOR).any(|at| {
             let sector = &self.bytes[at..(at + SECTOR).min(self.bytes.len())];
             let offset = self.place.offset + at as u64;
             let zeros = || offset >= blank_from && sector.iter().all(|byte| *byte == 0);
             let marked = self.marked && (at as u64) < PAGE;
-            blank::is_sector(id, Place { offset, ..self.place }, sector) || (!marked && zeros())
+            blank::is_sector(seal, Place { offset, ..self.place }, sector) || (!marked && zeros())
         })
     }
 
     /// A page of the batch begins or ends with a header that was written there before this segment.
-    fn holds_an_earlier_batch(&self, id: Identity) -> bool {
-        let earlier = |header: &Header| header.id == id && header.at.segment < self.place.segment;
+    fn holds_an_earlier_batch(&self, seal: Seal) -> bool {
+        let salted = seal.is_salted(self.place.segment);
+        let earlier = |header: &Header| {
+            let same = header.id == seal.id && header.at.segment < self.place.segment;
+            // What has no salt may be what a client wrote.
+            same && salted == seal.is_salted(header.at.segment)
+        };
         self.bytes.chunks_exact(PAGE as usize).zip(0u64..).any(|(page, number)| {
             let at = self.place.offset + number * PAGE;
-            let front = Header::decode(page).is_ok_and(|(header, _)| earlier(&header) && header.at.offset == at);
-            let back = Header::decode(&page[page.len() - HEADER..]);
+            let front = seal.decode(page).is_ok_and(|(header, _)| earlier(&header) && header.at.offset == at);
+            let back = seal.decode_copy(self.place.segment, page);
             front || back.is_ok_and(|(h, _)| earlier(&h) && h.at.offset.checked_add(h.size()) == Some(at + PAGE))
         })
     }

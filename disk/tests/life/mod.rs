@@ -7,7 +7,7 @@ use bytes::Bytes;
 use disk::{Fault, Identity, checkpoint, reclaim, records, transfer};
 use std::collections::BTreeSet;
 use store::command::{PutRequest, encode_compaction, encode_put, seal};
-use store::{Config, Member, Origin, Outcome, Position, Run, Store};
+use store::{Config, Member, Origin, Outcome, Position, Run, SegmentUse, Store};
 use testkit::files::MemFiles;
 
 pub const ID: Identity = Identity { cluster: 0xc1, member: 0xa1 };
@@ -21,6 +21,12 @@ pub fn key(number: u64) -> Vec<u8> {
 
 pub fn value(index: u64) -> Vec<u8> {
     (0..200 + index * 37 % 900).map(|i| (index + i) as u8).collect()
+}
+
+/// The segments as the newest checkpoint has them.
+pub fn named(files: &MemFiles) -> Vec<SegmentUse> {
+    let newest = checkpoint::load_newest(files, ID, CONFIG, 0).unwrap().unwrap();
+    newest.manifest.image_head().unwrap().segments
 }
 
 /// A store and the files it is kept in.

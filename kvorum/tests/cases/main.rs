@@ -10,6 +10,7 @@ mod live;
 mod compaction;
 mod json;
 mod leases;
+mod members;
 mod puts;
 mod quota;
 mod reads;

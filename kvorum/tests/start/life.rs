@@ -41,6 +41,38 @@ fn it_declines_huge_pages() {
 }
 
 #[test]
+fn systemd_is_told_when_it_serves_and_that_it_lives() {
+    if is_other() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("notify");
+    let systemd = std::os::unix::net::UnixDatagram::bind(&path).expect("a socket");
+    systemd.set_read_timeout(Some(crate::live::PATIENCE)).expect("a bound");
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_kvorum"));
+    let urls = format!("http://127.0.0.1:{}", crate::live::free_port());
+    let peer = format!("http://127.0.0.1:{}", crate::live::free_port());
+    command.args(["server", "--data-dir"]).arg(folder.path().join("data"));
+    command.args(["--listen-client-urls", &urls, "--advertise-client-urls", &urls, "--listen-peer-urls", &peer]);
+    command.args(["--initial-advertise-peer-urls", &peer, "--initial-cluster", &format!("default={peer}")]);
+    command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "300000");
+    let mut member = command.stderr(std::process::Stdio::null()).spawn().expect("starts");
+    let next = || {
+        let mut bytes = [0; 64];
+        let length = systemd.recv(&mut bytes).expect("a word in time");
+        String::from_utf8_lossy(&bytes[..length]).trim().to_owned()
+    };
+    while next() != "READY=1" {}
+    for _ in 0..3 {
+        assert_eq!(next(), "WATCHDOG=1");
+    }
+    let pid = rustix::process::Pid::from_child(&member);
+    rustix::process::kill_process(pid, Signal::TERM).expect("it runs");
+    while next() != "STOPPING=1" {}
+    member.wait().expect("it ends");
+}
+
+#[test]
 fn an_open_connection_does_not_hold_up_the_stop() {
     if is_other() {
         // A real etcd waits for its streams, without a bound.

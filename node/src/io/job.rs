@@ -8,7 +8,7 @@ use disk::records::Place;
 use disk::scrub::{Scrub, Step};
 use std::fmt;
 use store::record::Record;
-use store::{Handle, Rev};
+use store::{Handle, Rev, SegmentUse};
 
 /// Names one piece of disk work; chosen by the node, ascending.
 pub type JobId = u64;
@@ -80,7 +80,7 @@ pub enum BackgroundJob {
     /// History for watches, in its turn: it reads what the writes before it wrote.
     ReadHistory {
         /// The segments that the state has.
-        segments: Vec<u32>,
+        segments: Vec<SegmentUse>,
         from: i64,
         until: i64,
         max_bytes: u64,
@@ -101,7 +101,7 @@ pub enum BackgroundJob {
     },
     /// The next records of a backup.
     ReadBackup {
-        segments: Vec<u32>,
+        segments: Vec<SegmentUse>,
         place: Place,
         until: i64,
         max_bytes: u64,
@@ -119,7 +119,7 @@ pub enum BackgroundJob {
     },
     /// Records for another member, whose copy is damaged.
     ReadRecords {
-        segments: Vec<u32>,
+        segments: Vec<SegmentUse>,
         after: Rev,
         before: Rev,
         max_bytes: u64,

@@ -92,13 +92,15 @@ impl Node {
             (Task::Mend { epoch }, JobResult::RecordsMended) => self.mends.mended(g, epoch, None),
             (Task::MendFrom { epoch, peer }, JobResult::RecordsMended) => self.mends.mended(g, epoch, Some(peer)),
             (Task::GiveRecords { to, epoch }, JobResult::Records { records, end }) => {
-                self.mends.give(g, to, epoch, Some((records, end)));
+                let right = !self.health.willing().corrupt;
+                self.mends.give(g, to, epoch, right.then_some((records, end)));
             }
             (Task::Mended { epoch }, JobResult::SegmentMended { manifest }) => {
                 if let Some(manifest) = manifest.filter(|_| epoch == g.epoch()) {
                     self.checkpoints.named_anew(g, manifest);
                 }
             }
+            (Task::SendChunk { to }, JobResult::Chunk { .. }) if self.health.willing().corrupt => send_nothing(g, to),
             (Task::SendChunk { to }, JobResult::Chunk { bytes, end }) => {
                 g.send(to.member, Frame::Chunk { boot: to.boot, token: to.token, ok: true, end, bytes });
             }
@@ -223,10 +225,7 @@ impl Node {
             Step::Swapped if self.transfer.beside_log() => {
                 g.restart("the leader's state is in place: the log goes on behind it".to_string());
             }
-            Step::Swapped => {
-                self.saves.hold(g);
-                self.transfer.restart_log(g);
-            }
+            Step::Swapped => {}
         }
     }
 

@@ -195,6 +195,10 @@ impl Node {
             },
             Then::Members => g.answer_members(waiter),
             Then::Barrier => g.answer(waiter, Answer::Barrier),
+            // Its leases are wrong too: one that it does not know may be there.
+            Then::KeepAlive { .. } if self.health.willing().corrupt => {
+                g.refuse(waiter, Refusal::User(store::Error::Corrupt));
+            }
             Then::KeepAlive { lease } => {
                 if let Some(AskAgain { waiter, lease }) = self.lessor.renew(g, waiter, lease) {
                     self.reads.queue(waiter, Then::KeepAlive { lease });
@@ -217,6 +221,9 @@ impl Node {
             // Its leases are wrong too. The asker asks whoever leads next.
             Then::ForeignKeepAlive { caller: Caller { member, boot, token }, .. } if self.health.willing().corrupt => {
                 g.send(member, Frame::KeepAliveReply { boot, token, ok: false, ttl: 0 });
+            }
+            Then::ForeignTimeToLive { caller: Caller { member, boot, token }, .. } if self.health.willing().corrupt => {
+                g.send(member, Frame::TimeToLiveReply { boot, token, ok: false, ttl: 0, index: 0 });
             }
             Then::ForeignKeepAlive { caller, lease } => self.lessor.renew_foreign(g, caller, lease),
             Then::ForeignTimeToLive { caller, lease } => self.lessor.tell_foreign(g, caller, lease),

@@ -1,8 +1,10 @@
 //! Disks with so much room, and lanes that try again while there is none.
 
 use super::{CLUSTER, Cluster};
-use disk::{Files, Identity};
+use disk::checkpoint::{self, Manifest};
+use disk::{Files, Identity, records};
 use node::{Input, Job, JobId, work};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::mem::discriminant;
 use std::sync::Arc;
@@ -32,6 +34,25 @@ impl Cluster {
             _ => return false,
         }
         true
+    }
+
+    /// Which segment files have a seek table behind their records.
+    pub fn tell_segments(&mut self, id: u64) {
+        let machine = &self.machines[&id];
+        let files = machine.files.shared();
+        let mut ends = BTreeMap::new();
+        for index in checkpoint::manifests(&*files).expect("readable") {
+            let path = format!("state/manifest-{index:016x}");
+            let manifest = Manifest::decode(&path, &machine.files.bytes(&path).into()).expect("readable");
+            ends.extend(manifest.segments.iter().map(|file| (file.segment, file.len)));
+        }
+        ends.extend(machine.node.segments_in_files().iter().map(|used| (used.id, used.end)));
+        let sealed = |segment: &u32| {
+            ends.get(segment).is_some_and(|end| records::sealed(&*files, *segment, *end).expect("readable"))
+        };
+        let ids = records::list(&*files).expect("readable");
+        let (closed, open): (Vec<u32>, Vec<u32>) = ids.into_iter().partition(sealed);
+        let _ = writeln!(self.told, "{id}: segments {closed:?} have a seek table, {open:?} have none");
     }
 
     /// Lanes whose first job found no room try again.

@@ -95,7 +95,11 @@ impl Cluster {
 
     fn cut_tail(&mut self, id: u64) {
         let (files, config) = (self.machines[&id].files.shared(), self.config(id));
-        let options = disk::LogOptions { segment_bytes: config.log_segment_bytes, boot: config.kernel_boot };
+        let options = disk::LogOptions {
+            segment_bytes: config.log_segment_bytes,
+            boot: config.kernel_boot,
+            salt: config.log_salt,
+        };
         let _ = match node::offline::cut_tail(&files, Identity { cluster: CLUSTER, member: id }, options) {
             Ok(doubt) => writeln!(self.told, "{id}: cut {:?}", doubt.map(|doubt| doubt.at.what)),
             Err(fault) => writeln!(self.told, "{id}: nothing is cut: {fault}"),

@@ -736,14 +736,7 @@ impl Cluster {
                 let _ = writeln!(self.told, "{id}: checkpoints at {held:?}, the log begins behind {cut}");
                 return;
             }
-            ["segments"] => {
-                let files = self.machines[&id].files.shared();
-                let ids = disk::records::list(&*files).expect("readable");
-                let sealed = |segment: &u32| disk::records::sealed(&*files, *segment).expect("readable").is_some();
-                let (closed, open): (Vec<u32>, Vec<u32>) = ids.into_iter().partition(sealed);
-                let _ = writeln!(self.told, "{id}: segments {closed:?} have a seek table, {open:?} have none");
-                return;
-            }
+            ["segments"] => return self.tell_segments(id),
             ["space"] => {
                 let machine = &self.machines[&id];
                 let status = machine.node.status();

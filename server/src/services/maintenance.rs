@@ -59,10 +59,15 @@ fn errors(now: &node::Status) -> Vec<String> {
     if now.leader == 0 {
         errors.push(status::NO_LEADER.message.into_owned());
     }
-    for alarm in &now.alarms {
-        errors.push(format!("memberID:{} alarm:{}", alarm.member, alarm_name(alarm.alarm)));
-    }
+    errors.extend(now.alarms.iter().map(alarm_text));
     errors
+}
+
+/// As Go shows the message: what has its default is left out.
+fn alarm_text(alarm: &store::AlarmMember) -> String {
+    let member = (alarm.member != 0).then(|| format!("memberID:{}", alarm.member));
+    let kind = (alarm.alarm != 0).then(|| format!("alarm:{}", alarm_name(alarm.alarm)));
+    [member, kind].into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
 /// GET, ACTIVATE, DEACTIVATE. An action that is none of these is refused (it kills an etcd).
@@ -152,6 +157,10 @@ mod tests {
         now.alarms.push(store::AlarmMember { member: 12, alarm: 1 });
         assert_eq!(errors(&now), ["etcdserver: no leader", "memberID:12 alarm:NOSPACE"]);
         now.leader = 3;
+        now.alarms = [(0, 1), (0, 7), (5, 7), (5, 0), (0, 0)]
+            .map(|(member, alarm)| store::AlarmMember { member, alarm })
+            .to_vec();
+        assert_eq!(errors(&now), ["alarm:NOSPACE", "alarm:7", "memberID:5 alarm:7", "memberID:5", ""]);
         now.alarms.clear();
         assert!(errors(&now).is_empty());
     }

@@ -31,7 +31,7 @@ pub(crate) fn handle(method: &Method, metadata: &HeaderMap, mut call: Call, queu
         return Work::None;
     }
     if !method.is_unary() {
-        call.reply.open();
+        call.reply.open_stream();
     }
     let (wire, unary) = (method.wire, method.is_unary());
     match route(wire.rpc) {

@@ -199,6 +199,14 @@ impl Reply {
         }
     }
 
+    /// A stream begins. Over gRPC its headers go out now; as text they wait for the first message,
+    /// as etcd's do: of a stream that fails before it they show how it failed.
+    pub(crate) fn open_stream(&self) {
+        if self.speech == Speech::Grpc {
+            self.open();
+        }
+    }
+
     /// Lets the headers go out before there is a message.
     pub(crate) fn open(&self) {
         let mut out = self.queue.lock();
@@ -326,6 +334,9 @@ impl Reply {
         };
         let json = json.map_err(|e| Status::with(Code::Internal, e.0))?;
         self.queue.push(Bytes::from(json));
+        if self.speech == Speech::JsonLines {
+            self.open();
+        }
         Ok(())
     }
 

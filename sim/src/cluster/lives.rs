@@ -183,7 +183,11 @@ impl Sim {
         let (id, config) = (self.identity(who), self.config(who));
         let disk = self.members[who].disk.clone();
         disk.begin(self.now, None);
-        let options = disk::LogOptions { segment_bytes: config.log_segment_bytes, boot: config.kernel_boot };
+        let options = disk::LogOptions {
+            segment_bytes: config.log_segment_bytes,
+            boot: config.kernel_boot,
+            salt: config.log_salt,
+        };
         let cut = guarded(|| node::offline::cut_tail(&disk.files(), id, options));
         let report = disk.end();
         self.tell(Some(who), "operator", report.end, 0, || format!("{fault}: cut"));

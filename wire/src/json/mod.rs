@@ -105,6 +105,19 @@ pub fn next_request(method: &Method, arrived: &[u8], end: bool) -> Result<Option
     Requests::default().next(method, arrived, end)
 }
 
+/// The body that asks for what these bytes ask for.
+///
+/// # Errors
+/// If these are not the bytes of the method's request.
+///
+/// # Panics
+/// If the method has no JSON path.
+pub fn request_to_json(method: &Method, request: &[u8]) -> Result<String, JsonError> {
+    let mut out = String::new();
+    encode(&mut out, Style::Body, request, request_shape(method))?;
+    Ok(out)
+}
+
 /// The body of a unary answer.
 ///
 /// # Errors

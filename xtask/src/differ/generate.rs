@@ -5,8 +5,10 @@ use prost::Message;
 use wire::etcdserverpb::{self as pb, compare::TargetUnion, request_op::Request, watch_request::RequestUnion};
 
 use super::{
-    known, pages,
-    step::{COMPACTED, CURRENT, LEASE, SELF, Step},
+    known,
+    marks::{COMPACTED, CURRENT, LEASE, SELF},
+    pages,
+    step::Step,
 };
 use crate::rng::Rng;
 
@@ -30,29 +32,21 @@ const KEYS: [&[u8]; 16] = [
 ];
 const ENDS: [&[u8]; 14] =
     [b"\0", b"\0", b"", b"a", b"a\0", b"ab", b"ad", b"b", b"b0", b"c", b"d", b"\xff", b"\xff\xff", b"\xff\xff\xff"];
-const LEASES: [i64; 7] = [1, 2, 3, 4, 77, i64::MAX, -5];
+/// Ids of leases that scripts grant.
+pub const LEASES: [i64; 7] = [1, 2, 3, 4, 77, i64::MAX, -5];
 
-/// The script of a seed. It ends with a look at everything.
-pub fn script(seed: u64, steps: usize) -> Vec<Step> {
-    let mut g = Generator { rng: Rng::new(seed) };
-    let mut script: Vec<Step> = (0..steps).map(|_| g.step()).collect();
-    script.push(Step::Settle);
-    let all =
-        pb::RangeRequest { key: b"\0".as_slice().into(), range_end: b"\0".as_slice().into(), ..Default::default() };
-    script.push(Step::RangeStream(all.clone()));
-    script.push(Step::Range(all));
-    script.push(Step::HashKv(pb::HashKvRequest::default()));
-    script.push(Step::Leases);
-    script.extend(LEASES.map(|id| Step::TimeToLive(pb::LeaseTimeToLiveRequest { id, keys: true })));
-    script
-}
-
-struct Generator {
-    rng: Rng,
+/// Draws steps.
+#[derive(Debug)]
+pub struct Generator {
+    /// From the seed.
+    pub rng: Rng,
+    /// Peer URLs that were given to members.
+    pub urls: u32,
 }
 
 impl Generator {
-    fn step(&mut self) -> Step {
+    /// One of keys, leases and watches.
+    pub fn step(&mut self) -> Step {
         match self.rng.below(1000) {
             0..220 => Step::Put(self.put()),
             220..290 => Step::Delete(self.delete()),
@@ -81,7 +75,8 @@ impl Generator {
         }
     }
 
-    fn key(&mut self) -> Bytes {
+    /// A key, or none.
+    pub fn key(&mut self) -> Bytes {
         if self.rng.percent(3) {
             return Bytes::new();
         }
@@ -91,7 +86,8 @@ impl Generator {
         Bytes::from_static(KEYS[(at + 2) % KEYS.len()])
     }
 
-    fn end(&mut self) -> Bytes {
+    /// The end of a range, mostly none.
+    pub fn end(&mut self) -> Bytes {
         if self.rng.percent(45) {
             return Bytes::new();
         }
@@ -111,7 +107,7 @@ impl Generator {
     }
 
     /// A revision to ask for: mostly one that exists.
-    fn revision(&mut self) -> i64 {
+    pub fn revision(&mut self) -> i64 {
         match self.rng.below(100) {
             0..40 => 0,
             40..75 => CURRENT - self.rng.between(0, 12),
@@ -194,7 +190,8 @@ impl Generator {
         }
     }
 
-    fn compaction(&mut self) -> pb::CompactionRequest {
+    /// Mostly one that succeeds.
+    pub fn compaction(&mut self) -> pb::CompactionRequest {
         pb::CompactionRequest {
             revision: match self.rng.below(10) {
                 0..5 => CURRENT - self.rng.between(0, 15),
@@ -284,7 +281,8 @@ impl Generator {
         self.rng.below(3) as usize
     }
 
-    fn watch(&mut self) -> Step {
+    /// A message on a watch stream.
+    pub fn watch(&mut self) -> Step {
         let stream = self.stream();
         let id = self.rng.pick(&[0, 0, 0, 1, 2, 3, 9, -1, -7, i64::MAX]);
         let request = match self.rng.below(100) {

@@ -1,6 +1,7 @@
 //! What two healthy servers may answer differently is made equal here; nothing
 //! else is.
 
+use bytes::Bytes;
 use prost::Message;
 use wire::{
     etcdserverpb::{self as pb, request_op, response_op},
@@ -15,6 +16,8 @@ pub struct Own {
     pub cluster: u64,
     pub member: u64,
     pub term: u64,
+    /// Ids of members that the server chose, the last one last.
+    pub members: Vec<u64>,
     /// Ids of leases that the server chose, in the order of the grants.
     pub leases: Vec<i64>,
     /// Its ports, as they stand in addresses.
@@ -23,7 +26,7 @@ pub struct Own {
 
 /// Stands for the n-th id of a lease that the server chose.
 fn chosen(n: usize) -> i64 {
-    super::step::LEASE + n as i64
+    super::marks::LEASE + n as i64
 }
 
 impl Own {
@@ -128,17 +131,48 @@ impl Own {
         for index in [&mut r.raft_index, &mut r.raft_applied_index] {
             *index = (*index).min(1);
         }
+        // In the order of a Go map.
+        let own = self.member.to_string();
+        r.errors.iter_mut().for_each(|error| *error = error.replace(&own, "own"));
+        r.errors.sort();
         r.storage_version = grown(&r.storage_version);
     }
 
     pub fn members(&self, r: &mut pb::MemberListResponse) {
         self.header(&mut r.header);
-        for member in &mut r.members {
-            member.id = same(member.id, self.member);
-            for url in member.peer_urls.iter_mut().chain(&mut member.client_urls) {
-                *url = self.text(url);
-            }
+        self.listed(&mut r.members);
+    }
+
+    /// Members, in an order that does not depend on their ids.
+    pub fn listed(&self, members: &mut [pb::Member]) {
+        members.iter_mut().for_each(|member| self.member(member));
+        members.sort_by(|a, b| a.peer_urls.cmp(&b.peer_urls));
+    }
+
+    /// A member, whatever its id.
+    pub fn member(&self, member: &mut pb::Member) {
+        member.id = self.id(member.id);
+        for url in member.peer_urls.iter_mut().chain(&mut member.client_urls) {
+            *url = self.text(url);
         }
+    }
+
+    /// The id of a member, as both sides name it.
+    pub fn id(&self, id: u64) -> u64 {
+        match self.members.iter().position(|known| *known == id) {
+            Some(n) => super::marks::MEMBER + n as u64,
+            None => same(id, self.member),
+        }
+    }
+
+    /// A key that ends with the id of a lease.
+    pub fn place(&self, key: &[u8]) -> Bytes {
+        let text = String::from_utf8_lossy(key);
+        let named = text.rsplit_once('/').and_then(|(name, id)| {
+            let n = self.leases.iter().position(|lease| format!("{lease:x}") == id)?;
+            Some(format!("{name}/LEASE{n}"))
+        });
+        named.map_or_else(|| key.to_vec().into(), Bytes::from)
     }
 
     /// A page or an answer of the JSON gateway.
@@ -154,6 +188,7 @@ impl Own {
         let names = [
             ("cluster_id", self.cluster.to_string()),
             ("member_id", self.member.to_string()),
+            ("memberID", self.member.to_string()),
             ("leader", self.member.to_string()),
             ("ID", self.member.to_string()),
             ("raft_term", self.term.to_string()),
@@ -161,6 +196,16 @@ impl Own {
         ];
         for (name, value) in names {
             text = text.replace(&format!("\"{name}\":\"{value}\""), &format!("\"{name}\":\"own\""));
+        }
+        for (n, id) in self.members.iter().enumerate() {
+            text = text.replace(&format!("\"ID\":\"{id}\""), &format!("\"ID\":\"member {n}\""));
+        }
+        text = text.replace(&format!("memberID:{}", self.member), "memberID:own");
+        for (n, id) in self.leases.iter().enumerate() {
+            text = text.replace(&format!("\"ID\":\"{id}\""), &format!("\"ID\":\"lease {n}\""));
+        }
+        if let Some(ordered) = in_order(&text) {
+            text = ordered;
         }
         text = text.replace("\"storageVersion\":\"3.5.0\"", &format!("\"storageVersion\":\"{}\"", grown("3.5.0")));
         for name in ["dbSize", "dbSizeInUse", "raftIndex", "raftAppliedIndex"] {
@@ -241,6 +286,22 @@ fn without_number(text: &str, name: &str) -> String {
     format!("{}{start}some{}", &text[..at], &rest[end..])
 }
 
+/// The message of an answer.
+pub fn decode<M: Message + Default>(bytes: Bytes) -> Result<M, Failure> {
+    M::decode(bytes).map_err(|e| Failure { code: -2, text: format!("the answer cannot be read: {e}") })
+}
+
+/// The members, alarms and errors of an answer in an order that does not depend on ids; `None` if
+/// it has not two of them.
+fn in_order(text: &str) -> Option<String> {
+    let lists = ["members", "alarms", "errors"];
+    let name = lists.iter().find(|name| text.contains(&format!("\"{name}\":[")))?;
+    let mut json: serde_json::Value = serde_json::from_str(text).ok()?;
+    let list = json.get_mut(*name)?.as_array_mut().filter(|list| list.len() > 1)?;
+    list.sort_by_key(|one| one.get("peerURLs").unwrap_or(one).to_string());
+    Some(json.to_string())
+}
+
 /// An answer as text, once it has been made equal.
 pub fn show<M: Message + Default + std::fmt::Debug>(answer: Result<M, Failure>, equal: impl FnOnce(&mut M)) -> String {
     match answer {
@@ -260,6 +321,13 @@ mod tests {
     fn space_counts_only_inside_strings() {
         assert_eq!(squeeze(r#"{"a": "b \" c", "d":1}"#), r#"{"a":"b \" c","d":1}"#);
         assert_eq!(squeeze("{\"m\":\"proto:\u{a0}x\"}"), "{\"m\":\"proto: x\"}");
+    }
+
+    #[test]
+    fn lists_of_a_go_map_have_an_order() {
+        let text = r#"{"alarms":[{"memberID":"own"},{"alarm":"NOSPACE"}]}"#;
+        assert_eq!(in_order(text).as_deref(), Some(r#"{"alarms":[{"alarm":"NOSPACE"},{"memberID":"own"}]}"#));
+        assert_eq!(in_order(r#"{"alarms":[{"memberID":"own"}]}"#), None);
     }
 
     #[test]

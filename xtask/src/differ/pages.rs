@@ -5,7 +5,8 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use super::step::Step;
 use crate::rng::Rng;
 
-const JSON: &str = "application/json";
+/// What the gateway is sent.
+pub const JSON: &str = "application/json";
 
 /// Bodies that are wrong, or odd and yet right, for any path of the store.
 const ODD: [&str; 40] = [

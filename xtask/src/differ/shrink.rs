@@ -50,5 +50,9 @@ async fn differs(pair: &Pair, script: &[Step]) -> Option<Difference> {
 }
 
 fn same_kind(one: &Difference, other: &Difference) -> bool {
-    std::mem::discriminant(&one.step) == std::mem::discriminant(&other.step)
+    let kind = |found: &Difference| match found.step.bare() {
+        Step::Call(call) => (std::mem::discriminant(found.step.bare()), Some(call.request().0)),
+        step => (std::mem::discriminant(step), None),
+    };
+    kind(one) == kind(other)
 }

@@ -11,7 +11,8 @@ use wire::{
 };
 
 use super::{
-    normal::{Own, shorten, show},
+    calls::Call,
+    normal::{Own, decode, shorten, show},
     plant::{Plant, Planted},
     step::{Meaning, Step},
     watches::WatchStream,
@@ -27,6 +28,12 @@ use crate::{
 pub struct Side {
     pub server: Server,
     raw: Raw,
+    /// The token of whoever asks.
+    pub caller: Option<String>,
+    /// Tokens by user, the last one last.
+    pub tokens: BTreeMap<&'static str, Vec<String>>,
+    /// Root's token, for what the run itself asks.
+    pub trusted: Option<String>,
     pub own: Own,
     /// Changes of the store that this side has told of.
     pub current: i64,
@@ -49,6 +56,7 @@ impl Side {
             cluster: header.cluster_id,
             member: header.member_id,
             term: header.raft_term,
+            members: vec![],
             leases: vec![],
             ports: vec![
                 (server.spec.client_port.to_string(), "client-port"),
@@ -58,6 +66,9 @@ impl Side {
         Ok(Side {
             server,
             raw,
+            caller: None,
+            tokens: BTreeMap::new(),
+            trusted: None,
             own,
             current: header.revision,
             compacted: 0,
@@ -69,7 +80,30 @@ impl Side {
     /// What marks stand for on this side. Revisions are the caller's: both
     /// sides are asked for the same.
     pub fn meaning(&self, current: i64, compacted: i64) -> Meaning {
-        Meaning { current, compacted, leases: self.own.leases.clone(), member: self.own.member }
+        let (leases, members) = (self.own.leases.clone(), self.own.members.clone());
+        let peer = format!("http://{}:{}", self.server.spec.host, self.server.spec.peer_port);
+        Meaning { current, compacted, leases, member: self.own.member, members, peer }
+    }
+
+    /// The connection, for whoever asks.
+    pub fn raw(&self) -> Raw {
+        self.raw_with(self.caller.as_deref())
+    }
+
+    /// The connection, for the holder of a token.
+    pub fn raw_with(&self, token: Option<&str>) -> Raw {
+        self.raw.with_token(token)
+    }
+
+    /// Goes on with another connection.
+    pub fn connected(&mut self, raw: Raw) {
+        self.raw = raw;
+    }
+
+    /// Everything up to a revision is compacted.
+    pub fn compacted_to(&mut self, revision: i64) {
+        self.compacted = revision;
+        self.streams.values().for_each(|stream| stream.story().compacted = revision);
     }
 
     /// Carries a step out and tells the answer.
@@ -114,8 +148,7 @@ impl Side {
             Step::Compact(r) => {
                 let answer = self.call::<_, pb::CompactionResponse>(Rpc::Compact, r).await;
                 if answer.is_ok() {
-                    self.compacted = r.revision;
-                    self.streams.values().for_each(|stream| stream.story().compacted = r.revision);
+                    self.compacted_to(r.revision);
                 }
                 show(answer, |m| self.own.header(&mut m.header))
             }
@@ -124,11 +157,12 @@ impl Side {
                 show(answer, |m| self.own.header(&mut m.header))
             }
             Step::Page { verb, path, kind, body } => self.page(verb, path, kind, body).await,
-            Step::Bytes { path, request } => match self.raw.unary(path, request.clone()).await {
+            Step::Bytes { path, request } => match self.raw().unary(path, request.clone()).await {
                 Ok(bytes) => format!("an answer of {} bytes", bytes.len().min(1)),
                 Err(failure) => self.failed(failure).to_string(),
             },
             Step::Watch { .. } | Step::WatchBytes { .. } | Step::Close { .. } | Step::Settle => String::new(),
+            Step::Restart { .. } => String::new(),
             other => self.run_rest(other).await,
         }
     }
@@ -168,8 +202,10 @@ impl Side {
                 show(answer, |m| {
                     self.own.header(&mut m.header);
                     for alarm in &mut m.alarms {
-                        alarm.member_id = u64::from(alarm.member_id == self.own.member);
+                        alarm.member_id = self.own.id(alarm.member_id);
                     }
+                    // In the order of a Go map.
+                    m.alarms.sort_by_key(|alarm| (alarm.alarm, alarm.member_id));
                 })
             }
             Step::Members(r) => show(self.call(Rpc::MemberList, r).await, |m| self.own.members(m)),
@@ -181,25 +217,65 @@ impl Side {
                 let answer = self.call::<_, pb::MoveLeaderResponse>(Rpc::MoveLeader, r).await;
                 show(answer, |m| self.own.header(&mut m.header))
             }
+            other => self.run_recipe(other).await,
+        }
+    }
+
+    /// Who asks, what waits, and the same over the gateway.
+    async fn run_recipe(&mut self, step: &Step) -> String {
+        match step {
+            Step::Call(call) => self.known_call(call).await,
+            Step::Lock(r) => self.lock(r).await,
+            Step::Campaign(r) => self.campaign(r).await,
+            Step::Observe(r) => self.observe(r).await,
+            Step::Login { user, password } => self.login(user, password).await,
+            Step::Json(step) => self.post(step).await,
+            Step::HowManyLeases => {
+                let answer =
+                    self.call::<_, pb::LeaseLeasesResponse>(Rpc::LeaseLeases, &pb::LeaseLeasesRequest {}).await;
+                answer.map_or_else(|failure| failure.to_string(), |m| format!("{} leases", m.leases.len()))
+            }
             other => unreachable!("carried out elsewhere: {other:?}"),
         }
+    }
+
+    /// Carries such a call out and tells the answer.
+    async fn known_call(&mut self, call: &Call) -> String {
+        let mut call = call.clone();
+        self.prove(&mut call).await;
+        let (rpc, bytes) = call.request();
+        let answer = self.raw().unary(Method::of(rpc).path, bytes).await;
+        if let (Rpc::MemberAdd, Ok(bytes)) = (rpc, &answer)
+            && let Ok(pb::MemberAddResponse { member: Some(member), .. }) = decode(bytes.clone())
+        {
+            self.own.members.push(member.id);
+        }
+        if let Ok(bytes) = &answer
+            && let Ok(pb::PutResponse { header: Some(header), .. }) = decode(bytes.slice(..header_end(bytes)))
+        {
+            self.current = self.current.max(header.revision);
+        }
+        let answer = answer.map_err(|failure| self.failed(failure));
+        call.show(&self.own, answer)
     }
 
     /// The stream of that number, opened if need be.
     pub async fn stream(&mut self, number: usize) -> &WatchStream {
         if !self.streams.contains_key(&number) {
-            let stream = WatchStream::open(&self.raw, &self.own, self.compacted, &self.planted).await;
+            let stream = WatchStream::open(&self.raw(), &self.own, self.compacted, &self.planted).await;
             self.streams.insert(number, stream);
         }
         &self.streams[&number]
     }
 
-    async fn call<Req: Message, Resp: Message + Default>(&self, rpc: Rpc, request: &Req) -> Result<Resp, Failure> {
-        let answer = self.raw.call(rpc, request).await;
+    /// A call by whoever asks.
+    pub async fn call<Req: Message, Resp: Message + Default>(&self, rpc: Rpc, request: &Req) -> Result<Resp, Failure> {
+        let answer = self.raw().call(rpc, request).await;
         answer.map_err(|failure| self.failed(failure))
     }
 
-    fn failed(&self, mut failure: Failure) -> Failure {
+    /// An error as it is compared.
+    pub fn failed(&self, mut failure: Failure) -> Failure {
         if self.planted.take(Plant::Text) {
             failure.text.pop();
         }
@@ -209,7 +285,7 @@ impl Side {
     }
 
     /// Remembers the revision of a change.
-    fn saw<M>(&mut self, answer: &Result<M, Failure>, header: impl Fn(&M) -> Option<&pb::ResponseHeader>) {
+    pub fn saw<M>(&mut self, answer: &Result<M, Failure>, header: impl Fn(&M) -> Option<&pb::ResponseHeader>) {
         if let Ok(Some(header)) = answer.as_ref().map(header) {
             self.current = self.current.max(header.revision);
         }
@@ -229,7 +305,7 @@ impl Side {
 
     async fn keep_alive(&self, r: &pb::LeaseKeepAliveRequest) -> String {
         let path = Method::of(Rpc::LeaseKeepAlive).path;
-        let (answers, end) = self.raw.collect(path, r.encode_to_vec().into()).await;
+        let (answers, end) = self.raw().collect(path, r.encode_to_vec().into()).await;
         let answers: Vec<String> = answers
             .into_iter()
             .map(|bytes| {
@@ -246,7 +322,7 @@ impl Side {
     /// last may say more than keys.
     async fn range_stream(&self, r: &pb::RangeRequest) -> String {
         let path = Method::of(Rpc::RangeStream).path;
-        let (answers, end) = self.raw.collect(path, r.encode_to_vec().into()).await;
+        let (answers, end) = self.raw().collect(path, r.encode_to_vec().into()).await;
         let (mut kvs, mut rest) = (Vec::new(), Vec::new());
         let many = answers.len();
         for (at, bytes) in answers.into_iter().enumerate() {
@@ -268,28 +344,38 @@ impl Side {
     }
 
     async fn page(&mut self, verb: &str, path: &str, kind: &str, body: &str) -> String {
-        let endpoint = self.server.endpoint();
-        match plain::request(&endpoint, verb, path, kind, body.as_bytes()).await {
-            Ok(mut reply) => {
-                if !reply.body.is_empty() && self.planted.take(Plant::Page) {
-                    reply.body[0] ^= 1;
-                }
-                let text = self.own.body(&reply.body);
-                if let Some(revision) = number_behind(&text, "\"revision\":\"") {
-                    self.current = self.current.max(revision);
-                }
-                format!("{} {} {text}", reply.status, reply.content_type)
-            }
+        match self.fetch(verb, path, kind, body).await {
+            Ok(reply) => format!("{} {} {}", reply.status, reply.content_type, self.own.body(&reply.body)),
             Err(error) => format!("{error:#}"),
         }
     }
-}
 
-fn decode<M: Message + Default>(bytes: Bytes) -> Result<M, Failure> {
-    M::decode(bytes).map_err(|e| Failure { code: -2, text: format!("the answer cannot be read: {e}") })
+    /// The answer to a request of HTTP/1.1.
+    pub async fn fetch(&mut self, verb: &str, path: &str, kind: &str, body: &str) -> Result<plain::Reply> {
+        let token = self.caller.as_deref();
+        let ask = plain::Ask { verb, path, kind, token, body: body.as_bytes() };
+        let mut reply = plain::request(&self.server.endpoint(), ask).await?;
+        if !reply.body.is_empty() && self.planted.take(Plant::Page) {
+            reply.body[0] ^= 1;
+        }
+        let text = self.own.body(&reply.body);
+        if let Some(revision) = number_behind(&text, "\"revision\":\"") {
+            self.current = self.current.max(revision);
+        }
+        Ok(reply)
+    }
 }
 
 fn number_behind(text: &str, name: &str) -> Option<i64> {
     let rest = &text[text.find(name)? + name.len()..];
     rest[..rest.find('"')?].parse().ok()
+}
+
+/// Where the header ends, the first field of every answer.
+fn header_end(answer: &Bytes) -> usize {
+    match answer[..] {
+        // Headers are short: their length is one byte.
+        [0x0a, length, ..] if length < 0x80 => (2 + usize::from(length)).min(answer.len()),
+        _ => 0,
+    }
 }

@@ -54,6 +54,8 @@ pub struct Story {
     /// Progress answers for the stream, and the last one's revision.
     pub progress: usize,
     promised: i64,
+    /// Watches that were created and not cancelled.
+    live: std::collections::BTreeSet<i64>,
     /// Per watch: what was promised before it was created; that does not bind
     /// it.
     unbound: BTreeMap<i64, i64>,
@@ -77,7 +79,8 @@ impl WatchStream {
         let request = pb::WatchRequest { request_union: Some(RequestUnion::CreateRequest(sentinel)) };
         bidi.send(request.encode_to_vec().into());
         let stream = WatchStream { bidi, story };
-        stream.until(PATIENCE, |s| s.ready).await;
+        // Who may not read the key is told so: such a stream has no barrier.
+        stream.until(PATIENCE, |s| s.ready || s.controls > 0).await;
         stream
     }
 
@@ -92,6 +95,26 @@ impl WatchStream {
     /// Waits until the barrier's revision has come.
     pub async fn reach(&self, revision: i64) -> bool {
         self.until(PATIENCE, |s| s.sentinel >= revision).await
+    }
+
+    /// Whether barriers come on it.
+    pub fn has_barrier(&self) -> bool {
+        self.story().ready
+    }
+
+    /// Waits until the server says that nothing is missing up to a revision; not for long, since it
+    /// need not say so.
+    pub async fn calm(&self, revision: i64) {
+        let ask = pb::WatchRequest { request_union: Some(RequestUnion::ProgressRequest(Default::default())) };
+        for _ in 0..8 {
+            if self.story().live.is_empty() {
+                return;
+            }
+            self.send(ask.encode_to_vec().into());
+            if self.until(Duration::from_millis(50), |s| s.promised >= revision).await {
+                return;
+            }
+        }
     }
 
     /// Waits until the story is so, or the stream has ended.
@@ -162,6 +185,10 @@ impl Story {
             }
             if r.created && !refused {
                 self.unbound.insert(r.watch_id, self.promised);
+                self.live.insert(r.watch_id);
+            }
+            if r.canceled {
+                self.live.remove(&r.watch_id);
             }
         }
         self.events(r.watch_id, revision, r.fragment, events, planted);

@@ -2,7 +2,6 @@
 //! and what the clients saw; on demand beside a real etcd. It makes `docs/faults.md`.
 
 mod disks;
-mod inside;
 mod judge;
 mod kinds;
 mod load;
@@ -31,10 +30,13 @@ use self::{
     stage::Stage,
 };
 use crate::{
+    inside,
     peers::{self, workspace},
     server::Program,
 };
 
+/// What is called, of util-linux, iproute2, e2fsprogs and strace.
+const TOOLS: [&str; 8] = ["unshare", "nsenter", "mount", "fsfreeze", "ip", "tc", "mkfs.ext4", "strace"];
 /// Of the largest scenario.
 const MEMBERS: usize = 5;
 /// Before the fault: connections are made, the first puts are answered.
@@ -97,7 +99,7 @@ pub async fn faults(args: &Args) -> Result<()> {
     let Some(dir) = inside::folder() else {
         // What is built is built before: inside there is no network.
         sides(args)?;
-        let status = inside::enter().await?;
+        let status = inside::enter(&TOOLS).await?;
         if !status.success() {
             bail!("there were violations, or it did not come to its end");
         }

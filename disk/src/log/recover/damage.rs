@@ -9,6 +9,7 @@
 //! ([`Doubt::cutting`]).
 
 use super::super::batch::{Header, Place, Row};
+use super::super::seal::Seal;
 use super::super::space::Segment;
 use super::super::tail::last_of;
 use super::super::{Span, Tail, Tip, Torn};
@@ -285,6 +286,7 @@ impl Replay {
         if log.spares.release(&*log.files)? {
             log.files.sync_dir(super::super::DIR).map_err(|e| Fault::io(super::super::DIR, 0, e))?;
         }
+        log.seal = Seal::new(log.seal.id, self.salt);
         let hard = self.doubt.as_ref().map_or(HardState::default(), |doubt| doubt.hard);
         let term = hard.term.max(state.term);
         let vote = if term == hard.term { hard.vote } else { 0 };
@@ -304,7 +306,7 @@ impl Replay {
         match &mut self.doubt {
             Some(doubt) if doubt.cutting => {
                 doubt.cutting = false;
-                doubt::remember(&*self.log.files, self.log.id, doubt)
+                doubt::remember(&*self.log.files, self.log.seal.id, doubt)
             }
             _ => Ok(()),
         }

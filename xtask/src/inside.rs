@@ -14,11 +14,9 @@ use tokio::{
 };
 
 /// The variable by which the inner run knows that it is inside: its folder.
-const INSIDE: &str = "KVORUM_FAULTS_INSIDE";
+const INSIDE: &str = "KVORUM_XTASK_INSIDE";
 /// A file in the folder: it is to be kept.
 const KEEP: &str = "keep";
-/// What is called, of util-linux, iproute2, e2fsprogs and strace.
-const TOOLS: [&str; 8] = ["unshare", "nsenter", "mount", "fsfreeze", "ip", "tc", "mkfs.ext4", "strace"];
 
 /// The folder of the inner run, if this is it.
 pub fn folder() -> Option<PathBuf> {
@@ -33,19 +31,19 @@ pub fn keep() {
     }
 }
 
-/// Runs this command once more, inside, and waits for it.
+/// Runs this command once more, inside, and waits for it. `tools` are what it calls there.
 ///
 /// # Errors
 /// If a tool or a right is missing.
-pub async fn enter() -> Result<ExitStatus> {
+pub async fn enter(tools: &[&str]) -> Result<ExitStatus> {
     if !rustix::process::geteuid().is_root() {
         bail!("network namespaces and mounts need root: run it with sudo, or in a virtual machine");
     }
-    let missing: Vec<&str> = TOOLS.into_iter().filter(|tool| !is_there(tool)).collect();
+    let missing: Vec<&str> = tools.iter().copied().filter(|tool| !is_there(tool)).collect();
     if !missing.is_empty() {
         bail!("not installed: {}", missing.join(", "));
     }
-    let dir = tempfile::Builder::new().prefix("faults").tempdir()?;
+    let dir = tempfile::Builder::new().prefix("xtask").tempdir()?;
     // Its input stays open as long as this process lives: the inner run ends when it is closed.
     let mut child = Command::new("unshare")
         .args(["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"])
