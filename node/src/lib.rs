@@ -32,6 +32,7 @@
 //! | `foundings` | who is of another founding, and is not heard |
 //! | `tokens` | the simple tokens of clients, each with its user |
 //! | `walks` | ranges in slices |
+//! | `answers` | answers of transactions with long ranges, in slices |
 //! | `listings` | lists of all leases, in slices |
 //! | `backup` | the state at one moment, for a file of etcd's form |
 //! | `hashes` | HashKV, and what it remembers of compactions |

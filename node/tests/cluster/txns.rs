@@ -32,7 +32,7 @@ impl Txns {
 }
 
 /// What a transaction of these words asks for; None: they are of none.
-/// `same KEY END VALUE`: every key from KEY to END has that value. Then `done` is put, else nothing.
+/// `same KEY END VALUE`: every key from KEY to END has that value. Then `done` is put.
 /// `only same KEY END VALUE`: it puts nothing. `ranges COUNT KEY END`: so many, behind a put.
 pub fn request(words: &[&str]) -> Option<Request> {
     let op = RequestOp::Put(PutRequest { key: b"done", value: b"1", ..Default::default() });
