@@ -78,6 +78,15 @@ pub(crate) fn value(rng: &mut Rng, key: &[u8], target: Target) -> Blob {
 }
 
 impl Sim {
+    /// No member believes what a value says.
+    pub(crate) fn check_forged(&mut self, who: usize, status: &node::Status) {
+        let (index, term) = FAR;
+        if status.term >= term || status.last >= index {
+            let text = format!("m{} is at entry {} of term {}: values say so", who + 1, status.last, status.term);
+            self.fail("D-9", text);
+        }
+    }
+
     /// Somebody's log, as far as a client knows it.
     pub(crate) fn forges(&mut self) -> Option<Target> {
         if self.plan.workload.forged == 0 {

@@ -304,8 +304,8 @@ impl Store {
         self.tail.to_scan()
     }
 
-    /// [`Store::segments_to_scan`] as far as files hold them: each ends where its first record begins that
-    /// is in memory alone.
+    /// [`Store::segments_to_scan`] as far as files hold them: each ends where its first record
+    /// begins that is in memory alone.
     pub fn segments_in_files(&self) -> Vec<SegmentUse> {
         self.tail.in_files()
     }

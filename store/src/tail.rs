@@ -265,8 +265,8 @@ impl Tail {
         self.segments.values()
     }
 
-    /// The segments in which a scan finds each record once: of a run that is being rewritten the old
-    /// ones, until they are forgotten.
+    /// The segments in which a scan finds each record once: of a run that is being rewritten the
+    /// old ones, until they are forgotten.
     pub(crate) fn to_scan(&self) -> impl Iterator<Item = &SegmentUse> {
         let output = self.held.last();
         self.segments.values().filter(move |used| output != Some(&used.id))

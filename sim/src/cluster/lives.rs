@@ -308,6 +308,7 @@ impl Sim {
     pub(super) fn observe(&mut self, who: usize) {
         let mut status = self.probe(who);
         self.plant_in_status(who, &mut status);
+        self.check_forged(who, &status);
         let fresh = self.oracle.on_status(self.now, who, &status);
         for done in &fresh {
             if !done.expired.is_empty() {
