@@ -15,8 +15,23 @@ use std::sync::Arc;
 /// How often a read is tried.
 const TRIES: usize = 5;
 /// What stands in for a page of the log that cannot be read. Zeros would say that nothing was
-/// written there.
-const MARK: &[u8; 16] = b"kvorum: unread!\n";
+/// written there, and what a client can know might be what it wrote.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HoleMark([u8; 16]);
+
+impl HoleMark {
+    /// `salt`: drawn for this start.
+    pub(crate) fn new(salt: u64) -> HoleMark {
+        let mut mark = *b"unread: ........";
+        mark[8..].copy_from_slice(&salt.to_le_bytes());
+        HoleMark(mark)
+    }
+
+    /// True if these bytes, from the beginning of a sector on, are of a page that could not be read.
+    pub(crate) fn is_hole(self, bytes: &[u8]) -> bool {
+        !bytes.is_empty() && bytes.chunks(self.0.len()).all(|part| *part == self.0[..part.len()])
+    }
+}
 
 /// What a system says when the medium does not give the bytes, rather than that it lacks something
 /// itself: EIO, ENODATA, EBADMSG, EILSEQ, EUCLEAN, EREMOTEIO.
@@ -201,18 +216,14 @@ impl Holes {
         Arc::new(ReadBy { file, read })
     }
 
-    /// What stands in for them is known as such ([`is_hole`]). A disk that reads nothing is told
+    /// What stands in for them is known as such ([`HoleMark::is_hole`]). A disk that reads nothing is told
     /// apart by [`Patient`], if that stands before it.
-    pub(crate) fn marked(file: Arc<dyn File>) -> Arc<dyn File> {
+    pub(crate) fn marked(file: Arc<dyn File>, mark: HoleMark) -> Arc<dyn File> {
         let unread = |error: &io::Error| Unreadable::of(error).is_some();
-        let read = move |file: &dyn File, offset: u64, into: &mut [u8]| read_around(file, offset, into, MARK, unread);
+        let read =
+            move |file: &dyn File, offset: u64, into: &mut [u8]| read_around(file, offset, into, &mark.0, unread);
         Arc::new(ReadBy { file, read })
     }
-}
-
-/// True if these bytes, from the beginning of a sector on, are of a page that could not be read.
-pub(crate) fn is_hole(bytes: &[u8]) -> bool {
-    !bytes.is_empty() && bytes.chunks(MARK.len()).all(|part| *part == MARK[..part.len()])
 }
 
 /// `fill` stands in for pages that fail with an error for which `is_hole` is true.

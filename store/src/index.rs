@@ -140,7 +140,7 @@ impl Entry {
     }
 
     /// The number of the kept version of revision `rev`, as for [`Entry::nth`].
-    fn position(&self, rev: Rev) -> Option<usize> {
+    pub(crate) fn position(&self, rev: Rev) -> Option<usize> {
         let upto = self.upto(rev.main);
         let same = (0..upto).rev().take_while(|n| self.nth(*n).main() == rev.main);
         same.into_iter().find(|n| self.nth(*n).get().rev() == rev)

@@ -248,9 +248,9 @@ impl Store {
     pub fn version_before(&self, key: &[u8], main: i64) -> Option<Located> {
         let entry = self.keys.get(key)?;
         let dead = crate::compact::dead_versions(entry, self.compacted);
-        let alive = entry.versions().skip(dead).take_while(|version| version.main < main);
-        let version = alive.last().filter(|version| !version.is_tombstone())?;
-        Some(self.located(&version))
+        let last = entry.upto(main.saturating_sub(1)).checked_sub(1).filter(|last| *last >= dead)?;
+        let version = entry.nth(last).get();
+        (!version.is_tombstone()).then(|| self.located(&version))
     }
 
     pub(crate) fn item(&self, key: &[u8], version: &crate::index::Version) -> Item {
@@ -267,7 +267,7 @@ impl Store {
     /// Where the version of `key` at `rev` lies; None if the index does not have it (any more).
     pub fn handle_of(&self, key: &[u8], rev: crate::Rev) -> Option<crate::Handle> {
         let entry = self.keys.get(key)?;
-        entry.versions().find(|version| version.rev() == rev).map(|version| version.handle)
+        entry.position(rev).map(|n| entry.nth(n).get().handle)
     }
 
     /// The bytes of a record while they are in memory.

@@ -15,7 +15,7 @@ use super::{Log, LogContent, LogOptions, OnDoubt, Tail, Tip, Torn};
 use crate::ahead::Ahead;
 use crate::doubt::{self, Doubt, stricter};
 use crate::header::{check_identity, read_exact, read_full};
-use crate::holes::Holes;
+use crate::holes::{HoleMark, Holes};
 use crate::{EntryId, Fault, Files, How, Identity, PAGE};
 use consensus::{HardState, Position};
 use damage::Lost;
@@ -93,7 +93,7 @@ fn read(
     for (number, path) in named {
         let file = replay.log.files.open(&path, How::Write).map_err(|e| Fault::io(&path, 0, e))?;
         let len = file.len().map_err(|e| Fault::io(&path, 0, e))?;
-        let file = if goes_on { Holes::marked(file) } else { file };
+        let file = if goes_on { Holes::marked(file, HoleMark::new(options.salt)) } else { file };
         segments.push_back(Segment { id: number, path, file, len });
     }
     replay.log.seal = Seal::find(id, segments.iter(), &marks)?;
@@ -336,7 +336,15 @@ impl Replay {
         let (path, len) =
             self.log.segments.back().map_or((super::DIR.to_string(), 0), |newest| (newest.path.clone(), newest.len));
         let tip = &self.log.tip;
-        Chain { seal: self.log.seal, number: tip.number, end: tip.end, path, len, last: self.log.last }
+        Chain {
+            seal: self.log.seal,
+            unread: HoleMark::new(self.salt),
+            number: tip.number,
+            end: tip.end,
+            path,
+            len,
+            last: self.log.last,
+        }
     }
 
     /// The checkpoint at `state` came from this log. If that does not reach it, the end is missing,

@@ -8,7 +8,7 @@ use super::seal::Seal;
 use super::{Tail, Torn};
 use crate::PAGE;
 use crate::doubt::{Doubt, stricter};
-use crate::holes::is_hole;
+use crate::holes::HoleMark;
 use consensus::Position;
 
 /// The place in the newest segment where no batch continues the chain.
@@ -38,6 +38,8 @@ pub(super) struct End {
 #[derive(Debug)]
 pub(super) struct Chain {
     pub seal: Seal,
+    /// What stands in for a page that cannot be read.
+    pub unread: HoleMark,
     pub number: u64,
     pub end: Place,
     /// Name of the newest segment, and its length in bytes.
@@ -58,7 +60,7 @@ pub(super) fn judge(chain: &Chain, end: Option<&End>, marks: &Marks) -> Tail {
     if end.header.is_none() && end.is_unwritten(chain.seal) {
         return Tail::Whole;
     }
-    if end.header.is_none() && is_hole(&end.bytes) && marks.acknowledged() != Some(chain.number) {
+    if end.header.is_none() && chain.unread.is_hole(&end.bytes) && marks.acknowledged() != Some(chain.number) {
         let what = "the disk cannot read the place behind the last batch, and there may have been another";
         return Tail::Doubtful(doubt_of(chain, Some(end), what.to_string()));
     }
