@@ -27,7 +27,8 @@ impl HoleMark {
         HoleMark(mark)
     }
 
-    /// True if these bytes, from the beginning of a sector on, are of a page that could not be read.
+    /// True if these bytes, from the beginning of a sector on, are of a page that could not be
+    /// read.
     pub(crate) fn is_hole(self, bytes: &[u8]) -> bool {
         !bytes.is_empty() && bytes.chunks(self.0.len()).all(|part| *part == self.0[..part.len()])
     }
@@ -216,8 +217,8 @@ impl Holes {
         Arc::new(ReadBy { file, read })
     }
 
-    /// What stands in for them is known as such ([`HoleMark::is_hole`]). A disk that reads nothing is told
-    /// apart by [`Patient`], if that stands before it.
+    /// What stands in for them is known as such ([`HoleMark::is_hole`]). A disk that reads nothing
+    /// is told apart by [`Patient`], if that stands before it.
     pub(crate) fn marked(file: Arc<dyn File>, mark: HoleMark) -> Arc<dyn File> {
         let unread = |error: &io::Error| Unreadable::of(error).is_some();
         let read =

@@ -119,7 +119,6 @@ impl Backups {
         active.stage = Stage::Read { waiter };
         let place = if first { Place::default() } else { active.place };
         let until = active.until;
-        g.write_records();
         let (segments, max_bytes) = (g.written_segments(), g.config.budgets.history_bytes);
         let job = BackgroundJob::ReadBackup { segments, place, until, max_bytes };
         g.start(Task::Backup { backup: id }, job);

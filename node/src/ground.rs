@@ -317,8 +317,10 @@ impl Ground {
         }
     }
 
-    /// Segments that have a file once what is handed over is written.
-    pub(crate) fn written_segments(&self) -> Vec<store::SegmentUse> {
+    /// Segments that have a file once what is handed over is written; everything is handed over
+    /// now. A background job never passes the writes that were submitted before it.
+    pub(crate) fn written_segments(&mut self) -> Vec<store::SegmentUse> {
+        self.write_records();
         self.store.segments_to_scan().filter(|segment| segment.first > 0).copied().collect()
     }
 

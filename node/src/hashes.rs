@@ -120,8 +120,6 @@ impl Hashes {
         let Some(Hashing { stage: Stage::Gathering(set), .. }) = self.queue.front_mut() else { return };
         let Some(keep) = g.store.gather(set, g.config.budgets.slice_keys) else { return };
         let (revision, compacted) = set.of();
-        // A background job never passes the writes that were submitted before it.
-        g.write_records();
         self.scan_files(g, HashScan::new(revision, HashKv::new(revision, compacted, keep)));
     }
 

@@ -43,14 +43,14 @@ impl Sim {
             Ok(Found::Ready(_)) => true,
             Ok(Found::Empty | Found::Founding(_)) if self.is_joining(who) => self.begins_to_join(who),
             Ok(Found::Empty | Found::Founding(_)) => self.asks_to_found(who),
-            Err(why) if self.is_hurt(who) => {
-                self.refused_start(who, &why.to_string());
-                false
-            }
             Err(why) if self.members[who].disk.troubled().reads_fail > 0 => {
                 // Whoever starts processes tries again.
                 self.tell(Some(who), "unread", 0, 0, || why.to_string());
                 self.at(self.now + SECOND / 2, Event::Start { who });
+                false
+            }
+            Err(why) if self.is_hurt(who) => {
+                self.refused_start(who, &why.to_string());
                 false
             }
             Err(why) => {
