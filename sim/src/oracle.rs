@@ -790,6 +790,11 @@ impl Oracle {
         self.log.iter().skip(index as usize).map(|committed| committed.data.len() as u64).sum()
     }
 
+    /// Bytes of the entries behind this index in a member's log.
+    pub fn bytes_ahead(&self, who: usize, index: u64) -> u64 {
+        self.seats[who].log.range(index + 1..).map(|(_, (.., data))| data.len() as u64).sum()
+    }
+
     /// Operations that stand in the log.
     pub fn tags(&self) -> BTreeSet<u64> {
         self.tags.keys().copied().collect()

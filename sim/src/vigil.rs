@@ -242,12 +242,15 @@ impl Sim {
     /// Clients propose more than links of some bandwidth carry: what was proposed last waits for
     /// its turn. Writes are served as long as the backlog moves.
     fn watch_backlog(&mut self) {
-        let core = self.vigil.core.iter().filter_map(|(who, _)| self.members[*who].up.as_ref());
-        let leader = core.map(|life| &life.status).filter(|status| status.is_leader).max_by_key(|status| status.term);
-        let Some(status) = leader else { return };
+        let core = self.vigil.core.iter().filter_map(|(who, _)| Some((*who, &self.members[*who].up.as_ref()?.status)));
+        let leader = core.filter(|(_, status)| status.is_leader).max_by_key(|(_, status)| status.term);
+        let Some((who, status)) = leader else { return };
+        // Many entries, or more bytes than a link carries while a probe waits, or half of it.
+        let carried = self.plan.bandwidth * self.plan.election_ms / 2_000;
+        let long = status.last > status.committed + BACKLOG || self.oracle.bytes_ahead(who, status.committed) > carried;
         let moves = status.committed > self.vigil.committed;
         self.vigil.committed = status.committed;
-        if self.plan.bandwidth > 0 && moves && status.last > status.committed + BACKLOG {
+        if self.plan.bandwidth > 0 && moves && long {
             self.vigil.served.insert(Probe::Write, self.now);
             self.vigil.backlog = self.now;
             self.marks.hit("a backlog of writes moves over a full link");
