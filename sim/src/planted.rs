@@ -182,7 +182,7 @@ pub const BANK: &[Entry] = &[
         bug: Planted::DirFlushLies,
         name: "dir-flush-lies",
         breaks: "names are never flushed: new log files vanish at power loss",
-        found_by: &["D-1", "D-2", "recover"],
+        found_by: &["D-1", "D-2", "recover", "V-4"],
     },
     Entry {
         bug: Planted::VoteForgotten,
@@ -260,7 +260,7 @@ pub const BANK: &[Entry] = &[
         bug: Planted::RenewalWithoutLeader,
         name: "renewal-without-leader",
         breaks: "a member answers keep-alives without the leader",
-        found_by: &["L-1", "L-7"],
+        found_by: &["L-1", "L-7", "U-2"],
     },
     Entry {
         bug: Planted::DiskRolledBack,
@@ -344,7 +344,7 @@ pub const BANK: &[Entry] = &[
         bug: Planted::EmptiedFounds,
         name: "emptied-founds",
         breaks: "a member whose disk was emptied founds itself at once",
-        found_by: &["D-1", "D-2", "R-1", "R-5", "R-7", "H-1"],
+        found_by: &["D-1", "D-2", "R-1", "R-5", "R-7", "H-1", "recover"],
     },
     Entry {
         bug: Planted::NewestLogGone,
@@ -586,7 +586,7 @@ pub const BANK: &[Entry] = &[
         bug: Planted::StateBelowLog,
         name: "state-below-log",
         breaks: "the state that a member is given ends below the beginning of its log",
-        found_by: &["D-1", "D-2", "KV-2", "V-4", "V-5", "recover", "panic", "B-3"],
+        found_by: &["D-1", "D-2", "KV-2", "V-4", "V-5", "recover", "panic", "B-3", "H-3"],
     },
     Entry {
         bug: Planted::RemovedUntold,
