@@ -23,7 +23,7 @@ const COMPILER: &str = "XTASK_COVERAGE_COMPILER";
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Seeds that are run.
-    #[arg(long, default_value = "1..150")]
+    #[arg(long, default_value = "1..300")]
     seeds: String,
     /// Processes that run them.
     #[arg(long, default_value = "2")]
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn seeds_are_shared_out() {
-        assert_eq!(shares("1..150", 2).unwrap(), [(1, 150), (151, 300)]);
+        assert_eq!(shares("1..300", 2).unwrap(), [(1, 150), (151, 300)]);
         assert_eq!(shares("7..9", 8).unwrap(), [(7, 7), (8, 8), (9, 9)]);
         assert_eq!(shares("5..5", 0).unwrap(), [(5, 5)]);
         assert!(shares("9..7", 2).is_err() && shares("seven", 2).is_err());
