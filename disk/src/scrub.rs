@@ -382,6 +382,7 @@ impl Walk {
         let file: Arc<dyn File> = if lenient { Holes::blank(file) } else { file };
         let len = file.len().map_err(|e| Fault::io(&path, 0, e))?;
         let mut ahead = Ahead::new(&*file, &path, u64::from(self.until).min(len));
+        self.look_back(&mut ahead, step);
         while self.offset < self.until && step.read < bytes && self.stretches < STRETCHES {
             if u64::from(self.offset) >= len {
                 self.open.get_or_insert_with(|| (self.offset, "the file ends here".to_string()));
@@ -446,6 +447,17 @@ impl Walk {
             }
         }
         Ok(())
+    }
+
+    /// An open stretch may have been mended since the step before: its first record is whole then,
+    /// and the walk goes on behind that.
+    fn look_back(&mut self, ahead: &mut Ahead, step: &mut Step) {
+        let Some(open) = self.open.take() else { return };
+        let offset = std::mem::replace(&mut self.offset, open.0);
+        match self.record(ahead) {
+            Ok((whole, rev)) => self.pass(whole, rev, step),
+            Err(_) => (self.offset, self.open) = (offset, Some(open)),
+        }
     }
 
     /// The length of the whole record at the offset, and its revision; its bytes are in `ahead`.
