@@ -443,6 +443,8 @@ impl Node {
                 if !honest || !is_heard(g, from, &message) {
                     return;
                 }
+                // A leader refuses its clients then.
+                g.consensus.hold_appends(self.applier.waiting_bytes() > g.config.budgets.unapplied);
                 match g.consensus.plausible_message(&message) {
                     Ok(()) => g.consensus.step(message),
                     Err(what) => self.nonsense.implausible(g, from, what),
