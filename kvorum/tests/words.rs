@@ -54,7 +54,7 @@ fn words_of_another_program_are_shown_the_way() {
 
 #[test]
 fn a_wrong_word_never_ends_well() {
-    for program in ["", "ctl", "utl", "gateway", "bench", "dev", "server", "help", "man", "completion"] {
+    for program in ["", "ctl", "utl", "gateway", "proxy", "bench", "dev", "server", "help", "man", "completion"] {
         let line = format!("{program} nosuchword");
         let output = kvorum(&line);
         let stderr = text(&output.stderr);
