@@ -138,7 +138,7 @@ impl Node {
             listings: Listings::default(),
             backups: Backups::default(),
             hashes: Hashes::default(),
-            watches: Watches::new(config.budgets.event_ring, store.revision() + 1),
+            watches: Watches::new(config.budgets.event_ring, store.revision() + 1, config.seed),
             applier: Applier::new(store.applied().index, found.empty),
             saves: Saves::default(),
             lessor: Lessor::default(),
