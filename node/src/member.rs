@@ -444,6 +444,8 @@ impl Node {
                     return;
                 }
                 match g.consensus.plausible_message(&message) {
+                // A leader refuses its clients then.
+                g.consensus.hold_appends(self.applier.waiting_bytes() > g.config.budgets.unapplied);
                     Ok(()) => g.consensus.step(message),
                     Err(what) => self.nonsense.implausible(g, from, what),
                 }
