@@ -23,9 +23,6 @@ const LARGE: usize = 64 << 10;
 const MOST: usize = 256 << 10;
 /// The same while half of what all connections may hold is held.
 const PRESSED: usize = 32 << 10;
-/// Bytes that a connection reads before the others of its thread have their turn: HTTP/2 handles
-/// whatever has come in one go, and a flood of small frames comes without end.
-const READ_AT_ONCE: usize = 32 << 10;
 /// Spare buffers kept, for all connections of a listener: few tasks are at work at one time.
 const SPARES: usize = 8;
 
@@ -61,8 +58,6 @@ struct Inner<S> {
     /// Gathered, and how much of it was written.
     gathered: Vec<u8>,
     written: usize,
-    /// Bytes that may still be read in this turn of the task.
-    readable: usize,
 }
 
 impl<S: AsyncWrite + Unpin> Inner<S> {
@@ -159,8 +154,7 @@ pub(crate) struct Cork<S>(Arc<Mutex<Inner<S>>>);
 impl<S> Cork<S> {
     pub(crate) fn new(socket: S, spares: &Spares, account: &Arc<Account>) -> (Cork<S>, Pauses<S>) {
         let (spares, account) = (spares.clone(), account.clone());
-        let (gathered, readable) = (Vec::new(), READ_AT_ONCE);
-        let inner = Inner { socket, spares, account, hold: None, gathered, written: 0, readable };
+        let inner = Inner { socket, spares, account, hold: None, gathered: Vec::new(), written: 0 };
         let inner = Arc::new(Mutex::new(inner));
         (Cork(inner.clone()), Pauses(inner))
     }
@@ -174,7 +168,6 @@ impl<S: AsyncWrite + Unpin> Pauses<S> {
     /// out.
     pub(crate) async fn run<F: Future>(&self, mut connection: Pin<&mut F>) -> F::Output {
         std::future::poll_fn(|cx| {
-            lock(&self.0).readable = READ_AT_ONCE;
             let polled = connection.as_mut().poll(cx);
             // A write that fails is told to the connection by its next one, or by its next read.
             let _ = lock(&self.0).poll_out(cx);
@@ -186,15 +179,7 @@ impl<S: AsyncWrite + Unpin> Pauses<S> {
 
 impl<S: AsyncRead + Unpin> AsyncRead for Cork<S> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let mut inner = lock(&self.0);
-        if inner.readable == 0 {
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        let before = buf.filled().len();
-        let polled = Pin::new(&mut inner.socket).poll_read(cx, buf);
-        inner.readable = inner.readable.saturating_sub(buf.filled().len() - before);
-        polled
+        Pin::new(&mut lock(&self.0).socket).poll_read(cx, buf)
     }
 }
 
@@ -230,9 +215,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Cork<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::cell::Cell;
     use std::collections::VecDeque;
-    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::Waker;
 
     /// A socket that takes so many bytes a write, then is full.
@@ -265,48 +248,6 @@ mod tests {
 
         fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
             Poll::Ready(Ok(()))
-        }
-    }
-
-    /// Never at its end.
-    impl AsyncRead for Socket {
-        fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-            let room = buf.remaining();
-            buf.put_slice(&vec![7; room]);
-            Poll::Ready(Ok(()))
-        }
-    }
-
-    #[test]
-    fn a_flood_is_read_in_turns() {
-        let (mut cork, pauses) = Cork::new(Socket::default(), &Spares::default(), &account());
-        let (read, turns) = (Cell::new(0), Cell::new(0));
-        let mut reading = std::future::poll_fn(|cx| {
-            turns.set(turns.get() + 1);
-            let mut buffer = [0; 8 << 10];
-            let mut buf = ReadBuf::new(&mut buffer);
-            while Pin::new(&mut cork).poll_read(cx, &mut buf).is_ready() {
-                read.set(read.get() + buf.filled().len());
-                buf.clear();
-            }
-            Poll::<()>::Pending
-        });
-        let woken = Arc::new(Woken::default());
-        let waker = Waker::from(woken.clone());
-        let mut running = std::pin::pin!(pauses.run(Pin::new(&mut reading)));
-        for _ in 0..3 {
-            assert!(running.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
-        }
-        assert_eq!((read.get(), turns.get()), (3 * READ_AT_ONCE, 3));
-        assert_eq!(woken.0.load(Ordering::Relaxed), 3, "it asks for its next turn");
-    }
-
-    #[derive(Default)]
-    struct Woken(AtomicUsize);
-
-    impl std::task::Wake for Woken {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
         }
     }
 
