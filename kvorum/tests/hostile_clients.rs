@@ -144,13 +144,13 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Headers of a put whose body never comes.
-fn headers() -> Vec<u8> {
+/// Headers of a call.
+fn headers(path: &str) -> Vec<u8> {
     let mut head = Vec::new();
     let fields = [
         (":method", "POST"),
         (":scheme", "http"),
-        (":path", "/etcdserverpb.KV/Put"),
+        (":path", path),
         (":authority", "a"),
         ("content-type", "application/grpc"),
         ("te", "trailers"),
@@ -165,17 +165,53 @@ fn headers() -> Vec<u8> {
     head
 }
 
-/// So many calls on one connection, none of which is finished.
-fn unfinished(port: u16, calls: u32) -> Option<TcpStream> {
+/// So many calls on one connection, of which this much has come and no more does.
+fn unfinished(port: u16, path: &str, calls: u32, begun: &[u8]) -> Option<TcpStream> {
     let mut socket = TcpStream::connect(("127.0.0.1", port)).ok()?;
-    let mut out = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    let mut out = PREFACE.to_vec();
     out.extend(frame(4, 0, 0, &[]));
-    let head = headers();
+    let head = headers(path);
     for call in 0..calls {
         out.extend(frame(1, 4, 2 * call + 1, &head));
+        if !begun.is_empty() {
+            out.extend(frame(0, 0, 2 * call + 1, begun));
+        }
     }
     socket.write_all(&out).ok()?;
     Some(socket)
+}
+
+const PUT: &str = "/etcdserverpb.KV/Put";
+const WATCH: &str = "/etcdserverpb.Watch/Watch";
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Whether a put from another address of this machine is carried out. Its message comes in two
+/// frames; a refusal has none.
+fn puts_from_elsewhere(port: u16) -> bool {
+    let mut socket = from_address(2, port).expect("connects");
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut out = PREFACE.to_vec();
+    out.extend(frame(4, 0, 0, &[]));
+    out.extend(frame(1, 4, 1, &headers(PUT)));
+    let mut message = vec![0, 0, 0, 0, 106, 0x0a, 1, b'k', 0x12, 101];
+    message.extend([b'v'; 101]);
+    let (first, second) = message.split_at(50);
+    out.extend(frame(0, 0, 1, first));
+    socket.write_all(&out).expect("writes");
+    // So that the first frame is read alone.
+    std::thread::sleep(Duration::from_millis(50));
+    socket.write_all(&frame(0, 1, 1, second)).expect("writes");
+    let mut head = [0; 9];
+    loop {
+        socket.read_exact(&mut head).expect("is answered");
+        let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
+        socket.read_exact(&mut payload).expect("is answered");
+        match (head[3], head[4] & 1, head[8]) {
+            (0, _, 1) => return true,
+            (1, 1, 1) | (3, _, 1) => return false,
+            _ => {}
+        }
+    }
 }
 
 #[test]
@@ -186,7 +222,7 @@ fn open_calls_hold_a_bounded_part_of_memory() {
         let client = own.client();
         client.put("before", "x").await.expect("puts");
         let before = anonymous(own.member.pid());
-        let held: Vec<_> = (0..100).filter_map(|_| unfinished(port, 2_000)).collect();
+        let held: Vec<_> = (0..100).filter_map(|_| unfinished(port, PUT, 2_000, b"")).collect();
         std::thread::sleep(Duration::from_secs(8));
         let grown = anonymous(own.member.pid()) - before;
         println!("200,000 calls asked on {} connections: grown by {} MiB", held.len(), grown / MIB);
@@ -194,12 +230,61 @@ fn open_calls_hold_a_bounded_part_of_memory() {
         // that was refused: the transport keeps its place as long as the connection stands.
         assert!(grown < 384 * MIB, "{grown}");
         assert!(metric(port, "kvorum_budget_full_total{name=\"calls\"}") > 0, "some were refused");
+        assert!(puts_from_elsewhere(port), "another address has its part");
         drop(held);
         let until = Instant::now() + PATIENCE;
         while client.put("after", "x").await.is_err() {
             assert!(Instant::now() < until, "calls are free again");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
+    });
+}
+
+#[test]
+fn bodies_that_stop_leave_room_for_those_of_others() {
+    let own = Alone::new(&["--memory-budget=512MiB"]);
+    let port = own.port();
+    // The head of a message of 1 MB, and little of it.
+    let mut begun = vec![0, 0, 16, 0, 0];
+    begun.extend([b'x'; 8 << 10]);
+    let held: Vec<_> = (0..50).filter_map(|_| unfinished(port, PUT, 40, &begun)).collect();
+    let until = Instant::now() + PATIENCE;
+    while metric(port, "kvorum_budget_full_total{name=\"inbound\"}") == 0 {
+        assert!(Instant::now() < until, "2,000 bodies are more than there is room for");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(puts_from_elsewhere(port), "another address has its part");
+    drop(held);
+}
+
+#[test]
+fn unread_watches_of_all_history_hold_their_budget() {
+    let own = Alone::new(&["--memory-budget=512MiB"]);
+    let port = own.port();
+    block_on(async {
+        let client = own.client();
+        for n in 0..1_000 {
+            client.put(format!("data/{n}"), vec![b'x'; 4096]).await.expect("puts");
+        }
+        let before = anonymous(own.member.pid());
+        // data/ to data0, from revision 1.
+        let create = b"\x0a\x10\x0a\x05data/\x12\x05data0\x18\x01";
+        let message = [&[0, 0, 0, 0, create.len() as u8], &create[..]].concat();
+        let held: Vec<_> = (0..100).filter_map(|_| unfinished(port, WATCH, 10, &message)).collect();
+        let until = Instant::now() + PATIENCE;
+        let mut most = 0;
+        // All are there, and have been fed what they may hold.
+        let fed = || metric(port, "etcd_debugging_mvcc_events_total") >= 1_000;
+        while metric(port, "etcd_debugging_mvcc_watch_stream_total") < 1_000 || !fed() {
+            assert!(Instant::now() < until, "the watches begin");
+            most = most.max(anonymous(own.member.pid()) - before);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        most = most.max(anonymous(own.member.pid()) - before);
+        println!("1,000 unread watches: grown by {} MiB", most / MIB);
+        assert!(most < 128 * MIB, "{most}");
+        client.put("after", "x").await.expect("others are served");
+        drop(held);
     });
 }
 

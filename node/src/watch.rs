@@ -582,7 +582,7 @@ impl WatchStream {
             let Some(picked) = watch.pick(events) else { continue };
             bytes += picked.encoded_len(watch.spec.prev_kv);
             open.push(picked);
-            if open.len() == CATCH_UP_REVISIONS || bytes >= self.limits.buffer_bytes / 8 {
+            if open.len() == CATCH_UP_REVISIONS || bytes >= self.outbox.budget() / 8 {
                 batches.push(watch.batch(id, header_revision, std::mem::take(&mut open)));
                 bytes = 0;
             }

@@ -46,6 +46,26 @@ fn a_watch_in_history_asks_to_join_when_the_ring_may_reach_back_to_it() {
     assert!(joins <= 40, "{joins} joins of 10 watches");
 }
 
+/// A drained outbox takes any batch: it must not be one of the buffer that the stream had before.
+#[test]
+fn what_a_stream_takes_of_history_follows_from_the_buffer_that_it_has_now() {
+    let mut world = World::new(1500, &[Limits { buffer_bytes: 1 << 20, ..LIMITS }]);
+    world.history_chunk = 100;
+    for n in 0..100 {
+        assert!(world.change(&[("a".into(), Some(format!("{n:0500}")))]));
+    }
+    world.clients[0].stalled = true;
+    assert!(world.clients[0].stream.set_buffer(4000));
+    world.client(0, FromClient::Create(create(&["a", "rev=1"])));
+    world.settle();
+    let held = world.clients[0].stream.held();
+    assert!(held > 0 && held <= 4000, "{held} bytes are held");
+    world.clients[0].stalled = false;
+    world.settle();
+    let events: usize = world.clients[0].received.iter().map(|response| response.events.len()).sum();
+    assert_eq!(events, 100);
+}
+
 fn run(script: &str) -> String {
     let mut world = World::new(1500, &[LIMITS]);
     let mut hold = false;

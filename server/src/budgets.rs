@@ -5,8 +5,14 @@
 //! fed from history. The table for operators is in `docs/operations/memory.md`; [`Limits`] says how
 //! the bounds follow from the memory of the machine.
 
+mod sources;
+
+pub(crate) use sources::{Part, SHARE};
+
 use crate::log::json;
+use crate::sockets::Origin;
 use node::lanes::Lost;
+use sources::{Source, Sources};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -297,6 +303,7 @@ pub(crate) struct Budgets {
     sort_room: Arc<Semaphore>,
     room: Notify,
     waiting: AtomicU64,
+    sources: Sources,
     /// Of the connections that are open.
     accounts: Mutex<Vec<Weak<Account>>>,
     /// Connections cut because they stalled while others waited.
@@ -332,6 +339,7 @@ impl Budgets {
             sort_room: kib(limits.sorts),
             room: Notify::new(),
             waiting: AtomicU64::new(0),
+            sources: Sources::default(),
             accounts: Mutex::default(),
             cut: AtomicU64::new(0),
             began: Instant::now(),
@@ -511,6 +519,8 @@ impl Drop for Share {
 #[derive(Debug)]
 pub(crate) struct Account {
     budgets: Arc<Budgets>,
+    /// Of its source's connections.
+    source: Arc<Source>,
     /// In queues, and read for them: goes away as the client reads.
     unsent: AtomicU64,
     /// Held by handlers: the places of records that are still to be read.
@@ -529,8 +539,14 @@ pub(crate) enum What {
 
 impl Account {
     pub(crate) fn new(budgets: &Arc<Budgets>) -> Arc<Account> {
+        Account::of_source(budgets, None)
+    }
+
+    /// That of a connection from there.
+    pub(crate) fn of_source(budgets: &Arc<Budgets>, from: Option<Origin>) -> Arc<Account> {
         let account = Arc::new(Account {
             budgets: budgets.clone(),
+            source: budgets.sources.of(from),
             unsent: AtomicU64::new(0),
             places: AtomicU64::new(0),
             progress: AtomicU64::new(budgets.millis()),
@@ -556,6 +572,11 @@ impl Account {
 
     pub(crate) fn budgets(&self) -> &Arc<Budgets> {
         &self.budgets
+    }
+
+    /// What all connections of the same source hold.
+    pub(crate) fn source(&self) -> &Source {
+        &self.source
     }
 
     fn of(&self, what: What) -> &AtomicU64 {

@@ -1,11 +1,15 @@
 //! Hashing passwords and comparing them, with bcrypt: on threads of its own, few at once.
 //!
 //! One comparison takes a processor for tens of milliseconds. Clients that try passwords must not
-//! stop others, so only as many run as there are processors, and a bounded number waits.
+//! stop others, so only as many run as there are processors, and a bounded number waits. Each
+//! address has a line of its own, and the lines take turns: whoever tries many passwords waits
+//! behind himself.
 
+mod lines;
+
+use crate::sockets::Origin;
+use lines::{Crowded, Lines, Turn};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use tokio::sync::Semaphore;
 
 /// Calls that wait for their turn. More are refused.
 const WAITING: usize = 256;
@@ -13,8 +17,7 @@ const WAITING: usize = 256;
 const LONGEST: usize = 72;
 
 pub(crate) struct Passwords {
-    permits: Arc<Semaphore>,
-    waiting: AtomicUsize,
+    lines: Arc<Lines>,
     cost: u32,
 }
 
@@ -28,12 +31,9 @@ pub(crate) enum Failed {
     Broken,
 }
 
-/// Holds one of the places of those that wait.
-struct Place<'a>(&'a AtomicUsize);
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
+impl From<Crowded> for Failed {
+    fn from(_: Crowded) -> Failed {
+        Failed::Crowded
     }
 }
 
@@ -41,19 +41,19 @@ impl Passwords {
     /// `cost`: as bcrypt counts it.
     pub(crate) fn new(cost: u32) -> Passwords {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        Passwords { permits: Arc::new(Semaphore::new(processors.min(4))), waiting: AtomicUsize::new(0), cost }
+        Passwords { lines: Lines::new(processors.min(4), WAITING), cost }
     }
 
-    /// The hash of a password, as text of bcrypt's form that Go reads.
+    /// The hash of a password, as text of bcrypt's form that Go reads. `from`: who asks.
     ///
     /// # Errors
     /// See [`Failed`].
-    pub(crate) async fn hash(&self, password: String) -> Result<String, Failed> {
+    pub(crate) async fn hash(&self, from: Option<Origin>, password: String) -> Result<String, Failed> {
         if password.len() > LONGEST {
             return Err(Failed::TooLong);
         }
         let cost = self.cost;
-        let hashed = self.run(move || bcrypt::hash_with_result(password, cost)).await?;
+        let hashed = self.run(from, move || bcrypt::hash_with_result(password, cost)).await?;
         Ok(hashed.map_err(|_| Failed::Broken)?.format_for_version(bcrypt::Version::TwoA))
     }
 
@@ -61,21 +61,23 @@ impl Passwords {
     ///
     /// # Errors
     /// See [`Failed`].
-    pub(crate) async fn verify(&self, password: String, hash: Vec<u8>) -> Result<bool, Failed> {
-        self.run(move || {
+    pub(crate) async fn verify(&self, from: Option<Origin>, password: String, hash: Vec<u8>) -> Result<bool, Failed> {
+        self.run(from, move || {
             let hash = std::str::from_utf8(&hash).unwrap_or_default();
             bcrypt::verify(password, hash).unwrap_or(false)
         })
         .await
     }
 
-    async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Failed> {
-        if self.waiting.fetch_add(1, Ordering::AcqRel) >= WAITING {
-            self.waiting.fetch_sub(1, Ordering::AcqRel);
-            return Err(Failed::Crowded);
-        }
-        let _place = Place(&self.waiting);
-        let permit = self.permits.clone().acquire_owned().await.map_err(|_| Failed::Broken)?;
+    async fn run<T: Send + 'static>(
+        &self,
+        from: Option<Origin>,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Failed> {
+        let permit = match self.lines.enter(from.map(Origin::source))? {
+            Turn::Now(permit) => permit,
+            Turn::Later(turn) => turn.await.map_err(|_| Failed::Crowded)?,
+        };
         // The permit goes with the work: a client that leaves does not make room for more.
         let done = tokio::task::spawn_blocking(move || {
             let done = work();
@@ -93,43 +95,61 @@ mod tests {
     #[tokio::test]
     async fn hashes_are_those_of_go() {
         let passwords = Passwords::new(4);
-        let hash = passwords.hash("secret".into()).await.unwrap();
+        let hash = passwords.hash(None, "secret".into()).await.unwrap();
         assert!(hash.starts_with("$2a$04$") && hash.len() == 60, "{hash}");
-        assert_eq!(passwords.verify("secret".into(), hash.clone().into()).await, Ok(true));
-        assert_eq!(passwords.verify("Secret".into(), hash.into()).await, Ok(false));
+        assert_eq!(passwords.verify(None, "secret".into(), hash.clone().into()).await, Ok(true));
+        assert_eq!(passwords.verify(None, "Secret".into(), hash.into()).await, Ok(false));
         // An empty password is one, as in etcd.
-        let empty = passwords.hash(String::new()).await.unwrap();
-        assert_eq!(passwords.verify(String::new(), empty.clone().into()).await, Ok(true));
-        assert_eq!(passwords.verify("x".into(), empty.into()).await, Ok(false));
-        assert_eq!(passwords.verify("x".into(), Vec::new()).await, Ok(false));
-        assert_eq!(passwords.hash("p".repeat(73)).await, Err(Failed::TooLong));
+        let empty = passwords.hash(None, String::new()).await.unwrap();
+        assert_eq!(passwords.verify(None, String::new(), empty.clone().into()).await, Ok(true));
+        assert_eq!(passwords.verify(None, "x".into(), empty.into()).await, Ok(false));
+        assert_eq!(passwords.verify(None, "x".into(), Vec::new()).await, Ok(false));
+        assert_eq!(passwords.hash(None, "p".repeat(73)).await, Err(Failed::TooLong));
         // Made by golang.org/x/crypto/bcrypt.
         let of_go = b"$2a$10$XajjQvNhvvRt5GSeFk1xFeyqRrsxkhBkUiQeg0dt.wU1qD4aFDcga".to_vec();
-        assert_eq!(passwords.verify("allmine".into(), of_go).await, Ok(true));
+        assert_eq!(passwords.verify(None, "allmine".into(), of_go).await, Ok(true));
+    }
+
+    fn from(last: u8) -> Option<Origin> {
+        Some(Origin::Host([10, 0, 0, last].into()))
     }
 
     #[tokio::test]
-    async fn few_run_and_a_bounded_number_waits() {
+    async fn who_tries_many_passwords_keeps_nobody_out() {
         let passwords = Arc::new(Passwords::new(4));
-        let all = passwords.permits.available_permits() as u32;
-        let held = passwords.permits.clone().acquire_many_owned(all).await.unwrap();
-        let waiting: Vec<_> = (0..WAITING)
-            .map(|_| {
-                let passwords = passwords.clone();
-                tokio::spawn(async move { passwords.run(|| ()).await })
+        let (go, gate) = std::sync::mpsc::channel::<()>();
+        let gate = Arc::new(std::sync::Mutex::new(gate));
+        let (order, done) = std::sync::mpsc::channel();
+        let enter = |last: u8| {
+            let (passwords, gate, order) = (passwords.clone(), gate.clone(), order.clone());
+            tokio::spawn(async move {
+                let work = move || {
+                    let _ = gate.lock().unwrap().recv();
+                    let _ = order.send(last);
+                };
+                passwords.run(from(last), work).await
             })
-            .collect();
+        };
         // Each turn of the runtime begins some of them.
-        for _ in 0..WAITING {
+        let crowd: Vec<_> = (0..2 * WAITING).map(|_| enter(1)).collect();
+        for _ in 0..2 * WAITING {
             tokio::task::yield_now().await;
         }
-        assert_eq!(passwords.waiting.load(Ordering::Acquire), WAITING);
-        assert_eq!(passwords.run(|| ()).await, Err(Failed::Crowded));
-        drop(held);
-        for one in waiting {
-            assert_eq!(one.await.unwrap(), Ok(()));
+        let honest = enter(2);
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
         }
-        assert_eq!(passwords.waiting.load(Ordering::Acquire), 0);
-        assert_eq!(passwords.run(|| 7).await, Ok(7));
+        assert!(!honest.is_finished(), "it is not refused");
+        drop(go);
+        assert_eq!(honest.await.unwrap(), Ok(()));
+        let mut refused = 0;
+        for one in crowd {
+            refused += usize::from(one.await.unwrap() == Err(Failed::Crowded));
+        }
+        let order: Vec<u8> = done.try_iter().collect();
+        let at = order.iter().position(|last| *last == 2).expect("it had its turn");
+        assert!(at <= 2 * 4, "its turn came behind {at} others");
+        assert_eq!(order.len() + refused, 2 * WAITING + 1);
+        assert!(refused >= WAITING - 4, "{refused} were refused");
     }
 }

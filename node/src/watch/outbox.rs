@@ -75,6 +75,10 @@ impl Outbox {
         }
     }
 
+    pub(super) fn budget(&self) -> usize {
+        self.budget
+    }
+
     /// True: it is another budget than before. What is held already stays.
     pub(super) fn set_budget(&mut self, budget: usize) -> bool {
         if budget == self.budget {

@@ -62,7 +62,7 @@ impl Places {
         }
         taken.next += 1;
         let id = taken.next;
-        taken.strangers.push_back(Holder { id, from, _cut: cut });
+        taken.strangers.push_back(Holder { id, from: from.source(), _cut: cut });
         drop(taken);
         (Place { places: self.clone(), id, member: None }, wanted, full)
     }

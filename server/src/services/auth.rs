@@ -55,7 +55,7 @@ pub(crate) async fn change(call: &mut Call, number: u32) -> Result<(), Status> {
 }
 
 async fn hashed(call: &Call, password: String) -> Result<String, Status> {
-    let hash = call.patiently(call.edge.passwords().hash(password)).await??;
+    let hash = call.patiently(call.edge.passwords().hash(call.edge.source(), password)).await??;
     Ok(base64::engine::general_purpose::STANDARD.encode(hash))
 }
 
@@ -96,7 +96,7 @@ pub(crate) async fn authenticate(call: &mut Call) -> Result<(), Status> {
         else {
             return Err(Status::unexpected("a login"));
         };
-        if !call.patiently(call.edge.passwords().verify(password.clone(), hash)).await?? {
+        if !call.patiently(call.edge.passwords().verify(call.edge.source(), password.clone(), hash)).await?? {
             return Err(store::Error::AuthFailed.into());
         }
         let drawn = call.core().settings().tokens.draw();

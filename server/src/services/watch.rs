@@ -302,7 +302,12 @@ pub(crate) async fn watch(call: &mut Call) -> Result<(), Status> {
                 // The client has said all it will; it still listens.
                 None => listening = false,
             },
-            history = answered(&mut session.asking) => session.stream.history(history, &mut out),
+            history = answered(&mut session.asking) => {
+                // Thousands of streams may have asked while nobody held anything: what is taken of
+                // an answer follows from what others took since.
+                session.settle();
+                session.stream.history(history, &mut out);
+            }
             () = call.reply.taken(oldest.map_or(0, |response| response.end)), if oldest.is_some() => {}
             () = session.clock.sleep.as_mut() => session.tick(&mut out),
             _ = &mut stopped, if !told_to_stop => {
@@ -316,6 +321,8 @@ pub(crate) async fn watch(call: &mut Call) -> Result<(), Status> {
             session.stream.client(from, session.core.revision(), &mut out);
         }
         session.sent(call.reply.taken_upto(), &mut out);
+        // Records are waited for: others must see what is held for them.
+        session.settle();
         carry_out(call, &mut session, out).await?;
         session.settle();
         session.clock.hurry(Instant::now(), session.stream.rests(), session.held > 0);

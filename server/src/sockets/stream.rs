@@ -4,7 +4,7 @@ use super::keepalive;
 use rustix::net::RecvFlags;
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::unix::net as unix;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -113,6 +113,20 @@ pub(crate) enum Origin {
     Host(IpAddr),
     /// Of this machine.
     User(u32),
+}
+
+impl Origin {
+    /// The source that it counts as. Whoever has one address of a network of IPv6 has 2^64 of them.
+    pub(crate) fn source(self) -> Origin {
+        let Origin::Host(address) = self else { return self };
+        Origin::Host(match address.to_canonical() {
+            IpAddr::V6(address) => {
+                let network = u128::from(address) >> 64 << 64;
+                Ipv6Addr::from(network).into()
+            }
+            address @ IpAddr::V4(_) => address,
+        })
+    }
 }
 
 impl fmt::Display for Origin {
@@ -252,5 +266,18 @@ impl AsyncWrite for Stream {
 
     fn is_write_vectored(&self) -> bool {
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_network_of_ipv6_is_one_source_and_a_mapped_address_is_the_old_one() {
+        let shared = |text: &str| Origin::Host(text.parse().unwrap()).source();
+        assert_eq!(shared("2001:db8::1"), shared("2001:db8::ffff:2"));
+        assert_ne!(shared("2001:db8::1"), shared("2001:db8:0:1::1"));
+        assert_eq!(shared("::ffff:10.0.0.1"), shared("10.0.0.1"));
     }
 }

@@ -6,12 +6,12 @@ use super::methods::{Method, Methods};
 use super::reply::Reply;
 use super::seats::Seats;
 use super::status::{self, Status};
-use crate::budgets::{Account, Budget};
+use crate::budgets::{Account, Budget, Part};
 use crate::core::{Answered, Core};
 use crate::log;
 use crate::metrics::{Calls, Metrics};
 use crate::passwords::Passwords;
-use crate::sockets::OtherEnd;
+use crate::sockets::{Origin, OtherEnd};
 use crate::tls::Secured;
 use bytes::Bytes;
 use http_body_util::BodyExt;
@@ -70,7 +70,7 @@ impl Edge {
     /// The same edge for one more connection. `secured`: what its handshake said; None if it had
     /// none.
     pub(crate) fn for_connection(&self, secured: Option<Secured>) -> Edge {
-        Edge { account: Account::new(self.core.budgets()), secured, ..self.clone() }
+        Edge { account: Account::of_source(self.core.budgets(), self.source()), secured, ..self.clone() }
     }
 
     /// The same edge for this caller.
@@ -81,6 +81,11 @@ impl Edge {
     /// Who calls.
     pub(crate) fn remote(&self) -> Option<OtherEnd> {
         self.remote
+    }
+
+    /// Where the caller is.
+    pub(crate) fn source(&self) -> Option<Origin> {
+        self.remote.map(|remote| remote.origin())
     }
 
     /// Whether the connection is encrypted.
@@ -169,16 +174,16 @@ fn mix(mut x: u64) -> u64 {
 /// What a call costs while it is open, beside what it says: its stream, headers, handler. Bytes.
 const OPEN_CALL: u64 = 12 << 10;
 
-/// Charges a call for as long as it is open.
-pub(crate) struct OpenCall(Arc<crate::budgets::Budgets>);
+/// Charges a call for as long as it is open, and the source that it is from.
+pub(crate) struct OpenCall(Arc<Account>);
 
 impl OpenCall {
     /// # Errors
-    /// There are as many as memory bears.
+    /// There are as many as memory bears, or as this source may have.
     pub(crate) fn take(edge: &Edge) -> Result<OpenCall, Status> {
-        let budgets = edge.core.budgets();
-        match budgets.calls.try_take(OPEN_CALL) {
-            true => Ok(OpenCall(budgets.clone())),
+        let account = &edge.account;
+        match account.budgets().calls.try_share(&account.source().calls, OPEN_CALL) {
+            true => Ok(OpenCall(account.clone())),
             false => Err(status::TOO_MANY_REQUESTS),
         }
     }
@@ -186,7 +191,7 @@ impl OpenCall {
 
 impl Drop for OpenCall {
     fn drop(&mut self) {
-        self.0.calls.give(OPEN_CALL);
+        self.0.budgets().calls.give_share(&self.0.source().calls, OPEN_CALL);
     }
 }
 
@@ -230,22 +235,29 @@ impl Drop for Tally {
 
 /// Bytes held by one request that is not whole yet.
 struct Held {
-    edge: Edge,
+    account: Arc<Account>,
     json: bool,
     bytes: usize,
 }
 
 impl Held {
-    fn budget(&self) -> &Budget {
-        let budgets = self.edge.core.budgets();
-        if self.json { &budgets.json_requests } else { &budgets.inbound }
+    fn budget(&self) -> (&Budget, &Part) {
+        let (budgets, source) = (self.account.budgets(), self.account.source());
+        match self.json {
+            true => (&budgets.json_requests, &source.json_requests),
+            false => (&budgets.inbound, &source.inbound),
+        }
     }
 
     fn set(&mut self, bytes: usize) -> Result<(), Status> {
+        if bytes == self.bytes {
+            return Ok(());
+        }
+        let (budget, part) = self.budget();
         match bytes.checked_sub(self.bytes) {
-            Some(more) if !self.budget().try_take(more as u64) => return Err(status::TOO_MANY_REQUESTS),
+            Some(more) if !budget.try_share(part, more as u64) => return Err(status::TOO_MANY_REQUESTS),
             Some(_) => {}
-            None => self.budget().give((self.bytes - bytes) as u64),
+            None => budget.give_share(part, (self.bytes - bytes) as u64),
         }
         self.bytes = bytes;
         Ok(())
@@ -254,7 +266,8 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.budget().give(self.bytes as u64);
+        let (budget, part) = self.budget();
+        budget.give_share(part, self.bytes as u64);
     }
 }
 
@@ -279,6 +292,7 @@ struct Lines {
 
 /// The messages of a client, as protobuf bytes, whichever way they came.
 pub(crate) struct Requests {
+    edge: Edge,
     body: Incoming,
     source: Source,
     method: &'static wire::Method,
@@ -306,9 +320,9 @@ impl Requests {
     }
 
     fn new(edge: &Edge, method: &Method, body: Incoming, source: Source) -> Requests {
-        let held = Held { edge: edge.clone(), json: !matches!(source, Source::Grpc(_)), bytes: 0 };
+        let held = Held { account: edge.account.clone(), json: !matches!(source, Source::Grpc(_)), bytes: 0 };
         let limit = edge.largest_message();
-        Requests { body, source, method: method.wire, limit, held, inflating: None }
+        Requests { edge: edge.clone(), body, source, method: method.wire, limit, held, inflating: None }
     }
 
     /// Over gRPC.
@@ -320,7 +334,7 @@ impl Requests {
         while let Some(frame) = self.body.frame().await {
             let frame = frame.map_err(|_| Status::new(Code::Canceled, "context canceled"))?;
             if let Ok(data) = frame.into_data() {
-                self.held.edge.metrics().client_received_bytes.inc_by(data.len() as u64);
+                self.edge.metrics().client_received_bytes.inc_by(data.len() as u64);
                 return Ok(Some(data));
             }
         }

@@ -4,13 +4,10 @@
 //! ones find what it had to leave, and leave something in turn. So an address that takes all it can
 //! keeps nobody out.
 
+use crate::budgets::SHARE;
 use crate::sockets::Origin;
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard};
-
-/// Of places that are free, an address may hold so many times as many.
-const SHARE: u64 = 7;
 
 /// All places.
 pub(crate) struct Seats {
@@ -30,18 +27,6 @@ pub(crate) struct Seat {
     from: Origin,
 }
 
-/// Whoever has one address of a network of IPv6 has 2^64 of them.
-fn source(from: Origin) -> Origin {
-    let Origin::Host(address) = from else { return from };
-    Origin::Host(match address.to_canonical() {
-        IpAddr::V6(address) => {
-            let network = u128::from(address) >> 64 << 64;
-            Ipv6Addr::from(network).into()
-        }
-        address @ IpAddr::V4(_) => address,
-    })
-}
-
 impl Seats {
     pub(crate) fn new(most: u64) -> Arc<Seats> {
         Arc::new(Seats { most, held: Mutex::default() })
@@ -53,7 +38,7 @@ impl Seats {
 
     /// None: this address has all that it may have now.
     pub(crate) fn take(self: &Arc<Self>, from: Origin) -> Option<Seat> {
-        let from = source(from);
+        let from = from.source();
         let mut held = self.held();
         let (free, mine) = (self.most.saturating_sub(held.all), held.by.get(&from).copied().unwrap_or(0));
         if free == 0 || mine >= free.saturating_mul(SHARE) {
@@ -99,13 +84,5 @@ mod tests {
         assert!(counts[1] > 100 && counts[2] > 10, "{counts:?}");
         taken.clear();
         assert!(seats.held().by.is_empty() && seats.held().all == 0);
-    }
-
-    #[test]
-    fn a_network_of_ipv6_is_one_source_and_a_mapped_address_is_the_old_one() {
-        let shared = |text: &str| source(Origin::Host(text.parse().unwrap()));
-        assert_eq!(shared("2001:db8::1"), shared("2001:db8::ffff:2"));
-        assert_ne!(shared("2001:db8::1"), shared("2001:db8:0:1::1"));
-        assert_eq!(shared("::ffff:10.0.0.1"), shared("10.0.0.1"));
     }
 }
