@@ -2,7 +2,7 @@
 
 use super::Node;
 use crate::frame::{Caller, Frame};
-use crate::gate::{After, Command};
+use crate::gate::{After, Command, is_kept_full};
 use crate::io::*;
 use crate::lessor::{AskAgain, answer_ttl};
 use crate::permit::{Guard, Identity};
@@ -245,6 +245,9 @@ impl Node {
     }
 
     fn propose(&mut self, waiter: Waiter, identity: &Identity, body: Checked, cost: u64, after: After) {
+        if is_kept_full(&self.ground, cost) {
+            self.let_go();
+        }
         let body = self.signed(identity, &body);
         let command = Command { waiter: Some(waiter), body, after };
         let unapplied = self.applier.waiting_bytes();
@@ -289,10 +292,7 @@ impl Node {
             Ok(TxnRead::Done { revision, result, .. }) => g.answer(waiter, Answer::Applied { revision, result }),
             // Compares of values that are in files, or of very many keys: decided where apply
             // decides them, in the log.
-            Ok(TxnRead::Needs) => {
-                let body = self.signed(guard.identity(), &body);
-                self.gate.enqueue(Command { waiter: Some(waiter), body, after: After::Apply });
-            }
+            Ok(TxnRead::Needs) => self.propose(waiter, guard.identity(), body, 0, After::Apply),
             Ok(TxnRead::Damaged(reason)) => g.fatal(format!("a record is damaged: {reason}")),
             // It is another command: the edge sends none.
             Err(_) => g.refuse(waiter, Refusal::User(store::Error::NoCommand)),
