@@ -385,8 +385,7 @@ impl Walk {
         self.look_back(&mut ahead, step);
         while self.offset < self.until && step.read < bytes && self.stretches < STRETCHES {
             if u64::from(self.offset) >= len {
-                self.open.get_or_insert_with(|| (self.offset, "the file ends here".to_string()));
-                self.offset = self.until;
+                self.ends_here();
                 break;
             }
             let was = self.offset;
@@ -409,6 +408,12 @@ impl Walk {
             step.found.push(Finding::Seal { segment: self.segment });
         }
         Ok(true)
+    }
+
+    /// The file ends before what checkpoints name of it does.
+    fn ends_here(&mut self) {
+        self.open.get_or_insert_with(|| (self.offset, "the file ends here".to_string()));
+        self.offset = self.until;
     }
 
     /// The file is not there. That is right if no checkpoint names it any more.

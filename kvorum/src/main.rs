@@ -42,6 +42,7 @@ fn kvorum(args: &[String], raw: &[std::ffi::OsString]) -> i32 {
     match first {
         "server" => server::process::serve(&args[1..]),
         "gateway" => proxy::run("kvorum gateway", &args[1..]),
+        "proxy" => proxy::run("kvorum proxy", &args[1..]),
         "ctl" => ctl::run("kvorum ctl", &raw[1..]),
         "utl" => utl::run("kvorum utl", &args[1..]),
         "bench" => bench::run(&args[1..]),
@@ -67,6 +68,7 @@ fn run(cli: Cli) -> i32 {
         Program::Ctl(own) => ctl::run("kvorum ctl", &own.words.iter().map(Into::into).collect::<Vec<_>>()),
         Program::Utl(own) => utl::run("kvorum utl", &own.words),
         Program::Gateway(own) => proxy::run("kvorum gateway", &own.words),
+        Program::Proxy(own) => proxy::run("kvorum proxy", &own.words),
         Program::Bench(own) => bench::run(&own.words),
         Program::Completion { shell } => pages::script(&shell),
         Program::Man { out, words } => pages::manual(out.as_deref(), &words),

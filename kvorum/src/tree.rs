@@ -70,7 +70,8 @@ pub(crate) fn parts() -> Vec<Part> {
         Part { word: "server", root: keep(member()), manual: SERVER },
         Part { word: "ctl", root: ctl::table(), manual: ctl::MANUAL },
         Part { word: "utl", root: utl::table(), manual: utl::MANUAL },
-        Part { word: "gateway", root: proxy::table(), manual: PLAIN },
+        Part { word: "gateway", root: proxy::table("kvorum gateway"), manual: PLAIN },
+        Part { word: "proxy", root: proxy::table("kvorum proxy"), manual: PLAIN },
         clap("bench", "kvorum bench", &built(bench::command())),
         clap("dev", "kvorum dev", dev),
     ]

@@ -27,6 +27,9 @@ pub(crate) enum Program {
     /// Pass connections on to the members of a cluster (`etcd gateway` does the same).
     #[command(disable_help_flag = true)]
     Gateway(Words),
+    /// Stand before the members, or before other servers, as HAProxy does.
+    #[command(disable_help_flag = true)]
+    Proxy(Words),
     /// Measure a server from outside.
     #[command(disable_help_flag = true)]
     Bench(Words),

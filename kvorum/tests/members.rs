@@ -25,8 +25,15 @@ impl Three {
     }
 
     fn with(times: &[&str]) -> Three {
+        Three::each_with(times, |_, _| ())
+    }
+
+    /// `alone`: flags of one member more, by its number.
+    fn each_with(times: &[&str], alone: impl Fn(usize, &mut Vec<String>)) -> Three {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let mut members: Vec<Member> = Spec::cluster(dir.path(), 3, times).into_iter().map(Member::spawn).collect();
+        let mut specs = Spec::cluster(dir.path(), 3, times);
+        specs.iter_mut().enumerate().for_each(|(member, spec)| alone(member, &mut spec.extra));
+        let mut members: Vec<Member> = specs.into_iter().map(Member::spawn).collect();
         members.iter_mut().for_each(Member::ready);
         Three { members, _dir: dir }
     }
@@ -203,7 +210,10 @@ fn without_a_majority_nothing_is_promised_and_nothing_is_lost() {
 
 #[test]
 fn all_members_know_the_same_cluster_and_leadership_moves_on_request() {
-    let three = Three::start();
+    // The flag is being changed, one member after the other.
+    let three = Three::each_with(&TIMES, |member, flags| {
+        flags.extend((member == 0).then(|| "--max-request-bytes=10485760".to_owned()));
+    });
     block_on(async {
         let mut lists = Vec::new();
         for member in 0..3 {
@@ -224,6 +234,18 @@ fn all_members_know_the_same_cluster_and_leadership_moves_on_request() {
         // A write on each: two of them pass it on.
         for member in 0..3 {
             three.at(member).put("a", "x").await.expect("puts");
+        }
+        three.agree().await;
+
+        // What one member may take all of them take, whoever leads.
+        for leader in [1, 0] {
+            let (before, _) = three.leader(&[0, 1, 2]).await;
+            if before != leader {
+                let id = three.status(leader).await.header.unwrap_or_default().member_id;
+                three.at(before).move_leader(id).await.expect("moves");
+            }
+            three.at(0).put("long", vec![b'x'; 8 << 20]).await.expect("puts what is long");
+            three.at(2).put("a", "y").await.expect("puts");
         }
         three.agree().await;
     });

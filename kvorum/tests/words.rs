@@ -54,7 +54,7 @@ fn words_of_another_program_are_shown_the_way() {
 
 #[test]
 fn a_wrong_word_never_ends_well() {
-    for program in ["", "ctl", "utl", "gateway", "bench", "dev", "server", "help", "man", "completion"] {
+    for program in ["", "ctl", "utl", "gateway", "proxy", "bench", "dev", "server", "help", "man", "completion"] {
         let line = format!("{program} nosuchword");
         let output = kvorum(&line);
         let stderr = text(&output.stderr);
@@ -135,7 +135,7 @@ fn a_page_of_each_program() {
 #[test]
 fn every_word_is_completed() {
     let cases = [
-        ("", "bench completion ctl dev gateway help man server utl version"),
+        ("", "bench completion ctl dev gateway help man proxy server utl version"),
         ("ser", "server"),
         ("server --auto-c", "--auto-compaction-mode --auto-compaction-retention"),
         ("server --auto-compaction-mode ", "periodic revision"),
@@ -145,7 +145,7 @@ fn every_word_is_completed() {
         ("gateway start --listen", "--listen-addr"),
         ("completion ", "bash zsh fish powershell"),
         ("man ctl lease g", "grant"),
-        ("help ", "bench completion ctl dev gateway help man server utl version"),
+        ("help ", "bench completion ctl dev gateway help man proxy server utl version"),
         ("ctl lease g", "grant"),
         ("utl snapshot r", "restore"),
     ];

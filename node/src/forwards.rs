@@ -186,10 +186,13 @@ pub(crate) struct Life {
 pub(crate) struct Seen {
     term: u64,
     lives: BTreeMap<Life, Numbers>,
+    uses: u64,
 }
 
 #[derive(Default)]
 struct Numbers {
+    /// The later, the higher.
+    used: u64,
     floor: u64,
     numbers: BTreeSet<u64>,
     /// Those of them that were refused for good.
@@ -197,12 +200,6 @@ struct Numbers {
 }
 
 impl Seen {
-    /// False: this member has had more lives in this term than it can have lived.
-    pub(crate) fn has_room(&self, life: Life, term: u64) -> bool {
-        let of_member = Life { boot: 0, ..life }..=Life { boot: u64::MAX, ..life };
-        self.term != term || self.lives.contains_key(&life) || self.lives.range(of_member).count() < LIVES
-    }
-
     /// True once per number.
     pub(crate) fn first(&mut self, life: Life, term: u64, seq: u64) -> bool {
         self.life(life, term).first(seq)
@@ -210,9 +207,28 @@ impl Seen {
 
     fn life(&mut self, life: Life, term: u64) -> &mut Numbers {
         if self.term != term {
-            *self = Seen { term, lives: BTreeMap::new() };
+            *self = Seen { term, ..Seen::default() };
         }
-        self.lives.entry(life).or_default()
+        if !self.lives.contains_key(&life) {
+            self.forget_earlier_life(life.member);
+        }
+        self.uses += 1;
+        let numbers = self.lives.entry(life).or_default();
+        numbers.used = self.uses;
+        numbers
+    }
+
+    /// A member that has started very often in one term must be heard all the same. What its lives
+    /// of long ago have said does not come any more.
+    fn forget_earlier_life(&mut self, member: u64) {
+        let of_member = Life { member, boot: 0 }..=Life { member, boot: u64::MAX };
+        let lives = self.lives.range(of_member);
+        if lives.clone().count() >= LIVES
+            && let Some((earliest, _)) = lives.min_by_key(|(_, numbers)| numbers.used)
+        {
+            let earliest = *earliest;
+            self.lives.remove(&earliest);
+        }
     }
 
     /// The number was not used after all.
@@ -301,6 +317,17 @@ mod tests {
         assert!(seen.first(life(2), 6, 10), "another life");
         assert!(!seen.first(life(1), 6, 10), "a late frame of the earlier life");
         assert!(!seen.first(life(2), 6, 10), "the earlier life's frame made nothing new");
+    }
+
+    #[test]
+    fn the_latest_lives_of_a_member_are_remembered() {
+        let mut seen = Seen::default();
+        for boot in 1..=2 * LIVES as u64 {
+            assert!(seen.first(life(1_000), 5, boot), "this life goes on");
+            assert!(seen.first(life(boot), 5, 10));
+        }
+        assert_eq!(seen.lives.len(), LIVES);
+        assert!(!seen.first(life(2 * LIVES as u64), 5, 10) && !seen.first(life(1_000), 5, 1));
     }
 
     #[test]

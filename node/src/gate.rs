@@ -398,7 +398,7 @@ impl Gate {
         let (life, willing) = (Life { member: from, boot }, leads(g, term, willing));
         let (mut too_many, mut not_now, mut none, mut malformed) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for Forwarded { seq, body } in commands {
-            if !willing || !self.seen.has_room(life, term) {
+            if !willing {
                 not_now.push(seq);
                 continue;
             }

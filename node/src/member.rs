@@ -138,7 +138,7 @@ impl Node {
             listings: Listings::default(),
             backups: Backups::default(),
             hashes: Hashes::default(),
-            watches: Watches::new(config.budgets.event_ring, store.revision() + 1),
+            watches: Watches::new(config.budgets.event_ring, store.revision() + 1, config.seed),
             applier: Applier::new(store.applied().index, found.empty),
             saves: Saves::default(),
             lessor: Lessor::default(),
@@ -444,6 +444,8 @@ impl Node {
                     return;
                 }
                 match g.consensus.plausible_message(&message) {
+                // A leader refuses its clients then.
+                g.consensus.hold_appends(self.applier.waiting_bytes() > g.config.budgets.unapplied);
                     Ok(()) => g.consensus.step(message),
                     Err(what) => self.nonsense.implausible(g, from, what),
                 }

@@ -39,6 +39,11 @@ const CATCH_UP_REVISIONS: usize = 1000;
 /// ticks.
 const DAMAGE_WAITS: u32 = 10;
 const DAMAGE_WAITS_MOST: u32 = 1000;
+/// Watches that are fed from one piece of history, times its events: so many looks, or one watch.
+/// The others are fed from the next one, which is the same piece, when all else had its turn.
+const LOOKS: usize = 200_000;
+/// What a watch takes beside its keys, here and in the core. Bytes, about.
+const WATCH_BYTES: usize = 512;
 /// So close to the newest revision a watch that is behind asks the ring for the rest.
 const NEAR_REVISIONS: i64 = (store::watch::JOIN_REVISIONS / 4) as i64;
 /// Joins of watches that were behind, at one time: each answer may hold a part of the ring.
@@ -69,6 +74,8 @@ pub struct Limits {
 pub struct WatchStream {
     limits: Limits,
     watches: Few<Box<Watch>>,
+    /// What they take.
+    kept: usize,
     /// Names of joins that are asked for or live, and whose they are.
     joins: Few<i64>,
     next_join: i64,
@@ -101,6 +108,8 @@ pub struct WatchStream {
 #[derive(Debug)]
 struct Watch {
     spec: WatchSpec,
+    /// See [`WatchStream::kept`].
+    cost: usize,
     /// As asked: 0 = from creation on.
     start: i64,
     next: i64,
@@ -149,11 +158,19 @@ struct Leader {
     missed: u32,
 }
 
+impl CreateRequest {
+    /// What the watch would take until it is cancelled. Bytes, about.
+    pub fn cost(&self) -> usize {
+        WATCH_BYTES + self.key.len() + self.range_end.len()
+    }
+}
+
 impl WatchStream {
     /// `revision_now`: the newest revision this member has published to any client.
     pub fn new(limits: Limits, revision_now: i64) -> WatchStream {
         WatchStream {
             watches: Few::None,
+            kept: 0,
             joins: Few::None,
             next_join: 0,
             next_auto_id: 0,
@@ -282,6 +299,11 @@ impl WatchStream {
         self.outbox.held()
     }
 
+    /// What the watches of the stream take, as [`CreateRequest::cost`] counts it.
+    pub fn kept(&self) -> usize {
+        self.kept
+    }
+
     /// Events that wait for the client to read.
     pub fn waiting_events(&self) -> usize {
         self.outbox.waiting_events()
@@ -333,8 +355,10 @@ impl WatchStream {
             chosen => chosen,
         };
         let start = request.start_revision;
+        self.kept += request.cost();
         let watch = Watch {
             spec: WatchSpec { range, no_put: request.no_put, no_delete: request.no_delete, prev_kv: request.prev_kv },
+            cost: request.cost(),
             start,
             next: if start == 0 { self.seen + 1 } else { start },
             state: State::Waiting,
@@ -373,6 +397,7 @@ impl WatchStream {
 
     fn cancel(&mut self, id: i64, out: &mut Vec<StreamOut>) {
         let Some(watch) = self.watches.remove(&id) else { return };
+        self.kept -= watch.cost;
         self.leave_state(id, watch.state, watch.next, out);
         self.drop_queued(id);
         self.outbox.control(Response {
@@ -517,8 +542,10 @@ impl WatchStream {
             self.behind.remove(&(next, id));
             self.compact(id, history.compacted);
         }
-        let fed: Vec<(i64, i64)> =
-            self.behind.range((reading.from, i64::MIN)..(history.next, i64::MIN)).copied().collect();
+        let events: usize = history.revisions.iter().map(|revision| revision.events.len()).sum();
+        let most = (LOOKS / events.max(1)).max(1);
+        let concerned = self.behind.range((reading.from, i64::MIN)..(history.next, i64::MIN));
+        let fed: Vec<(i64, i64)> = concerned.take(most).copied().collect();
         for (next, id) in fed {
             if self.watches[&id].spec.prev_kv && !reading.prev {
                 continue;

@@ -9,7 +9,7 @@ use crate::jobs::Task;
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use store::watch::{Hit, Hub, Join, Spec, WatchKey};
+use store::watch::{Hit, Hub, Join, Reset, Spec, WatchKey};
 use store::{Event, RevisionEvents};
 
 /// It is told once in so many ticks that history cannot be read: once a minute.
@@ -26,8 +26,9 @@ pub(crate) struct Watches {
 
 impl Watches {
     /// Live watches hear of revisions from `next` on.
-    pub(crate) fn new(ring_bytes: usize, next: i64) -> Watches {
-        Watches { hub: Hub::new(ring_bytes, next), histories: Histories::default(), held: BTreeSet::new(), told: None }
+    pub(crate) fn new(ring_bytes: usize, next: i64, seed: u64) -> Watches {
+        let hub = Hub::new(ring_bytes, next, seed);
+        Watches { hub, histories: Histories::default(), held: BTreeSet::new(), told: None }
     }
 
     pub(crate) fn live(&self) -> u64 {
@@ -75,7 +76,9 @@ impl Watches {
     /// A revision was applied: the live watches that it concerns hear of it.
     pub(crate) fn publish(&mut self, g: &mut Ground, events: &Arc<RevisionEvents>) {
         let mut hits: Vec<Hit> = Vec::new();
-        self.hub.publish(Arc::clone(events), &mut hits);
+        if let Some(reset) = self.hub.publish(Arc::clone(events), &mut hits) {
+            all_behind(g, reset);
+        }
         for Hit { key, picks } in hits {
             let message = ToStream::Events { id: key.id, events: Arc::clone(events), picks };
             g.push(Output::Watch { stream: key.stream, message });
@@ -163,9 +166,7 @@ impl Watches {
     pub(crate) fn reset(&mut self, g: &mut Ground) {
         self.histories.reset();
         let reset = self.hub.reset(g.store.revision() + 1);
-        for stream in reset.streams {
-            g.push(Output::Watch { stream, message: ToStream::AllBehind { posted: reset.posted } });
-        }
+        all_behind(g, reset);
     }
 
     /// Whoever was held asks the new state again.
@@ -173,6 +174,13 @@ impl Watches {
         for waiter in std::mem::take(&mut self.held) {
             g.refuse(waiter, Refusal::Timeout);
         }
+    }
+}
+
+/// The hub has forgotten every watch.
+fn all_behind(g: &mut Ground, reset: Reset) {
+    for stream in reset.streams {
+        g.push(Output::Watch { stream, message: ToStream::AllBehind { posted: reset.posted } });
     }
 }
 

@@ -1,6 +1,6 @@
 //! The table of commands: names, flags, defaults and help as the stock program's.
 
-use crate::gateway;
+use crate::{front, gateway};
 use cobra::Flag;
 use std::time::Duration;
 
@@ -12,6 +12,15 @@ pub(crate) type Command = cobra::Command<fn(&Call) -> Result<(), String>>;
 pub(crate) struct Call(cobra::Parsed<fn(&Call) -> Result<(), String>>);
 
 impl Call {
+    /// The words that are no flags.
+    pub(crate) fn args(&self) -> &[String] {
+        &self.0.args
+    }
+
+    pub(crate) fn switch(&self, flag: &str) -> bool {
+        self.0.values.switch(self.0.flag(flag))
+    }
+
     pub(crate) fn text(&self, flag: &str) -> &str {
         self.0.values.last(self.0.flag(flag))
     }
@@ -27,7 +36,11 @@ impl Call {
 
 /// The program with this name.
 pub(crate) fn root(name: &str) -> &'static Command {
-    if name == "etcd gateway" { &STOCK } else { &KVORUM }
+    match name {
+        "etcd gateway" => &STOCK,
+        "kvorum proxy" => &front::ROOT,
+        _ => &KVORUM,
+    }
 }
 
 static STOCK: Command = Command { name: "etcd gateway", short: SHORT, subs: &[&[START]], ..Command::NONE };

@@ -31,7 +31,7 @@ pub(crate) fn start(call: &Call) -> Result<(), String> {
     raise_limit();
     let taken = |error| format!("listen tcp {listen}: bind: {}", relay::reason(&error));
     let listener = TcpListener::bind(&listen[..]).map_err(taken)?;
-    ready();
+    ready("etcdmain/main.go");
     log::line(
         "info",
         "tcpproxy/userspace.go",
@@ -98,21 +98,23 @@ fn not_itself(addresses: &[String], listen: &str, (host, port): (&str, u16)) -> 
 }
 
 /// Each connection needs two descriptors.
-fn raise_limit() {
+/// Raises the limit of descriptors as far as the system allows, and says what it is.
+pub(crate) fn raise_limit() -> u64 {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     // What cannot be raised stays as it is.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
 /// Tells systemd, where that waits for it.
-fn ready() {
-    log::line("info", "etcdmain/main.go", "notifying init daemon", &[]);
+pub(crate) fn ready(caller: &str) {
+    log::line("info", caller, "notifying init daemon", &[]);
     match sd_notify::notify(&[sd_notify::NotifyState::Ready]) {
-        Ok(()) => log::line("info", "etcdmain/main.go", "successfully notified init daemon", &[]),
+        Ok(()) => log::line("info", caller, "successfully notified init daemon", &[]),
         Err(error) => {
             let fields = [("error", Value::from(error.to_string()))];
-            log::line("error", "etcdmain/main.go", "failed to notify systemd for readiness", &fields);
+            log::line("error", caller, "failed to notify systemd for readiness", &fields);
         }
     }
 }

@@ -116,7 +116,7 @@ pub(crate) fn reason(error: &io::Error) -> String {
 }
 
 /// Nothing waits for more to come, and a side that vanished is found out.
-fn ready_for_long(stream: &TcpStream) {
+pub(crate) fn ready_for_long(stream: &TcpStream) {
     let _ = stream.set_nodelay(true);
     let _ = rustix::net::sockopt::set_socket_keepalive(stream, true);
     let _ = rustix::net::sockopt::set_tcp_keepidle(stream, Duration::from_secs(30));

@@ -110,10 +110,14 @@ struct Peering {
     strangers: usize,
 }
 
+/// The largest command of another member that is taken, whatever the own flag says: while the flag
+/// is being changed, one member after the other, an entry must reach all of them. Bytes.
+const LARGEST_COMMAND: u64 = 16 << 20;
+
 /// Longest frame taken or sent. Appends may be merged up to a few times the largest
 /// message.
 fn max_frame(max_request_bytes: u64) -> usize {
-    let unit = max_request_bytes.clamp(1 << 20, 256 << 20) as usize;
+    let unit = max_request_bytes.clamp(LARGEST_COMMAND, 256 << 20) as usize;
     4 * unit + (64 << 10)
 }
 

@@ -233,8 +233,7 @@ fn share(sight: Sight) -> u64 {
         | Sight::Alone => 8,
         Sight::Bandwidth => 20,
         Sight::Asked => 12,
-        // Where it is asked for: beside other bad days seeds 178 and 229 still fail with it.
-        Sight::LongTxns => 0,
+        Sight::LongTxns => 12,
         Sight::Forged => 6,
         _ => 15,
     }

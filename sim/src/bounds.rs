@@ -20,8 +20,8 @@ impl Sim {
     /// Its disk may be one that was emptied, as far as anybody can tell: it founded, or will found,
     /// when the others are beyond it, and has not caught up.
     pub(crate) fn is_late(&self, who: usize) -> bool {
-        let has = |name: &str| self.members[who].disk.paths().iter().any(|path| path == name);
-        has("log/late") || !has("identity")
+        let disk = &self.members[who].disk;
+        disk.has("log/late") || !disk.has("identity")
     }
 
     /// A majority of these is whole, even without one of them.

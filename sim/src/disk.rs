@@ -539,6 +539,17 @@ impl Disk {
         inner.names.get(path).map(|id| inner.files[id].view.clone())
     }
 
+    /// There is a file of this path.
+    pub fn has(&self, path: &str) -> bool {
+        self.lock().names.contains_key(path)
+    }
+
+    /// Looks at what a file holds for its readers, if there is one.
+    pub fn look<T>(&self, path: &str, look: impl FnOnce(&[u8]) -> T) -> Option<T> {
+        let inner = self.lock();
+        inner.names.get(path).map(|id| look(&inner.files[id].view))
+    }
+
     /// Paths of all files, ascending.
     pub fn paths(&self) -> Vec<String> {
         self.lock().names.keys().cloned().collect()

@@ -80,7 +80,7 @@ impl Sim {
     /// would show them that there is another one.
     pub(crate) fn could_join(&self, foreign: usize) -> bool {
         let voters = self.electorate();
-        let names = |who: usize| self.members[who].disk.paths().iter().any(|path| path == disk::history::PATH);
+        let names = |who: usize| self.members[who].disk.has(disk::history::PATH);
         let nameless = voters.iter().filter(|who| **who != foreign && !names(**who)).count();
         (nameless + 1) * 2 > voters.len()
     }

@@ -262,7 +262,7 @@ impl Sim {
             return;
         }
         let foreign = matches!(story.harm, Harm::OlderFounding { .. } | Harm::ForeignLog { .. });
-        let names_founding = self.members[who].disk.paths().iter().any(|path| path == disk::history::PATH);
+        let names_founding = self.members[who].disk.has(disk::history::PATH);
         let unknowable = match foreign {
             true => names_founding && self.could_join(who),
             false => story.all && story.harm.is_silent() && self.nobody_could_know(who),

@@ -69,7 +69,15 @@ impl TimesLeft {
         seconds: i64,
         steady: Option<Time>,
     ) -> Option<String> {
-        self.open.retain(|_, (_, until)| *until > over.sent);
+        let lives = &mut self.lives;
+        self.open.retain(|_, (other, until)| {
+            let waits = *until > over.sent;
+            if !waits && let Some(known) = lives.get_mut(other) {
+                // Whether it counted is not known, so neither is what is left by now.
+                known.told = None;
+            }
+            waits
+        });
         let renewing = self.open.values().any(|(other, _)| *other == lease);
         let known = self.life(lease, granted)?;
         let passed = |from: Time, to: Time, percent: u64| to.saturating_sub(from) * percent / 100;
@@ -138,6 +146,9 @@ mod tests {
         // A renewal is under way.
         times.renewal_sent(2, LEASE, 18 * SECOND);
         assert_eq!(times.told(LEASE, Some(5), at(17), 6, Some(14 * SECOND)), None);
+        // It was never answered, and may have counted all the same.
+        assert_eq!(times.told(LEASE, Some(5), at(24), 5, Some(14 * SECOND)), None);
+        assert!(times.told(LEASE, Some(5), at(25), 6, Some(14 * SECOND)).is_some());
         // Another life of the id.
         assert_eq!(times.told(LEASE, Some(9), at(19), 6, Some(14 * SECOND)), None);
         assert!(times.told(LEASE, Some(9), at(40), 6, Some(14 * SECOND)).is_none(), "nothing is known of before");

@@ -96,8 +96,8 @@ impl Sim {
         let disk = &self.members[who].disk;
         let manifest = self.newest_manifest(who)?;
         let files = named(&manifest).into_iter().filter_map(|(name, len, crc)| {
-            let mut bytes = disk.peek(&format!("state/{name}"))?;
-            bytes.truncate(len as usize);
+            let first = |bytes: &[u8]| bytes[..bytes.len().min(len as usize)].to_vec();
+            let bytes = disk.look(&format!("state/{name}"), first)?;
             Some((name, Named { len, crc, bytes }))
         });
         Some(Kept { deed, files: files.collect(), meant })
@@ -105,10 +105,10 @@ impl Sim {
 
     fn newest_manifest(&self, who: usize) -> Option<Manifest> {
         let disk = &self.members[who].disk;
-        let paths = disk.paths();
-        if paths.iter().any(|path| path == "incoming/ready") {
+        if disk.has("incoming/ready") {
             return None;
         }
+        let paths = disk.paths();
         let is_manifest = |path: &&String| path.starts_with("state/manifest-") && !path.ends_with(".part");
         let newest = paths.iter().rfind(is_manifest)?;
         Manifest::decode(newest, &Bytes::from(disk.peek(newest)?)).ok()
@@ -148,13 +148,19 @@ impl Sim {
         for (name, len, crc) in named(&manifest) {
             let Some(was) = before.files.get(&name).filter(|was| (was.len, was.crc) == (len, crc)) else { continue };
             let path = format!("state/{name}");
-            let now = self.members[who].disk.peek(&path).unwrap_or_default();
             let spared = |at: &usize| {
                 let meant = before.meant.as_ref().is_some_and(|(of, place)| *of == path && place.contains(at));
                 meant || rotten.iter().any(|rotten| rotten.covers(&path, *at))
             };
-            let changed = |at: &usize| now.get(*at) != Some(&was.bytes[*at]);
-            if let Some(at) = (HEADER..was.bytes.len()).filter(changed).find(|at| !spared(at)) {
+            let first_change = |now: &[u8]| {
+                if now.get(..was.bytes.len()) == Some(&was.bytes[..]) {
+                    return None;
+                }
+                let changed = |at: &usize| now.get(*at) != Some(&was.bytes[*at]);
+                (HEADER..was.bytes.len()).filter(changed).find(|at| !spared(at))
+            };
+            let disk = &self.members[who].disk;
+            if let Some(at) = disk.look(&path, first_change).unwrap_or_else(|| first_change(&[])) {
                 let text = format!("m{} changed {path} at {at} in {}: it was right before", who + 1, before.deed);
                 return self.fail("D-8", text);
             }

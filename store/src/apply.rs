@@ -737,10 +737,8 @@ impl Store {
     /// Deletes every key of the range that exists now.
     pub(crate) fn write_delete(&mut self, batch: &mut Batch, range: &KeyRange, prev_kv: bool) -> Reply {
         let mut found: Vec<Item> = Vec::new();
-        self.keys.scan(range, |key, entry| {
-            if entry.is_live() {
-                found.push(self.item(key, &entry.latest()));
-            }
+        self.keys.scan_live(range, |key, entry| {
+            found.push(self.item(key, &entry.latest()));
             true
         });
         for item in &found {

@@ -1,6 +1,7 @@
 //! What is wrong with a request by itself, in etcd's order of checks. Called at the edge before
 //! the log, and again in apply, so that an entry from anywhere is safe to execute.
 
+use crate::auth::Intervals;
 use crate::command::{DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest};
 use crate::{Error, KeyRange};
 use std::collections::BTreeSet;
@@ -44,6 +45,10 @@ pub fn check_delete(delete: &DeleteRangeRequest<'_>) -> Result<(), Error> {
     if delete.key.is_empty() { Err(Error::EmptyKey) } else { Ok(()) }
 }
 
+/// Compares and operations of a whole transaction, nested ones included, in lists of the largest
+/// length. The bound of a list, as etcd has it, allows as many as fit into a request.
+const LISTS: i64 = 16;
+
 /// `max_ops` is the member's flag; apply passes `i64::MAX`.
 ///
 /// # Errors
@@ -51,6 +56,9 @@ pub fn check_delete(delete: &DeleteRangeRequest<'_>) -> Result<(), Error> {
 /// [`Error::DuplicateKey`].
 pub fn check_txn(txn: &TxnRequest<'_>, max_ops: i64) -> Result<(), Error> {
     check_ops(txn, max_ops)?;
+    if count(txn) > max_ops.saturating_mul(LISTS) {
+        return Err(Error::TooManyOps);
+    }
     intervals(&txn.success)?;
     intervals(&txn.failure)?;
     Ok(())
@@ -77,16 +85,30 @@ fn check_ops(txn: &TxnRequest<'_>, max_ops: i64) -> Result<(), Error> {
     Ok(())
 }
 
+/// Compares and operations at every depth.
+fn count(txn: &TxnRequest<'_>) -> i64 {
+    let of = |op: &RequestOp<'_>| match op {
+        RequestOp::Txn(txn) => 1 + count(txn),
+        _ => 1,
+    };
+    txn.compare.len() as i64 + txn.success.iter().chain(&txn.failure).map(of).sum::<i64>()
+}
+
 /// What a branch writes, for the duplicate-key rule.
 #[derive(Default)]
 struct Writes<'a> {
     puts: BTreeSet<&'a [u8]>,
-    deletes: Vec<KeyRange>,
+    deletes: Intervals,
 }
 
 impl<'a> Writes<'a> {
-    fn deleted(&self, key: &[u8]) -> bool {
-        self.deletes.iter().any(|range| range.contains(key))
+    /// Adds what one branch of a nested transaction writes.
+    fn join(&mut self, mut others: Writes<'a>) {
+        if others.puts.len() > self.puts.len() {
+            std::mem::swap(&mut self.puts, &mut others.puts);
+        }
+        self.puts.extend(others.puts);
+        self.deletes.join(others.deletes);
     }
 }
 
@@ -103,7 +125,7 @@ fn intervals<'a>(ops: &[RequestOp<'a>]) -> Result<Writes<'a>, Error> {
     let mut writes = Writes::default();
     for op in ops {
         if let RequestOp::DeleteRange(delete) = op {
-            writes.deletes.extend(literal(delete));
+            literal(delete).iter().for_each(|range| writes.deletes.add(range));
         }
     }
     for op in ops {
@@ -111,19 +133,17 @@ fn intervals<'a>(ops: &[RequestOp<'a>]) -> Result<Writes<'a>, Error> {
             let success = intervals(&txn.success)?;
             let failure = intervals(&txn.failure)?;
             for key in success.puts.union(&failure.puts) {
-                if writes.puts.contains(key) || writes.deleted(key) {
+                if writes.puts.contains(key) || writes.deletes.contain(key) {
                     return Err(Error::DuplicateKey);
                 }
             }
-            writes.puts.extend(success.puts);
-            writes.puts.extend(failure.puts);
-            writes.deletes.extend(success.deletes);
-            writes.deletes.extend(failure.deletes);
+            writes.join(success);
+            writes.join(failure);
         }
     }
     for op in ops {
         if let RequestOp::Put(put) = op
-            && (writes.deleted(put.key) || !writes.puts.insert(put.key))
+            && (writes.deletes.contain(put.key) || !writes.puts.insert(put.key))
         {
             return Err(Error::DuplicateKey);
         }

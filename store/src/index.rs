@@ -280,6 +280,14 @@ impl Keys {
         self.scan_after(range, None, each);
     }
 
+    /// As [`Keys::scan`], of the entries whose newest version is not a tombstone. Many others that
+    /// lie together are passed over at once.
+    pub(crate) fn scan_live(&self, range: &KeyRange, mut each: impl FnMut(&[u8], &Entry) -> bool) {
+        if let Some((from, to)) = range.bounds() {
+            self.tree.scan_live(from, to, |key, number| each(key, self.slab.get(number)));
+        }
+    }
+
     /// As [`Keys::scan`], behind the key `after`.
     pub(crate) fn scan_after(
         &self,

@@ -3,12 +3,13 @@
 //! path rely on, execute them in order.
 
 use crate::apply::{Batch, Kept, Stop};
+use crate::auth::Intervals;
 use crate::command::{self, Compare, DeleteRangeRequest, Operand, PutRequest, RangeRequest, RequestOp, TxnRequest};
 use crate::index::Version;
 use crate::parked::{Chosen, Look, Parked, Place, Step};
 use crate::ranges::Ranges;
 use crate::state::Store;
-use crate::{Error, KeyRange, OpReply, Reply};
+use crate::{Error, OpReply, Reply};
 use bytes::Bytes;
 use std::cmp::Ordering;
 
@@ -129,7 +130,7 @@ fn plan<'r, 'a>(txn: &'r TxnRequest<'a>, mut look: Look<'_>) -> Result<Path<'r, 
     let Some(mut path) = choose(txn, &mut 0, &mut look)? else { return Err(look.stop()) };
     // What was asked for ahead is not needed.
     look.want_nothing();
-    check_path(&mut path, &mut Vec::new(), &mut look)?;
+    check_path(&mut path, &mut Intervals::default(), &mut look)?;
     if look.wants_nothing() { Ok(path) } else { Err(look.stop()) }
 }
 
@@ -226,7 +227,7 @@ fn go_on(compares: &[Compare<'_>], chosen: &mut Chosen, look: &mut Look<'_>) -> 
 /// `gone`: what the operations before delete. A put with ignore flags behind such a delete
 /// passes etcd's duplicate-key rule in one case (an end of `\0`), and there is nothing left to
 /// take over.
-fn check_path(path: &mut Path<'_, '_>, gone: &mut Vec<KeyRange>, look: &mut Look<'_>) -> Result<(), Stop> {
+fn check_path(path: &mut Path<'_, '_>, gone: &mut Intervals, look: &mut Look<'_>) -> Result<(), Stop> {
     let store = look.store();
     for step in &mut path.steps {
         if look.is_full() {
@@ -245,13 +246,13 @@ fn check_path(path: &mut Path<'_, '_>, gone: &mut Vec<KeyRange>, look: &mut Look
                     return Err(Error::LeaseNotFound.into());
                 }
                 if put.ignore_value || put.ignore_lease {
-                    if gone.iter().any(|range| range.contains(put.key)) {
+                    if gone.contain(put.key) {
                         return Err(Error::KeyNotFound.into());
                     }
                     *kept = look.kept_of(put)?;
                 }
             }
-            Do::Delete(delete) => gone.push(delete.range()),
+            Do::Delete(delete) => gone.add(&delete.range()),
             Do::Txn(path) => check_path(path, gone, look)?,
         }
     }

@@ -21,6 +21,10 @@ use std::sync::Arc;
 /// [`Join::Behind`], so that no join keeps the single writer busy for long.
 pub const JOIN_REVISIONS: usize = 4096;
 
+/// A revision is matched as long as its events are found in lists of watches so often, or twice for
+/// each event.
+const MOST_FOUND: usize = 1 << 20;
+
 /// What an event costs the ring beside the bytes of its records.
 const EVENT_OVERHEAD: usize = 128;
 
@@ -87,6 +91,7 @@ pub struct Hub {
     ring: VecDeque<Arc<RevisionEvents>>,
     ring_bytes: usize,
     ring_bytes_max: usize,
+    seed: u64,
     /// The revision that must be published next; the ring ends just before it.
     coming: i64,
     slots: Vec<Option<Slot>>,
@@ -98,7 +103,6 @@ pub struct Hub {
     ranges: Ranges,
     /// The picks of a revision with one event, which is nearly every revision.
     first: Arc<[u32]>,
-    matched: Vec<(u32, u32)>,
 }
 
 #[derive(Debug)]
@@ -119,39 +123,60 @@ enum Home {
     Range(RangeId),
 }
 
+/// Names a list of watches: by the first of them, or by its range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum List {
+    Single(u32),
+    Range(RangeId),
+}
+
 impl Hub {
     /// `ring_bytes`: budget of the event ring. `first_revision`: the first one that will be
-    /// published (the store's revision + 1).
-    pub fn new(ring_bytes: usize, first_revision: i64) -> Hub {
+    /// published (the store's revision + 1). `seed`: what no client knows.
+    pub fn new(ring_bytes: usize, first_revision: i64, seed: u64) -> Hub {
         Hub {
             ring: VecDeque::new(),
             ring_bytes: 0,
             ring_bytes_max: ring_bytes,
+            seed,
             coming: first_revision,
             slots: Vec::new(),
             free: Vec::new(),
             keys: BTreeMap::new(),
             singles: BTreeMap::new(),
-            ranges: Ranges::new(),
+            ranges: Ranges::new(seed),
             first: Arc::from([0u32]),
-            matched: Vec::new(),
         }
     }
 
     /// Takes the next revision into the ring and appends to `out` every live watch it
-    /// concerns, each once.
+    /// concerns, each once. Some: it concerns too many watches by too many events, and all watches
+    /// are forgotten before it. They join again and find it in the ring, or in history.
     ///
     /// Revisions must come without a gap: a hole here would be a lost event everywhere.
-    pub fn publish(&mut self, events: Arc<RevisionEvents>, out: &mut Vec<Hit>) {
+    #[must_use]
+    pub fn publish(&mut self, events: Arc<RevisionEvents>, out: &mut Vec<Hit>) -> Option<Reset> {
         assert_eq!(events.revision, self.coming, "watch hub: a revision was skipped or repeated");
+        let found = self.find(&events, out);
+        let reset = (!found).then(|| self.forget());
         self.coming = events.revision.checked_add(1).expect("revisions are far from their end");
-        self.find(&events, out);
         self.ring_bytes += weight(&events);
         self.ring.push_back(events);
         while self.ring_bytes > self.ring_bytes_max {
             let oldest = self.ring.pop_front().expect("a ring with bytes has an entry");
             self.ring_bytes -= weight(&oldest);
         }
+        reset
+    }
+
+    /// Forgets every watch.
+    fn forget(&mut self) -> Reset {
+        let mut streams: Vec<u64> = self.keys.keys().map(|key| key.stream).collect();
+        streams.dedup();
+        (self.slots, self.free) = (Vec::new(), Vec::new());
+        (self.keys, self.singles) = (BTreeMap::new(), BTreeMap::new());
+        self.ranges = Ranges::new(self.seed);
+        Reset { streams, posted: self.coming - 1 }
     }
 
     /// Makes a watch live from `next` on, which may lie in the future. An older watch of the
@@ -235,11 +260,9 @@ impl Hub {
     /// The state jumped (a snapshot was installed): forgets the ring and every watch.
     /// `first_revision`: the first one that will be published from now on.
     pub fn reset(&mut self, first_revision: i64) -> Reset {
-        let mut streams: Vec<u64> = self.keys.keys().map(|key| key.stream).collect();
-        streams.dedup();
-        let posted = self.coming - 1;
-        *self = Hub::new(self.ring_bytes_max, first_revision);
-        Reset { streams, posted }
+        let reset = self.forget();
+        *self = Hub::new(self.ring_bytes_max, first_revision, self.seed);
+        reset
     }
 
     /// Position of `revision` in the ring, which holds every revision from its start on;
@@ -267,43 +290,80 @@ impl Hub {
         self.keys.insert(key, slot_id);
     }
 
-    fn find(&mut self, events: &RevisionEvents, out: &mut Vec<Hit>) {
-        let mut matched = std::mem::take(&mut self.matched);
-        for (index, event) in events.events.iter().enumerate() {
-            let index = u32::try_from(index).expect("fewer than 2^32 events in a revision");
-            let slots = &self.slots;
-            let mut visit = |list: &[u32]| {
-                for &slot_id in list {
-                    let slot = slots[slot_id as usize].as_ref().expect("a listed slot is filled");
-                    let filtered = if event.tombstone { slot.spec.no_delete } else { slot.spec.no_put };
-                    if !filtered && slot.next <= events.revision {
-                        matched.push((slot_id, index));
-                    }
-                }
-            };
-            if let Some(list) = self.singles.get(&event.key[..]) {
-                visit(list);
-            }
-            self.ranges.stab(&event.key, &mut visit);
-        }
-        self.group(&mut matched, events.events.len(), out);
-        matched.clear();
-        self.matched = matched;
+    /// False: too many events concern too many ranges.
+    fn find(&self, events: &RevisionEvents, out: &mut Vec<Hit>) -> bool {
+        let [event] = &events.events[..] else { return self.find_many(events, out) };
+        self.visit(&event.key, |_, list| {
+            let slots = list.iter().map(|id| self.slot(*id));
+            let wanting = slots.filter(|slot| slot.next <= events.revision && slot.wants(event.tombstone));
+            out.extend(wanting.map(|slot| Hit { key: slot.key, picks: Arc::clone(&self.first) }));
+        });
+        true
     }
 
-    /// Turns (watch, event) pairs into one hit for each watch; equal neighbours share their picks.
-    fn group(&self, matched: &mut [(u32, u32)], events: usize, out: &mut Vec<Hit>) {
-        if events > 1 {
-            matched.sort_unstable();
-        }
-        let mut picks = Arc::clone(&self.first);
-        for of_watch in matched.chunk_by(|a, b| a.0 == b.0) {
-            if !of_watch.iter().map(|pair| pair.1).eq(picks.iter().copied()) {
-                picks = of_watch.iter().map(|pair| pair.1).collect();
+    /// By list, and not by watch: there may be many watches of one range, and each would be found
+    /// again for each event.
+    fn find_many(&self, events: &RevisionEvents, out: &mut Vec<Hit>) -> bool {
+        let mut lists: BTreeMap<List, Vec<u32>> = BTreeMap::new();
+        let (mut found, most) = (0, MOST_FOUND.max(2 * events.events.len()));
+        for (index, event) in (0u32..).zip(&events.events) {
+            self.visit(&event.key, |list, _| {
+                found += 1;
+                if found <= most {
+                    lists.entry(list).or_default().push(index);
+                }
+            });
+            if found > most {
+                return false;
             }
-            let slot = self.slots[of_watch[0].0 as usize].as_ref().expect("a matched slot is filled");
-            out.push(Hit { key: slot.key, picks: Arc::clone(&picks) });
         }
+        let mut hits: Vec<(u32, Hit)> = Vec::new();
+        for (list, of_list) in lists {
+            let watches = match list {
+                List::Single(one) => &self.singles[&self.slot(one).spec.range.key],
+                List::Range(range) => self.ranges.watches(range),
+            };
+            self.pick(watches, events, &of_list, &mut hits);
+        }
+        hits.sort_unstable_by_key(|(id, _)| *id);
+        out.extend(hits.into_iter().map(|(_, hit)| hit));
+        true
+    }
+
+    /// `of_list`: the events whose keys lie in the range of these watches. Those with the same
+    /// filters share their picks.
+    fn pick(&self, watches: &[u32], events: &RevisionEvents, of_list: &[u32], hits: &mut Vec<(u32, Hit)>) {
+        let mut shared: [Option<Arc<[u32]>>; 4] = Default::default();
+        for id in watches {
+            let slot = self.slot(*id);
+            if slot.next > events.revision {
+                continue;
+            }
+            let filters = usize::from(slot.spec.no_put) + 2 * usize::from(slot.spec.no_delete);
+            let wanted = |index: &u32| slot.wants(events.events[*index as usize].tombstone);
+            let picks = shared[filters].get_or_insert_with(|| of_list.iter().copied().filter(wanted).collect());
+            if !picks.is_empty() {
+                hits.push((*id, Hit { key: slot.key, picks: Arc::clone(picks) }));
+            }
+        }
+    }
+
+    fn slot(&self, id: u32) -> &Slot {
+        self.slots[id as usize].as_ref().expect("a listed slot is filled")
+    }
+
+    /// The lists of watches that a change of `key` concerns.
+    fn visit(&self, key: &[u8], mut visit: impl FnMut(List, &[u32])) {
+        if let Some(list) = self.singles.get(key) {
+            visit(List::Single(list[0]), list);
+        }
+        self.ranges.stab(key, &mut |range, list| visit(List::Range(range), list));
+    }
+}
+
+impl Slot {
+    fn wants(&self, tombstone: bool) -> bool {
+        !(if tombstone { self.spec.no_delete } else { self.spec.no_put })
     }
 }
 

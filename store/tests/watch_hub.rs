@@ -29,7 +29,7 @@ fn key(stream: u64, id: i64) -> WatchKey {
 
 fn publish(hub: &mut Hub, events: Arc<RevisionEvents>) -> BTreeMap<WatchKey, Vec<u32>> {
     let mut hits: Vec<Hit> = Vec::new();
-    hub.publish(events, &mut hits);
+    assert_eq!(hub.publish(events, &mut hits), None, "few watches, few events");
     let all = hits.len();
     let map: BTreeMap<_, _> = hits.into_iter().map(|hit| (hit.key, hit.picks.to_vec())).collect();
     assert_eq!(map.len(), all, "a watch was told twice of one revision");
@@ -45,7 +45,7 @@ fn missed(join: Join) -> Vec<i64> {
 
 #[test]
 fn join_hands_over_the_ring_and_then_every_revision() {
-    let mut hub = Hub::new(1000, 2);
+    let mut hub = Hub::new(1000, 2, 1);
     for main in 2..=5 {
         assert!(publish(&mut hub, revision(main, &[("a", false)])).is_empty());
     }
@@ -70,7 +70,7 @@ fn join_hands_over_the_ring_and_then_every_revision() {
 
 #[test]
 fn a_revision_larger_than_the_ring_leaves_it_empty() {
-    let mut hub = Hub::new(100, 2);
+    let mut hub = Hub::new(100, 2, 1);
     publish(&mut hub, revision(2, &[("a", false)]));
     assert_eq!(hub.ring_start(), 3);
     assert!(matches!(hub.join(key(1, 0), spec("a", ""), 2, 2), Join::Behind { .. }));
@@ -79,7 +79,7 @@ fn a_revision_larger_than_the_ring_leaves_it_empty() {
 
 #[test]
 fn a_long_gap_is_not_joined_though_the_ring_has_it() {
-    let mut hub = Hub::new(usize::MAX, 2);
+    let mut hub = Hub::new(usize::MAX, 2, 1);
     let last = JOIN_REVISIONS as i64 + 10;
     for main in 2..=last {
         publish(&mut hub, revision(main, &[("a", false)]));
@@ -95,7 +95,7 @@ fn a_long_gap_is_not_joined_though_the_ring_has_it() {
 
 #[test]
 fn reset_tells_who_was_live_and_up_to_where() {
-    let mut hub = Hub::new(1000, 2);
+    let mut hub = Hub::new(1000, 2, 1);
     hub.join(key(3, 0), spec("a", ""), 2, 1);
     hub.join(key(1, 5), spec("a", "b"), 2, 1);
     hub.join(key(1, 6), spec("a", "b"), 2, 1);
@@ -108,7 +108,7 @@ fn reset_tells_who_was_live_and_up_to_where() {
 #[test]
 #[should_panic(expected = "skipped or repeated")]
 fn a_gap_stops_the_member() {
-    Hub::new(1000, 2).publish(revision(3, &[("a", false)]), &mut Vec::new());
+    let _ = Hub::new(1000, 2, 1).publish(revision(3, &[("a", false)]), &mut Vec::new());
 }
 
 struct Chance(u64);
@@ -131,7 +131,7 @@ fn the_index_finds_what_a_list_finds() {
     let mut chance = Chance(7);
     let mut found = 0;
     for _ in 0..40 {
-        let mut hub = Hub::new(5000, 2);
+        let mut hub = Hub::new(5000, 2, 1);
         let mut list: BTreeMap<WatchKey, (Spec, i64)> = BTreeMap::new();
         let mut now = 1;
         for _ in 0..400 {

@@ -16,7 +16,7 @@ pub struct Args {
     #[arg(long, value_name = "CHECK")]
     only: Vec<String>,
     /// Seeds of the simulator.
-    #[arg(long, default_value = "1..150")]
+    #[arg(long, default_value = "1..300")]
     seeds: String,
 }
 

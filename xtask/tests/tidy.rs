@@ -20,7 +20,7 @@ const FLOORS: [(&str, &[&str]); 19] = [
     ("backup", &["bolt"]),
     ("ctl", &["backup", "bolt", "client", "cobra", "utl", "wire"]),
     ("utl", &["bolt", "cobra", "consensus", "disk", "node", "store", "wire"]),
-    ("proxy", &["client", "cobra"]),
+    ("proxy", &["client", "cobra", "tls"]),
     ("bench", &["client", "wire"]),
     ("kvorum", &["bench", "client", "cobra", "ctl", "proxy", "server", "utl"]),
     ("sim", &["bolt", "consensus", "disk", "node", "store"]),

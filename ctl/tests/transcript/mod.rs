@@ -138,6 +138,8 @@ pub struct Run {
     endpoints: String,
     /// Texts of this run alone, and what stands for them.
     masks: Vec<(String, String)>,
+    /// Where `%FILE%` lies.
+    folder: tempfile::TempDir,
     /// Names of the case file and what they stand for.
     pub kept: BTreeMap<String, String>,
 }
@@ -152,7 +154,9 @@ impl Run {
 
     /// Of these endpoints.
     pub fn at(program: &Path, endpoints: &str) -> Run {
-        Run { program: program.to_owned(), endpoints: endpoints.to_owned(), masks: Vec::new(), kept: BTreeMap::new() }
+        let folder = tempfile::tempdir().expect("a folder for files");
+        let (program, endpoints) = (program.to_owned(), endpoints.to_owned());
+        Run { program, endpoints, masks: Vec::new(), folder, kept: BTreeMap::new() }
     }
 
     /// What the program says to a case. A patient one is said again until it is
@@ -169,10 +173,7 @@ impl Run {
     }
 
     fn say_once(&mut self, case: &Case) -> Said {
-        // Tests run beside each other, each with a file of its own.
-        let name = format!("kvorum-stock-{}-{:?}", std::process::id(), std::thread::current().id());
-        let name = name.replace(['(', ')'], "");
-        let file = std::env::temp_dir().join(name).to_string_lossy().into_owned();
+        let file = self.folder.path().join("file").to_string_lossy().into_owned();
         let words: Vec<OsString> = case.words.iter().map(|word| self.named(word, &file)).collect();
         let output = self.output(case, &words);
         if words.iter().any(|w| w == "save") {

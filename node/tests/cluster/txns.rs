@@ -12,6 +12,8 @@ use store::{OpReply, Reply};
 pub struct Txns {
     /// Keys looked at in a turn, and bytes of records read at once; None: the defaults.
     steps: Option<(usize, u64)>,
+    /// Bytes of entries that may wait for apply; None: the default.
+    unapplied: Option<u64>,
     /// Jobs that read values for apply, and their records, by member.
     reads: BTreeMap<u64, (u64, usize)>,
 }
@@ -21,6 +23,7 @@ impl Txns {
         if let Some((keys, bytes)) = self.steps {
             (config.budgets.apply_keys, config.budgets.apply_read) = (keys, bytes);
         }
+        config.budgets.unapplied = self.unapplied.unwrap_or(config.budgets.unapplied);
     }
 
     pub fn see(&mut self, id: u64, work: &Job) {
@@ -83,12 +86,19 @@ pub fn tell(succeeded: bool, responses: &[OpReply]) -> String {
 }
 
 impl Cluster {
-    /// `apply KEYS BYTES` (what apply may do at once, for members that start afterwards), `reads`
+    /// `unapplied BYTES` (what may wait for apply), `waits ID BYTES` (whether more of the log than
+    /// that is in memory), `apply KEYS BYTES` (what apply may do at once, for members that start afterwards), `reads`
     /// (what apply has read since the last time). False: it is neither.
     pub fn txn_command(&mut self, words: &[&str]) -> bool {
         match words {
             ["apply", keys, bytes] => {
                 self.txns.steps = Some((keys.parse().expect("keys"), bytes.parse().expect("bytes")));
+            }
+            ["unapplied", bytes] => self.txns.unapplied = Some(bytes.parse().expect("bytes")),
+            ["waits", id, most] => {
+                let held = self.machines[&id.parse().expect("id")].node.status().held;
+                let more = if held.entry_cache > most.parse().expect("bytes") { "more" } else { "no more" };
+                let _ = writeln!(self.told, "{id}: {} entries wait, {more} than {most} bytes", held.unapplied_entries);
             }
             ["reads"] => {
                 for (id, (jobs, records)) in std::mem::take(&mut self.txns.reads) {

@@ -52,7 +52,7 @@ pub struct Client {
 impl World {
     pub fn new(ring_bytes: usize, limits: &[Limits]) -> World {
         World {
-            hub: Hub::new(ring_bytes, 2),
+            hub: Hub::new(ring_bytes, 2, 1),
             log: Vec::new(),
             compacted: -1,
             state: BTreeMap::new(),
@@ -70,7 +70,7 @@ impl World {
     pub fn change(&mut self, changes: &[Change]) -> bool {
         let Some(events) = self.record(changes) else { return false };
         let mut hits = Vec::new();
-        self.hub.publish(Arc::clone(&events), &mut hits);
+        assert_eq!(self.hub.publish(Arc::clone(&events), &mut hits), None, "few watches, few events");
         for hit in hits {
             let message = ToStream::Events { id: hit.key.id, events: Arc::clone(&events), picks: hit.picks };
             self.clients[hit.key.stream as usize].from_core.push_back(message);

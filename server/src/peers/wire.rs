@@ -79,10 +79,18 @@ struct Arriving<'a> {
 }
 
 impl Arriving<'_> {
+    /// Others hold all room. A frame that is longer than all room waits no more once it has taken
+    /// it: what comes next waits for this one.
+    fn must_wait(&self) -> bool {
+        let budget = &self.budgets.peer_frames;
+        let others = budget.used().saturating_sub(self.charged);
+        !self.bytes.is_empty() && self.charged <= budget.limit() && others > budget.limit()
+    }
+
     /// Reads one piece more. A frame that is longer than a piece waits while others hold all room.
     async fn more(&mut self, from: &mut (impl AsyncRead + Unpin), left: usize) -> io::Result<()> {
         let budget = &self.budgets.peer_frames;
-        while !self.bytes.is_empty() && budget.used() > budget.limit() {
+        while self.must_wait() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         // It doubles: what is there was sent.
@@ -169,6 +177,20 @@ mod tests {
         assert!(matches!(got, Got::Frame { frame: Frame::ReadIndex { boot: 3, token: 4 }, bytes: 18 }));
         assert!(matches!(read_all(&ping(7)).await.expect("good"), Got::Ping(7)));
         assert!(matches!(read_all(&pong(8)).await.expect("good"), Got::Pong(8)));
+    }
+
+    #[tokio::test]
+    async fn a_frame_longer_than_all_room_arrives() {
+        let limits = crate::budgets::Limits { peer_frames: 1000, ..crate::budgets::Limits::default() };
+        let budgets = Budgets::new(limits);
+        let whole = bytes::Bytes::from(vec![7; 4 * PIECE]);
+        let frame = Frame::Chunk { boot: 1, token: 2, ok: true, end: true, bytes: whole };
+        let bytes = encode(&frame, usize::MAX).expect("short");
+        let mut from = &bytes[..];
+        let reading = read(&mut from, usize::MAX, &budgets);
+        let got = tokio::time::timeout(Duration::from_secs(10), reading).await.expect("it does not wait for itself");
+        assert!(matches!(got.expect("good"), Got::Frame { frame: Frame::Chunk { .. }, .. }));
+        assert_eq!(budgets.peer_frames.used(), 0);
     }
 
     #[tokio::test]

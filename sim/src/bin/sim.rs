@@ -94,6 +94,9 @@ fn arguments() -> Result<Arguments, String> {
     Ok(a)
 }
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let a = match arguments() {
         Ok(a) => a,

@@ -57,7 +57,7 @@ impl Sim {
         self.members[who].files = disk.process();
         let files = Arc::clone(&self.members[who].files);
         disk.begin(self.now, None);
-        let founds = !disk.paths().iter().any(|path| path == "identity");
+        let founds = !disk.has("identity");
         if !self.begins(who) {
             disk.end();
             return;
@@ -76,7 +76,7 @@ impl Sim {
         self.check_own_write(who, writes);
         disk.set_lies(plants::lies(self.planted));
         let recovered = match recovered {
-            Ok(Ok(both)) if self.forgets_its_loss(who) && disk.paths().iter().any(|path| path == "log/doubt") => {
+            Ok(Ok(both)) if self.forgets_its_loss(who) && disk.has("log/doubt") => {
                 drop(both);
                 disk.lose_file("log/doubt");
                 out.clear();

@@ -15,10 +15,11 @@ pub use perms::Intervals;
 pub use wire::{AuthCommand, encode_permission};
 pub(crate) use wire::{decode_role, decode_user, encode_role, encode_user};
 
-use crate::{Error, KeyRange};
+use crate::{Error, Key, KeyRange};
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::ops::Bound;
 
 /// The user that must exist before users are asked for, and the role that may do everything.
 pub const ROOT: &str = "root";
@@ -180,16 +181,35 @@ impl Auth {
     }
 
     fn keys(&self, name: &str, revision: u64, range: &KeyRange, write: bool) -> Result<(), Error> {
+        match self.permitted(name, revision, write)? {
+            Some(intervals) if !intervals.cover(range) => Err(Error::PermissionDenied),
+            _ => Ok(()),
+        }
+    }
+
+    /// Every key of the set. What lies in one interval is looked at once: there may be very many.
+    fn each_of(&self, name: &str, revision: u64, keys: &BTreeSet<Key>, write: bool) -> Result<(), Error> {
+        let Some(first) = keys.first() else { return Ok(()) };
+        let Some(intervals) = self.permitted(name, revision, write)? else { return Ok(()) };
+        let mut next = Some(first);
+        while let Some(key) = next {
+            let end = intervals.end_behind(key).ok_or(Error::PermissionDenied)?;
+            next = end.and_then(|end| keys.range::<[u8], _>((Bound::Included(&end[..]), Bound::Unbounded)).next());
+        }
+        Ok(())
+    }
+
+    /// The keys that the user may read or write; None: all of them.
+    fn permitted(&self, name: &str, revision: u64, write: bool) -> Result<Option<&Intervals>, Error> {
         if revision < self.revision {
             return Err(Error::AuthOldRevision);
         }
         let user = self.users.get(name).ok_or(Error::PermissionDenied)?;
         if user.has(ROOT) {
-            return Ok(());
+            return Ok(None);
         }
         let merged = self.merged.get(name).ok_or(Error::PermissionDenied)?;
-        let intervals = if write { &merged.write } else { &merged.read };
-        if intervals.cover(range) { Ok(()) } else { Err(Error::PermissionDenied) }
+        Ok(Some(if write { &merged.write } else { &merged.read }))
     }
 
     fn merge(&mut self, name: &str) {

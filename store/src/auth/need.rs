@@ -5,7 +5,6 @@ use super::wire::AuthCommand;
 use crate::command::{AlarmAction, Command, PutRequest, RequestOp, TxnRequest};
 use crate::state::Store;
 use crate::{Error, KeyRange};
-use bytes::Bytes;
 
 /// One thing that the asker must have. A request may need several.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -150,9 +149,6 @@ impl Store {
             return Ok(());
         }
         let Some(lease) = self.leases.get(id) else { return Ok(()) };
-        lease.keys.iter().try_for_each(|key| {
-            let range = KeyRange { key: Bytes::copy_from_slice(key), end: None };
-            self.auth.keys(name, revision, &range, write)
-        })
+        self.auth.each_of(name, revision, &lease.keys, write)
     }
 }

@@ -1,9 +1,10 @@
-//! What the permissions of a user add up to: intervals of keys, merged, so that one look-up says
-//! whether a range lies in them without a gap.
+//! What the permissions of a user, or the deletes of a transaction, add up to: intervals of keys,
+//! merged, so that one look-up says whether a key or a range lies in them without a gap.
 
 use crate::KeyRange;
 use bytes::Bytes;
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 /// Half-open intervals of keys. They do not overlap and do not touch. No end: every key from the
 /// begin on.
@@ -35,23 +36,56 @@ fn reaches(a: &Option<Bytes>, b: &Option<Bytes>) -> bool {
 impl Intervals {
     /// Everything that lies in one of the ranges.
     pub fn of<'r>(ranges: impl IntoIterator<Item = &'r KeyRange>) -> Intervals {
-        let mut sorted: Vec<(Bytes, Option<Bytes>)> =
-            ranges.into_iter().filter(|range| !range.is_empty()).map(span).collect();
-        sorted.sort_unstable();
-        let mut spans: BTreeMap<Bytes, Option<Bytes>> = BTreeMap::new();
-        for (begin, end) in sorted {
-            match spans.last_entry() {
-                Some(mut last) if reaches(last.get(), &Some(begin.clone())) => {
-                    if reaches(&end, last.get()) {
-                        last.insert(end);
-                    }
-                }
-                _ => {
-                    spans.insert(begin, end);
-                }
-            }
+        let mut all = Intervals::default();
+        ranges.into_iter().for_each(|range| all.add(range));
+        all
+    }
+
+    /// Adds everything that lies in the range.
+    pub(crate) fn add(&mut self, range: &KeyRange) {
+        if !range.is_empty() {
+            let (begin, end) = span(range);
+            self.add_span(begin, end);
         }
-        Intervals { spans }
+    }
+
+    fn add_span(&mut self, mut begin: Bytes, mut end: Option<Bytes>) {
+        let before = self.spans.range::<Bytes, _>(..=&begin).next_back();
+        if let Some((first, _)) = before.filter(|(_, its_end)| reaches(its_end, &Some(begin.clone()))) {
+            begin = first.clone();
+        }
+        // Those that it overlaps or touches become one with it.
+        while let Some((next, its_end)) = self.spans.range::<Bytes, _>(&begin..).next()
+            && reaches(&end, &Some(next.clone()))
+        {
+            let next = next.clone();
+            if reaches(its_end, &end) {
+                end = its_end.clone();
+            }
+            self.spans.remove(&next);
+        }
+        self.spans.insert(begin, end);
+    }
+
+    /// Adds everything that lies in the others.
+    pub(crate) fn join(&mut self, mut others: Intervals) {
+        if others.spans.len() > self.spans.len() {
+            std::mem::swap(self, &mut others);
+        }
+        others.spans.into_iter().for_each(|(begin, end)| self.add_span(begin, end));
+    }
+
+    /// The end of the interval that the key lies in; None in it: it has none. None: it lies in
+    /// none.
+    pub(crate) fn end_behind(&self, key: &[u8]) -> Option<Option<&Bytes>> {
+        let upto = (Bound::Unbounded, Bound::Included(key));
+        let (_, end) = self.spans.range::<[u8], _>(upto).next_back()?;
+        end.as_ref().is_none_or(|end| key < &end[..]).then_some(end.as_ref())
+    }
+
+    /// True if the key lies in the intervals.
+    pub(crate) fn contain(&self, key: &[u8]) -> bool {
+        self.end_behind(key).is_some()
     }
 
     /// True if every key of the range lies in the intervals. A range whose end is not behind its

@@ -1,12 +1,12 @@
 //! The ranges being watched, by the keys they cover: a treap ordered by (start, end) in
 //! which every node knows the furthest end below it. Which ranges cover a key is answered
-//! by walking only the parts that can. Priorities come from a counter: no randomness, and
-//! no order of keys that a client could choose to unbalance the tree.
+//! by walking only the parts that can. Priorities come from a counter and a seed that no client
+//! knows: whoever knew them could choose keys that make a list of the tree.
 
 use bytes::Bytes;
 
 /// Names a range that is in the tree.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RangeId(u32);
 
 const NIL: u32 = u32::MAX;
@@ -16,6 +16,7 @@ pub(crate) struct Ranges {
     nodes: Vec<Node>,
     free: Vec<u32>,
     root: u32,
+    seed: u64,
     made: u64,
 }
 
@@ -33,8 +34,8 @@ struct Node {
 }
 
 impl Ranges {
-    pub(crate) fn new() -> Ranges {
-        Ranges { nodes: Vec::new(), free: Vec::new(), root: NIL, made: 0 }
+    pub(crate) fn new(seed: u64) -> Ranges {
+        Ranges { nodes: Vec::new(), free: Vec::new(), root: NIL, seed, made: 0 }
     }
 
     /// The range `[start, end)`, made if it is new. An empty `end` means no end.
@@ -47,7 +48,7 @@ impl Ranges {
             start: start.clone(),
             end: end.clone(),
             furthest: end.clone(),
-            priority: scatter(self.made),
+            priority: scatter(self.seed ^ scatter(self.made)),
             left: NIL,
             right: NIL,
             watches: Vec::new(),
@@ -73,6 +74,11 @@ impl Ranges {
         &mut self.nodes[range.0 as usize].watches
     }
 
+    /// As [`Ranges::list`], to read.
+    pub(crate) fn watches(&self, range: RangeId) -> &[u32] {
+        &self.nodes[range.0 as usize].watches
+    }
+
     /// Forgets the range if no watch is left in it.
     pub(crate) fn prune(&mut self, range: RangeId) {
         let node = &self.nodes[range.0 as usize];
@@ -87,11 +93,11 @@ impl Ranges {
     }
 
     /// Visits the watches of every range that covers `key`, ranges in order.
-    pub(crate) fn stab(&self, key: &[u8], visit: &mut impl FnMut(&[u32])) {
+    pub(crate) fn stab(&self, key: &[u8], visit: &mut impl FnMut(RangeId, &[u32])) {
         self.stab_below(self.root, key, visit);
     }
 
-    fn stab_below(&self, at: u32, key: &[u8], visit: &mut impl FnMut(&[u32])) {
+    fn stab_below(&self, at: u32, key: &[u8], visit: &mut impl FnMut(RangeId, &[u32])) {
         if at == NIL || !before_end(key, &self.nodes[at as usize].furthest) {
             return;
         }
@@ -101,7 +107,7 @@ impl Ranges {
             return;
         }
         if before_end(key, &node.end) {
-            visit(&node.watches);
+            visit(RangeId(at), &node.watches);
         }
         self.stab_below(node.right, key, visit);
     }
