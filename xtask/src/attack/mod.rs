@@ -219,7 +219,10 @@ async fn one(attack: &'static Attack, against: Against, program: &Program, lasti
     memory.after = anonymous(scene.servers[0].pid());
     let refused = match &ended {
         None => seen::between(&counted, &seen::counters(&endpoint).await.unwrap_or_default()),
-        Some(_) => scene.servers[0].log_tail(),
+        Some(_) => {
+            println!("{}", scene.servers[0].log_tail());
+            String::new()
+        }
     };
     scene.end().await;
     let mut breaches = target.told();
