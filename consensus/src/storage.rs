@@ -198,7 +198,9 @@ impl LogCache {
     }
 
     pub fn offer(&mut self, snapshot: Snapshot) {
-        if self.offered.as_ref().is_none_or(|old| old.index < snapshot.index) {
+        // The same one may have another manifest: a file of it was mended, and has another
+        // checksum.
+        if self.offered.as_ref().is_none_or(|old| old.index <= snapshot.index) {
             self.offered = Some(snapshot);
         }
     }
@@ -384,5 +386,28 @@ impl crate::Consensus {
     /// Bytes of log entries held in memory.
     pub fn cached_bytes(&self) -> u64 {
         self.raw.raft.raft_log.store.bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snapshot_whose_manifest_was_named_anew_is_offered_so() {
+        let (at, conf) = (Position { index: 5, term: 1 }, ConfState { voters: vec![1, 2], learners: Vec::new() });
+        let hard = HardState { term: 1, vote: 0, commit: 5 };
+        let mut cache = LogCache::new(hard, &conf, VecDeque::from([at]), 5, Vec::new(), 5, 1 << 20);
+        let named = |index, manifest: &'static [u8]| Snapshot {
+            index,
+            term: 1,
+            conf: conf.clone(),
+            manifest: bytes::Bytes::from_static(manifest),
+        };
+        let given = |cache: &LogCache| cache.snapshot(0, 2).expect("it is offered").data.to_vec();
+        cache.offer(named(5, b"before"));
+        cache.offer(named(5, b"mended"));
+        cache.offer(named(4, b"older"));
+        assert_eq!(given(&cache), snapshot_into(&named(5, b"mended")).data.to_vec());
     }
 }

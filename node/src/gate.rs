@@ -148,13 +148,13 @@ impl Gate {
         None
     }
 
-    /// A command that was sent and needs no more care; if it was one of these.
     /// Somebody waits here for what this command answers.
     pub(crate) fn asks(&self, member: u64, boot: u64, origin: Origin) -> bool {
         (origin.member, origin.boot) == (member, boot)
             && self.sent.get(&origin.seq).is_some_and(|sent| sent.command.waiter.is_some())
     }
 
+    /// A command that was sent and needs no more care; if it was one of these.
     fn take(&mut self, seq: u64) -> Option<Command> {
         let sent = self.sent.remove(&seq)?;
         self.bytes -= sent.command.body.len() as u64;
@@ -475,7 +475,8 @@ impl Gate {
             let refusal = match term {
                 0 => Refusal::Timeout,
                 term if term < g.term => Refusal::TimeoutLeaderFail,
-                _ if !g.is_leader() => Refusal::TimeoutConnectionLost,
+                // As etcd: without a leader there is no connection to one.
+                _ if !g.is_leader() && g.leader != 0 => Refusal::TimeoutConnectionLost,
                 _ => Refusal::Timeout,
             };
             g.refuse(waiter, refusal);

@@ -12,7 +12,7 @@ use crate::jobs::Task;
 use crate::scan::HashScan;
 use std::collections::VecDeque;
 use store::PinId;
-use store::hash::{HashKv, KeepSet};
+use store::hash::KeepSet;
 
 /// Hashes of compactions that are remembered.
 const KEPT: usize = 10;
@@ -120,7 +120,7 @@ impl Hashes {
         let Some(Hashing { stage: Stage::Gathering(set), .. }) = self.queue.front_mut() else { return };
         let Some(keep) = g.store.gather(set, g.config.budgets.slice_keys) else { return };
         let (revision, compacted) = set.of();
-        self.scan_files(g, HashScan::new(revision, HashKv::new(revision, compacted, keep)));
+        self.scan_files(g, HashScan::new(revision, compacted, keep));
     }
 
     fn scan_files(&mut self, g: &mut Ground, mut scan: HashScan) {

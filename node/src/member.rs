@@ -255,12 +255,13 @@ impl Node {
 
     fn turn(&mut self) {
         self.submit_commands();
+        self.ask_for_tokens();
         self.reads.submit(&mut self.ground);
         self.turn_consensus();
         self.apply();
         self.foundings.turn(&mut self.ground);
-        self.serve_tokens();
         self.serve_reads();
+        self.serve_tokens();
         self.walks.run(&mut self.ground);
         self.answers.run(&mut self.ground);
         self.listings.run(&mut self.ground);
@@ -443,9 +444,9 @@ impl Node {
                 if !honest || !is_heard(g, from, &message) {
                     return;
                 }
-                match g.consensus.plausible_message(&message) {
                 // A leader refuses its clients then.
                 g.consensus.hold_appends(self.applier.waiting_bytes() > g.config.budgets.unapplied);
+                match g.consensus.plausible_message(&message) {
                     Ok(()) => g.consensus.step(message),
                     Err(what) => self.nonsense.implausible(g, from, what),
                 }

@@ -68,6 +68,10 @@ pub(crate) enum Then {
         caller: Caller,
         lease: i64,
     },
+    /// For the tokens that this member does not know: all of them up to a number.
+    Tokens {
+        upto: u64,
+    },
     /// For the lessor: this member led after its lease clock showed `upto` ms.
     Deadlines {
         upto: u64,
@@ -89,6 +93,7 @@ impl Then {
             | Then::ForeignIndex { .. }
             | Then::ForeignKeepAlive { .. }
             | Then::ForeignTimeToLive { .. }
+            | Then::Tokens { .. }
             | Then::Deadlines { .. } => false,
         }
     }
@@ -241,6 +246,11 @@ impl Reads {
         self.queue.push(Read { waiter: 0, guard: Guard::passed(), then: Then::Deadlines { upto }, since: self.now });
     }
 
+    /// A round for the tokens (see [`Then::Tokens`]).
+    pub(crate) fn queue_tokens(&mut self, upto: u64) {
+        self.queue.push(Read { waiter: 0, guard: Guard::passed(), then: Then::Tokens { upto }, since: self.now });
+    }
+
     /// How long the oldest read has waited here for an answer, in ticks. Reads of other members
     /// count.
     pub(crate) fn age(&self) -> u64 {
@@ -375,7 +385,7 @@ impl Reads {
                 slow(g, told, 0);
                 return true;
             }
-            round.reads.retain(|read| wanted.contains(&read.waiter));
+            round.reads.retain(|read| read.waiter == 0 || wanted.contains(&read.waiter));
             let Some(first) = round.reads.first() else { return false };
             slow(g, told, round.to);
             round.at = now;

@@ -1,9 +1,10 @@
 //! The simple tokens that clients of this cluster have been given, each with its user.
 //!
 //! A token is made by an entry of the log and named after its index, so every member knows it once
-//! it has applied that entry. It ends when it was not used for a while, and with its user's
-//! password. Tokens are not part of the state: a start, or a state that came from another member,
-//! begins without any.
+//! it has applied that entry. Who shows one of an entry that is not applied here yet waits for it,
+//! but no longer than until all that is committed is applied: anybody can name an entry. It ends
+//! when it was not used for a while, and with its user's password. Tokens are not part of the
+//! state: a start, or a state that came from another member, begins without any.
 
 use crate::config::TICK_MS;
 use crate::ground::Ground;
@@ -32,6 +33,8 @@ pub(crate) struct Waiting {
     pub(crate) request: Request,
     index: u64,
     bytes: usize,
+    /// Counts them.
+    number: u64,
 }
 
 #[derive(Default)]
@@ -39,6 +42,12 @@ pub(crate) struct Tokens {
     tokens: BTreeMap<Box<str>, Token>,
     waiting: VecDeque<Waiting>,
     bytes: usize,
+    /// Number of the last one that waited.
+    newest: u64,
+    /// Up to this one it is being found out, and was found out, what the cluster has: a token that
+    /// is not known by then was never given.
+    asked: u64,
+    known: u64,
 }
 
 /// What a token says of the one who shows it.
@@ -89,18 +98,36 @@ impl Tokens {
             return false;
         }
         self.bytes += bytes;
-        self.waiting.push_back(Waiting { waiter, who, request, index, bytes });
+        self.newest += 1;
+        self.waiting.push_back(Waiting { waiter, who, request, index, bytes, number: self.newest });
         true
     }
 
-    /// Requests whose entry is applied, in their order.
+    /// Some wait, and what the cluster has is to be found out for them: up to this number. One
+    /// round at a time.
+    pub(crate) fn asks(&mut self) -> Option<u64> {
+        let more = self.waiting.back().is_some_and(|last| last.number > self.asked);
+        if !more || self.asked != self.known {
+            return None;
+        }
+        self.asked = self.newest;
+        Some(self.asked)
+    }
+
+    /// All that was committed when it was asked for up to this number is applied here.
+    pub(crate) fn caught_up(&mut self, upto: u64) {
+        self.known = self.known.max(upto);
+    }
+
+    /// Requests whose entry is applied, or never came, in their order.
     pub(crate) fn due(&mut self, g: &Ground) -> Vec<Waiting> {
         if self.waiting.is_empty() {
             return Vec::new();
         }
-        let applied = g.store.applied().index;
+        let (applied, known) = (g.store.applied().index, self.known);
         let all = std::mem::take(&mut self.waiting).into_iter();
-        let (due, waiting): (Vec<Waiting>, Vec<Waiting>) = all.partition(|one| one.index <= applied);
+        let (due, waiting): (Vec<Waiting>, Vec<Waiting>) =
+            all.partition(|one| one.index <= applied || one.number <= known);
         self.waiting = waiting.into();
         self.bytes -= due.iter().map(|one| one.bytes).sum::<usize>();
         due
@@ -220,6 +247,15 @@ mod tests {
         let who = || Who::Token(Secret::new("abc.11"));
         assert!(tokens.wait(1, who(), Request::Leases, 11) && tokens.wait(2, who(), Request::Leases, 12));
         assert!(tokens.due(&g).is_empty());
+        assert_eq!((tokens.asks(), tokens.asks()), (Some(2), None), "one round for both");
+        assert!(tokens.wait(5, who(), Request::Leases, 13));
+        tokens.caught_up(2);
+        assert_eq!(tokens.due(&g).iter().map(|one| one.waiter).collect::<Vec<_>>(), [1, 2], "they never come");
+        assert_eq!(tokens.asks(), Some(3));
+        assert!(tokens.cancel(&mut g, 5, false));
+        tokens.caught_up(3);
+        assert_eq!(tokens.asks(), None);
+        assert!(tokens.wait(1, who(), Request::Leases, 11) && tokens.wait(2, who(), Request::Leases, 12));
         g.store.apply(store::Position { index: 11, term: 1 }, &bytes::Bytes::new(), None).expect("an entry");
         assert_eq!(tokens.due(&g).iter().map(|one| one.waiter).collect::<Vec<_>>(), [1]);
         assert!(tokens.cancel(&mut g, 2, false) && !tokens.cancel(&mut g, 2, false));

@@ -2,7 +2,8 @@
 //!
 //! A small answer is complete at once. A large one is measured first (count, exact bytes;
 //! nothing is kept), then walked again slice by slice as the asker pulls. Each walk pins its
-//! revision until it ends, or until nobody pulled for a minute.
+//! revision until it ends, or until nobody pulled for a minute. One that a compaction has overtaken
+//! has ten minutes.
 
 use crate::config::TICK_MS;
 use crate::ground::Ground;
@@ -12,6 +13,9 @@ use store::{Finished, PinId, Query, Records, Walk};
 
 /// A walk that nobody pulls ends after this. Ticks.
 const PIN_PATIENCE: u64 = 60_000 / TICK_MS;
+/// A walk whose revision was compacted meanwhile ends so long after it began: while it is pinned,
+/// all that was superseded since stays, in memory and against the quota. Ticks.
+const OVERTAKEN: u64 = 600_000 / TICK_MS;
 /// Walks are given at most this many slices in one turn, together.
 const SLICES_PER_TURN: usize = 8;
 
@@ -22,6 +26,7 @@ struct Active {
     walk: Walk,
     pin: PinId,
     stage: Stage,
+    began: u64,
     touched: u64,
     /// The asker waits for a slice.
     wanted: bool,
@@ -126,7 +131,8 @@ impl Walks {
         let id = self.newest;
         let pin = g.store.pin(walk.revision());
         let header = g.store.revision();
-        let active = Active { waiter, header, walk, pin, stage, touched: g.now, wanted: false, streams: false };
+        let (began, touched) = (g.now, g.now);
+        let active = Active { waiter, header, walk, pin, stage, began, touched, wanted: false, streams: false };
         self.active.insert(id, active);
         self.by_waiter.insert(waiter, id);
         id
@@ -245,6 +251,21 @@ impl Walks {
         for id in stale {
             self.end(g, id);
         }
+        self.end_overtaken(g);
+    }
+
+    /// Its asker takes it slowly, however steadily.
+    fn end_overtaken(&mut self, g: &mut Ground) {
+        let (now, compacted) = (g.now, g.store.compacted());
+        let late = |active: &Active| active.walk.overtaken(compacted) && now - active.began > OVERTAKEN;
+        let ids: Vec<u64> = self.active.iter().filter(|(_, active)| late(active)).map(|(id, _)| *id).collect();
+        for id in ids {
+            let waiter = self.active.get(&id).filter(|active| active.busy()).map(|active| active.waiter);
+            self.end(g, id);
+            if let Some(waiter) = waiter {
+                g.refuse(waiter, Refusal::User(store::Error::Compacted));
+            }
+        }
     }
 
     pub(crate) fn cancel(&mut self, g: &mut Ground, waiter: Waiter, timed_out: bool) -> bool {
@@ -296,4 +317,59 @@ fn sorting_cost(walk: &Walk, found: &Found) -> u64 {
 fn whole(query: Query, found: Found, finished: Finished) -> RangeStart {
     let kvs = found.len() as u64;
     RangeStart { query, found, walk: None, count: finished.count, more: finished.more, bytes: 0, delimited: 0, kvs }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use store::command;
+    use store::{KeyRange, Position};
+
+    fn apply(g: &mut Ground, body: &command::Checked) {
+        let at = Position { index: g.store.applied().index + 1, term: 1 };
+        let origin = command::Origin { member: 1, boot: 1, seq: at.index };
+        g.store.apply(at, &command::seal(body, origin, None), None).expect("an entry");
+    }
+
+    /// Pulls a slice; whether there was one.
+    fn pulls(g: &mut Ground, walks: &mut Walks, id: u64) -> bool {
+        g.swap_out(&mut Vec::new());
+        walks.next(g, 2, id);
+        walks.run(g);
+        let mut out = Vec::new();
+        g.swap_out(&mut out);
+        matches!(out[..], [Output::Answer { answer: Answer::Slice(_), .. }])
+    }
+
+    #[test]
+    fn a_walk_that_compaction_has_overtaken_holds_nothing_for_ever() {
+        let (mut g, mut walks) = (Ground::alone(7), Walks::default());
+        (g.config.budgets.whole_answer_items, g.config.budgets.slice_keys) = (10, 1);
+        for n in 0..1_000 {
+            let mut put = Vec::new();
+            let key = format!("{n:04}");
+            command::PutRequest { key: key.as_bytes(), ..Default::default() }.encode(&mut put);
+            apply(&mut g, &command::encode_put(&put).expect("a put"));
+        }
+        walks.begin(&mut g, 1, Query::all(KeyRange::all()), false, 0);
+        while !walks.idle() {
+            walks.run(&mut g);
+        }
+        let (read, id) = (g.store.revision(), walks.newest);
+        let slowly = |g: &mut Ground, walks: &mut Walks, times: u64| {
+            (0..times).all(|_| {
+                g.now += PIN_PATIENCE;
+                walks.tick(g);
+                pulls(g, walks, id)
+            })
+        };
+        assert!(slowly(&mut g, &mut walks, 20), "as slowly as its asker likes while nothing is compacted");
+        let mut put = Vec::new();
+        command::PutRequest { key: b"0000", ..Default::default() }.encode(&mut put);
+        apply(&mut g, &command::encode_put(&put).expect("a put"));
+        apply(&mut g, &command::encode_compaction(read + 1, false));
+        assert_eq!(g.store.sweep_level(), read);
+        assert!(!slowly(&mut g, &mut walks, 1), "it has had its ten minutes");
+        assert_eq!((g.store.sweep_level(), walks.count()), (read + 1, 0));
+    }
 }

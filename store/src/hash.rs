@@ -99,7 +99,7 @@ impl Store {
         KeepSet::new(revision, before, true)
     }
 
-    /// Looks at up to `most` keys more; the set in revision order once all keys were seen.
+    /// Looks at up to `most` keys more; the set, in no order, once all keys were seen.
     pub fn gather(&self, set: &mut KeepSet, most: usize) -> Option<Vec<Rev>> {
         let mut seen = 0;
         let all = KeyRange::all();
@@ -115,9 +115,7 @@ impl Store {
         if seen == most {
             return None;
         }
-        let mut revs = std::mem::take(if set.any { &mut set.kept } else { &mut set.retained });
-        revs.sort_unstable();
-        Some(revs)
+        Some(std::mem::take(if set.any { &mut set.kept } else { &mut set.retained }))
     }
 
     /// HashKV computed at once, for tests and small stores. `record` reads a record by its handle.

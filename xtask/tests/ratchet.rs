@@ -20,7 +20,7 @@ const BOUNDS: [(&str, usize, usize); 18] = [
     ("ctl", 49, 2),
     ("disk", 50, 88),
     ("kvorum", 19, 0),
-    ("node", 92, 263),
+    ("node", 92, 262),
     ("server", 82, 0),
     ("sim", 119, 498),
     ("store", 45, 0),

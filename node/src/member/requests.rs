@@ -70,7 +70,20 @@ impl Node {
 
     pub(super) fn serve_tokens(&mut self) {
         for one in self.tokens.due(&self.ground) {
-            self.request(one.waiter, one.who, one.request);
+            match self.tokens.identify(&self.ground, &one.who) {
+                Known::Identity(identity) => self.request_of(one.waiter, identity, one.request),
+                // What was given would be known by now.
+                Known::From(_) | Known::Invalid => {
+                    self.ground.refuse(one.waiter, Refusal::User(store::Error::InvalidAuthToken));
+                }
+            }
+        }
+    }
+
+    /// What the cluster has is found out for those who wait.
+    pub(super) fn ask_for_tokens(&mut self) {
+        if let Some(upto) = self.tokens.asks() {
+            self.reads.queue_tokens(upto);
         }
     }
 
@@ -225,6 +238,7 @@ impl Node {
             Then::ForeignTimeToLive { caller: Caller { member, boot, token }, .. } if self.health.willing().corrupt => {
                 g.send(member, Frame::TimeToLiveReply { boot, token, ok: false, ttl: 0, index: 0 });
             }
+            Then::Tokens { upto } => self.tokens.caught_up(upto),
             Then::ForeignKeepAlive { caller, lease } => self.lessor.renew_foreign(g, caller, lease),
             Then::ForeignTimeToLive { caller, lease } => self.lessor.tell_foreign(g, caller, lease),
         }

@@ -87,8 +87,8 @@ pub fn tell(succeeded: bool, responses: &[OpReply]) -> String {
 
 impl Cluster {
     /// `unapplied BYTES` (what may wait for apply), `waits ID BYTES` (whether more of the log than
-    /// that is in memory), `apply KEYS BYTES` (what apply may do at once, for members that start afterwards), `reads`
-    /// (what apply has read since the last time). False: it is neither.
+    /// that is in memory), `apply KEYS BYTES` (what apply may do at once, for members that start
+    /// afterwards), `reads` (what apply has read since the last time). False: it is none of them.
     pub fn txn_command(&mut self, words: &[&str]) -> bool {
         match words {
             ["apply", keys, bytes] => {
