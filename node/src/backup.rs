@@ -2,15 +2,15 @@
 //!
 //! The head is taken at once, the rows that compaction left are gathered in slices between turns,
 //! a pin keeps the records. Then the asker pulls the records piece by piece, twice if it likes,
-//! and says when it is done. A backup that nobody pulls for
-//! [`PATIENCE`] ends: a pin keeps old versions in memory and on the disk.
+//! and says when it is done. A backup that nobody pulls for [`PATIENCE`] ends: a pin keeps old
+//! versions in memory and on the disk. So does one whose old versions are in the way of writes.
 
 use crate::config::TICK_MS;
 use crate::ground::Ground;
 use crate::io::*;
 use crate::jobs::Task;
 use disk::records::Place;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use store::PinId;
 use store::export::Export;
 use store::record::Record;
@@ -24,6 +24,8 @@ const MOST: usize = 8;
 pub(crate) struct Backups {
     last: u64,
     active: BTreeMap<u64, Active>,
+    /// Ended by [`Backups::let_go`]; their askers have not heard of it.
+    let_go: BTreeSet<u64>,
 }
 
 struct Active {
@@ -112,7 +114,10 @@ impl Backups {
         let paused = |active: &&mut Active| matches!(active.stage, Stage::Pause);
         // while files are swapped they are those of another state already
         let Some(active) = self.active.get_mut(&id).filter(paused).filter(|_| !g.swapping()) else {
-            let reason = "it was given up: nothing was taken for 10 minutes, or the member's state was replaced";
+            let reason = match self.let_go.remove(&id) {
+                true => "it was given up: what it kept of compacted versions was in the way of writes",
+                false => "it was given up: nothing was taken for 10 minutes, or the member's state was replaced",
+            };
             return g.answer(waiter, Answer::BackupFailed { reason: reason.into() });
         };
         active.touched = g.now;
@@ -158,6 +163,7 @@ impl Backups {
 
     /// The asker is done with it or went away.
     pub(crate) fn end(&mut self, g: &mut Ground, id: u64) {
+        self.let_go.remove(&id);
         match self.active.get_mut(&id) {
             Some(active) if matches!(active.stage, Stage::Read { .. } | Stage::Ended) => active.stage = Stage::Ended,
             Some(_) => {
@@ -187,6 +193,19 @@ impl Backups {
             self.end(g, id);
             g.note(Level::Warn, "a backup was given up: nothing of it was taken for 10 minutes".into());
         }
+    }
+
+    /// What is compacted is in the way of writes: backups that wait for their readers, and keep some
+    /// of it, end. How many.
+    pub(crate) fn let_go(&mut self, g: &mut Ground) -> usize {
+        let compacted = g.store.compacted();
+        let keeps = |active: &Active| active.pin.revision() < compacted && matches!(active.stage, Stage::Pause);
+        let kept: Vec<u64> = self.active.iter().filter(|(_, active)| keeps(active)).map(|(id, _)| *id).collect();
+        for id in &kept {
+            self.end(g, *id);
+        }
+        self.let_go.extend(&kept);
+        kept.len()
     }
 
     /// Nothing of the state is told any more.

@@ -241,10 +241,14 @@ impl Gate {
         if full || (!reserved && apply_is_behind(g, unapplied)) {
             return Some(Refusal::TooManyRequests);
         }
-        if cost > 0 && (willing.disk_full || over_quota(g, cost)) {
+        if cost > 0 && willing.disk_full {
             return Some(Refusal::User(store::Error::NoSpace));
         }
-        None
+        if is_kept_full(g, cost) {
+            // It is not known yet what is left: no reason for an alarm.
+            return Some(Refusal::TooManyRequests);
+        }
+        (cost > 0 && over_quota(g, cost)).then_some(Refusal::User(store::Error::NoSpace))
     }
 
     fn is_full(&self, g: &Ground, bytes: u64, reserved: bool) -> bool {
@@ -386,15 +390,18 @@ impl Gate {
         }
     }
 
-    /// Leader: commands of another member's clients. Answers those that are none.
+    /// Leader: commands of another member's clients. Answers those that are none. `unapplied`: bytes
+    /// of entries that wait for apply.
     pub(crate) fn on_forward(
         &mut self,
         g: &mut Ground,
         forward: Forward,
         willing: Willing,
         clock: u64,
+        unapplied: u64,
     ) -> Vec<Malformed> {
         let Forward { from, boot, term, commands } = forward;
+        let behind = apply_is_behind(g, unapplied);
         let (life, willing) = (Life { member: from, boot }, leads(g, term, willing));
         let (mut too_many, mut not_now, mut none, mut malformed) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for Forwarded { seq, body } in commands {
@@ -415,7 +422,11 @@ impl Gate {
                     continue;
                 }
             };
-            match propose_sealed(g, &body, Origin { member: from, boot, seq }, clock) {
+            let proposed = match behind && !store::command::is_reserved(&body) {
+                true => Err(consensus::Refused::TooMany),
+                false => propose_sealed(g, &body, Origin { member: from, boot, seq }, clock),
+            };
+            match proposed {
                 Ok(()) => {}
                 // Its asker is told that nothing was applied, so a copy of this frame must find the
                 // number used.
@@ -523,6 +534,12 @@ impl Gate {
 fn apply_is_behind(g: &Ground, unapplied: u64) -> bool {
     let budgets = &g.config.budgets;
     g.consensus.commit().saturating_sub(g.store.applied().index) > budgets.backlog || unapplied > budgets.unapplied
+}
+
+/// The quota is reached, and compacted versions are part of what fills it: whoever keeps them is in
+/// the way of a write of this `cost`.
+pub(crate) fn is_kept_full(g: &Ground, cost: u64) -> bool {
+    cost > 0 && g.sweeps() && over_quota(g, cost)
 }
 
 /// Leases count for what a grant costs: they are no records, and their number has no other bound.

@@ -341,6 +341,12 @@ impl Ground {
         if dropped { before - bytes(&self.store) } else { 0 }
     }
 
+    /// Compaction has left something in the index that is not taken out yet: its turn has not come,
+    /// or a pin keeps it.
+    pub(crate) fn sweeps(&self) -> bool {
+        self.store.swept() < self.store.compacted()
+    }
+
     /// Counts installed snapshots: what was asked of an earlier state is not mixed with this one.
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch

@@ -340,6 +340,9 @@ impl Node {
         self.watchdog.tick(g, ages, willing.disk_full || willing.corrupt);
         let wanted = self.health.tick(g, self.watchdog.holds_commands(), self.checkpoints.busy());
         self.want_checkpoint(wanted);
+        if willing.disk_full {
+            self.let_go();
+        }
         if self.health.compare_when_quiet(&mut self.ground) {
             self.bar();
         }
@@ -453,7 +456,8 @@ impl Node {
             }
             Frame::Forward { term, boot, commands } => {
                 let forward = Forward { from, boot, term, commands };
-                let none = self.gate.on_forward(g, forward, self.health.willing(), self.lessor.clock(g));
+                let (willing, clock) = (self.health.willing(), self.lessor.clock(g));
+                let none = self.gate.on_forward(g, forward, willing, clock, self.applier.waiting_bytes());
                 self.nonsense.no_commands(g, from, &none);
             }
             Frame::ForwardRefused { boot, seqs, why } => self.gate.on_forward_refused(g, boot, seqs, why),
@@ -740,6 +744,22 @@ impl Node {
         }
         for command in self.lessor.expire(g, &self.reads.renewals()) {
             self.gate.propose_own(command);
+        }
+    }
+
+    /// There is no room for writes: no reader keeps what compaction would take.
+    fn let_go(&mut self) {
+        let g = &mut self.ground;
+        if !g.sweeps() {
+            return;
+        }
+        let (walks, backups) = (self.walks.let_go(g), self.backups.let_go(g));
+        if walks + backups > 0 {
+            let text = format!(
+                "ended {walks} ranges and {backups} backups that were read slowly: they kept compacted versions, and \
+                 there is no room for writes"
+            );
+            g.note(Level::Warn, text);
         }
     }
 

@@ -2,13 +2,13 @@
 //!
 //! A small answer is complete at once. A large one is measured first (count, exact bytes;
 //! nothing is kept), then walked again slice by slice as the asker pulls. Each walk pins its
-//! revision until it ends, or until nobody pulled for a minute. One that a compaction has overtaken
-//! has ten minutes.
+//! revision until it ends, until nobody pulled for a minute, or until what it keeps is in the way of
+//! writes. One that a compaction has overtaken has ten minutes.
 
 use crate::config::TICK_MS;
 use crate::ground::Ground;
 use crate::io::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use store::{Finished, PinId, Query, Records, Walk};
 
 /// A walk that nobody pulls ends after this. Ticks.
@@ -64,6 +64,8 @@ pub(crate) struct Walks {
     by_waiter: BTreeMap<Waiter, u64>,
     /// Round robin: the walk served last.
     last: u64,
+    /// Ended by [`Walks::let_go`]; their askers have not heard of it.
+    let_go: BTreeSet<u64>,
 }
 
 impl Walks {
@@ -141,7 +143,13 @@ impl Walks {
     pub(crate) fn next(&mut self, g: &mut Ground, waiter: Waiter, id: u64) {
         let now = g.now;
         let Some(active) = self.active.get_mut(&id) else {
-            return g.refuse(waiter, Refusal::Timeout);
+            return g.refuse(
+                waiter,
+                match self.let_go.remove(&id) {
+                    true => Refusal::User(store::Error::Compacted),
+                    false => Refusal::Timeout,
+                },
+            );
         };
         self.by_waiter.remove(&active.waiter);
         active.waiter = waiter;
@@ -151,6 +159,7 @@ impl Walks {
     }
 
     pub(crate) fn end(&mut self, g: &mut Ground, id: u64) {
+        self.let_go.remove(&id);
         if let Some(active) = self.active.remove(&id) {
             self.by_waiter.remove(&active.waiter);
             g.store.unpin(active.pin);
@@ -268,6 +277,19 @@ impl Walks {
         }
     }
 
+    /// What is compacted is in the way of writes: walks that wait for their readers, and keep some
+    /// of it, end. How many.
+    pub(crate) fn let_go(&mut self, g: &mut Ground) -> usize {
+        let compacted = g.store.compacted();
+        let keeps = |active: &Active| active.pin.revision() < compacted && !active.busy();
+        let kept: Vec<u64> = self.active.iter().filter(|(_, active)| keeps(active)).map(|(id, _)| *id).collect();
+        for id in &kept {
+            self.end(g, *id);
+        }
+        self.let_go.extend(&kept);
+        kept.len()
+    }
+
     pub(crate) fn cancel(&mut self, g: &mut Ground, waiter: Waiter, timed_out: bool) -> bool {
         let Some(id) = self.by_waiter.get(&waiter).copied() else { return false };
         self.end(g, id);
@@ -285,6 +307,7 @@ impl Walks {
     pub(crate) fn end_all_with(&mut self, g: &mut Ground, refusal: Refusal) {
         let walks = std::mem::take(&mut self.active);
         self.by_waiter.clear();
+        self.let_go.clear();
         for active in walks.into_values() {
             g.store.unpin(active.pin);
             if active.busy() {

@@ -94,6 +94,8 @@ impl Sim {
         let life = self.members[who].up.as_ref();
         if life.is_some_and(|life| life.replaced) && reason.contains("replaced") {
             self.marks.hit("backup ended by a snapshot");
+        } else if self.plan.quota >= 0 && reason.contains("in the way of writes") {
+            self.marks.hit("backup ended for room");
         } else if !life.is_some_and(|life| life.faulted) {
             self.met_damage(who, format!("m{}: a backup fails: {reason}", who + 1));
         }

@@ -78,6 +78,7 @@ pub const ALL: &[&str] = &[
     "backup taken",
     "NOSPACE refused a write",
     "backup ended by a snapshot",
+    "backup ended for room",
     "a stream met the files of a snapshot",
     "a sorted range was too large",
     "the power went behind a kill",

@@ -1,7 +1,7 @@
 //! A gRPC client that hides nothing: one connection, bytes in, bytes or code
 //! and text out, no retries.
 
-use std::{fmt, time::Duration};
+use std::{fmt, net::IpAddr, time::Duration};
 
 use anyhow::{Context, Result};
 use bytes::Bytes;
@@ -55,11 +55,21 @@ pub struct Raw {
 
 impl Raw {
     pub async fn connect(endpoint: &str) -> Result<Raw> {
+        Raw::dial(endpoint, None).await
+    }
+
+    /// The same from this address.
+    pub async fn connect_from(endpoint: &str, address: IpAddr) -> Result<Raw> {
+        Raw::dial(endpoint, Some(address)).await
+    }
+
+    async fn dial(endpoint: &str, from: Option<IpAddr>) -> Result<Raw> {
         let channel = Endpoint::from_shared(format!("http://{endpoint}"))?
             .connect_timeout(Duration::from_secs(2))
             .http2_keep_alive_interval(Duration::from_secs(6))
             .keep_alive_timeout(Duration::from_secs(4))
             .tcp_nodelay(true)
+            .local_address(from)
             .connect()
             .await
             .with_context(|| format!("connecting to {endpoint}"))?;

@@ -20,6 +20,12 @@ impl Rng {
         z ^ (z >> 31)
     }
 
+    /// So many bytes.
+    pub fn bytes(&mut self, count: usize) -> Vec<u8> {
+        let words = std::iter::repeat_with(|| self.next().to_le_bytes()).take(count.div_ceil(8));
+        words.flatten().take(count).collect()
+    }
+
     /// A number below `n`, which is not 0.
     pub fn below(&mut self, n: u64) -> u64 {
         assert!(n > 0, "nothing lies below 0");

@@ -2,7 +2,7 @@
 
 use super::Node;
 use crate::frame::{Caller, Frame};
-use crate::gate::{After, Command};
+use crate::gate::{After, Command, is_kept_full};
 use crate::io::*;
 use crate::lessor::{AskAgain, answer_ttl};
 use crate::permit::{Guard, Identity};
@@ -245,6 +245,9 @@ impl Node {
     }
 
     fn propose(&mut self, waiter: Waiter, identity: &Identity, body: Checked, cost: u64, after: After) {
+        if is_kept_full(&self.ground, cost) {
+            self.let_go();
+        }
         let body = self.signed(identity, &body);
         let command = Command { waiter: Some(waiter), body, after };
         let unapplied = self.applier.waiting_bytes();

@@ -1,5 +1,6 @@
 //! A few members, jobs done at once, frames delivered in order; and the commands of the scripts.
 
+mod budgets;
 mod disks;
 mod foundings;
 mod links;
@@ -126,6 +127,7 @@ pub struct Cluster {
     foundings: foundings::Foundings,
     members: members::Members,
     txns: txns::Txns,
+    budgets: budgets::Budgets,
     /// Copies of disks.
     images: BTreeMap<u64, MemFiles>,
     /// Who leads, as each member knows it.
@@ -284,7 +286,7 @@ impl Cluster {
             }
             words if self.link_command(words) || self.disk_command(words) => {}
             words if self.founding_command(words) || self.member_command(words) => {}
-            words if self.txn_command(words) => {}
+            words if self.txn_command(words) || self.budget_command(words) => {}
             [id, rest @ ..] => self.ask(id.parse().expect("a member or a command"), rest),
             [] => {}
         }
@@ -328,6 +330,7 @@ impl Cluster {
         config.budgets.entry_cache = 16 << 10;
         config.scrub_seconds = self.scrub;
         self.txns.configure(&mut config);
+        self.budgets.configure(&mut config);
         if self.cache > 0 {
             config.budgets.entry_cache = self.cache;
         }
@@ -674,6 +677,7 @@ impl Cluster {
         let waiter = self.next;
         let request = match words {
             words if txns::request(words).is_some() => txns::request(words).expect("just seen"),
+            words if budgets::request(words).is_some() => budgets::request(words).expect("just seen"),
             words if members::change(words).is_some() => members::change(words).expect("just seen"),
             ["put", key, value] => propose_put(key, value, 0),
             ["put", key, value, lease] => propose_put(key, value, lease.parse().expect("lease")),
@@ -800,9 +804,10 @@ impl Cluster {
             Answer::Applied { result: Ok(reply), .. } => format!("{reply:?}"),
             Answer::Applied { result: Err(error), .. } => format!("refused: {error:?}"),
             Answer::Range(start) => {
-                let kvs: Vec<String> = start.found.places().map(|at| self.value(id, at)).collect();
-                format!("count {} [{}]", start.count, kvs.join(" "))
+                let walk = start.walk.map_or(String::new(), |walk| format!(", walk {walk}"));
+                format!("count {} [{}]{walk}", start.count, self.values(id, &start.found))
             }
+            Answer::Slice(slice) => format!("slice [{}] finished {:?}", self.values(id, &slice.found), slice.finished),
             Answer::Status(status) => format!(
                 "leader {} revision {} compacted {} keys {} alarms {:?}",
                 status.leader, status.revision, status.compacted, status.keys, status.alarms
@@ -845,18 +850,6 @@ impl Cluster {
             }
             other => format!("{other:?}"),
         }
-    }
-
-    fn value(&self, id: u64, at: &store::Located) -> String {
-        let record = at.bytes.clone().unwrap_or_else(|| {
-            let files = self.machines[&id].files.shared();
-            disk::records::read(&*files, at.handle).expect("a record")
-        });
-        let opened = store::record::open(&record).expect("whole");
-        let kv = store::record::key_value(&opened.body).expect("a key value");
-        let value = String::from_utf8_lossy(kv.value);
-        let value = if value.len() > 12 { format!("{}*{}", &value[..1], value.len()) } else { value.into_owned() };
-        format!("{}={}#{}", String::from_utf8_lossy(kv.key), value, kv.version)
     }
 }
 

@@ -1,4 +1,4 @@
-//! HTTP/2 as an attacker writes it: any frame, in any order.
+//! HTTP/2 and TLS as an attacker writes them: any frame, in any order.
 
 use prost::Message;
 
@@ -9,6 +9,7 @@ pub(super) const HEADERS: u8 = 1;
 pub(super) const RESET: u8 = 3;
 pub(super) const SETTINGS: u8 = 4;
 pub(super) const PING: u8 = 6;
+pub(super) const GO_AWAY: u8 = 7;
 pub(super) const WINDOW: u8 = 8;
 pub(super) const CONTINUATION: u8 = 9;
 
@@ -80,4 +81,52 @@ pub(super) fn whole(stream: u32, path: &str, message: &[u8]) -> Vec<u8> {
         out.extend(frame(DATA, last, stream, piece));
     }
     out
+}
+
+/// The first byte of a record of a TLS handshake; a hello that is refused is answered with another
+/// one.
+pub(super) const HANDSHAKE: u8 = 0x16;
+
+/// A whole ClientHello of TLS 1.3, with a share of X25519: the member must draw a key, and sign.
+pub(super) fn client_hello(turn: u8) -> Vec<u8> {
+    let mut extensions = Vec::new();
+    let mut extension = |kind: u16, data: &[u8]| {
+        extensions.extend(kind.to_be_bytes());
+        extensions.extend((data.len() as u16).to_be_bytes());
+        extensions.extend(data);
+    };
+    extension(43, &[2, 3, 4]);
+    extension(10, &[0, 2, 0, 0x1d]);
+    extension(13, &[0, 12, 4, 3, 5, 3, 6, 3, 8, 4, 8, 5, 4, 1]);
+    extension(16, &[0, 3, 2, b'h', b'2']);
+    let mut share = vec![0, 36, 0, 0x1d, 0, 32];
+    share.extend([turn | 1; 32]);
+    extension(51, &share);
+
+    let mut hello = vec![3, 3];
+    hello.extend([turn; 32]);
+    hello.push(32);
+    hello.extend([7; 32]);
+    hello.extend([0, 6, 0x13, 1, 0x13, 2, 0x13, 3, 1, 0]);
+    hello.extend((extensions.len() as u16).to_be_bytes());
+    hello.extend(extensions);
+
+    let mut out = vec![HANDSHAKE, 3, 1];
+    out.extend((hello.len() as u16 + 4).to_be_bytes());
+    out.push(1);
+    out.extend(&(hello.len() as u32).to_be_bytes()[1..]);
+    out.extend(hello);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hello_says_its_lengths() {
+        let hello = client_hello(9);
+        assert_eq!(hello.len(), 5 + usize::from(u16::from_be_bytes([hello[3], hello[4]])));
+        assert_eq!(hello.len(), 9 + u32::from_be_bytes([0, hello[6], hello[7], hello[8]]) as usize);
+    }
 }

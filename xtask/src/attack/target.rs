@@ -1,20 +1,26 @@
 //! What is attacked, and what an attacker sees of it.
 
+use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// An attacked member, shared by all who attack it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Target {
     pub(super) client_port: u16,
-    pub(super) peer_port: u16,
+    /// Clients are served there over TLS; 0: nowhere.
+    pub(super) tls_port: u16,
+    pub(super) peer_ports: Vec<u16>,
     pub(super) stop: AtomicBool,
     /// Connections that could not be made, or that the member closed.
     pub(super) closed: AtomicU64,
     /// Things done: frames, calls, connections.
     pub(super) done: AtomicU64,
+    /// What a member must never do, and how often it did.
+    pub(super) breaches: Mutex<BTreeMap<String, u64>>,
 }
 
 impl Target {
@@ -24,6 +30,18 @@ impl Target {
 
     pub(super) fn count(&self, things: u64) {
         self.done.fetch_add(things, Ordering::Relaxed);
+    }
+
+    /// The member did what it must not.
+    pub(super) fn breach(&self, what: &str) {
+        let mut breaches = self.breaches.lock().unwrap_or_else(PoisonError::into_inner);
+        *breaches.entry(what.to_owned()).or_default() += 1;
+    }
+
+    /// What it did that it must not, and how often.
+    pub(super) fn told(&self) -> Vec<String> {
+        let breaches = self.breaches.lock().unwrap_or_else(PoisonError::into_inner);
+        breaches.iter().map(|(what, times)| format!("{what} ({times} times)")).collect()
     }
 
     /// A connection to the client port; None is counted, and waits a little.
@@ -42,6 +60,11 @@ impl Target {
             self.refused();
         }
         socket.ok()
+    }
+
+    /// So many connections to the client port, or as many as can be made.
+    pub(super) fn connect_many(&self, count: usize) -> Vec<TcpStream> {
+        (0..count).take_while(|_| self.goes_on()).filter_map(|_| self.connect()).collect()
     }
 
     pub(super) fn refused(&self) {
@@ -84,12 +107,16 @@ impl Target {
 
     /// Takes what is there, for a moment. False: the member closed it.
     pub(super) fn drain(&self, socket: &mut TcpStream, most: usize) -> bool {
+        self.take(socket, &mut Vec::new(), most)
+    }
+
+    /// The same, and keeps what was taken.
+    pub(super) fn take(&self, socket: &mut TcpStream, taken: &mut Vec<u8>, most: usize) -> bool {
         let mut buffer = vec![0; 64 << 10];
-        let mut taken = 0;
-        while taken < most {
+        while taken.len() < most {
             match socket.read(&mut buffer) {
                 Ok(0) => return false,
-                Ok(got) => taken += got,
+                Ok(got) => taken.extend_from_slice(&buffer[..got]),
                 Err(error) => return error.kind() == io::ErrorKind::WouldBlock,
             }
         }
@@ -102,5 +129,13 @@ impl Target {
             std::thread::sleep(Duration::from_millis(20));
         }
         drop(held);
+    }
+
+    /// For so long, or until the attack is over.
+    pub(super) fn rest(&self, time: Duration) {
+        let until = std::time::Instant::now() + time;
+        while self.goes_on() && std::time::Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5).min(time));
+        }
     }
 }

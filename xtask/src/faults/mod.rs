@@ -22,6 +22,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use tokio::time::sleep;
 
+pub use self::page::{made, wrapped};
 use self::{
     load::{Load, World},
     net::Net,

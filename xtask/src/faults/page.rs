@@ -192,7 +192,7 @@ fn kinds(text: &mut String, results: &Results) {
 }
 
 /// Rows of tables stay one line; the rest is broken for a reader.
-fn wrapped(text: &str) -> String {
+pub fn wrapped(text: &str) -> String {
     let mut out = String::new();
     for line in text.lines() {
         if line.starts_with('|') || line.chars().count() <= 100 {
