@@ -58,8 +58,6 @@ pub struct Consensus {
     blocked: bool,
     /// Its state is wrong: it must not lead.
     barred: bool,
-    /// Too much waits to be applied: it takes no entries.
-    full: bool,
     pub(crate) histories: Histories,
     /// What may have been promised and is not there.
     pub(crate) doubt: Option<Doubt>,
@@ -117,7 +115,6 @@ impl Consensus {
             moving: 0,
             blocked: false,
             barred: false,
-            full: false,
             doubt,
             heard: Heard::after_restart(hard, voters_lost),
             held: None,
@@ -249,7 +246,7 @@ impl Consensus {
         let current = message.0.term >= here.term;
         match message.0.get_msg_type() {
             MessageType::MsgAppend if current && self.held.is_some() => return,
-            MessageType::MsgAppend if current && self.full => return self.hear_leader_silently(&message.0),
+            MessageType::MsgAppend if current && self.bounds.full => return self.hear_leader_silently(&message.0),
             MessageType::MsgSnapshot if !current => return,
             MessageType::MsgSnapshot => return self.step_snapshot(message),
             MessageType::MsgTimeoutNow if !self.may_campaign() => return,
@@ -283,7 +280,7 @@ impl Consensus {
     /// Whether entries of the leader are passed over for now, as if they were lost on the way: what
     /// is committed and not applied stays in memory.
     pub fn hold_appends(&mut self, hold: bool) {
-        self.full = hold;
+        self.bounds.full = hold;
     }
 
     /// An append of the leader. Where it overlaps with what is committed here both must be the

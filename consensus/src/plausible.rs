@@ -37,18 +37,20 @@ impl std::fmt::Display for Implausible {
     }
 }
 
-/// How far ahead of this member the others may be.
+/// How far ahead of this member the others may be, and whether it takes what they append.
 #[derive(Debug)]
 pub(crate) struct Bounds {
     /// Highest term and index.
     term: u64,
     index: u64,
+    /// Too much waits to be applied: it takes no entries.
+    pub(crate) full: bool,
 }
 
 impl Bounds {
     /// `term` and `last`: of a member that starts.
     pub(crate) fn new(term: u64, last: u64) -> Bounds {
-        Bounds { term: term.saturating_add(TERMS), index: last.saturating_add(ENTRIES) }
+        Bounds { term: term.saturating_add(TERMS), index: last.saturating_add(ENTRIES), full: false }
     }
 
     pub(crate) fn tick(&mut self) {

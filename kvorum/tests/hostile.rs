@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use client::wire::Code;
-use client::wire::etcdserverpb::{RangeRequest, WatchCreateRequest};
+use client::wire::etcdserverpb::{RangeRequest, RequestOp, TxnRequest, WatchCreateRequest, request_op, response_op};
 use live::watching::Watching;
 use live::{Alone, PATIENCE, http};
 
@@ -209,8 +209,28 @@ fn sorted_ranges_wait_for_each_other_and_all_are_answered() {
         assert!(most > 0 && most <= limit, "{most} of {limit}");
         assert!(budget(port, "full_total", "sorts") > 0, "some had to wait");
         settled(port, "sorts").await;
+        sorted_in_transactions(&own).await;
         renewals.end().await;
     });
+}
+
+/// The values that decide the order of a transaction's range take room as those of a range do.
+async fn sorted_in_transactions(own: &Alone) {
+    let client = own.client();
+    let sorted = |prefix| {
+        let range = RangeRequest { sort_order: 2, sort_target: 4, ..all(prefix) };
+        let request = Some(request_op::Request::RequestRange(range));
+        TxnRequest { success: vec![RequestOp { request }], ..TxnRequest::default() }
+    };
+    let answer = client.txn(sorted("sort/")).await.unwrap();
+    let Some(response_op::Response::ResponseRange(range)) = &answer.responses[0].response else { panic!("a range") };
+    assert_eq!(range.kvs.len(), 3000);
+    for n in 0..200 {
+        client.put(format!("long/{n:04}"), vec![b'x'; 64 << 10]).await.unwrap();
+    }
+    let text = "kvorum: the transaction was done, but its ranges find more than one answer may hold";
+    live::refused(client.txn(sorted("long/")).await, Code::ResourceExhausted, text);
+    settled(own.port(), "sorts").await;
 }
 
 #[test]

@@ -240,6 +240,93 @@ fn open_calls_hold_a_bounded_part_of_memory() {
     });
 }
 
+/// What watches are kept by grows with their keys, and an answer with those of a lease.
+#[test]
+fn long_keys_of_watches_and_leases_hold_a_bounded_part_of_memory() {
+    if live::is_other() {
+        return; // etcd has no budgets to look at
+    }
+    let own = Alone::new(&["--memory-budget=128MiB"]);
+    block_on(async {
+        let (client, port) = (own.client(), own.port());
+        let before = anonymous(own.member.pid());
+        let limit = metric(port, "kvorum_budget_limit_bytes{name=\"watches\"}");
+        let long = |n: u32| WatchCreateRequest {
+            key: [n.to_string().into_bytes(), vec![b'w'; 1 << 20]].concat().into(),
+            ..WatchCreateRequest::default()
+        };
+        let mut watching = Watching::open(&own.member.endpoint(), long(0)).await;
+        (1..200).for_each(|n| watching.create(long(n)));
+        let mut refused = 0;
+        for _ in 0..200 {
+            let answer = watching.next().await;
+            refused += i64::from(answer.canceled);
+            assert!(answer.created && (!answer.canceled || answer.cancel_reason.contains("too many requests")));
+        }
+        let held = metric(port, "kvorum_budget_bytes{name=\"watches\"}");
+        let grown = anonymous(own.member.pid()) - before;
+        println!("{refused} of 200 watches refused, {held} held, memory grew by {grown}");
+        assert!(refused > 0 && held <= limit && grown < limit + 64 * MIB, "{refused} refused, {held} held, {grown}");
+        // Those that are cancelled leave room.
+        (0..100).for_each(|id| watching.cancel(id));
+        let until = Instant::now() + PATIENCE;
+        while metric(port, "kvorum_budget_bytes{name=\"watches\"}") > 0 {
+            assert!(Instant::now() < until, "it is given back");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        drop(watching);
+
+        let lease = client.lease_grant(600, 0).await.unwrap().id;
+        for n in 0..32 {
+            let puts = (0..32).map(|m| {
+                let key = [format!("{n:02}{m:02}").into_bytes(), vec![b'k'; 16 << 10]].concat();
+                let request = client::wire::etcdserverpb::PutRequest { lease, ..live::ops::put_request(key, "") };
+                live::ops::put_op(request)
+            });
+            client.txn(live::ops::txn(puts.collect())).await.unwrap();
+        }
+        let before = anonymous(own.member.pid());
+        let deaf: Vec<TcpStream> = (0..4).map(|_| asks_and_reads_nothing(port, lease, 20)).collect();
+        let until = Instant::now() + PATIENCE;
+        while metric(port, "kvorum_budget_bytes{name=\"unsent\"}") < MIB {
+            assert!(Instant::now() < until, "answers wait");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let grown = anonymous(own.member.pid()) - before;
+        println!("80 answers of 16 MiB wait, memory grew by {grown}");
+        assert!(grown < 128 * MIB, "{grown}");
+        drop(deaf);
+        let told = client.lease_time_to_live(lease, true).await.unwrap();
+        assert_eq!((told.keys.len(), told.keys[0].len()), (1024, 4 + (16 << 10)));
+    });
+}
+
+/// A connection that asks so often for the keys of a lease, with its windows wide open, and never
+/// reads.
+fn asks_and_reads_nothing(port: u16, lease: i64, times: u32) -> TcpStream {
+    let mut out = PREFACE.to_vec();
+    out.extend(frame(4, 0, 0, &[0, 4, 0x7f, 0xff, 0xff, 0xff]));
+    out.extend(frame(8, 0, 0, &0x7000_0000_u32.to_be_bytes()));
+    let mut message = vec![0x08];
+    let mut rest = lease as u64;
+    while rest >= 0x80 {
+        message.push(rest as u8 | 0x80);
+        rest >>= 7;
+    }
+    message.extend([rest as u8, 0x10, 1]);
+    let mut data = vec![0];
+    data.extend((message.len() as u32).to_be_bytes());
+    data.extend(message);
+    for call in 0..times {
+        out.extend(frame(1, 4, 2 * call + 1, &headers("/etcdserverpb.Lease/LeaseTimeToLive")));
+        out.extend(frame(0, 1, 2 * call + 1, &data));
+    }
+    let mut socket = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    socket.write_all(&out).unwrap();
+    socket
+}
+
 #[test]
 fn bodies_that_stop_leave_room_for_those_of_others() {
     let own = Alone::new(&["--memory-budget=512MiB"]);

@@ -13,7 +13,7 @@ use crate::io::*;
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use store::auth::Asker;
-use store::command::{AlarmAction, Checked, Malformed, Origin};
+use store::command::{AlarmAction, Checked, LEASE_GRANT_COST, Malformed, Origin};
 use store::{Applied, Reply};
 
 /// Bodies of one frame of forwards, about: heartbeats wait behind at most one. Bytes.
@@ -542,9 +542,11 @@ pub(crate) fn is_kept_full(g: &Ground, cost: u64) -> bool {
     cost > 0 && g.sweeps() && over_quota(g, cost)
 }
 
+/// Leases count for what a grant costs: they are no records, and their number has no other bound.
 fn over_quota(g: &Ground, cost: u64) -> bool {
+    let leases = g.store.lease_count() as u64 * LEASE_GRANT_COST;
     match u64::try_from(g.config.quota_bytes) {
-        Ok(quota) => g.store.live_bytes().saturating_add(cost) >= quota,
+        Ok(quota) => g.store.live_bytes().saturating_add(leases).saturating_add(cost) >= quota,
         Err(_) => false,
     }
 }
@@ -605,6 +607,22 @@ mod tests {
 
     fn command(waiter: u64, bytes: usize) -> Command {
         Command { waiter: Some(waiter), body: body(bytes), after: After::Apply }
+    }
+
+    #[test]
+    fn leases_count_for_the_quota() {
+        let mut g = Ground::alone(7);
+        g.config.quota_bytes = 100 * LEASE_GRANT_COST as i64;
+        let mut granted = 0;
+        while !over_quota(&g, LEASE_GRANT_COST) {
+            granted += 1;
+            let body = store::command::encode_lease_grant(granted, 60, 1);
+            let entry = store::command::seal(&body, Origin { member: 1, boot: 1, seq: 1 }, Some(1));
+            let at = store::Position { index: g.store.applied().index + 1, term: 1 };
+            g.store.apply(at, &entry, None).expect("an entry");
+            assert!(granted < 100, "no more than fit");
+        }
+        assert_eq!(granted, 99);
     }
 
     #[test]

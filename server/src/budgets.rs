@@ -52,6 +52,8 @@ pub(crate) struct Limits {
     pub(crate) watch: u64,
     /// Of `watch`, what one stream may hold.
     pub(crate) watch_each: u64,
+    /// Watches that exist, with their keys.
+    pub(crate) watches: u64,
     pub(crate) posts: u64,
     pub(crate) sorts: u64,
     /// For each peer, without forwards.
@@ -92,6 +94,7 @@ impl Limits {
             unsent_each: part(2, MIB / 2),
             watch: part(128, 8 * MIB),
             watch_each: MIB,
+            watches: part(128, 16 * MIB),
             posts: part(64, 4 * MIB),
             sorts: part(128, 8 * MIB),
             peer_send: part(16, two),
@@ -130,6 +133,7 @@ impl Limits {
             ("unsent-per-connection", json!(self.unsent_each)),
             ("sorts", json!(self.sorts)),
             ("watch", json!(self.watch)),
+            ("watches", json!(self.watches)),
             ("commands", json!(self.commands)),
             ("entry-cache", json!(self.entry_cache)),
             ("connections", json!(self.connections)),
@@ -287,6 +291,8 @@ pub(crate) struct Budgets {
     pub(crate) unsent: Budget,
     /// Responses held for watch streams.
     pub(crate) watch: Budget,
+    /// Watches that exist, with their keys.
+    pub(crate) watches: Budget,
     /// Events posted to watch streams that have not taken them.
     pub(crate) posts: Budget,
     pub(crate) sorts: Budget,
@@ -326,6 +332,7 @@ impl Budgets {
             json_answers: Budget::new("json_answers", limits.json_answers),
             unsent: Budget::new("unsent", limits.unsent),
             watch: Budget::new("watch", limits.watch),
+            watches: Budget::new("watches", limits.watches),
             posts: Budget::new("posts", limits.posts),
             sorts: Budget::new("sorts", limits.sorts),
             peer_send: Budget::new("peer_send", limits.peer_send),
@@ -402,7 +409,7 @@ impl Budgets {
         *self.peer_lost.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn all(&self) -> [&Budget; 12] {
+    pub(crate) fn all(&self) -> [&Budget; 13] {
         [
             &self.queue,
             &self.peer_frames,
@@ -412,6 +419,7 @@ impl Budgets {
             &self.json_answers,
             &self.unsent,
             &self.watch,
+            &self.watches,
             &self.posts,
             &self.sorts,
             &self.peer_send,

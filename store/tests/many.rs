@@ -213,6 +213,8 @@ fn many_events_are_matched_with_ranges_and_not_with_watches() {
     let forgotten = within(|| hub.publish(revision(3, &keys), &mut hits));
     assert_eq!(forgotten, Some(Reset { streams: vec![1, 2], posted: 2 }));
     assert_eq!((hits.len(), hub.count()), (0, 0));
-    let Join::Joined { missed } = hub.join(WatchKey { stream: 2, id: 1 }, spec(b"k", b"l"), 3, 3) else { panic!("far") };
+    let Join::Joined { missed } = hub.join(WatchKey { stream: 2, id: 1 }, spec(b"k", b"l"), 3, 3) else {
+        panic!("far")
+    };
     assert_eq!(missed.iter().map(|events| events.revision).collect::<Vec<_>>(), [3], "they find it there");
 }

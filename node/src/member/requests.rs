@@ -291,7 +291,7 @@ impl Node {
             }
             Ok(TxnRead::Done { revision, result, .. }) => g.answer(waiter, Answer::Applied { revision, result }),
             // Compares of values that are in files, or of very many keys: decided where apply
-            // decides them, in the log.
+            // decides them, in the log. So it is let in as a command is.
             Ok(TxnRead::Needs) => self.propose(waiter, guard.identity(), body, 0, After::Apply),
             Ok(TxnRead::Damaged(reason)) => g.fatal(format!("a record is damaged: {reason}")),
             // It is another command: the edge sends none.

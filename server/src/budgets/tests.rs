@@ -32,7 +32,7 @@ fn bounds_follow_the_memory_and_never_refuse_one_large_request() {
     let half = Limits::new(512 << 20, 1_572_864);
     let sum = half.queue + half.peer_frames + half.inbound + half.json_requests + half.json_answers + half.unsent;
     let sum = sum + half.watch + half.posts + half.sorts + 2 * half.peer_send + half.entry_cache + half.uncommitted;
-    let sum = sum + half.commands + half.unapplied + half.event_ring + half.unwritten + half.txn_answers;
+    let sum = sum + half.commands + half.unapplied + half.event_ring + half.unwritten + half.txn_answers + half.watches;
     assert!(sum < (512 << 20) / 3, "a third of 512 MiB: {sum}");
     assert_eq!(half.connections, 1250);
 }

@@ -1,12 +1,12 @@
 //! Put, DeleteRange, Txn, Compact. Ranges have a page of their own ([`super::range`]).
 
-use super::plan::{self, Plan};
+use super::plan::{self, Plan, Values};
 use crate::budgets::What;
 use crate::core::Answered;
 use crate::transport::call::Call;
 use crate::transport::status::{self, Status};
 use node::tally::Counted;
-use node::{Answer, Request};
+use node::{Answer, Refusal, Request};
 use store::Reply;
 use store::command::{self, Checked, TxnWrite, Write};
 use store::protobuf::Fields;
@@ -38,10 +38,18 @@ pub(crate) fn applied(asked: Answered) -> Result<(i64, u64, Reply), Status> {
 async fn respond(call: &mut Call, revision: i64, term: u64, reply: Reply) -> Result<(), Status> {
     let core = call.core().clone();
     let _places = call.edge.account().hold(What::Places, plan::reply_cost(&reply));
-    let values = plan::values_of(&core, &reply).await?;
     let mut answer = Plan::default();
     call.edge.put_header(answer.raw(), revision, term);
-    plan::put_reply(&mut answer, reply, &values)?;
+    let wanted = plan::values_for(&reply);
+    if wanted.is_empty() {
+        plan::put_reply(&mut answer, reply, &Values::default())?;
+    } else {
+        // They are held until the order is known, and not while the client reads.
+        let sorting = core.budgets().sort(plan::values_cost(&wanted));
+        let _share = call.patiently(sorting).await?.ok_or(Refusal::AnswerTooLarge)?;
+        let values = plan::fetch(&core, wanted).await?;
+        plan::put_reply(&mut answer, reply, &values)?;
+    }
     answer.send(&core, &mut call.reply).await
 }
 

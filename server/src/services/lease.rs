@@ -91,27 +91,26 @@ pub(crate) async fn time_to_live(call: &mut Call) -> Result<(), Status> {
     let Answer::TimeToLive { ttl, granted, keys } = asked.answer else {
         return Err(Status::unexpected("a time to live"));
     };
-    let mut rest = Vec::new();
-    protobuf::write_int(&mut rest, 2, id);
-    protobuf::write_int(&mut rest, 3, ttl);
-    protobuf::write_int(&mut rest, 4, granted);
-    for key in &keys {
-        protobuf::write_message(&mut rest, 5, key);
-    }
-    call.answer(asked.revision, asked.term, &rest)
+    let mut head = Vec::new();
+    protobuf::write_int(&mut head, 2, id);
+    protobuf::write_int(&mut head, 3, ttl);
+    protobuf::write_int(&mut head, 4, granted);
+    let len = keys.iter().map(|key| protobuf::field_len(5, key.len()) as u64).sum();
+    let fields = keys.iter().map(|key| move |out: &mut Vec<u8>| protobuf::write_message(out, 5, key));
+    call.answer_fields(asked.revision, asked.term, &head, len, fields).await
 }
 
 pub(crate) async fn leases(call: &mut Call) -> Result<(), Status> {
     call.request().await?;
     let asked = call.read(Request::Leases).await?;
     let Answer::Leases { ids } = asked.answer else { return Err(Status::unexpected("leases")) };
-    let mut rest = Vec::new();
-    for id in ids {
-        let mut lease = Vec::new();
-        protobuf::write_int(&mut lease, 1, id);
-        protobuf::write_message(&mut rest, 2, &lease);
-    }
-    call.answer(asked.revision, asked.term, &rest)
+    let len = ids.iter().map(|id| protobuf::field_len(2, protobuf::int_len(1, *id)) as u64).sum();
+    let fields = ids.iter().map(|id| move |out: &mut Vec<u8>| protobuf::nested(out, 2, |out| write_id(out, *id)));
+    call.answer_fields(asked.revision, asked.term, &[], len, fields).await
+}
+
+fn write_id(out: &mut Vec<u8>, id: i64) {
+    protobuf::write_int(out, 1, id);
 }
 
 #[cfg(test)]

@@ -311,11 +311,19 @@ impl Chunks {
 /// Values by where they lie, for sorting by value.
 pub(crate) type Values = HashMap<Handle, Bytes>;
 
-/// Fetches the values of every range of the reply that is sorted by them.
-pub(crate) async fn values_of(core: &Core, reply: &store::Reply) -> Result<Values, Status> {
+/// Where the values lie that decide the order of a range of the reply, each once.
+pub(crate) fn values_for(reply: &store::Reply) -> Vec<Located> {
     let mut located = Vec::new();
     needed(reply, &mut located);
-    fetch(core, located).await
+    located.sort_unstable_by_key(|at| at.handle);
+    located.dedup_by_key(|at| at.handle);
+    located
+}
+
+/// What the values of `located` take until the order is known, in bytes.
+pub(crate) fn values_cost(located: &[Located]) -> u64 {
+    const VALUE: u64 = 128;
+    located.iter().map(|at| VALUE + u64::from(at.handle.len)).sum()
 }
 
 /// Fetches the values of `located`.

@@ -59,6 +59,8 @@ struct Session {
     clock: Clock,
     /// As last told to the budgets.
     held: u64,
+    /// The same, of the watches that exist.
+    kept: u64,
     /// Questions that the core has not answered.
     unanswered: u32,
     watching: Arc<OfWatches>,
@@ -155,6 +157,7 @@ impl Session {
             events_on_the_way: 0,
             clock,
             held: 0,
+            kept: 0,
             unanswered: 0,
             watching,
             shown: (0, 0),
@@ -176,6 +179,26 @@ impl Session {
         );
         self.unanswered = self.unanswered.saturating_sub(u32::from(answers));
         self.stream.core(message, out);
+    }
+
+    /// What the client says. A watch for which there is no room is refused.
+    fn said(&mut self, from: FromClient, out: &mut Vec<StreamOut>) {
+        let watches = &self.core.budgets().watches;
+        let from = match &from {
+            FromClient::Create(create) if !watches.try_take(create.cost() as u64) => {
+                FromClient::Refuse { reason: status::TOO_MANY_REQUESTS.message.into_owned() }
+            }
+            FromClient::Create(create) => {
+                self.kept += create.cost() as u64;
+                from
+            }
+            _ => from,
+        };
+        self.stream.client(from, self.core.revision(), out);
+        // Less if it was no watch, or one ended.
+        let kept = self.stream.kept() as u64;
+        watches.give(self.kept - kept);
+        self.kept = kept;
     }
 
     fn ask(&mut self, op: WatchOp) {
@@ -246,6 +269,7 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.core.budgets().watch.give(self.held);
+        self.core.budgets().watches.give(self.kept);
         self.show(0, 0);
         self.watching.streams.dec();
     }
@@ -295,7 +319,7 @@ pub(crate) async fn watch(call: &mut Call) -> Result<(), Status> {
                     if let Some(from) = read {
                         match session.core.asks_users() {
                             true => asks = Some(from),
-                            false => session.stream.client(from, session.core.revision(), &mut out),
+                            false => session.said(from, &mut out),
                         }
                     }
                 }
@@ -318,7 +342,7 @@ pub(crate) async fn watch(call: &mut Call) -> Result<(), Status> {
         if let Some(from) = asks {
             // Rare: streams need not reserve room for it.
             let from = Box::pin(permitted(call, from)).await?;
-            session.stream.client(from, session.core.revision(), &mut out);
+            session.said(from, &mut out);
         }
         session.sent(call.reply.taken_upto(), &mut out);
         // Records are waited for: others must see what is held for them.

@@ -27,6 +27,9 @@ use wire::Code;
 /// What gRPC allows a message to be longer than a command: etcd adds 512 KiB.
 const MESSAGE_OVERHEAD: u64 = 512 << 10;
 
+/// Of an answer with very many fields so much is written at once. Bytes.
+const PIECE: usize = 32 << 10;
+
 /// The client edge of one member. Cheap to clone; one per process, [`Edge::on`] per runtime.
 #[derive(Clone)]
 pub(crate) struct Edge {
@@ -631,6 +634,32 @@ impl Call {
         self.edge.put_header(&mut out, revision, term);
         out.extend_from_slice(rest);
         self.reply.message_now(&out)
+    }
+
+    /// As [`Call::answer`]. `fields` follow, of `len` bytes together: there may be very many, so
+    /// they are written as the client takes them.
+    pub(crate) async fn answer_fields<F: FnOnce(&mut Vec<u8>)>(
+        &mut self,
+        revision: i64,
+        term: u64,
+        rest: &[u8],
+        len: u64,
+        fields: impl Iterator<Item = F>,
+    ) -> Result<(), Status> {
+        let mut piece = Vec::with_capacity(48 + rest.len());
+        self.edge.put_header(&mut piece, revision, term);
+        piece.extend_from_slice(rest);
+        self.reply.begin_large(piece.len() as u64 + len).await?;
+        for field in fields {
+            field(&mut piece);
+            if piece.len() >= PIECE {
+                self.reply.part(std::mem::take(&mut piece).into()).await?;
+            }
+        }
+        match piece.is_empty() {
+            true => Ok(()),
+            false => self.reply.part(piece.into()).await,
+        }
     }
 }
 
