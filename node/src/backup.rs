@@ -195,8 +195,8 @@ impl Backups {
         }
     }
 
-    /// What is compacted is in the way of writes: backups that wait for their readers, and keep some
-    /// of it, end. How many.
+    /// What is compacted is in the way of writes: backups that wait for their readers, and keep
+    /// some of it, end. How many.
     pub(crate) fn let_go(&mut self, g: &mut Ground) -> usize {
         let compacted = g.store.compacted();
         let keeps = |active: &Active| active.pin.revision() < compacted && matches!(active.stage, Stage::Pause);

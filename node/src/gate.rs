@@ -390,8 +390,8 @@ impl Gate {
         }
     }
 
-    /// Leader: commands of another member's clients. Answers those that are none. `unapplied`: bytes
-    /// of entries that wait for apply.
+    /// Leader: commands of another member's clients. Answers those that are none. `unapplied`:
+    /// bytes of entries that wait for apply.
     pub(crate) fn on_forward(
         &mut self,
         g: &mut Ground,
