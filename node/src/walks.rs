@@ -2,8 +2,8 @@
 //!
 //! A small answer is complete at once. A large one is measured first (count, exact bytes;
 //! nothing is kept), then walked again slice by slice as the asker pulls. Each walk pins its
-//! revision until it ends, until nobody pulled for a minute, or until what it keeps is in the way of
-//! writes. One that a compaction has overtaken has ten minutes.
+//! revision until it ends, until nobody pulled for a minute, or until what it keeps is in the way
+//! of writes. One that a compaction has overtaken has ten minutes.
 
 use crate::config::TICK_MS;
 use crate::ground::Ground;
