@@ -7,8 +7,8 @@
 //! scripts know nothing but how to ask `__complete`.
 
 /// The programs behind `kvorum`, and those of them that answer `__complete`.
-const PROGRAMS: &str = "bench completion ctl dev gateway man server utl version";
-const ASKED: &str = "bench completion ctl dev gateway man server utl";
+const PROGRAMS: &str = "bench completion ctl dev gateway man proxy server utl version";
+const ASKED: &str = "bench completion ctl dev gateway man proxy server utl";
 
 /// The shells that there is a script for.
 pub const SHELLS: &[&str] = &["bash", "zsh", "fish", "powershell"];
