@@ -84,7 +84,7 @@ impl Watched {
             !self.restless.contains("etcd_disk_wal_write_bytes_total")
         });
         let by_itself = self.restless.iter().filter(|name| !OF_THE_MACHINE.contains(&&name[..]));
-        self.causes = by_itself.map(|name| (name.clone(), "time, and looking at it")).collect();
+        self.causes = by_itself.map(|name| (name.clone(), table::BY_ITSELF)).collect();
     }
 
     /// `act` moves `families`: soon afterwards, or while it runs.
