@@ -742,7 +742,7 @@ pub const BANK: &[Entry] = &[
         bug: Planted::SaltKnown,
         name: "salt-known",
         breaks: "clients know the salt of the log",
-        found_by: &["D-9", "D-1", "D-3", "recover", "fatal", "V-1", "V-2", "V-4"],
+        found_by: &["D-9", "D-1", "D-3", "recover", "fatal", "V-1", "V-2", "V-4", "D-5"],
     },
     Entry {
         bug: Planted::TakenForAnother,
